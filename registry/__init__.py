@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from registry.api import (
         Catalog,
         Dataset,
+        DatasetLike,
         as_dataframe,
-        as_numpy,
         builder,
         connect,
         is_locked,
@@ -28,7 +28,16 @@ if TYPE_CHECKING:
     )
     from registry.building import BuilderConfig, DatasetBuilder
     from registry.errors import RegistryError, RegistryWarning, YankedVersionWarning
-    from registry.model import DatasetVersion, Reference, SlicingRule, Split, Version, VersionRequest, VersionStatus
+    from registry.model import (
+        DatasetVersion,
+        Progress,
+        Reference,
+        SlicingRule,
+        Split,
+        Version,
+        VersionRequest,
+        VersionStatus,
+    )
     from registry.order import ReadConfig
     from registry.pins import Pin, PinFile
     from registry.reading import Reader
@@ -54,12 +63,14 @@ __all__ = [
     "Catalog",
     "Dataset",
     "DatasetBuilder",
+    "DatasetLike",
     "DatasetVersion",
     "Explanation",
     "FileInstruction",
     "Pin",
     "PinFile",
     "Plan",
+    "Progress",
     "ReadConfig",
     "ReadInstruction",
     "Reader",
@@ -75,7 +86,6 @@ __all__ = [
     "VersionStatus",
     "YankedVersionWarning",
     "as_dataframe",
-    "as_numpy",
     "builder",
     "connect",
     "even_splits",
@@ -96,10 +106,10 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "": "slim torch",
-        "api": "Catalog Dataset as_dataframe as_numpy builder connect is_locked load load_pin locked",
+        "api": "Catalog Dataset DatasetLike as_dataframe builder connect is_locked load load_pin locked",
         "building": "BuilderConfig DatasetBuilder",
         "errors": "RegistryError RegistryWarning YankedVersionWarning",
-        "model": "DatasetVersion Reference SlicingRule Split Version VersionRequest VersionStatus",
+        "model": "DatasetVersion Progress Reference SlicingRule Split Version VersionRequest VersionStatus",
         "order": "ReadConfig",
         "pins": "Pin PinFile",
         "reading": "Reader",

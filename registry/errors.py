@@ -27,6 +27,7 @@
     │   ├── NeighboursChangedError              an adjacent version was published meanwhile: prove again
     │   └── ReservedError                       another publisher holds the version's place in an object store
     │       └── ReservationLostError            our reservation was taken away
+    ├── PartialFailureError                     some of several versions could not be imported or verified
     ├── LockedError                             a reference that may move, while look-ups are locked
     ├── VerificationError (ValueError)          stored bytes differ from what was published
     │   ├── CorruptRecordError                  framing or checksum of one record
@@ -284,6 +285,13 @@ class ReservedError(ConflictError, code="reserved"):
 
 class ReservationLostError(ReservedError, code="reservation_lost"):
     """The reservation under which files were stored was taken away: this process did not publish the version."""
+
+
+class PartialFailureError(RegistryError, code="partial_failure"):
+    """Some of several versions could not be imported or verified; ``__cause__`` is the first error.
+
+    ``details['failed']`` holds ``version`` and ``code`` of each, at most 100.
+    """
 
 
 class LockedError(RegistryError, code="locked", exit_code=6):

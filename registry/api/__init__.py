@@ -1,15 +1,17 @@
-"""The Python API: connect to a catalog, look a dataset up, slice it, read it, publish it. The only place that wires.
+"""The Python API: connect to a catalog, look up a dataset, slice it, read it, publish it.
 
-catalog = registry.connect()
-digits = catalog.dataset("digits")
-for example in digits.read("train[:10%]"): ...
+Only this folder wires the parts together; the command line is built on it.
+
+    catalog = registry.connect()
+    digits = catalog.dataset("digits")
+    for example in digits.read("train[:10%]"): ...
 """
 
-from registry.api.arguments import read_uses
+from registry.api.arguments import DatasetLike, read_uses
 from registry.api.catalog import Catalog, connect
 from registry.api.dataset import Dataset
 from registry.api.lifecycle import Lifecycle
-from registry.api.loading import as_dataframe, as_numpy, load
+from registry.api.loading import as_dataframe, load
 from registry.api.locations import CATALOG_VARIABLE, DATA_DIR_VARIABLE, catalog_url, data_folder, make_catalog_folder
 from registry.api.lock import is_locked, locked
 from registry.api.pin_files import load_pin
@@ -20,9 +22,9 @@ __all__ = [
     "DATA_DIR_VARIABLE",
     "Catalog",
     "Dataset",
+    "DatasetLike",
     "Lifecycle",
     "as_dataframe",
-    "as_numpy",
     "builder",
     "catalog_url",
     "connect",

@@ -1,4 +1,4 @@
-"""Reads what callers give where a reference, a version, a moment or a use of a dataset is asked for: text or values."""
+"""Converts the arguments of API calls to values: datasets to references, text to versions, dates to moments."""
 
 from __future__ import annotations
 
@@ -8,40 +8,105 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, time
 from typing import TypeAlias
 
-from registry.errors import ReferenceSyntaxError, UsageError
-from registry.model import Reference, Use, Version, parse_moment
+from registry.api.dataset import Dataset
+from registry.errors import ReferenceSyntaxError, UsageError, WrongTypeError
+from registry.model import DatasetVersion, Reference, Use, Version, parse_moment
+
+DatasetLike: TypeAlias = str | Reference | Dataset | DatasetVersion
+"""How a call takes a dataset version: the text of a reference, a ``Reference``, a ``Dataset`` or a ``DatasetVersion``.
+
+The last two mean exactly the version that they are.
+"""
 
 
-def parse_reference(reference: str | Reference) -> Reference:
-    """The reference that a caller gave.
+def read_reference(reference: DatasetLike) -> Reference:
+    """The reference that a caller gave in one of the forms of ``DatasetLike``.
+
+    >>> str(read_reference("mnist:3.*"))
+    'mnist:3.*.*'
 
     Raises:
-        ReferenceSyntaxError: the text is none.
-        UsageError: neither text nor a reference.
+        ReferenceSyntaxError: the text does not parse.
+        WrongTypeError: the value has none of these types.
     """
     if isinstance(reference, Reference):
         return reference
-    if not isinstance(reference, str):
+    if isinstance(reference, str):
+        return Reference.parse(reference)
+    if isinstance(reference, Dataset | DatasetVersion):
+        return reference.reference
+    raise WrongTypeError(
+        f"expected a str, Reference, Dataset or DatasetVersion, not {_type_name(reference)}",
+        hint='Write name[/config][:request | @alias], e.g. "mnist:3.*".',
+        details={"type": _type_name(reference)},
+    )
+
+
+def read_exact_reference(reference: DatasetLike) -> Reference:
+    """The same, if it names one version by its number.
+
+    Raises:
+        UsageError: it names a range, an alias, or no version.
+    """
+    wanted = read_reference(reference)
+    if wanted.exact is None:
         raise UsageError(
-            f"a reference is a text or a Reference, not {type(reference).__name__}",
-            hint='Write name[/config][:request], e.g. "mnist:3.*".',
+            f"{wanted} does not name one version by its number",
+            hint=f"Write {wanted.dataset}:1.0.0. List the versions: registry versions {wanted.dataset}",
         )
-    return Reference.parse(reference)
+    return wanted
 
 
-def parse_version(version: str | Version | None) -> Version | None:
-    """The version that a caller gave, or None."""
-    return Version.parse(version) if isinstance(version, str) else version
+def exact_version(reference: Reference) -> Version:
+    """The version of a reference that names one exactly."""
+    if reference.exact is None:
+        raise AssertionError(f"{reference} was checked to be exact")
+    return reference.exact
+
+
+def read_dataset(dataset: DatasetLike) -> Reference:
+    """The dataset, or dataset and config, that a caller gave: a reference without a version.
+
+    >>> str(read_dataset("mnist/plain"))
+    'mnist/plain'
+
+    Raises:
+        UsageError: a text or a ``Reference`` names a version: the call is about all versions.
+    """
+    wanted = read_reference(dataset)
+    if isinstance(dataset, Dataset | DatasetVersion):
+        return Reference(wanted.name, wanted.config)
+    if wanted.request is not None or wanted.alias is not None:
+        raise UsageError(f"{wanted}: name a dataset without a version", hint=f"Write {wanted.dataset}.")
+    return wanted
+
+
+def read_version(version: str | Version | None) -> Version | None:
+    """The version number that a caller gave, or None.
+
+    Raises:
+        ReferenceSyntaxError: the text is not ``MAJOR.MINOR.PATCH``.
+        WrongTypeError: the value is neither text nor a ``Version``.
+    """
+    if version is None or isinstance(version, Version):
+        return version
+    if not isinstance(version, str):
+        raise WrongTypeError(
+            f"expected a version as str or Version, not {_type_name(version)}",
+            hint='Write MAJOR.MINOR.PATCH, e.g. "3.0.1".',
+            details={"type": _type_name(version)},
+        )
+    return Version.parse(version)
 
 
 def read_uses(lines: Iterable[str], place: str) -> list[Use]:
-    """The references in use that ``lines`` name, one a line; ``#`` begins a comment, empty lines are passed over.
+    """The references in ``lines``, one a line. ``#`` starts a comment; empty lines are skipped.
 
     >>> [(str(use.reference), use.place) for use in read_uses(["mnist:3.*  # the paper", ""], "uses.txt")]
     [('mnist:3.*.*', 'uses.txt:1')]
 
     Raises:
-        ReferenceSyntaxError: a line that is no reference; the message names it.
+        ReferenceSyntaxError: a line is not a reference; the message names the line.
     """
     uses = []
     for number, line in enumerate(lines, 1):
@@ -57,22 +122,23 @@ def read_uses(lines: Iterable[str], place: str) -> list[Use]:
     return uses
 
 
-def make_uses(uses: Sequence[str | Reference | Use]) -> list[Use]:
-    """The uses that a caller gave: as references they have no place."""
-    return [one if isinstance(one, Use) else Use(reference=parse_reference(one), place="") for one in uses]
+def make_uses(uses: Sequence[DatasetLike | Use]) -> list[Use]:
+    """The uses that a caller gave. A reference becomes a use without a place."""
+    return [one if isinstance(one, Use) else Use(reference=read_reference(one), place="") for one in uses]
 
 
 Moment: TypeAlias = str | date | datetime
 
 
 def read_moment(at: Moment | None) -> datetime | None:
-    """The moment that a caller gave, in UTC; a day means its end.
+    """The moment that a caller gave, in UTC. A day means its end.
 
     >>> read_moment("2026-11-21").isoformat()
     '2026-11-21T23:59:59.999999+00:00'
 
     Raises:
-        UsageError: no date, or a datetime without a time zone.
+        UsageError: the text is not a date, or the datetime has no time zone.
+        WrongTypeError: the value is not a str, date or datetime.
     """
     if at is None:
         return None
@@ -80,21 +146,23 @@ def read_moment(at: Moment | None) -> datetime | None:
         return parse_moment(at, end=True)
     if isinstance(at, datetime):
         if at.tzinfo is None:
-            raise UsageError(
-                "a time without a time zone is not one moment", hint="Give it one, e.g. tzinfo=datetime.UTC."
-            )
+            raise UsageError("a moment needs a time zone", hint="Add one, e.g. tzinfo=datetime.UTC.")
         try:
             return at.astimezone(UTC)
         except OverflowError as error:
             raise UsageError(f"{at} is out of the range of dates") from error
     if isinstance(at, date):
         return datetime.combine(at, time.max, tzinfo=UTC)
-    raise UsageError(f"a moment is a text, a date or a datetime, not {type(at).__name__}")
+    raise WrongTypeError(f"expected a moment as str, date or datetime, not {_type_name(at)}")
 
 
 def log_actor() -> str:
-    """Who publishes, for the event log: ``$REGISTRY_ACTOR``, else the login name."""
+    """The name that the event log records: ``$REGISTRY_ACTOR``, else the login name."""
     try:
         return os.environ.get("REGISTRY_ACTOR") or getpass.getuser()
-    except (OSError, KeyError):  # no entry for this user id, as in many containers
+    except (OSError, KeyError):  # the user id has no entry, as in many containers
         return f"uid {os.getuid()}"
+
+
+def _type_name(value: object) -> str:
+    return type(value).__name__

@@ -1,24 +1,36 @@
-"""A catalog as its user sees it: look datasets up, list, search and compare them, and read the event log."""
+"""``connect`` and ``Catalog``: look up, list, search and compare datasets, and read the event log.
+
+A ``Catalog`` passes values to the catalog protocol (``registry.catalog``) and returns ``Dataset`` objects.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import warnings
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from registry.api.arguments import Moment, log_actor, parse_reference, read_moment
+from registry.api.arguments import (
+    DatasetLike,
+    Moment,
+    exact_version,
+    log_actor,
+    read_dataset,
+    read_exact_reference,
+    read_moment,
+    read_reference,
+)
 from registry.api.dataset import Dataset
 from registry.api.lifecycle import Aliases, Experiments, Lifecycle, Reservations
-from registry.api.locations import catalog_url, data_folder, make_catalog_folder, open_indexes
+from registry.api.locations import catalog_url, data_folder, make_catalog_folder, open_data, open_indexes
 from registry.api.lock import current_lock, refuse_moving
 from registry.api.provenance import FoundAt, FoundNow
 from registry.api.publishing import Publishing
+from registry.api.reports import CatalogReport, VerifiedVersion
 from registry.catalog import (
     DatasetSummary,
     EventFilter,
@@ -36,11 +48,11 @@ from registry.errors import (
     UsageError,
     YankedVersionWarning,
 )
-from registry.model import Event, Reference, Standing, VersionState
+from registry.model import Event, ProgressCallback, Reference, Standing, VersionState, count_progress
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or published
     from registry.api.pinning import CatalogPins
-    from registry.publishing import Advance, VerifyReport, VersionDiff
+    from registry.publishing import VersionDiff
 
 
 def connect(url: str | os.PathLike[str] | None = None, *, data_dir: str | os.PathLike[str] | None = None) -> Catalog:
@@ -48,64 +60,85 @@ def connect(url: str | os.PathLike[str] | None = None, *, data_dir: str | os.Pat
 
     Args:
         url: a database URL (``sqlite:///catalog.db``, ``postgresql://host/name``) or the path of an SQLite file, which
-            is created where it does not exist. Default: ``$REGISTRY_CATALOG``, else a file in the user's data folder.
-        data_dir: the folder or URL below which shards lie. Default: ``$REGISTRY_DATA_DIR``, else the folder
-            ``datasets`` beside an SQLite catalog, and in the user's data folder for a PostgreSQL one.
+            is created if it does not exist. Default: ``$REGISTRY_CATALOG``, else a file in the user's data folder.
+        data_dir: path or URL of the data directory, which holds the shards. Default: ``$REGISTRY_DATA_DIR``, else the
+            folder ``datasets`` next to an SQLite catalog, or in the user's data folder for a PostgreSQL catalog.
 
     Raises:
-        As ``registry.catalog.open_catalog``.
+        UsageError: ``url`` is empty or malformed, or ``data_dir`` contains a password.
+        MissingExtraError: the driver of the database is not installed.
+        StorageError: the folder of the SQLite file cannot be created.
+        NotACatalogError: the database or file is not a catalog.
+        SchemaBehindError, SchemaAheadError: the catalog was created by an older or a newer release.
+        CatalogUnavailableError: the database does not answer.
+
+    Example:
+        >>> catalog = registry.connect()
+        >>> [one.dataset for one in catalog.datasets()]
+        ['digits']
     """
     chosen = catalog_url(url)
     make_catalog_folder(chosen)
     return Catalog(open_catalog(chosen), data_dir=data_folder(chosen, data_dir))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifiedVersion:
-    """What became of verifying one version: a report, or the error that prevented one."""
-
-    reference: Reference
-    state: VersionState
-    report: VerifyReport | None = None
-    error: RegistryError | None = None
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether every shard is as it was published."""
-        return self.report is not None and not self.report.faults
-
-
 class Catalog(Publishing):
-    """A catalog and the folder where its datasets' shards lie. Use it as a context manager, or ``close()`` it."""
+    """A catalog, and the data directory that holds the shards of its datasets.
+
+    Use it as a context manager, or call ``close()``. Threads may share it.
+
+    >>> with registry.connect() as catalog:
+    ...     digits = catalog.dataset("digits")
+    ...     print(digits.reference, digits.splits["train"].num_examples)
+    digits:1.0.0 1797
+
+    Attributes:
+        backend: the catalog protocol. ``registry.catalog`` describes it; it is internal.
+        data_dir: path or URL of the data directory.
+    """
 
     @property
     def url(self) -> str:
         """The database's URL, without its password."""
         return self.backend.url
 
-    def dataset(self, reference: str | Reference, *, at: Moment | None = None) -> Dataset:
-        """The one published version that ``reference`` names; a yanked one comes with a YankedVersionWarning.
+    def dataset(self, reference: DatasetLike, *, at: Moment | None = None) -> Dataset:
+        """Look up the published version that ``reference`` names.
+
+        A yanked version is returned only if it is named exactly or by an alias, with a YankedVersionWarning.
+
+        >>> str(catalog.dataset("digits:1.*").reference)
+        'digits:1.0.0'
 
         Args:
-            reference: ``name[/config][:request | @alias]``.
-            at: the moment at which it is looked up, worked out from the event log: a day means its end, in UTC. None
-                is now.
+            reference: ``name[/config][:request | @alias]``, a ``Reference``, or a ``Dataset`` or ``DatasetVersion``,
+                which means exactly that version.
+            at: look the reference up as of this moment, by the event log. A day means its end, in UTC. None is now.
 
         Raises:
             ReferenceSyntaxError: the reference does not parse.
-            NotFoundError: no such dataset, config, version or alias; the nearest are named.
-            VersionWithdrawnError: what answers is dropped, or yanked and not named; the hint names what can be read.
+            NotFoundError: the dataset, config, version or alias does not exist; the hint names the nearest.
+            VersionWithdrawnError: the version is dropped, or is yanked and not named exactly; the hint names what can
+                be read.
             LockedError: look-ups are locked, and the reference does not name one version exactly, or is not pinned.
-            UsageError: ``at`` is not a moment.
+            UsageError: ``reference`` or ``at`` has a wrong type.
         """
         found = self.look_up(reference, at=at)
         if found.yank_note is not None:
             warnings.warn(found.yank_note, YankedVersionWarning, stacklevel=2)
         return found
 
-    def look_up(self, reference: str | Reference, *, at: Moment | None = None) -> Dataset:
-        """As ``dataset``, without a warning: what is to be known of the version is in its ``notes``."""
-        wanted = parse_reference(reference)
+    def look_up(self, reference: DatasetLike, *, at: Moment | None = None) -> Dataset:
+        """Look up a version without a warning: ``Dataset.notes`` says if it is yanked, deprecated or experimental.
+
+        Args:
+            reference: see ``dataset``.
+            at: see ``dataset``.
+
+        Raises:
+            ReferenceSyntaxError, NotFoundError, VersionWithdrawnError, LockedError, UsageError: see ``dataset``.
+        """
+        wanted = read_reference(reference)
         lock = current_lock()
         if lock is not None and lock.pins is not None:
             from registry.api.pinned import find_pinned
@@ -120,163 +153,232 @@ class Catalog(Publishing):
         return found
 
     def datasets(self) -> tuple[DatasetSummary, ...]:
-        """Every dataset and config, by name."""
+        """Every dataset and config, sorted by name.
+
+        Raises:
+            CatalogUnavailableError: the database does not answer.
+        """
         return self.backend.datasets()
 
     def search(self, text: str, *, limit: int = 20) -> tuple[SearchHit, ...]:
-        """The datasets that ``text`` is about, the best first; matches and errors as ``CatalogBackend.search``.
+        """Search the datasets for words, the best match first.
 
-        ``dig`` finds digits, ``images`` finds open_images_v4. Matches in a name come first, then those in tags and
-        features, in descriptions, and in licence, homepage or citation.
+        Every word must match the beginning of a word in the name, tags, features, labels, description, licence,
+        homepage or citation; case and accents do not matter. ``dig`` finds digits, ``images`` finds open_images_v4.
+        Matches in a name come first, then tags and features, then descriptions, then the rest.
+
+        Args:
+            text: words. There is no query syntax.
+            limit: return at most this many datasets.
+
+        Raises:
+            UsageError: ``text`` has no letter or digit or is too long, or ``limit`` is below 1.
         """
         return self.backend.search(text, limit=limit)
 
-    def explain_no_hits(self, text: str) -> str:
-        """Why ``search(text)`` found nothing: the words that nothing has, and what may have been meant."""
-        return self.backend.explain_no_hits(text)
+    def versions(self, reference: DatasetLike, *, at: Moment | None = None) -> tuple[VersionSummary, ...]:
+        """Every published version of a dataset, the highest first, dropped ones included.
 
-    def versions(self, name: str, config: str | None = None, *, at: Moment | None = None) -> tuple[VersionSummary, ...]:
-        """Every published version of a dataset, the highest first; ``at`` a moment, as they stood then."""
-        return self.backend.versions(name, config, at=read_moment(at))
+        >>> [str(one.version) for one in catalog.versions("digits")]
+        ['1.0.0']
 
-    def standing(self, name: str, config: str | None = None, *, at: Moment | None = None) -> Standing:
-        """The states, canonical version and aliases of a config now, or ``at`` a moment; None is the default config."""
-        return self.backend.standing(name, config, at=read_moment(at))
+        Args:
+            reference: the dataset, ``name[/config]``, or a value that names it, see ``dataset``. A version in it is
+                ignored. Without a config it means the default config.
+            at: the versions that were published at this moment, in their state at that time. None is now.
+
+        Raises:
+            DatasetNotFoundError, ConfigNotFoundError: the dataset does not exist, or did not at that moment.
+            UsageError: ``reference`` or ``at`` has a wrong type.
+        """
+        wanted = read_reference(reference)
+        return self.backend.versions(wanted.name, wanted.config, at=read_moment(at))
+
+    def standing(self, reference: DatasetLike, *, at: Moment | None = None) -> Standing:
+        """The states of all versions of a dataset, its canonical version and its aliases.
+
+        Args:
+            reference: the dataset, see ``versions``.
+            at: at this moment. None is now.
+
+        Raises:
+            DatasetNotFoundError, ConfigNotFoundError: the dataset does not exist, or did not at that moment.
+            UsageError: ``reference`` or ``at`` has a wrong type.
+        """
+        wanted = read_reference(reference)
+        return self.backend.standing(wanted.name, wanted.config, at=read_moment(at))
 
     @cached_property
     def lifecycle(self) -> Lifecycle:
-        """Promote, deprecate, yank and drop versions; choose the default config."""
-        return Lifecycle(self.backend, data=self.data_store, store_of=self.version_store)
+        """Promote, deprecate, yank and drop versions; protect datasets; choose the default config."""
+        return Lifecycle(self.backend, data_dir=self.data_dir)
 
     @cached_property
     def pins(self) -> CatalogPins:
-        """Pin files, seen from here: ``audit``, ``preview_update`` and ``update``, ``from_citation``."""
+        """Check pin files against this catalog, and update them: ``audit``, ``preview_update``, ``update``."""
         from registry.api.pinning import CatalogPins
 
         return CatalogPins(self)
 
-    def published_digest(self, exactly: Reference) -> str | None:
-        """The content digest that was ever published under an exact reference, 64 hex digits, or None."""
-        version = exactly.exact
-        return None if version is None else self.backend.published_digest(exactly.name, exactly.config, version)
+    def published_digest(self, reference: DatasetLike) -> str | None:
+        """The content digest that was published under an exact version, 64 hex digits, or None if the number is free.
+
+        Dropped versions keep their digest: a number is never used twice.
+
+        Args:
+            reference: exactly one version, see ``dataset``.
+
+        Raises:
+            UsageError: ``reference`` has a wrong type or does not name one version by its number.
+        """
+        wanted = read_exact_reference(reference)
+        return self.backend.published_digest(wanted.name, wanted.config, exact_version(wanted))
 
     @property
     def aliases(self) -> Aliases:
-        """Names for versions, which may be moved: ``set``, ``remove``, ``list``, ``history``."""
+        """Aliases of versions, which can be moved: ``set``, ``remove``, ``list``, ``history``."""
         return Aliases(self.backend.aliases, actor=log_actor())
 
     @cached_property
     def reservations(self) -> Reservations:
-        """Who is putting files into object stores: ``list``, ``release``, ``clear``."""
-        return Reservations(self.backend, data=self.data_store)
+        """The publishers that are writing to object stores: ``list``, ``release``, ``clear``."""
+        return Reservations(self.backend, data_dir=self.data_dir)
 
     @property
     def experiments(self) -> Experiments:
         """The flags that versions may override: ``add``, ``list``, ``set_default``, ``retire``."""
         return Experiments(self.backend.experiments, actor=log_actor())
 
-    def protection(self, name: str, config: str | None = None, *, at: Moment | None = None) -> str | None:
-        """What keeps publications from moving the canonical version: ``name/config``, ``name``, ``""``: the catalog.
-
-        None where nothing does; ``at`` a moment, what did then.
-        """
-        return self.backend.configs.protection(name, config, at=read_moment(at))
-
-    def diff(
-        self, old: str | Reference, new: str | Reference, *, show: int = 5, advance: Advance | None = None
-    ) -> VersionDiff:
-        """Everything that differs between two published versions, down to the record, and how much it weighs.
-
-        The versions may be of different datasets. Records are compared by the features that both have; their files are
-        read where the fingerprints differ, and only there.
+    def protection(self, reference: DatasetLike, *, at: Moment | None = None) -> str | None:
+        """What keeps publications from moving the canonical version of a dataset, or None if nothing does.
 
         Args:
-            old: the version to start from.
+            reference: the dataset, see ``versions``.
+            at: at this moment. None is now.
+
+        Returns:
+            ``"name/config"`` if the config is protected, ``"name"`` if the dataset is, ``""`` if the whole catalog is.
+
+        Raises:
+            UsageError: ``reference`` or ``at`` has a wrong type.
+        """
+        wanted = read_reference(reference)
+        return self.backend.configs.protection(wanted.name, wanted.config, at=read_moment(at))
+
+    def diff(
+        self, old: DatasetLike, new: DatasetLike, *, show: int = 5, progress: ProgressCallback | None = None
+    ) -> VersionDiff:
+        """Compare two published versions, down to the record, and say which step of the number the changes require.
+
+        The versions may belong to different datasets. Records are compared by the features that both have. Files are
+        read only if the fingerprints differ.
+
+        Args:
+            old: the version to start from, see ``dataset``.
             new: the version to compare with it.
-            show: how many differing records of each split are described.
-            advance: called with the number of records read since the last call.
+            show: describe at most this many differing records of each split.
+            progress: called with a ``Progress``, in records.
+
+        Raises:
+            NotFoundError, VersionWithdrawnError, LockedError, UsageError: see ``dataset``.
+            ShardMismatchError, CorruptRecordError, StorageError: a file is damaged or cannot be read.
         """
         from registry.publishing import Prover, diff_versions
 
-        prover = Prover(catalog=self.backend, data=self.data_store(), indexes=open_indexes(), advance=advance)
-        return diff_versions(prover, self.look_up(old).facts, self.look_up(new).facts, show=show)
+        first, second = self.look_up(old), self.look_up(new)
+        advance = count_progress(progress, "comparing", f"{first.reference} {second.reference}")
+        prover = Prover(catalog=self.backend, data=open_data(self.data_dir), indexes=open_indexes(), advance=advance)
+        return diff_versions(prover, first.facts, second.facts, show=show)
 
     def log(
         self,
         *,
         since: datetime | None = None,
         until: datetime | None = None,
-        dataset: str | None = None,
+        dataset: DatasetLike | None = None,
         actions: Collection[str] | None = None,
         limit: int | None = None,
     ) -> Iterator[Event]:
-        """Who did what, and when: the events of the catalog, the oldest first, in bounded memory.
+        """Iterate over the events of the catalog, the oldest first: who did what, and when. Memory stays bounded.
 
         Args:
-            since: not before this moment.
-            until: not after this moment.
-            dataset: of this dataset; a name without a config means all its configs.
-            actions: of these kinds, e.g. ``["publish", "yank"]``.
-            limit: at most this many events, the newest.
+            since: only events at or after this moment, a datetime with a time zone.
+            until: only events at or before this moment.
+            dataset: only events of this dataset. A name without a config means all its configs.
+            actions: only events of these kinds, e.g. ``["publish", "yank"]``.
+            limit: only the newest events, at most this many.
 
         Raises:
-            As ``LogCalls.page``.
+            DatasetNotFoundError, ConfigNotFoundError: the dataset does not exist.
+            UsageError: a moment has no time zone, ``since`` is after ``until``, ``dataset`` names a version, or
+                ``limit`` is below 1.
         """
         wanted = EventFilter(
-            since=since, until=until, dataset=dataset, actions=None if actions is None else tuple(actions)
+            since=since,
+            until=until,
+            dataset=None if dataset is None else read_dataset(dataset).dataset,
+            actions=None if actions is None else tuple(actions),
         )
         return stream_events(self.backend.log, wanted, limit=limit)
 
-    def verify_log(self, *, anchor: str | None = None, advance: Advance | None = None) -> LogReport:
-        """Prove that nothing was changed past the registry: neither the event log, nor the rows that it speaks of.
+    def verify_log(self, *, anchor: str | None = None, progress: ProgressCallback | None = None) -> LogReport:
+        """Verify that only the registry changed the catalog: its event log, and the rows that the events describe.
 
-        Every event is sealed with the hash of the one before it; replayed, they have to give what the tables hold, down
-        to the sha256 that is recorded of every shard. No file is opened: ``verify_all`` compares those.
-        ``require_sound()`` of the report raises where something is wrong.
+        Every event is sealed with the hash of the event before it. Replayed, the events must give the rows of the
+        tables, down to the recorded sha256 of every shard. No file is opened: ``verify_all`` compares the files.
+        ``LogReport.require_sound()`` raises if something is wrong.
 
         Args:
-            anchor: the ``head`` of an earlier report: the log has to hold it still.
-            advance: called with the number of rows looked at since the last call, of ``num_logged_rows()``.
+            anchor: the ``head`` of an earlier report. The log must still contain it.
+            progress: called with a ``Progress``, in rows.
 
         Raises:
-            UsageError: an anchor that is not a hash, or 64 zeros, the head of an empty log, where there are events.
+            UsageError: ``anchor`` is not a hash of 64 hex digits; or is 64 zeros, the head of an empty log, although
+                there are events.
         """
         if anchor is not None and not re.fullmatch("[0-9a-f]{64}", anchor):
-            raise UsageError(f"{anchor!r:.80} is no head of a log", hint="It has 64 hex digits: registry log verify.")
+            raise UsageError(
+                f"{anchor!r:.80} is not the head of a log", hint="A head has 64 hex digits: registry log verify"
+            )
+        total = None if progress is None else self.backend.log.num_rows()
+        advance = count_progress(progress, "verifying", "the log", total=total, unit="rows")
         return self.backend.log.verify(anchor=anchor, advance=advance)
 
-    def verify_all(self, *, deep: bool = False, advance: Advance | None = None) -> Iterator[VerifiedVersion]:
-        """Compare the files of every version that is not dropped with the catalog, one after the other.
+    def verify_all(
+        self,
+        *,
+        deep: bool = False,
+        progress: ProgressCallback | None = None,
+        each: Callable[[VerifiedVersion], None] | None = None,
+    ) -> CatalogReport:
+        """Compare the files of every version with the catalog, one version after the other. Nothing is changed.
 
-        A version that fails never stops the next. With ``verify_log`` it proves that what was published is there still.
+        Dropped versions are skipped. A version that fails does not stop the next. Together with ``verify_log`` it
+        proves that everything that was published still exists unchanged.
 
-            for one in catalog.verify_all():
-                print(one.reference, one.is_sound)
+            report = catalog.verify_all()
+            for one in report.failed:
+                print(one.reference, one.error or one.report.faults)
 
         Args:
-            deep: decode every record, too.
-            advance: called with the number of records done since the last call.
+            deep: also decode every record.
+            progress: called with a ``Progress``, in records; ``subject`` is the version.
+            each: called with the result of each version as soon as it is known.
+
+        Returns:
+            One result for each version; ``require_sound()`` raises if one does not match.
 
         Raises:
-            CatalogError: the catalog itself does not answer; anything else is the ``error`` of one version.
+            CatalogError: the catalog itself failed. Any other failure is the ``error`` of one version.
         """
+        found = []
         for dataset in self.datasets():
-            for one in self.versions(dataset.name, dataset.config):
-                if one.state is VersionState.DROPPED:
-                    continue
-                reference = Reference.exactly(one.name, one.config, one.version)
-                try:
-                    report = self.look_up(reference).verify(deep=deep, advance=advance)
-                except CatalogError:
-                    raise
-                except RegistryError as error:
-                    yield VerifiedVersion(reference=reference, state=one.state, error=error)
-                else:
-                    yield VerifiedVersion(reference=reference, state=one.state, report=report)
-
-    def num_logged_rows(self) -> int:
-        """How many rows ``verify_log`` looks at."""
-        return self.backend.log.num_rows()
+            for one in self.backend.versions(dataset.name, dataset.config):
+                if one.state is not VersionState.DROPPED:
+                    found.append(self._verify(one, deep=deep, progress=progress))
+                    if each is not None:
+                        each(found[-1])
+        return CatalogReport(found)
 
     def close(self) -> None:
         """Close the database connections."""
@@ -303,8 +405,18 @@ class Catalog(Publishing):
             raise _offer_builder(error, wanted.name) from error
         return Dataset(past.version, FoundAt(past, self, moment))
 
+    def _verify(self, one: VersionSummary, *, deep: bool, progress: ProgressCallback | None) -> VerifiedVersion:
+        reference = Reference.exactly(one.name, one.config, one.version)
+        try:
+            report = self.look_up(reference).verify(deep=deep, progress=progress)
+        except CatalogError:
+            raise
+        except RegistryError as error:
+            return VerifiedVersion(reference=reference, state=one.state, error=error)
+        return VerifiedVersion(reference=reference, state=one.state, report=report)
+
     def _given(self, wanted: Reference, moment: datetime | None) -> Reference | None:
-        """What a reference gives that may not be looked up, for a hint."""
+        """The version that a refused reference names at that moment, for the hint."""
         try:
             return self._find(wanted, moment).reference
         except NotFoundError:
@@ -312,7 +424,7 @@ class Catalog(Publishing):
 
 
 def _offer_builder(error: DatasetNotFoundError, name: str) -> DatasetNotFoundError:
-    """``error`` with the hint to build the dataset, where an installed builder can."""
+    """``error`` with the hint to build the dataset, if an installed builder has that name."""
     from registry.building import list_builders
 
     if name not in list_builders():

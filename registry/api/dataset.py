@@ -1,4 +1,7 @@
-"""One published version, as its user sees it: what it holds, its slices, and the way to its records."""
+"""``Dataset``: one published version, its metadata, its slices and their records.
+
+``Catalog.dataset`` creates it from the facts of a version and its provenance; readers start from ``Dataset.slice_of``.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,14 @@ from registry.model import (
     Considered,
     DatasetMetadata,
     DatasetVersion,
+    ProgressCallback,
     Reference,
     Shard,
     SlicingRule,
     Split,
     Version,
     VersionStatus,
+    count_progress,
     no_experiment,
 )
 from registry.splits import Plan, ReadInstruction
@@ -34,23 +39,28 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.interop.tfds import Exported
     from registry.order import ReadConfig
     from registry.pins import PinFile
-    from registry.pins.measure import AdvanceBytes
-    from registry.publishing import Advance, VerifyReport
+    from registry.publishing import VerifyReport
     from registry.reading import ReadableVersion, Reader, Slice, State
     from registry.splits import Explanation, Relation
     from registry.tfrecord import Verify
 
 
 class Dataset:
-    """One published version and how it was found: in a catalog, now or at a moment, or in a pin file. Frozen.
+    """One published version, and how it was found: in a catalog, now or at a moment, or in a pin file. Frozen.
 
-    Every method works for all of them. What a pin file answers knows the records that it pins and no others: a
-    ``LockedError`` says so where more is asked for.
+    Every method works for all of them. A version that was found in a pin file knows only the records that are pinned:
+    for anything else it raises ``LockedError``.
+
+    >>> digits = catalog.dataset("digits")
+    >>> len(digits.read("train[:10%]"))
+    180
+    >>> digits.relation("train[:80%]", "train[80%:]").is_disjoint
+    True
 
     Attributes:
-        facts: everything that is recorded of the version. A pin records homepage, licence and citation of its metadata,
-            and of its shards those that the pinned slices touch.
-        provenance: how it was found.
+        facts: everything that is recorded about the version. A pin file records of the metadata only homepage, licence
+            and citation, and only the shards that the pinned slices touch.
+        provenance: how it was found. Internal.
     """
 
     def __init__(self, facts: DatasetVersion, provenance: Provenance) -> None:
@@ -59,12 +69,12 @@ class Dataset:
 
     @property
     def reference(self) -> Reference:
-        """The reference that names exactly this version."""
+        """The exact reference of this version."""
         return self.facts.reference
 
     @property
     def moment(self) -> datetime | None:
-        """The moment at which it was looked up, where that was asked for; None is the present."""
+        """The moment as of which it was looked up, or None for now."""
         return self.provenance.moment
 
     @property
@@ -89,24 +99,24 @@ class Dataset:
 
     @property
     def status(self) -> VersionStatus:
-        """Its status relative to the canonical version when it was looked up, or pinned."""
+        """Its status when it was looked up or pinned: canonical, supported, experimental, deprecated or yanked."""
         return self.provenance.status
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know: that it is experimental, deprecated or yanked, and since when."""
+        """Warnings for readers: that the version is experimental, deprecated or yanked, since when, and why."""
         return self.provenance.notes
 
     @property
     def yank_note(self) -> str | None:
-        """The note of a yanked version, None for any other."""
+        """The note of a yanked version, or None."""
         return self.provenance.yank_note
 
     @property
     def protected(self) -> str | None:
-        """Whether only ``promote`` moves the canonical version: ``name/config``, ``name``, or ``""``, all datasets.
+        """What keeps publications from moving the canonical version; see ``Catalog.protection``.
 
-        None where nothing does; of a dataset that was looked up at a moment, what did then.
+        If the version was looked up at a moment, the protection at that moment.
         """
         return self.provenance.protected
 
@@ -122,21 +132,24 @@ class Dataset:
 
     @property
     def slicing(self) -> SlicingRule:
-        """The rule by which split expressions are resolved, unless a call chooses another."""
+        """The rule that resolves split expressions unless a call names another: ``documented`` or ``tfds-4``."""
         return self.facts.slicing
 
     @property
     def experiments(self) -> Mapping[str, bool]:
-        """Flags that this version overrides."""
+        """The experiment flags that this version overrides."""
         return MappingProxyType(dict(self.facts.experiments))
 
     def implements(self, flag: str | Enum) -> bool:
-        """Whether an experiment is on in this version: its override, else the default as it was when it was published.
+        """Whether an experiment is on in this version: its override, else the default when it was published.
 
-        A flag that was added to the catalog later is off: the records are older than it. Pins record overrides only.
+        A flag that was added to the catalog later is off. A pin file records overrides only.
+
+        Args:
+            flag: the name of the experiment, or a member of an Enum of that name.
 
         Raises:
-            ExperimentNotFoundError: no such flag was ever added, or the pins do not record it.
+            ExperimentNotFoundError: the experiment was never added, or the pin file does not record it.
         """
         name = flag.name.lower() if isinstance(flag, Enum) else flag
         flags = self.provenance.flags
@@ -155,12 +168,25 @@ class Dataset:
         return self.facts.layout
 
     def shards(self, split: str) -> tuple[Shard, ...]:
-        """The files of a split, each with position, size and sha256; where a pin file answered, those that it names."""
+        """The files of a split, each with position, number of records, size in bytes and sha256.
+
+        Args:
+            split: its name.
+
+        Returns:
+            All files of the split; of a version that was found in a pin file, those that the pins name.
+
+        Raises:
+            SplitNotFoundError: the version has no split of that name.
+        """
         return self.provenance.known_shards(split)
 
     @cached_property
     def features(self) -> FeaturesDict:
-        """The schema of an example; an UnknownFeatureWarning tells of features that are read as raw values."""
+        """The schema of an example.
+
+        Features of an unknown class are read as their stored values, with an UnknownFeatureWarning.
+        """
         from registry.features import describe_unknown, features_from_json
 
         features = features_from_json(self.facts.features_json).with_labels(self.facts.labels)
@@ -170,19 +196,20 @@ class Dataset:
 
     @property
     def info(self) -> DatasetInfo:
-        """What is known of this version, by the names of ``tfds.core.DatasetInfo``."""
+        """This version under the names of ``tfds.core.DatasetInfo``."""
         from registry.api.info import DatasetInfo
 
         return DatasetInfo(self)
 
     @property
     def readable(self) -> ReadableVersion:
-        """The version with everything that is needed to read it: features, folder, proof of the files, default order.
+        """The value that readers of all kinds start from: features, folder, proof of the files, default order.
 
-        Its folder is looked for each time: files that were catalogued in place may be read from a copy by now.
+        For code that adds a way to read, such as a plugin; ``read`` is the usual way. The folder is searched for each
+        time, because files that were imported in place may have been replaced by a copy.
 
         Raises:
-            NotStoredError: its files are not where they are looked for.
+            NotStoredError: the files are not where they should be.
         """
         return self.provenance.readable(self.features)
 
@@ -193,7 +220,7 @@ class Dataset:
 
     @property
     def local_folder(self) -> str | None:
-        """The path of that folder where it is on this machine, else None."""
+        """Path of the folder that holds the shards, or None if it is not on this machine."""
         root = self.provenance.store().local_root
         return None if root is None else str(root)
 
@@ -204,17 +231,21 @@ class Dataset:
         slicing: SlicingRule | str | None = None,
         rounding: str | None = None,
     ) -> Plan:
-        """The plan of a split expression: which records of which files, without opening one.
+        """Resolve a split expression to a plan: which records of which files. No file is opened.
+
+        >>> [(one.filename, one.skip, one.take) for one in digits.resolve("train[-2:]")]
+        [('digits-train.tfrecord-00003-of-00004', 447, 2)]
 
         Args:
-            split: an expression, or a ReadInstruction.
-            slicing: ``documented`` or ``tfds-4`` for this call; None is the rule that was published with the version.
-            rounding: ``closest`` or ``pct1_dropremainder`` for every percentage.
+            split: an expression such as ``train[:80%]+test``, or a ReadInstruction.
+            slicing: ``documented`` or ``tfds-4``. None is the rule of the version.
+            rounding: ``closest`` or ``pct1_dropremainder`` for every percentage. None is the rule's own.
 
         Raises:
             SplitSyntaxError: the expression does not parse; a caret shows where.
-            SplitNotFoundError, SliceError: it names a split or a range that is not there.
-            LockedError: look-ups are locked to a pin file, and it names records that are not pinned.
+            SplitNotFoundError: the version has no split of that name.
+            SliceError: a slice is out of range, reversed or empty.
+            LockedError: look-ups are locked to a pin file, and the expression names records that are not pinned.
         """
         return self.provenance.resolve(split, slicing=self.slicing if slicing is None else slicing, rounding=rounding)
 
@@ -225,7 +256,16 @@ class Dataset:
         slicing: SlicingRule | str | None = None,
         rounding: str | None = None,
     ) -> Explanation:
-        """The plan of a split expression, with the reason for every bound. Arguments and errors as ``resolve``."""
+        """Resolve a split expression, and give the reason for every bound.
+
+        Args:
+            split: see ``resolve``.
+            slicing: see ``resolve``.
+            rounding: see ``resolve``.
+
+        Raises:
+            SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: see ``resolve``.
+        """
         return self.provenance.explain(split, slicing=self.slicing if slicing is None else slicing, rounding=rounding)
 
     def relation(
@@ -236,9 +276,16 @@ class Dataset:
         slicing: SlicingRule | str | None = None,
         rounding: str | None = None,
     ) -> Relation:
-        """How the records of two expressions relate: ``is_disjoint``, ``common`` and more.
+        """Compare the records of two expressions: ``is_disjoint``, ``is_equal``, ``common`` and more.
 
-        Arguments and errors as ``resolve``.
+        Args:
+            first: an expression, see ``resolve``.
+            second: another one.
+            slicing: see ``resolve``.
+            rounding: see ``resolve``.
+
+        Raises:
+            SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: see ``resolve``.
         """
         from registry.splits import relation
 
@@ -259,22 +306,28 @@ class Dataset:
         verify: Verify = "block",
         copy: bool = True,
     ) -> Reader:
-        """The examples of a split expression, as dicts of numpy arrays.
+        """Read the examples of a split expression, as dicts of NumPy values.
+
+        >>> example = next(iter(digits.read("train[:1]")))
+        >>> example["image"].shape, example["image"].dtype, int(example["label"])
+        ((8, 8, 1), dtype('uint8'), 3)
 
         Args:
-            split: an expression, or a ReadInstruction.
-            slicing: as ``resolve``.
-            rounding: as ``resolve``.
-            read_config: in which order; None is TFDS's default, ``ReadConfig()``. Where the version's records are
-                stored in the order in which they were made, and where its files are ArrayRecord or typed Parquet, the
-                default is the order in which they are stored.
-            state: what ``Reader.state`` gave, to read on from there.
-            process: (index, count), where several processes share the examples.
-            verify: how the checksums of records are checked: ``block`` or ``record``, or ``off``.
+            split: an expression, or a ReadInstruction, see ``resolve``.
+            read_config: the order. None is the order of TFDS's default, ``ReadConfig()``; for versions that keep their
+                records in the order of generation, and for ArrayRecord and typed Parquet files, it is the stored order.
+            slicing: see ``resolve``.
+            rounding: see ``resolve``.
+            state: the value of ``Reader.state``, to continue an earlier read.
+            process: (index, count), if several processes share the examples.
+            verify: check the checksums of records by ``"block"`` or by ``"record"``, or ``"off"``.
             copy: False gives large values as read-only views of the mapped files.
 
         Raises:
-            As ``resolve`` and ``Reader``, and while iterating as it does.
+            SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: see ``resolve``.
+            NotStoredError: the files are not where they should be.
+            UsageError: an option is invalid.
+            StateMismatchError: ``state`` belongs to another version, plan or order.
         """
         from registry.reading import Reader
 
@@ -284,9 +337,18 @@ class Dataset:
         )
 
     def read_slices(self, read_config: ReadConfig | None = None) -> dict[str, Reader]:
-        """Readers of everything that can be read, by name: every split, or every pin of a pin file.
+        """A reader for everything that can be read, by name: for each split, or for each pin of a pin file.
 
-        Arguments and errors as ``read``.
+        ``registry.load`` without a split gives these readers.
+
+        >>> {name: len(reader) for name, reader in digits.read_slices().items()}
+        {'train': 1797}
+
+        Args:
+            read_config: the order, see ``read``.
+
+        Raises:
+            NotStoredError: the files are not where they should be.
         """
         from registry.reading import Reader
 
@@ -301,11 +363,21 @@ class Dataset:
         slicing: SlicingRule | str | None = None,
         rounding: str | None = None,
     ) -> Slice:
-        """The slice that ``read`` reads, to be read in another way: see ``registry.reading.SplitSource``.
+        """The plan of an expression with the readable version: what readers of other kinds take.
+
+        For code that adds a way to read, such as ``registry.slim`` and plugins (``registry.reading.SplitSource``);
+        ``read`` is the usual way.
+
+        Args:
+            split: an expression, see ``resolve``. None is the only split of the version.
+            read_config: the order, see ``read``.
+            slicing: see ``resolve``.
+            rounding: see ``resolve``.
 
         Raises:
-            UsageError: no split is named, and the version has several.
-            As ``read``.
+            UsageError: ``split`` is None, and the version has several splits.
+            SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: see ``resolve``.
+            NotStoredError: the files are not where they should be.
         """
         from registry.reading import Slice
 
@@ -330,29 +402,33 @@ class Dataset:
         locations: Sequence[str] = (),
         into: PinFile | None = None,
         processes: int | None = None,
-        advance: AdvanceBytes | None = None,
+        progress: ProgressCallback | None = None,
     ) -> PinFile:
-        """Pin slices of this version for a paper: which records, and the digests that prove them.
+        """Pin slices of this version for a paper: which records they have, and the digests that prove them.
 
-            digits.pin("train[:80%]", "test").save("dataset.lock.yaml")
-            digits.pin({"train": "train[:80%]", "validation": "train[80%:]"})
+        It returns a ``PinFile``, because one file may hold several pins.
+
+        >>> pins = digits.pin({"train": "train[:80%]", "validation": "train[80%:]"})
+        >>> {name: pin.num_examples for name, pin in pins.items()}
+        {'train': 1438, 'validation': 359}
 
         Args:
-            splits: split expressions, or dicts of them by the names that the pins are to have. A pin without a given
-                name is called by its split, or by its expression where two are cut from one split.
-            slicing: as ``resolve``.
-            rounding: as ``resolve``.
-            read_config: the order in which the records were read; None is that of ``read``. A shuffle needs its seed.
-            locations: URLs of folders in which others find the files.
-            into: a pin file that gets these pins beside its own.
-            processes: how many hash; None takes as many as there are cores where there is enough to do.
-            advance: called with the number of bytes hashed since the last call.
+            splits: split expressions, or dicts of them by the names of the pins. A pin without a name gets the name of
+                its split, or its expression if two pins have the same split.
+            slicing: see ``resolve``.
+            rounding: see ``resolve``.
+            read_config: the order in which the records are read, see ``read``. A shuffle needs a seed.
+            locations: URLs of folders from which others can get the files.
+            into: a pin file to add these pins to. It is not changed: the result has the pins of both.
+            processes: number of processes that hash. None starts one for each core if there is enough to do.
+            progress: called with a ``Progress``, in bytes.
 
         Raises:
-            As ``resolve``.
-            ShardMismatchError, CorruptRecordError, StorageError: a file is not as it was published, or cannot be read.
+            SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: see ``resolve``.
+            ShardMismatchError, CorruptRecordError, StorageError: a file differs from the published one, or cannot be
+                read.
             ConflictError: ``into`` has another pin of that name.
-            UsageError: nothing to pin, a name or location that is not a line of text, or a shuffle without a seed.
+            UsageError: no slice is given, a name or location is not a line of text, or a shuffle has no seed.
         """
         from registry.api.pinning import pin_dataset
 
@@ -365,60 +441,70 @@ class Dataset:
             read_config=read_config,
             locations=locations,
             processes=processes,
-            advance=advance,
+            progress=progress,
         )
 
-    def export_tfds(self, data_dir: str | os.PathLike[str], *, advance: AdvanceBytes | None = None) -> Exported:
-        """Write this version below ``data_dir`` in the layout of TFDS, so that TFDS loads it; harmless to do again.
+    def export_tfds(self, data_dir: str | os.PathLike[str], *, progress: ProgressCallback | None = None) -> Exported:
+        """Write this version below ``data_dir`` in the layout of TFDS, so that TFDS loads it. Repeating it is harmless.
 
         Args:
-            data_dir: path or URL of the folder that TFDS is given as its ``data_dir``.
-            advance: called with the number of bytes done since the last call.
+            data_dir: path or URL of a folder, the ``data_dir`` of TFDS.
+            progress: called with a ``Progress``, in bytes.
 
         Raises:
-            ShardMismatchError: a shard is not what was published.
-            ConflictError: other data lies where this version belongs.
+            ShardMismatchError: a shard differs from the published one.
+            ConflictError: other files are in the place of this version.
             StorageError: a file cannot be read or written.
-            LockedError: a pin file answered the look-up, and does not pin every record of the version.
+            LockedError: the version was found in a pin file that does not pin all of its records.
         """
         from registry.interop.tfds import export_tfds
         from registry.storage import open_store
 
+        shards = self._all_shards()
+        total = sum(shard.num_bytes for found in shards.values() for shard in found)
         return export_tfds(
             self.facts,
             self.provenance.store(),
-            self._all_shards(),
+            shards,
             open_store(data_dir),
             is_default_config=self.provenance.is_default_config,
-            advance=advance,
+            advance=count_progress(progress, "exporting", str(self.reference), total=total, unit="bytes"),
         )
 
     def croissant(self, *, base_url: str | None = None, creators: Sequence[str] = ()) -> dict[str, Any]:
-        """This version as a document of Croissant 1.1 (JSON-LD), as plain values; the same version gives the same.
+        """Describe this version as a Croissant 1.1 document (JSON-LD). The same version gives the same document.
 
         Args:
-            base_url: the address of the folder that has the shards; None names them relative to the document, which
-                then belongs into that folder.
-            creators: the names of the people who made the dataset, whom the catalog does not know.
+            base_url: URL of the folder that holds the shards. None names them relative to the document, which then
+                belongs in that folder.
+            creators: names of the people who made the dataset. The catalog does not record them.
 
         Raises:
-            UsageError: ``base_url`` is not an address.
-            LockedError: as ``export_tfds``.
+            UsageError: ``base_url`` is not a URL.
+            LockedError: the version was found in a pin file that does not pin all of its records.
         """
         from registry.interop.croissant import describe_croissant
 
         return describe_croissant(self.facts, self.features, self._all_shards(), base_url=base_url, creators=creators)
 
-    def verify(self, *, deep: bool = False, advance: Advance | None = None) -> VerifyReport:
-        """Compare every shard file with what is recorded of it: size, number of records, sha256.
+    def verify(self, *, deep: bool = False, progress: ProgressCallback | None = None) -> VerifyReport:
+        """Compare every shard file with its record in the catalog or pin file: size, number of records, sha256.
 
-        Every shard of a version of a catalog; of one that a pin file answers, those that the pins name.
-
-        A whole file of other records has the code ``foreign_shard``, and ``report.recovery`` says what to do.
+        >>> report = digits.verify()
+        >>> report.num_examples, report.faults
+        (1797, ())
 
         Args:
-            deep: decode every record, too.
-            advance: called with the number of records done since the last call.
+            deep: also decode every record.
+            progress: called with a ``Progress``, in records.
+
+        Returns:
+            The shards that match, and a fault for each that does not. A whole file with other records has the code
+            ``foreign_shard``, and ``recovery`` says how to put the published file back.
+
+        Raises:
+            NotStoredError: the folder of the version does not exist.
+            StorageError: a file cannot be read.
         """
         from registry.publishing import verify_shards
 
@@ -428,7 +514,7 @@ class Dataset:
             {split.name: self.shards(split.name) for split in self.facts.splits},
             features=self.features if deep else None,
             indexes=open_indexes(),
-            advance=advance,
+            advance=count_progress(progress, "verifying", str(self.reference), total=self.facts.num_examples),
         )
         return report.name_foreign(self.provenance.describe_shards, self.provenance.recovery)
 

@@ -1,6 +1,6 @@
-"""Publishes what TFDS prepared: finds version folders, reads their descriptions, and publishes one after the other.
+"""Imports what TFDS prepared: finds version folders, reads the files that describe them, and publishes each version.
 
-One version that cannot be taken never stops the next: each has an outcome of its own.
+``Catalog.import_tfds`` calls it. A version that is refused does not stop the next.
 """
 
 from __future__ import annotations
@@ -8,11 +8,10 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
-from registry.catalog import Promotion
+from registry.api.reports import ImportedVersion, ImportOutcome
 from registry.errors import (
     ConflictError,
     MissingExtraError,
@@ -26,7 +25,14 @@ from registry.errors import (
 )
 from registry.features import describe_unknown
 from registry.interop.tfds import VersionFolder, find_version_folders
-from registry.model import DatasetVersion, Reference, SlicingRule, check_new_name
+from registry.model import (
+    DatasetVersion,
+    ProgressCallback,
+    Reference,
+    SlicingRule,
+    check_new_name,
+    count_progress,
+)
 from registry.publishing import Publication, Target, publish_folder
 from registry.storage import Store, open_store
 
@@ -35,51 +41,7 @@ if TYPE_CHECKING:
 
 _MOST_NAMES: Final = 12
 _REFUSALS = (ConflictError, MissingExtraError, PreparedFormatError, StorageError, UsageError, VerificationError)
-"""What is wrong with one version, and says nothing of the next. Faults of the catalog end the whole import."""
-
-
-class ImportOutcome(StrEnum):
-    """What became of one version folder."""
-
-    IMPORTED = "imported"
-    KNOWN = "known"
-    FOUND = "found"
-    REFUSED = "refused"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportedVersion:
-    """One version folder that was looked at.
-
-    Attributes:
-        folder: its path or URL.
-        outcome: ``imported``; ``known`` where the same content was published before; ``found`` where it was only
-            looked for; ``refused``, and ``error`` says why.
-        reference: the version, where its files could be read.
-        num_examples, num_shards, num_bytes: what its files say; bytes of the shard files where they were read.
-        promotion: what became of the canonical version, where it was imported or known.
-        notes: what a reader should know of it.
-    """
-
-    folder: str
-    outcome: ImportOutcome
-    reference: Reference | None = None
-    num_examples: int = 0
-    num_shards: int = 0
-    num_bytes: int = 0
-    promotion: Promotion | None = None
-    notes: tuple[str, ...] = field(default=())
-    error: RegistryError | None = None
-
-
-class ImportProgress(Protocol):
-    """Who is told how an import goes on."""
-
-    def start(self, what: str, *, place: int, count: int, num_examples: int) -> None:
-        """Version number ``place`` of ``count``, counted from 1, begins; its records are gone through once or twice."""
-
-    def advance(self, num_examples: int) -> None:
-        """So many more records are done."""
+"""The errors of one version. Others, such as those of the catalog, end the whole import."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +52,12 @@ class _Found:
 
 
 def find_tfds(folder: str | os.PathLike[str], *, name: str | None = None) -> list[_Found]:
-    """Every version folder at or below ``folder``, read; of the dataset ``name`` where that is given.
+    """Every version folder at or below ``folder``, with what its files say; renamed to ``name`` if given.
 
     Raises:
-        PreparedFormatError: there is none.
-        ReferenceSyntaxError: no dataset can be called ``name``.
-        UsageError: a name is given for the versions of several datasets.
+        PreparedFormatError: there is no version folder.
+        ReferenceSyntaxError: ``name`` is not a valid dataset name.
+        UsageError: ``name`` is given, and the folder holds several datasets.
     """
     if name is not None:
         check_new_name(name)
@@ -105,9 +67,9 @@ def find_tfds(folder: str | os.PathLike[str], *, name: str | None = None) -> lis
         is_there = root.local_root is None or root.local_root.is_dir()
         raise PreparedFormatError(
             f"{os.fspath(folder)} holds nothing that TFDS prepared" if is_there else f"there is no folder {folder}",
-            hint="A web server does not list its folders: give that of one version."
+            hint="A web server does not list its folders: give the folder of one version."
             if root.url.startswith(("http://", "https://"))
-            else "Give a data_dir of TFDS, the folder of one dataset in it, or that of one version.",
+            else "Give a data_dir of TFDS, the folder of a dataset in it, or the folder of a version.",
             details={"folder": os.fspath(folder)},
         )
     return found if name is None else _renamed(found, name)
@@ -130,11 +92,11 @@ def publish_found(
     *,
     copy: bool,
     store_of: Callable[[DatasetVersion], Store],
-    progress: ImportProgress | None,
+    progress: ProgressCallback | None,
 ) -> Iterator[ImportedVersion]:
-    """Publish each version of ``found`` into ``target``, whose promotion and default config are chosen for each.
+    """Publish each version of ``found`` into ``target``. Promotion and default config are decided for each.
 
-    ``store_of`` gives the folder from which the catalog reads a version.
+    ``store_of`` returns the folder from which the catalog reads a version.
     """
     found = list(found)
     for place, one in enumerate(found, start=1):
@@ -142,15 +104,16 @@ def publish_found(
             yield _refused(one)
             continue
         prepared = one.prepared
-        if progress is not None:
-            progress.start(
-                str(prepared.reference),
-                place=place,
-                count=len(found),
-                num_examples=sum(split.num_examples for split in prepared.splits),
-            )
+        advance = count_progress(
+            progress,
+            "importing",
+            f"{prepared.reference}{f' ({place} of {len(found)})' if len(found) > 1 else ''}",
+            # Shards are verified and then fingerprinted; with trust_lengths they are hashed once.
+            total=(1 if target.trust_lengths else 2) * sum(split.num_examples for split in prepared.splits),
+            announce=True,
+        )
         try:
-            chosen, unread = _target_of(one.folder, prepared, target)
+            chosen, unread = _target_of(one.folder, prepared, replace(target, advance=advance))
             publication = publish_folder(one.folder.store, chosen, prepared=prepared, in_place=not copy)
         except _REFUSALS as error:
             yield _refused(replace(one, error=_for_importers(error, one.folder, prepared.reference)))
@@ -161,7 +124,7 @@ def publish_found(
 
 
 def list_found(found: Iterable[_Found]) -> Iterator[ImportedVersion]:
-    """What ``publish_found`` would go through; no shard is opened."""
+    """The versions that ``publish_found`` would publish. No shard is opened."""
     for one in found:
         if one.prepared is None:
             yield _refused(one)
@@ -177,10 +140,10 @@ def _read(folder: VersionFolder) -> _Found:
 
 
 def _target_of(folder: VersionFolder, prepared: PreparedDataset, target: Target) -> tuple[Target, str | None]:
-    """``target`` for this version: promoted unless one is higher, its config made the default where there is none.
+    """``target`` for this version, which is promoted unless a higher one exists; and a note, or None.
 
-    A file of the default config that cannot be read says nothing of the versions: they are taken without one, and what
-    is wrong with it is the second value.
+    Its config becomes the default config if TFDS says so and the dataset has no default config yet. If the file that
+    names TFDS's default config cannot be read, the version is imported without one, and the note says why.
     """
     catalog = target.catalog
     try:
@@ -192,7 +155,7 @@ def _target_of(folder: VersionFolder, prepared: PreparedDataset, target: Target)
         try:
             is_default = folder.is_default_config(prepared)
         except (PreparedFormatError, StorageError) as error:
-            unread = f"which config is the default one could not be read: {error.message}"
+            unread = f"cannot read which config is the default: {error.message}"
     rule = SlicingRule.TFDS_4
     return replace(target, promote=None, default_config=is_default, slicing=rule, requires_number=False), unread
 
@@ -201,14 +164,14 @@ def _taken(folder: VersionFolder, prepared: PreparedDataset, publication: Public
     notes = (*_notes(prepared), *publication.notes)
     if publication.proof is not None and publication.proof.refused is not None:
         step = publication.proof.refused
-        notes += (f"from {step.old.version} to {step.new.version} more has changed than a {step.says.name} allows",)
+        notes += (f"from {step.old.version} to {step.new.version} more changed than a {step.says.name} step allows",)
     outcome = ImportOutcome.IMPORTED if publication.newly else ImportOutcome.KNOWN
     described = _describe(folder, prepared, outcome, notes=notes)
     return replace(described, num_bytes=publication.num_bytes, promotion=publication.promotion)
 
 
 def _gone(target: Target, reference: Reference, store_of: Callable[[DatasetVersion], Store]) -> str | None:
-    """What to know of a known version that the catalog reads where nothing lies any more: this folder is another."""
+    """The note for a known version whose folder in the catalog is gone: the folder being imported is another one."""
     try:
         version = target.catalog.find(reference)
     except NotFoundError:  # dropped: nobody reads it
@@ -217,18 +180,18 @@ def _gone(target: Target, reference: Reference, store_of: Callable[[DatasetVersi
     if root is None or root.is_dir():
         return None
     return (
-        f"the catalog reads it in {root}, which is gone: bring the folder back, or import with --copy "
-        "(copy=True in Python), and the copy is read"
+        f"the catalog reads it from {root}, which is gone: restore that folder, or import with --copy "
+        "(copy=True in Python) to read the copy"
     )
 
 
 def _for_importers(error: RegistryError, folder: VersionFolder, reference: Reference) -> RegistryError:
-    """``error`` with what an importer can do: name and number of a version that others prepared are not theirs."""
+    """``error`` with a hint for importers, who cannot change the name and number that others chose."""
     if "has_configs" in error.details:
         other = f"{reference.name}_{'configs' if reference.config else 'plain'}"
         return ConflictError(
             error.message,
-            hint="In a catalog a dataset has configs or has none. Import the others under another name: "
+            hint="A dataset has configs for all its versions or for none. Import these under another name: "
             f"registry import tfds {shlex.quote(folder.dataset_folder)} --name {other}",
             details=error.details,
         )
@@ -236,8 +199,8 @@ def _for_importers(error: RegistryError, folder: VersionFolder, reference: Refer
         return error
     return VersionExistsError(
         error.message,
-        hint=f"A number stands for one content. registry show {reference} names the folder that is read; import this "
-        "one into another catalog: --catalog FILE.",
+        hint=f"A version has one content. registry show {reference} names its folder. Import this one into another "
+        "catalog: --catalog FILE",
         details=error.details,
     )
 

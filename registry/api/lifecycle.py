@@ -1,14 +1,25 @@
-"""What may be changed in a catalog: the lifecycle of versions, aliases, experiments, and reservations of places.
+"""Changes to a catalog: the lifecycle of versions, aliases, experiments, and reservations of places.
 
-Published records never change. What changes is which version a reference gives, and what its reader is told.
+Published records never change. These calls change which version a reference gives and what its reader is told. Each
+reads its arguments, adds the actor, and passes them to the catalog protocol.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from registry.api.arguments import log_actor, make_uses, parse_reference, parse_version
+from registry.api.arguments import (
+    DatasetLike,
+    exact_version,
+    log_actor,
+    make_uses,
+    read_dataset,
+    read_exact_reference,
+    read_reference,
+    read_version,
+)
+from registry.api.locations import open_data, open_version
 from registry.catalog import (
     AliasChange,
     AliasMove,
@@ -23,178 +34,252 @@ from registry.catalog import (
 )
 from registry.catalog.backend import AliasCalls, Expected, ExperimentCalls
 from registry.errors import ShardMismatchError, UsageError
-from registry.model import DatasetVersion, Experiment, ExperimentChange, Reference, Use, Version
+from registry.model import Experiment, ExperimentChange, Reference, Use, Version
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # fsspec is loaded when a store is opened
     from registry.publishing import Cleared
-    from registry.storage import Store
-
 
 _SHOWN: Final = 3
 
-Uses: TypeAlias = Sequence[str | Reference | Use]
+Uses: TypeAlias = Sequence[DatasetLike | Use]
 
 
 class Lifecycle:
-    """``catalog.lifecycle``: what may be done to published versions.
+    """``catalog.lifecycle``: promote, deprecate, yank and drop versions; protect datasets; choose the default config.
 
-    Every method names one version, exactly or by an alias, and gives a ``Change``: the standing before and after, and
-    in ``effects`` every reference that resolves differently. With ``dry_run=True`` nothing is written, and the effects
-    are those that the act would have. Doing again what is done changes nothing and says so (``Change.is_change``).
+    A method that changes a version takes its ``reference``, exact or an alias, and returns a ``Change``: the standing
+    of the dataset before and after, and in ``effects`` every reference that gives another answer. With
+    ``dry_run=True`` nothing is written, and the result is the same. Repeating a change changes nothing: then
+    ``Change.is_change`` is False.
 
         change = catalog.lifecycle.yank("mnist:3.1.0", reason="labels are shifted", dry_run=True)
         for effect in change.effects:
             print(effect.wanted, effect.before, "->", effect.after)
 
-    ``uses``: references in use, from papers and configs; ``Change.use_effects`` are those whose answer changes.
-
-    Raises:
-        NotFoundError: no such dataset, config, version or alias.
-        UsageError: the reference names no single version, or no reason is given.
-        VersionWithdrawnError: the version is yanked or dropped already, where that forbids it.
+    ``uses`` are references in use, from papers and configs: ``Change.use_effects`` are those that give another answer.
+    ``registry.api.read_uses`` reads them from a file.
     """
 
-    def __init__(
-        self, catalog: CatalogBackend, *, data: Callable[[], Store], store_of: Callable[[DatasetVersion], Store]
-    ) -> None:
+    def __init__(self, catalog: CatalogBackend, *, data_dir: str) -> None:
         self._catalog = catalog
-        self._data = data
-        self._store_of = store_of
+        self._data_dir = data_dir
 
-    def promote(self, reference: str | Reference, *, dry_run: bool = False, uses: Uses = ()) -> Change:
-        """Make a version the canonical one, which a reference without a version gives."""
+    def promote(self, reference: DatasetLike, *, dry_run: bool = False, uses: Uses = ()) -> Change:
+        """Make a version the canonical one, which a reference without a version gives.
+
+        Args:
+            reference: one version, exact or an alias.
+            dry_run: compute the change, and write nothing.
+            uses: references in use, see the class.
+
+        Raises:
+            NotFoundError: the dataset, config, version or alias does not exist.
+            UsageError: ``reference`` has a wrong type or does not name one version.
+            VersionWithdrawnError: the version is yanked or dropped.
+        """
         return self._catalog.lifecycle.promote(
-            parse_reference(reference), actor=log_actor(), dry_run=dry_run, uses=make_uses(uses)
+            read_reference(reference), actor=log_actor(), dry_run=dry_run, uses=make_uses(uses)
         )
 
-    def deprecate(self, reference: str | Reference, *, message: str, dry_run: bool = False, uses: Uses = ()) -> Change:
-        """Tell its readers to move on: the version is found as before, with ``message``."""
+    def deprecate(self, reference: DatasetLike, *, reason: str, dry_run: bool = False, uses: Uses = ()) -> Change:
+        """Advise readers of a version to move on. It is found as before, with ``reason`` as a note.
+
+        Args:
+            reference: one version, exact or an alias.
+            reason: what its readers are told, in a sentence or two.
+            dry_run: compute the change, and write nothing.
+            uses: references in use, see the class.
+
+        Raises:
+            NotFoundError: the dataset, config, version or alias does not exist.
+            UsageError: ``reference`` has a wrong type or does not name one version, or ``reason`` is empty or too long.
+            VersionWithdrawnError: the version is yanked or dropped.
+        """
         return self._catalog.lifecycle.deprecate(
-            parse_reference(reference), message, actor=log_actor(), dry_run=dry_run, uses=make_uses(uses)
+            read_reference(reference), reason, actor=log_actor(), dry_run=dry_run, uses=make_uses(uses)
         )
 
     def yank(
         self,
-        reference: str | Reference,
+        reference: DatasetLike,
         *,
         reason: str,
         superseded_by: str | Version | None = None,
         dry_run: bool = False,
         uses: Uses = (),
     ) -> Change:
-        """Withdraw a version: only who names it exactly, or by an alias, gets it, with a warning.
+        """Withdraw a version: only its exact number or an alias still gives it, with a warning.
 
-        ``superseded_by``: the version of the same config to use in its place.
+        Args:
+            reference: one version, exact or an alias.
+            reason: what its readers are told, in a sentence or two.
+            superseded_by: the version of the same config to use instead.
+            dry_run: compute the change, and write nothing.
+            uses: references in use, see the class.
+
+        Raises:
+            NotFoundError: the dataset, config, version or alias does not exist, or ``superseded_by`` does not.
+            UsageError: ``reference`` has a wrong type or does not name one version, ``reason`` is empty or too long, or
+                the version would supersede itself.
+            VersionWithdrawnError: the version is dropped, or ``superseded_by`` is yanked or dropped.
         """
         return self._catalog.lifecycle.yank(
-            parse_reference(reference),
+            read_reference(reference),
             reason,
-            parse_version(superseded_by),
+            read_version(superseded_by),
             actor=log_actor(),
             dry_run=dry_run,
             uses=make_uses(uses),
         )
 
-    def drop(self, reference: str | Reference, *, reason: str, dry_run: bool = False, uses: Uses = ()) -> Change:
-        """Take a version away from every reader. Its number stays used, its files stay where they are."""
+    def drop(self, reference: DatasetLike, *, reason: str, dry_run: bool = False, uses: Uses = ()) -> Change:
+        """Hide a version from every look-up. Its number stays used, and its files stay where they are.
+
+        Args:
+            reference: one version, exact or an alias.
+            reason: why, in a sentence or two.
+            dry_run: compute the change, and write nothing.
+            uses: references in use, see the class.
+
+        Raises:
+            NotFoundError: the dataset, config, version or alias does not exist.
+            UsageError: ``reference`` has a wrong type or does not name one version, or ``reason`` is empty or too long.
+        """
         return self._catalog.lifecycle.drop(
-            parse_reference(reference), reason, actor=log_actor(), dry_run=dry_run, uses=make_uses(uses)
+            read_reference(reference), reason, actor=log_actor(), dry_run=dry_run, uses=make_uses(uses)
         )
 
     def undo(
         self,
         action: Literal["deprecate", "yank", "drop"],
-        reference: str | Reference,
+        reference: DatasetLike,
         *,
         dry_run: bool = False,
         uses: Uses = (),
     ) -> Change:
-        """Take an action back: the version is again what it was before, as the event log tells.
+        """Undo ``deprecate``, ``yank`` or ``drop``: the version returns to its earlier state, by the event log.
+
+        Args:
+            action: what to undo.
+            reference: one version, exact or an alias.
+            dry_run: compute the change, and write nothing.
+            uses: references in use, see the class.
 
         Raises:
-            ShardMismatchError: the files of a dropped version are gone, or have other sizes; nothing was changed.
+            NotFoundError: the dataset, config, version or alias does not exist.
+            UsageError: ``action`` is something else, or ``reference`` has a wrong type or does not name one version.
+            VersionWithdrawnError: a stronger action must be undone first.
+            ShardMismatchError: files of a dropped version are missing or have another size; nothing is changed.
             StorageUnavailableError: the store of its files does not answer.
         """
         if action not in ("deprecate", "yank", "drop"):
-            raise UsageError(f"{action!r:.40} cannot be undone", hint="One can undo deprecate, yank and drop.")
-        wanted = parse_reference(reference)
+            raise UsageError(f"{action!r:.40} cannot be undone", hint="Undo deprecate, yank or drop.")
+        wanted = read_reference(reference)
         if action == "drop":
             change = self._catalog.lifecycle.undo(action, wanted, actor=log_actor(), dry_run=True)
             if change.is_change:
                 self._require_files(change.reference)
         return self._catalog.lifecycle.undo(action, wanted, actor=log_actor(), dry_run=dry_run, uses=make_uses(uses))
 
-    def _require_files(self, exactly: Reference) -> None:
-        """Refuse to bring a version back whose files are not there: nobody could read it."""
-        number = exactly.exact
-        version = None if number is None else self._catalog.published(exactly.name, exactly.config, number)
+    def _require_files(self, reference: Reference) -> None:
+        """Refuse to restore a version whose files are gone: nobody could read it."""
+        version = self._catalog.published(reference.name, reference.config, exact_version(reference))
         if version is None:
-            raise AssertionError("a version that was just found is there")
-        store, missing, num_shards = self._store_of(version), [], 0
+            raise AssertionError("the version was found by the dry run")
+        store, missing, num_shards = open_version(self._data_dir, version), [], 0
         for split in version.splits:
             for name, shard in zip(
                 split.filenames, load_shards(self._catalog.shards, version, split.name), strict=True
             ):
                 num_shards += 1
                 if not store.exists(name):
-                    missing.append(f"{name} is not there")
+                    missing.append(f"{name} is missing")
                 elif (found := store.size(name)) != shard.num_bytes:
                     missing.append(f"{name} has {found:,} bytes, expected {shard.num_bytes:,}")
         if missing:
             raise ShardMismatchError(
-                f"{exactly} cannot be brought back: of its {num_shards:,} files {len(missing):,} are gone or changed: "
+                f"{reference} cannot be restored: {len(missing):,} of its {num_shards:,} files are missing or changed: "
                 + ", ".join(missing[:_SHOWN])
                 + (f" and {len(missing) - _SHOWN:,} more" if len(missing) > _SHOWN else ""),
                 hint=f"Put its files back into {store.url}, and try again. Nothing was changed.",
                 details={"folder": store.url, "files": missing[:100], "num_files": len(missing)},
             )
 
-    def configs(self, name: str) -> tuple[ConfigSummary, ...]:
-        """The configs of a dataset, by name."""
-        return self._catalog.configs.list(_dataset(name).name)
+    def configs(self, dataset: DatasetLike) -> tuple[ConfigSummary, ...]:
+        """The configs of a dataset, sorted by name.
 
-    def protect(self, dataset: str | None = None, *, dry_run: bool = False) -> ProtectionChange:
-        """Let only ``promote`` move the canonical version of ``name``, of ``name/config``, or of every dataset.
+        Args:
+            dataset: its name, or a value that names it.
 
-        What is published from then on leaves it as it is. A dataset whose first version comes after that has no
-        canonical version until one is promoted.
+        Raises:
+            DatasetNotFoundError: the dataset does not exist.
+            UsageError: ``dataset`` has a wrong type, or names a version.
         """
-        wanted = None if dataset is None else _dataset(dataset)
+        return self._catalog.configs.list(read_dataset(dataset).name)
+
+    def protect(self, dataset: DatasetLike | None = None, *, dry_run: bool = False) -> ProtectionChange:
+        """Let only ``promote`` move the canonical version: later publications leave it unchanged.
+
+        A dataset whose first version is published after that has no canonical version until one is promoted.
+
+        Args:
+            dataset: ``name/config``, ``name``, or None for every dataset.
+            dry_run: compute the change, and write nothing.
+
+        Raises:
+            NotFoundError: the dataset or config does not exist.
+            UsageError: ``dataset`` has a wrong type, or names a version.
+        """
+        wanted = None if dataset is None else read_dataset(dataset)
         return self._catalog.configs.set_protection(wanted, protect=True, actor=log_actor(), dry_run=dry_run)
 
-    def unprotect(self, dataset: str | None = None, *, dry_run: bool = False) -> ProtectionChange:
-        """Take ``protect`` back; what a wider scope protects stays protected (``ProtectionChange.protected_by``)."""
-        wanted = None if dataset is None else _dataset(dataset)
+    def unprotect(self, dataset: DatasetLike | None = None, *, dry_run: bool = False) -> ProtectionChange:
+        """Undo ``protect``. What a wider scope protects stays protected: ``ProtectionChange.protected_by``.
+
+        Args:
+            dataset: ``name/config``, ``name``, or None for every dataset.
+            dry_run: compute the change, and write nothing.
+
+        Raises:
+            NotFoundError: the dataset or config does not exist.
+            UsageError: ``dataset`` has a wrong type, or names a version.
+        """
+        wanted = None if dataset is None else read_dataset(dataset)
         return self._catalog.configs.set_protection(wanted, protect=False, actor=log_actor(), dry_run=dry_run)
 
-    def set_default_config(self, dataset: str, *, dry_run: bool = False, uses: Uses = ()) -> DefaultChange:
-        """Make the config of ``name/config`` the one that a reference without a config means."""
-        wanted = _dataset(dataset)
+    def set_default_config(self, dataset: DatasetLike, *, dry_run: bool = False, uses: Uses = ()) -> DefaultChange:
+        """Choose the config that a reference without a config means.
+
+        Args:
+            dataset: ``name/config``, or a value that names it.
+            dry_run: compute the change, and write nothing.
+            uses: references in use, see the class.
+
+        Raises:
+            NotFoundError: the dataset or config does not exist.
+            UsageError: ``dataset`` has a wrong type, names a version, or does not name a config.
+        """
+        wanted = read_dataset(dataset)
         if wanted.config is None:
-            raise UsageError(f"{dataset} names no config", hint=f"Write {wanted.name}/CONFIG.")
+            raise UsageError(f"{wanted} does not name a config", hint=f"Write {wanted.name}/CONFIG.")
         change = self._catalog.configs.set_default(
             wanted.name, wanted.config, actor=log_actor(), dry_run=dry_run, uses=make_uses(uses)
         )
-        if not dry_run and (data := self._data()).exists(f"{wanted.name}/{wanted.config}"):
+        if not dry_run and (data := open_data(self._data_dir)).exists(f"{wanted.name}/{wanted.config}"):
             from registry.prepared import write_default_config
 
-            write_default_config(data, wanted.name, wanted.config)  # for those who read the folder without the catalog
+            write_default_config(data, wanted.name, wanted.config)  # for readers of the folder without the catalog
         return change
 
 
-def _dataset(text: str) -> Reference:
-    wanted = parse_reference(text)
-    if wanted.request is not None or wanted.alias is not None:
-        raise UsageError(f"{text}: name a dataset without a version", hint=f"Write {wanted.dataset}.")
-    return wanted
-
-
 class Aliases:
-    """The aliases of a catalog: ``catalog.aliases``.
+    """``catalog.aliases``: names for versions, which can be moved.
 
     An alias belongs to one config of a dataset and is looked up as ``name[/config]@alias``. Every move is one
-    transaction with its event and an entry in the alias's history. ``expect`` makes it a compare-and-swap: the version
-    that the caller saw there, or ``"none"``; of many who move an alias at once from one place, one wins.
+    transaction with its event and an entry in the history of the alias. ``expect`` makes a move a compare-and-swap:
+    if several callers move an alias at the same time, one of them succeeds and the others get an ``AliasMovedError``.
+
+        catalog.aliases.set("paper", "mnist:3.0.1", reason="As submitted.", expect="none")
     """
 
     def __init__(self, calls: AliasCalls, *, actor: str) -> None:
@@ -204,52 +289,92 @@ class Aliases:
     def set(
         self,
         name: str,
-        reference: str | Reference,
+        reference: DatasetLike,
         *,
         expect: str | Version | None = None,
-        message: str = "",
+        reason: str = "",
         dry_run: bool = False,
     ) -> AliasChange:
-        """Let the alias ``name`` point to the version that ``reference`` names today. Raises as ``AliasCalls.set``."""
-        wanted = parse_reference(reference)
+        """Point the alias ``name`` to the version that ``reference`` gives today. Repeating it changes nothing.
+
+        Args:
+            name: the alias: a letter, then letters, digits, ``_``, ``.`` and ``-``.
+            reference: a version of the dataset, in any form.
+            expect: the version that the alias must point to now, or ``"none"`` if it must not exist; None does not
+                check.
+            reason: why, for the history of the alias.
+            dry_run: compute the change, and write nothing.
+
+        Raises:
+            ReferenceSyntaxError: ``name`` is not a valid alias.
+            NotFoundError: no version matches the reference.
+            VersionWithdrawnError: the version is yanked or dropped.
+            AliasMovedError: the alias does not point to ``expect``; the error names who moved it, and when.
+            UsageError: ``reference`` or ``expect`` has a wrong type.
+        """
+        wanted = read_reference(reference)
         return self._calls.set(
-            name, wanted, expect=_expected(expect), message=message, actor=self._actor, dry_run=dry_run
+            name, wanted, expect=_expected(expect), message=reason, actor=self._actor, dry_run=dry_run
         )
 
     def remove(
         self,
-        reference: str | Reference,
+        reference: DatasetLike,
         *,
         expect: str | Version | None = None,
-        message: str = "",
+        reason: str = "",
         dry_run: bool = False,
     ) -> AliasChange:
-        """Remove the alias that ``reference`` names, ``name[/config]@alias``. Raises as ``AliasCalls.remove``."""
-        wanted = parse_reference(reference)
-        return self._calls.remove(wanted, expect=_expected(expect), message=message, actor=self._actor, dry_run=dry_run)
+        """Remove an alias. Its history stays.
 
-    def list(self, dataset: str | None = None) -> tuple[AliasSummary, ...]:
-        """Every alias, by dataset and name, or those of ``name[/config]``."""
-        return self._calls.list(dataset)
+        Args:
+            reference: the alias, ``name[/config]@alias``.
+            expect: the version that the alias must point to now; None does not check.
+            reason: why, for the history of the alias.
+            dry_run: compute the change, and write nothing.
 
-    def history(self, reference: str | Reference) -> tuple[AliasMove, ...]:
-        """Everything that was done to an alias, the oldest first. Raises as ``AliasCalls.history``."""
-        return self._calls.history(parse_reference(reference))
+        Raises:
+            AliasNotFoundError: the alias does not exist.
+            AliasMovedError: the alias does not point to ``expect``.
+            UsageError: ``reference`` has a wrong type or does not name an alias.
+        """
+        wanted = read_reference(reference)
+        return self._calls.remove(wanted, expect=_expected(expect), message=reason, actor=self._actor, dry_run=dry_run)
+
+    def list(self, dataset: DatasetLike | None = None) -> tuple[AliasSummary, ...]:
+        """Every alias, sorted by dataset and name.
+
+        Args:
+            dataset: only those of ``name[/config]``; a name without a config means all its configs.
+
+        Raises:
+            DatasetNotFoundError, ConfigNotFoundError: the dataset does not exist.
+            UsageError: ``dataset`` has a wrong type, or names a version.
+        """
+        return self._calls.list(None if dataset is None else read_dataset(dataset).dataset)
+
+    def history(self, reference: DatasetLike) -> tuple[AliasMove, ...]:
+        """Every move of an alias, the oldest first. The alias may have been removed since.
+
+        Args:
+            reference: the alias, ``name[/config]@alias``.
+
+        Raises:
+            DatasetNotFoundError, ConfigNotFoundError, AliasNotFoundError: the alias never existed.
+            UsageError: ``reference`` has a wrong type or does not name an alias.
+        """
+        return self._calls.history(read_reference(reference))
 
 
 def _expected(expect: str | Version | None) -> Expected:
-    if expect is None or isinstance(expect, Version):
-        return expect
-    if not isinstance(expect, str):
-        raise UsageError(f"a version or 'none' is expected, not {expect!r:.60}")
-    return "none" if expect == "none" else Version.parse(expect)
+    return "none" if expect == "none" else read_version(expect)
 
 
 class Experiments:
-    """The experiments of a catalog: ``catalog.experiments``.
+    """``catalog.experiments``: flags that versions may override.
 
-    Every change is one transaction with one event, and making a change again changes nothing. ``dry_run`` tells what
-    would be changed, with the same errors, and changes nothing. Each method raises as that of ``ExperimentCalls``.
+    Every change is one transaction with one event, and repeating a change changes nothing. With ``dry_run=True`` the
+    result and the errors are the same, and nothing is written.
     """
 
     def __init__(self, calls: ExperimentCalls, *, actor: str) -> None:
@@ -257,62 +382,114 @@ class Experiments:
         self._actor = actor
 
     def add(self, name: str, description: str, default: bool = False, *, dry_run: bool = False) -> ExperimentChange:
-        """Add a flag that versions may override; ``default`` is meant where one does not."""
+        """Add a flag that versions may override.
+
+        Args:
+            name: lower-case letters, digits and ``_``.
+            description: what the flag switches, for people.
+            default: its value for versions that do not override it.
+            dry_run: compute the change, and write nothing.
+
+        Raises:
+            UsageError: the name is invalid, the description is empty, or the default is not a bool.
+            ConflictError: the flag exists with another description or default, or is retired.
+        """
         return self._calls.add(name, description, default=default, actor=self._actor, dry_run=dry_run)
 
     def list(self) -> tuple[Experiment, ...]:
-        """Every flag, by name, with its default and the number of live versions that override it."""
+        """Every flag, sorted by name, with its default and the number of live versions that override it."""
         return self._calls.list()
 
     def set_default(self, name: str, value: bool, *, dry_run: bool = False) -> ExperimentChange:
-        """Flip a default, for versions that are built from now on; published ones keep what they were built with."""
+        """Change the default for versions that are built from now on. Published versions keep their value.
+
+        Args:
+            name: the flag.
+            value: the new default.
+            dry_run: compute the change, and write nothing.
+
+        Raises:
+            UsageError: ``value`` is not a bool.
+            ExperimentNotFoundError: the flag does not exist.
+            ConflictError: the flag is retired, so it stays on.
+        """
         return self._calls.set_default(name, value, actor=self._actor, dry_run=dry_run)
 
     def retire(self, name: str, *, dry_run: bool = False) -> ExperimentChange:
-        """Switch a flag on for good: no version that is published from now on can override it."""
+        """Switch a flag on for good: versions that are published from now on cannot override it.
+
+        Args:
+            name: the flag.
+            dry_run: compute the change, and write nothing.
+
+        Raises:
+            ExperimentNotFoundError: the flag does not exist.
+            ConflictError: it is off by default, or versions that can be read switch it off; the message names them.
+        """
         return self._calls.retire(name, actor=self._actor, dry_run=dry_run)
 
 
 class Reservations:
-    """The reservations of a catalog: ``catalog.reservations``.
+    """``catalog.reservations``: the publishers that are writing to object stores.
 
-    A publisher reserves the place of a version in an object store before it puts a file there; the row that publishes
-    the version ends it. One that stays is of a publisher who was killed, and the next run of it goes on there.
+    A publisher reserves the place of a version in an object store before it writes a file there. The row that publishes
+    the version ends the reservation. A reservation that stays belongs to a publisher that was killed; its next run
+    continues there.
     """
 
-    def __init__(self, catalog: CatalogBackend, *, data: Callable[[], Store]) -> None:
+    def __init__(self, catalog: CatalogBackend, *, data_dir: str) -> None:
         self._catalog = catalog
-        self._data = data
+        self._data_dir = data_dir
 
-    def list(self, dataset: str | None = None) -> tuple[Reservation, ...]:
-        """Every reservation, or those of ``name[/config]``."""
-        return self._catalog.reservations.list(None if dataset is None else parse_reference(dataset).dataset)
+    def list(self, dataset: DatasetLike | None = None) -> tuple[Reservation, ...]:
+        """Every reservation, sorted by dataset, version and location.
 
-    def release(
-        self, reference: str | Reference, *, force: bool = False, dry_run: bool = False
-    ) -> tuple[Reservation, ...]:
-        """Take the reservations of a version away from publishers that died on other machines; gives them as they were.
+        Args:
+            dataset: only those of ``name[/config]``.
 
         Raises:
-            UsageError: the reference does not name one version.
-            As ``ReservationCalls.release``.
+            UsageError: ``dataset`` has a wrong type, or names a version.
         """
-        wanted = _exactly(reference)
+        return self._catalog.reservations.list(None if dataset is None else read_dataset(dataset).dataset)
+
+    def release(self, reference: DatasetLike, *, force: bool = False, dry_run: bool = False) -> tuple[Reservation, ...]:
+        """End the reservations of a version that belong to publishers killed on other machines.
+
+        Their files stay; the next publisher finishes or removes them.
+
+        Args:
+            reference: exactly one version.
+            force: also end the reservations of publishers that are alive on this machine.
+            dry_run: return the reservations, and change nothing.
+
+        Returns:
+            The reservations as they were.
+
+        Raises:
+            NotFoundError: the version has no reservation.
+            ConflictError: a publisher is alive on this machine, and ``force`` is False.
+            UsageError: ``reference`` has a wrong type, or does not name one version by its number.
+        """
+        wanted = read_exact_reference(reference)
         return self._catalog.reservations.release(wanted.dataset, str(wanted.request), force=force, dry_run=dry_run)
 
-    def clear(self, reference: str | Reference, *, force: bool = False, dry_run: bool = False) -> Cleared:
-        """Move what lies at the place of an unpublished version aside; see ``publishing.clear_place``."""
+    def clear(self, reference: DatasetLike, *, force: bool = False, dry_run: bool = False) -> Cleared:
+        """Move the files at the place of an unpublished version aside.
+
+        Args:
+            reference: exactly one version.
+            force: also move a complete version, the files of another catalog's publisher, or those of a publisher that
+                may be alive.
+            dry_run: return what would be moved, and change nothing.
+
+        Raises:
+            ConflictError: the version is published, or moving its files needs ``force``.
+            ReservedError: a publisher that may be alive is writing there, and ``force`` is False.
+            UsageError: ``reference`` has a wrong type or does not name one version by its number, or the data directory
+                is on this machine: move the folder yourself.
+        """
         from registry.publishing import clear_place
 
-        wanted = _exactly(reference)
-        return clear_place(self._data(), self._catalog, wanted, actor=log_actor(), force=force, dry_run=dry_run)
-
-
-def _exactly(reference: str | Reference) -> Reference:
-    wanted = parse_reference(reference)
-    if wanted.exact is None:
-        raise UsageError(
-            f"{wanted} does not name one version by its number",
-            hint=f"Write {wanted.dataset}:1.0.0. See what is reserved: registry reservation list",
-        )
-    return wanted
+        wanted = read_exact_reference(reference)
+        data = open_data(self._data_dir)
+        return clear_place(data, self._catalog, wanted, actor=log_actor(), force=force, dry_run=dry_run)

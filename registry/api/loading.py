@@ -1,4 +1,7 @@
-"""``registry.load``: look a dataset up and read it in one call, with the arguments of ``tfds.load``."""
+"""``registry.load``: look up a dataset and read it in one call, with the arguments of ``tfds.load``.
+
+``registry.builder(...).as_dataset`` shares its steps: find the version, check the arguments, wrap the readers.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,14 @@ import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from registry.api.arguments import Moment, parse_reference
+from registry.api.arguments import DatasetLike, Moment, read_reference
 from registry.api.catalog import Catalog, connect
 from registry.api.dataset import Dataset
 from registry.api.lock import current_lock
 from registry.errors import DatasetNotFoundError, UsageError, YankedVersionWarning
-from registry.model import Reference, SlicingRule, whole_number
+from registry.model import SlicingRule, whole_number
 from registry.splits import ReadInstruction
 
 if TYPE_CHECKING:
@@ -23,8 +26,6 @@ if TYPE_CHECKING:
     from registry.reading import Batches, Reader, SupervisedReader
 
 
-T = TypeVar("T")
-
 Expression: TypeAlias = str | ReadInstruction
 SplitArgument: TypeAlias = (
     "Expression | list[SplitArgument] | tuple[SplitArgument, ...] | dict[str, SplitArgument] | None"
@@ -32,22 +33,22 @@ SplitArgument: TypeAlias = (
 
 
 _INSTEAD: Final = {
-    "decoders": "Examples are decoded as the features say. What is stored undecoded comes from reader.records().",
+    "decoders": "Examples are decoded as the features say. For undecoded records use reader.records().",
     "builder_kwargs": 'Name config and version in the reference, e.g. "mnist/plain:3.0.1", and the folder as data_dir.',
-    "download_and_prepare_kwargs": "Prepare it before: registry build NAME, or registry import tfds DIR.",
-    "as_dataset_kwargs": "Give split, read_config, shuffle_files and the others to this function itself.",
-    "download_dir": "Builders bring their own data: registry build NAME.",
-    "download_config": "Builders bring their own data: registry build NAME.",
-    "deserialize_method": "What is stored undecoded comes from reader.records().",
+    "download_and_prepare_kwargs": "Prepare the dataset first: registry build NAME, or registry import tfds DIR.",
+    "as_dataset_kwargs": "Pass split, read_config, shuffle_files and the others to this function directly.",
+    "download_dir": "Builders find their own data: registry build NAME",
+    "download_config": "Builders find their own data: registry build NAME",
+    "deserialize_method": "For undecoded records use reader.records().",
 }
 
 
 def load(
-    reference: str | Reference | None = None,
+    reference: DatasetLike | None = None,
     split: SplitArgument = None,
     read_config: ReadConfig | None = None,
     *,
-    name: str | Reference | None = None,
+    name: DatasetLike | None = None,
     with_info: bool = False,
     as_supervised: bool = False,
     shuffle_files: bool = False,
@@ -65,42 +66,52 @@ def load(
     download_and_prepare_kwargs: Mapping[str, Any] | None = None,
     as_dataset_kwargs: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Look a dataset up and read it, in one call.
+    """Look up a dataset and read it, in one call, with the arguments of ``tfds.load``.
 
-        registry.load("digits:1.*", split=["train[:80%]", "train[80%:]"])
-        data, info = registry.load("digits", split="train", as_supervised=True, with_info=True)
+    >>> train, rest = registry.load("digits:1.*", split=["train[:80%]", "train[80%:]"])
+    >>> len(train), len(rest)
+    (1438, 359)
+    >>> data, info = registry.load("digits", split="train", as_supervised=True, with_info=True)
+    >>> image, label = next(iter(data))
+    >>> image.shape, int(label), info.splits["train"].num_examples
+    ((8, 8, 1), 3, 1797)
 
     Args:
-        reference: ``name[/config][:request | @alias]``.
-        split: an expression, or a list, tuple or dict of expressions, also nested; the answer has its shape. None gives
-            a dict with every split.
-        read_config: in which order: that of ``Dataset.read``.
-        name: the reference, as ``tfds.load`` calls it.
-        with_info: give the pair (data, info), where info is that of ``Dataset.info``.
-        as_supervised: give tuples of what a model gets and what it is to say, as the version's supervised keys have it.
-        shuffle_files: shuffle the files, as ``read_config`` says; without a seed in it each read has another order.
-        batch_size: give batches of so many examples, as dicts (or tuples) of arrays; -1 gives all examples at once.
-        slicing: as ``Dataset.resolve``.
-        rounding: as ``Dataset.resolve``.
-        at: the moment at which it is looked up, as ``Catalog.dataset``.
-        catalog: where it is looked up; None is the default one.
-        data_dir: the folder below which the shards lie, as ``connect``.
-        download: of ``tfds.load``; nothing is downloaded, whatever the value.
-        try_gcs: the same.
-        file_format: that of the version, as a text or as TFDS's ``FileFormat``.
-        decoders: of ``tfds.load``; refused unless empty, with what to do instead. So are the next three.
-        builder_kwargs: see there.
-        download_and_prepare_kwargs: see there.
-        as_dataset_kwargs: see there.
+        reference: ``name[/config][:request | @alias]``, a ``Reference``, ``Dataset`` or ``DatasetVersion``.
+        split: an expression, or a list, tuple or dict of expressions, also nested; the result has the same shape. None
+            gives a dict of all splits.
+        read_config: the order, see ``Dataset.read``.
+        name: the reference, under the name that ``tfds.load`` uses.
+        with_info: return the pair (data, info); info is ``Dataset.info``.
+        as_supervised: give tuples of input and target, as the version's supervised keys say.
+        shuffle_files: shuffle the files. Without a seed in ``read_config`` each read has another order.
+        batch_size: give batches of this many examples, as dicts (or tuples) of arrays. None gives single examples, -1
+            all examples at once.
+        slicing: see ``Dataset.resolve``.
+        rounding: see ``Dataset.resolve``.
+        at: look the reference up as of this moment, see ``Catalog.dataset``.
+        catalog: an open catalog. None opens the default one.
+        data_dir: path or URL of the data directory, see ``connect``.
+        download: accepted for ``tfds.load``. Nothing is downloaded.
+        try_gcs: accepted for ``tfds.load``. Nothing is downloaded.
+        file_format: the format of the version, as text or as TFDS's ``FileFormat``. Another format is an error.
+        decoders: must be empty; the error says what to do instead.
+        builder_kwargs: must be empty; the error says what to do instead.
+        download_and_prepare_kwargs: must be empty; the error says what to do instead.
+        as_dataset_kwargs: must be empty; the error says what to do instead.
 
     Returns:
-        A ``Reader`` (or a ``SupervisedReader``, or ``Batches``) for each expression. What it reads is what TFDS reads:
-        of an optional feature that has no value the lowest number of its dtype, ``b""`` or False, where the reader of
-        ``Dataset.read`` gives None (``Reader.missing_as_tfds``, ``Reader.missing_as_none``).
+        For each expression a ``Reader``, with ``as_supervised`` a ``SupervisedReader``, with ``batch_size`` a
+        ``Batches``, or for -1 the arrays. Values are those of TFDS: a missing value of an optional feature is the
+        lowest number of its dtype, ``b""`` or False. ``Dataset.read`` gives None instead (see
+        ``Reader.missing_as_tfds``).
 
     Raises:
-        UsageError: an argument that means nothing here, with what to do instead; or no supervised keys.
-        As ``Catalog.dataset``, ``Dataset.resolve`` and ``Dataset.read``.
+        UsageError: an argument is invalid or not supported here, both ``catalog`` and ``data_dir`` are given, or the
+            version has no supervised keys.
+        NotFoundError, VersionWithdrawnError, LockedError: see ``Catalog.dataset``.
+        SplitSyntaxError, SplitNotFoundError, SliceError: see ``Dataset.resolve``.
+        NotStoredError: the files are not where they should be.
     """
     wanted = _one_reference(reference, name)
     del download, try_gcs
@@ -143,7 +154,7 @@ def read_tree(
     slicing: SlicingRule | str | None = None,
     rounding: str | None = None,
 ) -> Any:
-    """What ``load`` gives of a dataset: a reader for each expression in ``split``, in its shape.
+    """A reader for each expression in ``split``, in the same shape: the result of ``load``.
 
     Without ``missing_as_tfds`` a missing value is None, as in TFDS's data sources.
     """
@@ -170,22 +181,22 @@ def read_tree(
 
 
 def find_dataset(
-    reference: str | Reference,
+    reference: DatasetLike,
     *,
     at: Moment | None = None,
     catalog: Catalog | None = None,
     data_dir: str | os.PathLike[str] | None = None,
 ) -> Dataset:
-    """As ``Catalog.look_up``, in ``catalog`` or the default one; locked to a pin file, in none.
+    """Look up a version in ``catalog`` or the default one. If look-ups are locked to a pin file, no catalog is opened.
 
     Raises:
-        UsageError: both a catalog and a ``data_dir``; or the version was imported where it lies, which is elsewhere.
+        UsageError: both a catalog and a ``data_dir`` are given, or the version was imported in place elsewhere.
     """
     lock = current_lock()
     if lock is not None and lock.pins is not None:
         from registry.api.pinned import find_pinned
 
-        return find_pinned(lock.pins, parse_reference(reference), at=at)
+        return find_pinned(lock.pins, read_reference(reference), at=at)
     try:
         found = open_catalog_for(catalog, data_dir).look_up(reference, at=at)
         if data_dir is not None:
@@ -196,21 +207,21 @@ def find_dataset(
             raise
         raise DatasetNotFoundError(
             error.message,
-            hint=f"Folders are read once they are in the catalog: registry import tfds {os.fspath(data_dir)}",
+            hint=f"Import the folder first: registry import tfds {os.fspath(data_dir)}",
             details=error.details,
         ) from error
 
 
 def _require_below(dataset: Dataset, data_dir: str | os.PathLike[str]) -> None:
-    """Refuse a version that is read in a folder of its own where another one is asked for: it may hold other data."""
+    """Refuse a version that is read outside the requested ``data_dir``: the files there may be different."""
     from registry.storage import open_store
 
     asked = open_store(data_dir).url.rstrip("/")
     if dataset.folder.startswith(f"{asked}/"):
         return
     raise UsageError(
-        f"{dataset.reference} lies in {dataset.folder}, which is not below the data_dir {os.fspath(data_dir)}",
-        hint=f"Leave data_dir out; or catalog that folder: registry import tfds {os.fspath(data_dir)}",
+        f"{dataset.reference} is stored in {dataset.folder}, which is not below the data_dir {os.fspath(data_dir)}",
+        hint=f"Leave data_dir out; or import that folder: registry import tfds {os.fspath(data_dir)}",
         details={"folder": dataset.folder, "data_dir": os.fspath(data_dir)},
     )
 
@@ -225,18 +236,19 @@ def open_catalog_for(catalog: Catalog | None, data_dir: str | os.PathLike[str] |
         return connect(data_dir=data_dir)
     if data_dir is not None:
         raise UsageError(
-            "a catalog has its data_dir already", hint="Open it with both: registry.connect(URL, data_dir=DIR)."
+            "catalog and data_dir exclude each other: an open catalog has its data_dir",
+            hint="Open the catalog with both: registry.connect(URL, data_dir=DIR).",
         )
     return catalog
 
 
-def _one_reference(reference: str | Reference | None, name: str | Reference | None) -> str | Reference:
+def _one_reference(reference: DatasetLike | None, name: DatasetLike | None) -> DatasetLike:
     if reference is not None and name is None:
         return reference
     if name is not None and reference is None:
         return name
     raise UsageError(
-        "no dataset is named" if name is None else "the dataset is named twice, by reference and by name",
+        "no dataset was given" if name is None else "the dataset was given twice, as reference and as name",
         hint='Write e.g. registry.load("mnist:3.*", split="train").',
     )
 
@@ -245,8 +257,8 @@ def _check_format(dataset: Dataset, file_format: str | None) -> None:
     stored = dataset.facts.file_format
     if file_format is not None and file_format != stored:
         raise UsageError(
-            f"{dataset.reference} is stored as {stored}, and file_format asks for {file_format}",
-            hint="Leave file_format out: a version has one format, and it is read as it is stored.",
+            f"{dataset.reference} is stored as {stored}, not as {file_format}",
+            hint="Leave file_format out: a version has one format.",
             details={"file_format": file_format, "stored": stored},
         )
 
@@ -254,18 +266,20 @@ def _check_format(dataset: Dataset, file_format: str | None) -> None:
 def _choose_view(
     dataset: Dataset, *, as_supervised: bool, batch_size: Any
 ) -> Callable[[Reader], Reader | SupervisedReader | Batches | Any]:
-    """What is made of each reader: itself, a view, or all that it reads."""
+    """The function that wraps each reader: as pairs, in batches, or as arrays of all examples."""
     from registry.prepared.info import supervised_keys
     from registry.reading import Batches, SupervisedReader
 
     keys = supervised_keys(dataset.metadata) if as_supervised else None
     if as_supervised and not keys:
         raise UsageError(
-            f"{dataset.provenance.described_by} has no supervised keys, and as_supervised=True asks for them",
+            f"{dataset.provenance.described_by} has no supervised keys, which as_supervised=True needs",
             hint=f"Leave as_supervised out. Its features are: {', '.join(dataset.features)}.",
         )
     if batch_size is not None:
-        hint = "None gives examples one by one, -1 all of them at once."
+        hint = "None gives single examples, -1 all examples at once."
+        if batch_size == 0:
+            raise UsageError("batch_size must be at least 1, not 0", hint=hint)
         batch_size = whole_number(batch_size, "batch_size", least=-1, hint=hint)
 
     def view(reader: Reader) -> Reader | SupervisedReader | Batches | Any:
@@ -278,7 +292,7 @@ def _choose_view(
 
 
 def refuse_tfds_arguments(function: str, arguments: Mapping[str, Any]) -> None:
-    """Refuse arguments of a function of TFDS that ask for something that is not done here.
+    """Refuse arguments of a TFDS function that are not supported here.
 
     Raises:
         UsageError: one of them is not empty; the hint says what to do instead.
@@ -286,50 +300,48 @@ def refuse_tfds_arguments(function: str, arguments: Mapping[str, Any]) -> None:
     for name, value in arguments.items():
         if value:
             raise UsageError(
-                f"{name} means nothing to registry.{function}: {value!r:.60}",
+                f"registry.{function} does not support {name}: {value!r:.60}",
                 hint=_INSTEAD[name],
                 details={"argument": name},
             )
 
 
 def stored_format(file_format: Any) -> str | None:
-    """The name of a file format that is given as text or as TFDS's ``FileFormat``."""
+    """The name of a file format, from text or TFDS's ``FileFormat``."""
     return None if file_format is None else str(getattr(file_format, "value", file_format))
 
 
 def apply_shuffle_files(dataset: Dataset, read_config: ReadConfig | None, *, shuffle_files: Any) -> ReadConfig | None:
-    """The order that is asked for by a config and the argument ``shuffle_files``.
+    """``read_config`` with the argument ``shuffle_files`` applied.
 
     Raises:
-        UsageError: the config permutes all records, or the version's records have an order that is kept.
+        UsageError: the config shuffles all records, or the version keeps its records in the order of generation.
     """
     if not isinstance(shuffle_files, bool):
-        raise UsageError(f"shuffle_files is True or False, not {shuffle_files!r:.60}")
+        raise UsageError(f"shuffle_files must be True or False, not {shuffle_files!r:.60}")
     if not shuffle_files:
         return read_config
     if dataset.facts.disable_shuffling:
         raise UsageError(
-            f"{dataset.reference} keeps its records in their order, and shuffle_files=True asks for another one",
-            hint="Leave shuffle_files out; or insist: read_config=registry.ReadConfig(shuffle_files=True).",
+            f"{dataset.reference} keeps its records in the order of generation: shuffle_files=True would change it",
+            hint="Leave shuffle_files out; or shuffle anyway: read_config=registry.ReadConfig(shuffle_files=True).",
         )
     from registry.order.config import read_config_or_default
 
     return replace(read_config_or_default(read_config), shuffle_files=True)
 
 
-def as_numpy(dataset: T) -> T:
-    """``dataset`` itself: examples are dicts of NumPy values already."""
-    return dataset
-
-
 def as_dataframe(dataset: Any, ds_info: Any = None) -> pd.DataFrame:
-    """The examples of a reader as a DataFrame, as ``Reader.to_pandas``; of supervised pairs, the features in them.
+    """The examples of a reader as a pandas DataFrame, one row for each example.
 
-    ``ds_info`` is taken for TFDS's sake: a reader knows its features.
+    Args:
+        dataset: a ``Reader``, or a ``SupervisedReader``, which gives the columns of its features only.
+        ds_info: accepted for TFDS and ignored: a reader knows its features.
 
     Raises:
-        UsageError: no reader.
-        As ``Reader.to_pandas``.
+        UsageError: ``dataset`` is not a reader.
+        MissingExtraError: pandas is not installed.
+        CorruptRecordError, CorruptExampleError, StorageError: a file is damaged or cannot be read.
     """
     del ds_info
     from registry.reading import Reader, SupervisedReader
@@ -339,8 +351,8 @@ def as_dataframe(dataset: Any, ds_info: Any = None) -> pd.DataFrame:
         return dataset.to_pandas()
     if not isinstance(dataset, SupervisedReader):
         raise UsageError(
-            f"a DataFrame is made of a reader, not of {type(dataset).__name__}",
-            hint="Give what registry.load returns for one split, without batch_size.",
+            f"expected a Reader or SupervisedReader, not {type(dataset).__name__}",
+            hint="Pass the result of registry.load for one split, without batch_size.",
         )
     names = names_in(dataset.keys)
     frame = dataset.reader.to_pandas()

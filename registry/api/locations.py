@@ -1,4 +1,4 @@
-"""The default places of a catalog, its data and its caches: arguments, then environment variables, then defaults."""
+"""Finds the catalog, its data directory and its caches: from arguments, then environment variables, then defaults."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from registry.catalog import sqlite_path
 from registry.errors import StorageError, UsageError
+from registry.model import DatasetVersion, version_folder
 
 if TYPE_CHECKING:  # numpy is loaded when something is read
+    from registry.storage import Store
     from registry.tfrecord import IndexFolder
 
 CATALOG_VARIABLE: Final = "REGISTRY_CATALOG"
@@ -17,13 +19,17 @@ DATA_DIR_VARIABLE: Final = "REGISTRY_DATA_DIR"
 CACHE_VARIABLE: Final = "REGISTRY_CACHE"
 
 _OLD_NAME: Final = "dataset-registry"
-"""The distribution's name before version 0.2; on the package index it belongs to another project."""
+"""The distribution's name before version 0.2. On PyPI that name belongs to another project."""
 
 
 def catalog_url(url: str | os.PathLike[str] | None = None) -> str:
-    """The catalog that ``connect(url)`` opens."""
+    """The catalog that ``connect(url)`` opens: a database URL, or the path of an SQLite file.
+
+    Raises:
+        UsageError: ``url`` is empty.
+    """
     if url is not None and not os.fspath(url):
-        raise UsageError("the catalog's URL is empty", hint="Name one, or leave it out for the default.")
+        raise UsageError("the catalog's URL is empty", hint="Give a URL or path, or leave it out for the default.")
     chosen = url or os.environ.get(CATALOG_VARIABLE)
     return os.fspath(chosen) if chosen else str(_user_folder() / "catalog.db")
 
@@ -32,7 +38,7 @@ def data_folder(url: str, data_dir: str | os.PathLike[str] | None = None) -> str
     """The data directory that ``connect(url, data_dir=data_dir)`` uses.
 
     Raises:
-        UsageError: it is a URL that holds a password.
+        UsageError: the URL contains a password.
     """
     if chosen := data_dir or os.environ.get(DATA_DIR_VARIABLE):
         from registry.storage import require_no_secrets
@@ -43,7 +49,7 @@ def data_folder(url: str, data_dir: str | os.PathLike[str] | None = None) -> str
 
 
 def index_folder() -> str:
-    """The folder in which the places of records are kept: what is in it can be removed at any time."""
+    """The cache folder for the offsets of records in files. It can be deleted at any time."""
     if chosen := os.environ.get(CACHE_VARIABLE):
         return str(Path(chosen) / "indexes")
     import platformdirs
@@ -52,14 +58,41 @@ def index_folder() -> str:
 
 
 def open_indexes() -> IndexFolder:
-    """The folder in which readers keep what they found out of files: places of records, and stamps."""
+    """The cache that readers share: offsets of records in files, and stamps of verified files."""
     from registry.tfrecord import IndexFolder
 
     return IndexFolder(index_folder())
 
 
+def open_data(data_dir: str) -> Store:
+    """The data directory of a catalog."""
+    from registry.storage import open_store
+
+    return open_store(data_dir)
+
+
+def open_version(data_dir: str, version: DatasetVersion) -> Store:
+    """The folder that holds the shards of ``version``.
+
+    A version may have been imported in place, on this machine. If that folder is gone, its copy in ``data_dir`` is
+    read.
+    """
+    from registry.storage import open_location
+
+    data = open_data(data_dir)
+    found = open_location(data, version.location)
+    if version.location.startswith("/") and found.local_root is not None and not found.local_root.is_dir():
+        copy = data.child(version_folder(version.name, version.config, version.version))
+        return copy if copy.exists("dataset_info.json") else found
+    return found
+
+
 def make_catalog_folder(url: str) -> None:
-    """Make the folder of an SQLite catalog, so that naming a new file is all it takes to begin; else nothing."""
+    """Create the folder of an SQLite catalog if it is missing, so that ``connect`` can create the file.
+
+    Raises:
+        StorageError: the folder cannot be created.
+    """
     path = sqlite_path(url)
     if path is None:
         return
@@ -67,14 +100,14 @@ def make_catalog_folder(url: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(
-            f"cannot make the folder {path.parent}: {error.strerror}",
-            hint="Name another catalog with --catalog or $REGISTRY_CATALOG.",
+            f"cannot create the folder {path.parent}: {error.strerror}",
+            hint="Choose another catalog with --catalog or $REGISTRY_CATALOG.",
             details={"path": str(path.parent), "errno": error.errno},
         ) from error
 
 
 def _user_folder() -> Path:
-    """The user's data folder; one that was made while the distribution had its old name stays in use."""
+    """The user's data folder. A folder from before the distribution was renamed stays in use."""
     import platformdirs
 
     folder, old = (Path(platformdirs.user_data_dir(name, appauthor=False)) for name in ("shardbook", _OLD_NAME))

@@ -1,4 +1,8 @@
-"""Pins slices of datasets, and what a catalog says about pins: which are withdrawn, what an update would change."""
+"""Pins slices of datasets, and checks and updates pin files against a catalog.
+
+``Dataset.pin`` calls ``pin_dataset``; ``Catalog.pins`` is a ``CatalogPins``. Pin files are read and written in
+``registry.pins``.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from registry.api.arguments import DatasetLike, read_reference
 from registry.errors import (
     BuildError,
     FetchNotAllowedError,
@@ -22,7 +27,7 @@ from registry.errors import (
 )
 from registry.escaping import printable
 from registry.masking import mask
-from registry.model import DatasetVersion, Reference, SlicingRule
+from registry.model import Advance, DatasetVersion, ProgressCallback, Reference, SlicingRule, count_progress
 from registry.pins import AliasEntry, BuilderEntry, Pin, PinFile, PinSource, choose_names, make_entry
 from registry.pins.citation import Citation
 from registry.pins.create import check_locations, check_names
@@ -35,21 +40,20 @@ if TYPE_CHECKING:
     from registry.api.dataset import Dataset
     from registry.api.provenance import FoundNow
     from registry.order import ReadConfig
-    from registry.pins.measure import AdvanceBytes
-    from registry.publishing import Advance, VersionDiff
+    from registry.publishing import VersionDiff
     from registry.reading import ReadableVersion
     from registry.splits import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinState:
-    """The state of the version of a pin in the catalog today.
+    """The state that the version of a pin has in the catalog today.
 
     Attributes:
         name, reference, split: the pin.
-        state: of the version in the catalog, or ``"unknown"`` where the catalog does not have it.
-        message: what its publisher says of that; or that the catalog has other content under the number.
-        is_withdrawn: whether the version is yanked, dropped, unknown, or of other content.
+        state: state of the version in the catalog, or ``"unknown"`` if the catalog does not have it.
+        message: the reason for that state; or that the catalog has other content under the number.
+        is_withdrawn: whether the version is yanked, dropped or unknown, or has other content.
     """
 
     name: str
@@ -61,7 +65,7 @@ class PinState:
 
     @property
     def yank_note(self) -> str | None:
-        """What its reader should know where it is yanked or dropped."""
+        """The warning for readers of a yanked or dropped version, or None."""
         if self.state not in ("yanked", "dropped"):
             return None
         return f"{self.reference} is {self.state}{f': {self.message}' if self.message else ''}"
@@ -72,10 +76,10 @@ class PinAudit(PinState):
     """The state of a pin today.
 
     Attributes:
-        folder: where its files lie, or None.
-        missing: what of its files is missing; ``""`` where all are there with their sizes. Places that the pin names
-            and that were not asked are among it.
-        today: what the request gives today, where that is another version, and look-ups are not locked.
+        folder: path or URL of the folder that holds its files, or None.
+        missing: which files are missing, and which locations in the pin were not requested because nobody allowed them;
+            ``""`` if all files exist with their sizes.
+        today: the version that the request gives today, or None if it is the pinned one or look-ups are locked.
     """
 
     folder: str | None
@@ -84,13 +88,20 @@ class PinAudit(PinState):
 
     @property
     def is_good(self) -> bool:
-        """Whether the version may be used and its files are there."""
+        """Whether the version may be used and its files exist."""
         return not self.is_withdrawn and not self.missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinMove:
-    """A pin, the version that it would go to, and what differs between the two; None where that cannot be seen."""
+    """A pin and the version that it would move to.
+
+    Attributes:
+        pin: the pin.
+        dataset: the version that it would move to.
+        diff: what differs between the two versions; None if nothing moves or they cannot be compared.
+        unseen: why they cannot be compared, or ``""``.
+    """
 
     pin: Pin
     dataset: Dataset
@@ -99,32 +110,44 @@ class PinMove:
 
     @property
     def is_move(self) -> bool:
-        """Whether that is another version, or other content."""
+        """Whether it is another version, or has other content."""
         digest = f"sha256:{self.dataset.facts.content_digest}"
         return (self.dataset.reference, digest) != (self.pin.reference, self.pin.entry.version_digest)
 
 
 class CatalogPins:
-    """``catalog.pins``: pin files, seen from a catalog."""
+    """``catalog.pins``: check and update pin files against the catalog."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
 
     def states(self, pins: Iterable[Pin]) -> tuple[PinState, ...]:
-        """The state of the version of each pin in the catalog."""
+        """The state that the version of each pin has in the catalog.
+
+        Args:
+            pins: pins of one or more files.
+        """
         return tuple(PinState(**self._state(pin)) for pin in pins)
 
     def audit(self, pins: PinFile) -> tuple[PinAudit, ...]:
-        """The state of each pin today: that of its version, and whether its files are there."""
+        """Check every pin of a file: the state of its version today, and whether its files exist.
+
+        Args:
+            pins: the file.
+        """
         return tuple(map(self._audit, self.place(pins).values()))
 
     def place(self, pins: PinFile) -> PinFile:
-        """``pins``, whose files are looked for where this catalog reads their versions, too."""
+        """The same pins, whose files are also searched for in the folders from which this catalog reads the versions.
+
+        Args:
+            pins: the file.
+        """
         folders: dict[str, str] = {}
         for pin in pins.values():
             try:
                 folders[folder_of(pin.entry)] = self._catalog.look_up(pin.reference).folder
-            except (NotFoundError, LockedError):  # what a lock answers is placed already
+            except (NotFoundError, LockedError):  # a version that a lock answers has its folder already
                 continue
         return pins.with_places(replace(pins.places, folders=folders))
 
@@ -133,26 +156,27 @@ class CatalogPins:
         pins: PinFile,
         *,
         names: Collection[str] = (),
-        to: str | None = None,
+        to: DatasetLike | None = None,
         show: int = 5,
-        advance: Advance | None = None,
+        progress: ProgressCallback | None = None,
     ) -> tuple[PinMove, ...]:
-        """Where pins would go, and what differs record by record. Nothing is written.
+        """Find the versions that pins would move to, and what differs record by record. Nothing is written.
 
         Args:
             pins: the file.
-            names: of the pins; none means all.
-            to: a reference, or a version request alone (``2.*``, ``@paper``); None looks the pin's request up again.
-            show: how many differing records of each split are described.
-            advance: called with the number of records read since the last call.
+            names: names of the pins to move. Empty means all.
+            to: the version to move to, as for ``Catalog.dataset``, or a version request alone (``"2.*"``,
+                ``"@paper"``). None looks up the request of each pin again.
+            show: describe at most this many differing records of each split.
+            progress: called with a ``Progress``, in records.
 
         Raises:
-            NotFoundError, VersionWithdrawnError: nothing answers.
-            PinNotFoundError: no such pin.
-            UsageError: ``to`` names another dataset than a pin is of.
+            NotFoundError, VersionWithdrawnError: no version matches.
+            PinNotFoundError: the file has no pin of that name.
+            UsageError: ``to`` names another dataset, or has a wrong type.
         """
         chosen = [pins[name] for name in names] if names else list(pins.values())
-        return tuple(self._preview(pin, to, show=show, advance=advance) for pin in chosen)
+        return tuple(self._preview(pin, to, show=show, progress=progress) for pin in chosen)
 
     def update(
         self,
@@ -162,29 +186,35 @@ class CatalogPins:
         names: Collection[str] = (),
         locations: Sequence[str] | None = None,
         processes: int | None = None,
-        advance: AdvanceBytes | None = None,
+        progress: ProgressCallback | None = None,
     ) -> PinFile:
-        """The file with some pins moved: the same expression, slicing rule and order, resolved in the new version.
+        """Move pins: resolve the same expression, slicing rule and order in the new version, and hash its records.
 
-        Passwords and signatures in URLs, which older releases let in, are taken out of every pin.
+        Passwords and signatures in URLs, which older releases accepted, are removed from every pin.
 
         Args:
-            pins: the file.
-            moves: what ``preview_update`` gave.
-            names: of the pins that get locations where nothing moves; none means all.
-            locations: URLs of folders that are added to the pins that move, or, without moves, to those of ``names``;
-                None adds none.
-            processes: how many hash.
-            advance: called with the number of bytes hashed since the last call.
+            pins: the file. It is not changed.
+            moves: the result of ``preview_update``.
+            names: names of the pins that get ``locations`` if nothing moves. Empty means all.
+            locations: URLs of folders to add to the pins that move, or, without moves, to the pins of ``names``.
+            processes: number of processes that hash. None decides by size.
+            progress: called with a ``Progress``, in bytes.
+
+        Returns:
+            The updated pins; ``save`` writes them.
 
         Raises:
-            PinNotFoundError: no such pin.
-            UsageError: ``locations`` are no list of lines of text.
-            As ``Dataset.pin``.
+            PinNotFoundError: the file has no pin of that name.
+            UsageError: ``locations`` is not a list of lines of text.
+            SplitNotFoundError, SliceError: the new version does not have these records.
+            ShardMismatchError, CorruptRecordError, StorageError: a file differs from the published one, or cannot be
+                read.
         """
         check_locations(locations or ())
         pins = pins.without_secrets()
         chosen = {pins[name].name for name in names or pins}
+        total = sum(2 * file.num_bytes for move in moves if move.is_move for file in move.pin.entry.files)
+        advance = count_progress(progress, "hashing", "pinned files", total=total, unit="bytes")  # files, then records
         found: dict[str, dict[str, Any]] = {}
         for move in moves:
             if move.is_move:
@@ -198,14 +228,19 @@ class CatalogPins:
         return PinFile.of(entries, created_by=software(), places=pins.places, base=pins)
 
     def from_citation(
-        self, text: str | Citation, *, processes: int | None = None, advance: AdvanceBytes | None = None
+        self, text: str | Citation, *, processes: int | None = None, progress: ProgressCallback | None = None
     ) -> PinFile:
-        """The pin that the short form in a paper's text names, made again from the catalog and held against it.
+        """Create the pin that a citation in a paper names, and compare its records with the citation.
+
+        Args:
+            text: the short form, e.g. ``digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac``.
+            processes: number of processes that hash. None decides by size.
+            progress: called with a ``Progress``, in bytes.
 
         Raises:
-            CitationSyntaxError: the text is no short form.
-            NotFoundError: the catalog does not have that version, or the version that split.
-            RecordsMismatchError: its records are not those that were cited.
+            CitationSyntaxError: the text is not a citation.
+            NotFoundError: the catalog does not have the version, or the version does not have the split.
+            RecordsMismatchError: the records differ from the cited ones.
         """
         citation = Citation.parse(text) if isinstance(text, str) else text
         dataset = self._catalog.look_up(citation.reference)
@@ -214,13 +249,13 @@ class CatalogPins:
             slicing=citation.slicing,
             rounding=citation.rounding,
             processes=processes,
-            advance=advance,
+            progress=progress,
         )
         differences = citation.differences(next(iter(pins.values())).entry)
         if differences:
             raise RecordsMismatchError(
-                f"{citation}: these are not the records that the catalog has: {'; '.join(differences)}",
-                hint="Was the text copied right? Else another catalog is meant, or its content is not what was cited.",
+                f"{citation}: the catalog has other records: {'; '.join(differences)}",
+                hint="Compare the text with the paper. If it is right, the paper cites another catalog.",
                 details={"citation": str(citation), "differences": list(differences)},
             )
         return pins
@@ -237,7 +272,7 @@ class CatalogPins:
         """The values of a ``PinState``."""
         described = partial(dict[str, Any], name=pin.name, reference=pin.reference, split=pin.split)
         try:
-            standing = self._catalog.standing(pin.reference.name, pin.reference.config)
+            standing = self._catalog.standing(pin.reference)
         except NotFoundError as error:
             return described(state="unknown", message=error.message, is_withdrawn=True)
         candidate = standing.find(pin.version.version)
@@ -253,23 +288,24 @@ class CatalogPins:
     def _today(self, pin: Pin) -> Reference | None:
         try:
             found = self._catalog.look_up(pin.entry.request).reference
-        except (NotFoundError, LockedError):  # under a lock it is nobody's question what a request gives today
+        except (NotFoundError, LockedError):  # a locked program must not depend on today's answer
             return None
         return None if found == pin.reference else found
 
-    def _preview(self, pin: Pin, to: str | None, *, show: int, advance: Advance | None) -> PinMove:
+    def _preview(self, pin: Pin, to: DatasetLike | None, *, show: int, progress: ProgressCallback | None) -> PinMove:
         wanted = _target(pin, to)
         dataset = self._catalog.look_up(wanted)
         move = PinMove(pin=pin, dataset=dataset, diff=None)
         if not move.is_move:
             return move
         try:
-            return replace(move, diff=self._catalog.diff(pin.reference, dataset.reference, show=show, advance=advance))
+            found = self._catalog.diff(pin.reference, dataset, show=show, progress=progress)
+            return replace(move, diff=found)
         except NotFoundError as error:
             return replace(move, unseen=error.message)
 
     def _entry(
-        self, move: PinMove, locations: Sequence[str], *, processes: int | None, advance: AdvanceBytes | None
+        self, move: PinMove, locations: Sequence[str], *, processes: int | None, advance: Advance | None
     ) -> dict[str, Any]:
         old, dataset = move.pin.entry, move.dataset
         plan = dataset.resolve(
@@ -282,19 +318,20 @@ class CatalogPins:
         )
 
 
-def _target(pin: Pin, to: str | None) -> Reference:
-    """The reference that ``to`` is for a pin: its own request, another one of its dataset, or a whole reference."""
+def _target(pin: Pin, to: DatasetLike | None) -> Reference:
+    """The reference that a pin moves to: its own request, another request of its dataset, or a whole reference."""
     if to is None:
         return Reference.parse(pin.entry.request)
     dataset = pin.reference.dataset
     try:
-        wanted = Reference.parse(f"{dataset}{to}" if to.startswith("@") else f"{dataset}:{to}")
+        wanted = Reference.parse(f"{dataset}{to if to.startswith('@') else f':{to}'}") if isinstance(to, str) else None
     except ReferenceSyntaxError:
-        wanted = Reference.parse(to)
+        wanted = None
+    wanted = wanted or read_reference(to)
     if wanted.name != pin.reference.name:
         raise UsageError(
-            f"the pin {pin.name!r} is of {dataset}, and {to} is not",
-            hint=f"Pin it by itself: registry pin add {to} {pin.split} -o FILE",
+            f"the pin {pin.name!r} belongs to {dataset}, and {wanted} is another dataset",
+            hint=f"Pin it separately: registry pin add {wanted} {pin.split} -o FILE",
         )
     return wanted
 
@@ -303,7 +340,7 @@ SplitLike: TypeAlias = str | ReadInstruction
 
 
 def software() -> str:
-    """What writes a pin file: this software and its version."""
+    """The name and version of this software, as pin files record it."""
     from importlib.metadata import version
 
     return f"shardbook {version('shardbook')}"
@@ -319,7 +356,7 @@ def pin_dataset(
     read_config: ReadConfig | None,
     locations: Sequence[str],
     processes: int | None,
-    advance: AdvanceBytes | None,
+    progress: ProgressCallback | None,
 ) -> PinFile:
     """The pin file of some slices of ``dataset``; see ``Dataset.pin``."""
     check_locations(locations)
@@ -341,11 +378,11 @@ def pin_dataset(
             plan = dataset.resolve(split, slicing=slicing, rounding=rounding)
             if plans.setdefault(str(split), plan).instruction != plan.instruction:
                 raise UsageError(
-                    f"two slices are both written {split}, and their percents are rounded in different ways",
+                    f"two slices have the text {split}, and round percentages in different ways",
                     hint="Pin them one after the other, with into=.",
                 )
     if not named and not texts:
-        raise UsageError("there is nothing to pin", hint='Name split expressions: pin("train[:80%]", "test").')
+        raise UsageError("no slice to pin was given", hint='Name split expressions: pin("train[:80%]", "test").')
 
     chosen = choose_names(
         {name: str(one) for name, one in named.items()},
@@ -354,10 +391,12 @@ def pin_dataset(
         _taken_names(into, dataset.reference, set(plans)),
         str(dataset.reference),
     )
-    if into is not None:  # before an hour is spent on hashing
+    if into is not None:  # hashing may take an hour: check this first
         for name, text in chosen.items():
             if name in {*into} and (into[name].reference, into[name].split) != (dataset.reference, text):
                 raise name_taken(into[name], text)
+    total = None if progress is None else _num_bytes(dataset, [plans[text] for text in chosen.values()])
+    advance = count_progress(progress, "hashing", str(dataset.reference), total=total, unit="bytes")
     entries = [
         make_entry(
             _pin_source(dataset, plans[text], read_config),
@@ -377,20 +416,33 @@ def pin_dataset(
     return into.merged(made).with_places(replace(into.places, folders={**into.places.folders, **places.folders}))
 
 
+def _num_bytes(dataset: Dataset, plans: Sequence[Plan]) -> int:
+    """The number of bytes to hash: whole files, and then the records of the plans."""
+    total = 0
+    for plan in plans:
+        touched = {file.filename for file in plan}
+        for split in plan.splits:
+            found = dataset.splits[split.name]
+            sizes = [shard.num_bytes for shard in dataset.shards(split.name) if found.filename(shard.index) in touched]
+            taken = sum(one.num_examples for one in plan.ranges if one.split == split.name)
+            total += sum(sizes) + found.num_bytes * taken // max(found.num_examples, 1)
+    return total
+
+
 def _pin_source(dataset: Dataset, plan: Plan, config: ReadConfig | None) -> PinSource:
     found = dataset.provenance
     return found.pin_source(found.readable_for(plan, dataset.features, config))
 
 
 def _taken_names(into: PinFile | None, reference: Reference, texts: Collection[str]) -> set[str]:
-    """The names of a file's pins that are of something else than these expressions of the version."""
+    """The names of pins in a file that pin another version or another expression."""
     if into is None:
         return set()
     return {pin.name for pin in into.values() if pin.reference != reference or pin.split not in texts}
 
 
 def catalog_pin_source(found: FoundNow, readable: ReadableVersion) -> PinSource:
-    """What a catalog knows of a version that is pinned."""
+    """What a pin records of a version in a catalog."""
     facts, wanted = found.facts, found.wanted
     builder = None if facts.version_to_prepare else _find_builder(facts.reference)
     packages = dict([software().split()])
@@ -410,7 +462,7 @@ def catalog_pin_source(found: FoundNow, readable: ReadableVersion) -> PinSource:
 def _alias_entry(
     catalog: Catalog, wanted: Reference, version: DatasetVersion, moment: datetime | None
 ) -> AliasEntry | None:
-    """The alias that was named, and the last time, up to ``moment``, that it was set to this version."""
+    """The alias in the reference, and when it was last set to this version, up to ``moment``."""
     moves = [
         move
         for move in catalog.aliases.history(wanted)
@@ -419,7 +471,7 @@ def _alias_entry(
     if not moves or wanted.alias is None:
         return None
     move = moves[-1]
-    # In a pin file an actor is one line of text; in the log, whatever REGISTRY_ACTOR claimed.
+    # In a pin file an actor is one line of text. In the log it is any text that REGISTRY_ACTOR held.
     actor = " ".join(printable(move.actor).split())[:1000] or "unknown"
     return AliasEntry(name=wanted.alias, set_at=move.at.isoformat(), set_by=actor, message=move.message)
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from registry.api.locations import index_folder, open_indexes
+from registry.api.locations import index_folder, open_indexes, open_version
 from registry.catalog import PublishedShards, load_shards
 from registry.model import (
     Candidate,
@@ -180,7 +180,7 @@ class FoundNow:
     @cached_property
     def protected(self) -> str | None:
         """What protects the config, or did at the moment of the look-up."""
-        return self.catalog.protection(self.facts.name, self.facts.config, at=self.moment)
+        return self.catalog.protection(self.facts, at=self.moment)
 
     @cached_property
     def flags(self) -> Mapping[str, bool]:
@@ -197,7 +197,7 @@ class FoundNow:
     @cached_property
     def choice(self) -> Choice:
         """Which version the reference gives, and why."""
-        return choose(self.catalog.standing(self.facts.name, self.facts.config), self.wanted)
+        return choose(self.catalog.standing(self.facts), self.wanted)
 
     def resolve(self, split: str | ReadInstruction, *, slicing: SlicingRule | str, rounding: str | None) -> Plan:
         return resolve(split, self.facts.layout, slicing=slicing, rounding=rounding)
@@ -208,7 +208,7 @@ class FoundNow:
         return explain(split, self.facts.layout, slicing=slicing, rounding=rounding)
 
     def store(self) -> Store:
-        return self.catalog.version_store(self.facts)
+        return open_version(self.catalog.data_dir, self.facts)
 
     def readable(self, features: FeaturesDict) -> ReadableVersion:
         """The version in its folder, every file proved by what the catalog recorded of it."""

@@ -1,112 +1,114 @@
-"""How versions come into a catalog: built, published from a prepared folder, or imported where others left them."""
+"""The methods of ``Catalog`` that add versions: build, publish a prepared folder, and import other tools' folders.
+
+Each reads its arguments and hands a ``Target`` to ``registry.publishing``, which verifies, proves and writes the row.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from registry.api.arguments import log_actor
-from registry.api.locations import open_indexes
+from registry.api.arguments import DatasetLike, log_actor
+from registry.api.dataset import Dataset
+from registry.api.locations import open_data, open_indexes, open_version
+from registry.api.reports import ImportReport
 from registry.catalog import CatalogBackend, Unpromoted, refuse_protected
-from registry.errors import ConflictError, NotFoundError
-from registry.model import DatasetVersion, Reference, Version, read_code_version, version_folder
+from registry.errors import ConflictError, NotFoundError, WrongTypeError
+from registry.model import (
+    Advance,
+    DatasetVersion,
+    ProgressCallback,
+    Reference,
+    Version,
+    count_progress,
+    read_code_version,
+)
 
 if TYPE_CHECKING:
-    from registry.api.imports import ImportedVersion, ImportProgress
-    from registry.building import BuildProgress, DatasetBuilder
+    from registry.building import DatasetBuilder
     from registry.prepared import PreparedDataset
-    from registry.publishing import Advance, Preview, Publication, Target
+    from registry.publishing import Preview, Publication, Target
     from registry.storage import Store
 
 
 class Publishing:
-    """Everything that puts versions into a catalog: what ``Catalog`` builds on.
+    """The methods of ``Catalog`` that add versions: build, publish a prepared folder, and import.
 
     Attributes:
-        backend: the catalog protocol that this catalog speaks.
-        data_dir: the folder or URL below which shards lie.
+        backend: the catalog protocol.
+        data_dir: path or URL of the data directory.
     """
 
     def __init__(self, backend: CatalogBackend, *, data_dir: str) -> None:
         self.backend = backend
         self.data_dir = data_dir
 
-    def data_store(self) -> Store:
-        """The data directory."""
-        from registry.storage import open_store
-
-        return open_store(self.data_dir)
-
-    def version_store(self, version: DatasetVersion) -> Store:
-        """The folder that holds the shards of ``version``.
-
-        A version may have been catalogued in place, on this machine. Where that folder is gone, a copy in ``data_dir``
-        is read.
-        """
-        from registry.storage import open_location
-
-        data = self.data_store()
-        found = open_location(data, version.location)
-        if version.location.startswith("/") and found.local_root is not None and not found.local_root.is_dir():
-            copy = data.child(version_folder(version.name, version.config, version.version))
-            return copy if copy.exists("dataset_info.json") else found
-        return found
-
     def build(
         self,
-        wanted: str | Reference | type[DatasetBuilder] | DatasetBuilder,
+        reference: DatasetLike | type[DatasetBuilder] | DatasetBuilder,
         *,
         processes: int | None = None,
         num_shards: int | None = None,
         rebuild: bool = False,
         promote: bool | None = None,
-        progress: BuildProgress | None = None,
-        advance: Advance | None = None,
+        progress: ProgressCallback | None = None,
     ) -> Publication:
-        """Run a builder and publish what it makes.
+        """Run a builder and publish the version that it makes.
 
-        A version that is published is not built again, unless its folder is missing here or ``rebuild`` asks for it.
-        Other content under the same number is refused. A complete folder without a row, which a build leaves that dies
-        between the two, is published only where it holds what this build makes.
+        A published version is not built again unless its folder is missing here or ``rebuild`` is True. Other content
+        under the same number is refused. If a build died after its folder was complete and before the row was written,
+        the next build of the same content publishes that folder.
 
-        The builder's ``version`` knows the defaults of the catalog's experiments; a version that is built again knows
-        those that it was published with.
+        The builder's ``version`` knows the defaults of the catalog's experiments. A version that is built again knows
+        the defaults that it was published with.
 
         Args:
-            wanted: ``name[/config][:request]`` of an installed builder, without a request its VERSION; or code,
-                ``package.module:Class[/config][:request]``; or a builder class or instance at hand.
-            processes: how many encode examples, and decode them for the proof of the number; None starts as many as
-                there are cores once a dataset is large.
-            num_shards: shards of each split; None lets size and count decide, as TFDS does.
-            rebuild: build even where nothing seems left to do.
-            promote: make it the canonical version; None does so where it is the builder's own canonical version, at
-                least as high as the present one, and nothing protects it (``catalog.lifecycle.protect``).
-            progress: told what is being built.
-            advance: called with the number of records verified since the last call.
+            reference: ``name[/config][:request]`` of an installed builder (without a request: its ``VERSION``); or
+                code, ``package.module:Class[/config][:request]``; or a builder class or instance; or a ``Reference``,
+                ``Dataset`` or ``DatasetVersion``, which is built by the installed builder of that name.
+            processes: number of processes that encode examples, and decode them to prove the number. None starts one
+                for each core once a dataset is large.
+            num_shards: number of shards of each split. None decides by size and count, as TFDS does.
+            rebuild: build even if the version is published.
+            promote: make it the canonical version, or not. None does so if it is the builder's own canonical version,
+                is at least as high as the catalog's, and nothing protects the dataset
+                (``catalog.lifecycle.protect``).
+            progress: called with a ``Progress``, in records: each split is ``encoding``, then ``writing``; then all
+                shards are ``verifying``.
+
+        Returns:
+            The published version; ``newly`` is False if it was published before.
 
         Raises:
-            ProtectedError: it is to be promoted, and its dataset, config or catalog is protected.
-            BuildError: this code cannot prepare the version, or fails.
-            ExperimentNotFoundError, ConflictError: the version overrides an experiment that was never added to the
-                catalog, or is retired.
-            VersionExistsError: other content is published under the number.
+            BuilderNotFoundError: no installed builder has that name.
+            BuildError: the code cannot prepare this version, or fails; ``__cause__`` is its own error.
+            FeatureError: an example does not match the features.
+            ProtectedError: ``promote`` is True, and the dataset, config or catalog is protected.
+            ExperimentNotFoundError: the version overrides an experiment that does not exist.
+            ConflictError: the version overrides an experiment that is retired, or another publisher holds its place.
+            VersionExistsError: other content is published under this number.
+            VersionTooSmallError: the changes since the version below require a larger step of the number.
+            StorageError: the disk is full or not writable.
+            UsageError: ``reference`` has a wrong type.
         """
-        from registry.building import build_dataset, open_builder
+        from registry.building import build_dataset
         from registry.publishing import publish_staged
 
-        builder = open_builder(wanted)
+        builder = _open_builder(reference)
         self._refuse_protected(builder.reference, promote)
         published = self._published(builder.reference)
-        # A catalog may be shared and its data directory not: then the bytes are made here, and must be the same.
-        if published is not None and not rebuild and self.version_store(published.version).exists("dataset_info.json"):
+        # If the catalog is shared and its data directory is not, the files are built here, and must be the same bytes.
+        if published is not None and not rebuild and self._is_here(published.version):
             return published
         defaults = self._experiment_defaults(builder, published)
         builder = builder.with_experiment_defaults(defaults)
-        store = self.data_store()
-        # Older code must not take an unversioned look-up back to its own canonical version.
+        store = open_data(self.data_dir)
+        # Older code must not move an unversioned look-up back to its own canonical version.
         is_experimental = promote is None and builder.version != builder.canonical_version
+        advance = count_progress(progress, "verifying", str(builder.reference))
         target = replace(
             self._target(False if is_experimental else promote, advance, processes=processes),
             default_config=builder.config_name == builder.default_config(),
@@ -120,31 +122,42 @@ class Publishing:
 
     def preview_build(
         self,
-        wanted: str | Reference | type[DatasetBuilder] | DatasetBuilder,
+        reference: DatasetLike | type[DatasetBuilder] | DatasetBuilder,
         *,
         processes: int | None = None,
         num_shards: int | None = None,
         rebuild: bool = False,
         show: int = 5,
-        progress: BuildProgress | None = None,
-        advance: Advance | None = None,
+        progress: ProgressCallback | None = None,
     ) -> Preview | None:
-        """Run a builder, prove the number of what it makes, and throw the shards away: see ``build`` and ``preview``.
+        """Run a builder, prove the number of the version that it makes, and delete the shards again.
 
-        None where ``build`` would do nothing, because the version is published.
+        Args:
+            reference: see ``build``.
+            processes: see ``build``.
+            num_shards: see ``build``.
+            rebuild: build even if the version is published.
+            show: describe at most this many differing records of each split.
+            progress: see ``build``.
+
+        Returns:
+            All changes since the version below and the proof of the number; None if ``build`` would do nothing because
+            the version is published.
 
         Raises:
-            VersionExistsError: other content is published under the number.
+            BuilderNotFoundError, BuildError, FeatureError, StorageError, UsageError: see ``build``.
+            VersionExistsError: other content is published under this number.
         """
-        from registry.building import build_dataset, open_builder
+        from registry.building import build_dataset
         from registry.publishing import preview_folder
 
-        builder = open_builder(wanted)
+        builder = _open_builder(reference)
         published = self._published(builder.reference)
-        if published is not None and not rebuild and self.version_store(published.version).exists("dataset_info.json"):
+        if published is not None and not rebuild and self._is_here(published.version):
             return None
         defaults = self._experiment_defaults(builder, published)
-        builder, store = builder.with_experiment_defaults(defaults), self.data_store()
+        builder, store = builder.with_experiment_defaults(defaults), open_data(self.data_dir)
+        advance = count_progress(progress, "verifying", str(builder.reference))
         target = self._target(False, advance, processes=processes)
         with build_dataset(builder, store, processes=processes, num_shards=num_shards, progress=progress) as build:
             return preview_folder(build.staged.store, target, show=show)
@@ -155,21 +168,31 @@ class Publishing:
         *,
         promote: bool | None = None,
         version_to_prepare: str | Version | None = None,
-        advance: Advance | None = None,
+        progress: ProgressCallback | None = None,
     ) -> Publication:
-        """Publish a prepared version folder in TFDS's layout: in place below ``data_dir``, copied from elsewhere.
+        """Publish a prepared version folder in TFDS's layout.
+
+        A folder below ``data_dir`` is published in place; any other folder is copied.
 
         Args:
-            folder: path or URL of the version folder, the one that holds ``dataset_info.json``.
-            promote: make it the canonical version; None does so where it is at least as high as the present one and
-                nothing protects it.
-            version_to_prepare: the last version of the builder's code that can prepare it, where today's code cannot;
+            folder: path or URL of the version folder, which holds ``dataset_info.json``.
+            promote: make it the canonical version, or not. None does so if it is at least as high as the present one
+                and nothing protects the dataset.
+            version_to_prepare: the last version of the builder's code that can prepare it, if today's code cannot:
                 ``1.0.0``, ``v1.0.0``, or a commit.
-            advance: called with the number of records verified since the last call.
+            progress: called with a ``Progress``, in records.
+
+        Returns:
+            The published version; ``newly`` is False if it was published before.
 
         Raises:
-            ProtectedError: it is to be promoted, and its dataset, config or catalog is protected.
-            ConflictError: the same content is published already, with another ``version_to_prepare``.
+            PreparedFormatError: the folder does not hold a prepared version, or a file in it is malformed.
+            ShardMismatchError, CorruptRecordError: a shard does not match the files that describe the version.
+            ProtectedError: ``promote`` is True, and the dataset, config or catalog is protected.
+            ConflictError: the same content is published with another ``version_to_prepare``.
+            VersionExistsError: other content is published under this number.
+            VersionTooSmallError: the changes since the version below require a larger step of the number.
+            StorageError: a file cannot be read or written.
         """
         from registry.prepared import read_prepared
         from registry.publishing import publish_folder
@@ -179,6 +202,7 @@ class Publishing:
         source = open_store(folder)
         if promote:
             self._refuse_protected(read_prepared(source).reference, promote)
+        advance = count_progress(progress, "verifying", os.fspath(folder))
         publication = publish_folder(source, self._target(promote, advance), version_to_prepare=code)
         if not publication.newly and code is not None:
             self._check_code_version(publication.version.reference, code)
@@ -192,42 +216,48 @@ class Publishing:
         copy: bool = False,
         trust_lengths: bool = False,
         dry_run: bool = False,
-        progress: ImportProgress | None = None,
-    ) -> Iterator[ImportedVersion]:
-        """Catalog what TFDS prepared: every version at or below ``folder``, each published as soon as it is verified.
+        progress: ProgressCallback | None = None,
+    ) -> ImportReport:
+        """Import what TFDS prepared: publish every version at or below ``folder``, one after the other.
 
-        Nothing is done before the first outcome is asked for. Importing again is harmless. Versions get the slicing
-        rule ``tfds-4``: a slice of them is what TFDS resolves. Numbers stand as they were given; where one says less
-        than has changed, its outcome notes it.
+        A version that is refused does not stop the next. Importing again changes nothing. The versions get the slicing
+        rule ``tfds-4``, so that a slice has the records that TFDS resolves. They keep their numbers; if more changed
+        than a number allows, ``ImportedVersion.notes`` says so.
 
-            for version in catalog.import_tfds("~/tensorflow_datasets"):
+            report = catalog.import_tfds("~/tensorflow_datasets")
+            for version in report:
                 print(version.reference, version.outcome)
+            report.require_all()
 
         Args:
-            folder: path or URL of one version's folder, a dataset's, or a whole data_dir.
-            name: publish them as versions of the dataset ``name``; None takes the name that their files give. Needed
-                where a dataset gained configs: in a catalog it has configs or has none.
-            copy: copy the files into ``data_dir``; otherwise they stay where they lie, and are read there.
-            trust_lengths: hash the shard files and believe what ``dataset_info.json`` says of their lengths: no record
-                is looked at, and fingerprints are computed when something needs them.
-            dry_run: only look which versions there are.
-            progress: told what is being imported.
+            folder: path or URL of a version folder, of a dataset, or of a whole data_dir.
+            name: publish them as versions of the dataset ``name``. None takes the name in their files. Needed if a
+                dataset gained configs: in a catalog all versions of a dataset have configs, or none has.
+            copy: copy the files into ``data_dir``. False reads them where they are, so they must stay there.
+            trust_lengths: hash the shard files and believe the numbers of records in ``dataset_info.json``. No record
+                is read, and fingerprints are computed when they are needed.
+            dry_run: only find the versions. No shard is opened, and nothing is written.
+            progress: called with a ``Progress``, in records; ``subject`` is the version.
+
+        Returns:
+            One result for each version, in the order found. ``require_all()`` raises if one was refused.
 
         Raises:
-            PreparedFormatError: there is no such version. What is wrong with one of several is its ``error``.
-            ReferenceSyntaxError: no dataset can be called ``name``.
-            UsageError: ``name`` is given for the versions of several datasets.
+            PreparedFormatError: the folder holds no prepared version.
+            ReferenceSyntaxError: ``name`` is not a valid dataset name.
+            UsageError: ``name`` is given, and the folder holds several datasets.
+            CatalogError: the catalog failed. Versions that were imported before stay imported.
         """
         from registry.api.imports import find_tfds, list_found, publish_found
 
         found = find_tfds(folder, name=name)
         if dry_run:
-            return list_found(found)
-        # Which version is promoted, and with which default config, is decided for each of them.
-        target = replace(
-            self._target(False, None if progress is None else progress.advance), trust_lengths=trust_lengths
+            return ImportReport(list_found(found))
+        # Which version is promoted, and with which default config, is decided for each version.
+        target = replace(self._target(False, None), trust_lengths=trust_lengths)
+        return ImportReport(
+            publish_found(found, target, copy=copy, store_of=partial(open_version, self.data_dir), progress=progress)
         )
-        return publish_found(found, target, copy=copy, store_of=self.version_store, progress=progress)
 
     def import_parquet(
         self,
@@ -238,28 +268,34 @@ class Publishing:
         version: str | Version = "1.0.0",
         copy: bool = False,
         promote: bool | None = None,
-        advance: Advance | None = None,
+        progress: ProgressCallback | None = None,
     ) -> Publication:
-        """Publish a folder of Parquet shards with typed columns: where it lies, or as a copy below ``data_dir``.
+        """Publish a folder of Parquet shards with typed columns as one version. The folder is not changed.
 
         Args:
             folder: path or URL of the folder that holds ``train-00000-of-00005.parquet`` and the like.
-            name: of the dataset; None makes one of the folder's name.
-            config: of the dataset, or None.
-            version: its number.
-            copy: copy the shards, under names of ours where theirs follow no template; else nothing is written but
-                rows, and the folder has to stay.
-            promote: as ``publish``.
-            advance: as ``publish``.
+            name: name of the dataset. None derives it from the name of the folder.
+            config: config of the dataset, or None.
+            version: number of the version.
+            copy: copy the shards into ``data_dir``, and give them our names if theirs follow no template. False reads
+                them where they are, so they must stay there.
+            promote: see ``publish``.
+            progress: called with a ``Progress``, in records.
+
+        Returns:
+            The published version; ``newly`` is False if it was published before.
 
         Raises:
-            PreparedFormatError: no such files, or some are missing, or named so that only a copy can be read, or a
-                column has a type that no feature has; or there are several configs.
-            CorruptExampleError: a list, struct or image is null, or something in a list, or an image is none.
-            As ``publish``.
+            PreparedFormatError: the folder has no Parquet shards, or some are missing; their names can be read only
+                from a copy; a column has a type that no feature has; or the folder holds several configs.
+            CorruptExampleError: a list, a struct, an image or an item of a list is null, or an image is invalid.
+            ProtectedError: ``promote`` is True, and the dataset, config or catalog is protected.
+            VersionExistsError: other content is published under this number.
+            VersionTooSmallError: the changes since the version below require a larger step of the number.
+            StorageError: a file cannot be read or written.
         """
         source, prepared = _describe_parquet(folder, name=name, config=config, version=version, copy=copy)
-        return self.publish_prepared(source, prepared, in_place=not copy, promote=promote, advance=advance)
+        return self.publish_prepared(source, prepared, in_place=not copy, promote=promote, progress=progress)
 
     def publish_prepared(
         self,
@@ -268,23 +304,28 @@ class Publishing:
         *,
         in_place: bool = False,
         promote: bool | None = None,
-        advance: Advance | None = None,
+        progress: ProgressCallback | None = None,
     ) -> Publication:
-        """Publish shards that have no description beside them: ``prepared`` is theirs. What importers end with.
+        """Publish shards that ``prepared`` describes, instead of files next to them. For importers of other formats.
 
         Args:
             source: the folder of the shards, under the names that ``prepared`` gives them (see ``RenamedStore``).
-            prepared: the version that they make.
-            in_place: leave them where they lie, which has to stay; else they are copied below ``data_dir``.
-            promote: as ``publish``.
-            advance: as ``publish``.
+            prepared: the version.
+            in_place: read the shards where they are, so they must stay there. False copies them into ``data_dir``.
+            promote: see ``publish``.
+            progress: called with a ``Progress``, in records.
+
+        Returns:
+            The published version; ``newly`` is False if it was published before.
 
         Raises:
-            As ``publish``.
+            ShardMismatchError, CorruptRecordError: a shard does not match ``prepared``.
+            ProtectedError, VersionExistsError, VersionTooSmallError, StorageError: see ``publish``.
         """
         from registry.publishing import publish_folder
 
         self._refuse_protected(prepared.reference, promote)
+        advance = count_progress(progress, "verifying", str(prepared.reference))
         return publish_folder(source, self._target(promote, advance), prepared=prepared, in_place=in_place)
 
     def preview_parquet(
@@ -296,30 +337,53 @@ class Publishing:
         version: str | Version = "1.0.0",
         copy: bool = False,
     ) -> PreparedDataset:
-        """Which version ``import_parquet`` would make of a folder. Arguments and errors as there.
+        """Describe the version that ``import_parquet`` would publish. Nothing is written.
 
-        Rows are read where the footers do not tell whether a column holds a null, and the first one where it holds
-        images or sounds.
+        Rows are read only if the footers do not say whether a column has nulls, and the first row if it holds images or
+        sounds.
+
+        Args:
+            folder: see ``import_parquet``.
+            name: see ``import_parquet``.
+            config: see ``import_parquet``.
+            version: see ``import_parquet``.
+            copy: see ``import_parquet``.
+
+        Raises:
+            PreparedFormatError, CorruptExampleError, StorageError: see ``import_parquet``.
         """
         _, prepared = _describe_parquet(folder, name=name, config=config, version=version, copy=copy)
         return prepared
 
-    def preview(self, folder: str | os.PathLike[str], *, show: int = 5, advance: Advance | None = None) -> Preview:
-        """What publishing a prepared version folder would come to: the proof of its number, and all that changed.
+    def preview(
+        self, folder: str | os.PathLike[str], *, show: int = 5, progress: ProgressCallback | None = None
+    ) -> Preview:
+        """Compute what publishing a prepared version folder would change. Nothing is written.
 
-        Nothing is written. ``show`` is how many differing records of each split are described.
+        Args:
+            folder: path or URL of the version folder, see ``publish``.
+            show: describe at most this many differing records of each split.
+            progress: called with a ``Progress``, in records.
+
+        Returns:
+            All changes since the version below, and the proof of the number or why it is refused.
+
+        Raises:
+            PreparedFormatError, ShardMismatchError, CorruptRecordError, VersionExistsError, StorageError: see
+                ``publish``.
         """
         from registry.publishing import preview_folder
         from registry.storage import open_store
 
+        advance = count_progress(progress, "verifying", os.fspath(folder))
         return preview_folder(open_store(folder), self._target(False, advance), show=show)
 
     def _target(self, promote: bool | None, advance: Advance | None, *, processes: int | None = None) -> Target:
-        """Where a publication goes: this catalog and its data directory."""
+        """This catalog and its data directory, as the target of a publication."""
         from registry.publishing import Target
 
         return Target(
-            store=self.data_store(),
+            store=open_data(self.data_dir),
             catalog=self.backend,
             promote=promote,
             actor=log_actor(),
@@ -329,10 +393,10 @@ class Publishing:
         )
 
     def _experiment_defaults(self, builder: DatasetBuilder, published: Publication | None) -> Mapping[str, bool]:
-        """The flags that a build is given; those of its first time where it is published already."""
-        if published is not None:  # flipped flags must not change what a published version is made of
+        """The experiment flags for a build. A published version is built again with the flags of its first build."""
+        if published is not None:  # a default that was changed since must not change the records
             return self.backend.experiments.of_version(published.version)
-        is_buildable = builder.version.version_to_prepare is None  # if not, that is the error to tell of
+        is_buildable = builder.version.version_to_prepare is None  # if not, that error comes first
         return self.backend.experiments.defaults_for(builder.version.experiments if is_buildable else {})
 
     def _published(self, reference: Reference) -> Publication | None:
@@ -344,27 +408,50 @@ class Publishing:
             return None
         return Publication(version=version, newly=False, num_bytes=0, promotion=unchanged(self.backend, version))
 
+    def _is_here(self, version: DatasetVersion) -> bool:
+        """Whether the files of a published version can be read from here."""
+        return open_version(self.data_dir, version).exists("dataset_info.json")
+
     def _check_code_version(self, reference: Reference, code: str) -> None:
         published = self._published(reference)
         stored = None if published is None else published.version.version_to_prepare
         if published is not None and stored != code:
             raise ConflictError(
                 f"{reference} is published already, {f'with version_to_prepare {stored}' if stored else 'without one'}",
-                hint="What is published never changes. Leave --version-to-prepare out.",
+                hint="A published version never changes. Leave --version-to-prepare out.",
                 details={"published": stored, "offered": code},
             )
 
     def _refuse_protected(self, reference: Reference, promote: bool | None) -> None:
-        """Refuse before any work what the publication would refuse after it."""
+        """Refuse before the work starts, not after it."""
         scope = self.backend.configs.protection(reference.name, reference.config) if promote else None
         if scope is not None:
             raise refuse_protected(reference, scope)
 
 
+def _open_builder(reference: DatasetLike | type[DatasetBuilder] | DatasetBuilder) -> DatasetBuilder:
+    from registry.building import DatasetBuilder, open_builder
+
+    if isinstance(reference, Dataset | DatasetVersion):
+        return open_builder(reference.reference)
+    is_builder = isinstance(reference, DatasetBuilder | str) or (
+        isinstance(reference, type) and issubclass(reference, DatasetBuilder)
+    )
+    if not is_builder and not isinstance(reference, Reference):
+        name = reference.__name__ if isinstance(reference, type) else type(reference).__name__
+        raise WrongTypeError(
+            "expected a str, Reference, Dataset, DatasetVersion, or a DatasetBuilder class or instance, "
+            f"not {f'the class {name}' if isinstance(reference, type) else name}",
+            hint='Write the name of an installed builder, "package.module:Class", or the class itself.',
+            details={"type": name},
+        )
+    return open_builder(reference)
+
+
 def _describe_parquet(
     folder: str | os.PathLike[str], *, name: str | None, config: str | None, version: str | Version, copy: bool
 ) -> tuple[Store, PreparedDataset]:
-    """The shards under names that can be read, and the version that they make."""
+    """The shards under names that can be read, and the version that they contain."""
     from registry.interop.parquet import describe_parquet, with_fitting_names
     from registry.storage import open_store
 

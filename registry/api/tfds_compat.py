@@ -1,4 +1,7 @@
-"""``registry.builder``: a version to read, or code to build it with, by the names of ``tfds.core.DatasetBuilder``."""
+"""``registry.builder``: reads or builds a version under the names of ``tfds.core.DatasetBuilder``.
+
+It looks a version up as ``registry.load`` does, or finds the installed builder that can make it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from registry.api.arguments import parse_reference
+from registry.api.arguments import DatasetLike, read_reference
 from registry.api.catalog import Catalog
 from registry.api.dataset import Dataset
 from registry.api.loading import (
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def builder(
-    name: str | Reference,
+    name: DatasetLike,
     *,
     config: str | None = None,
     version: str | None = None,
@@ -40,25 +43,30 @@ def builder(
     file_format: Any = None,
     builder_kwargs: Mapping[str, Any] | None = None,
 ) -> Builder:
-    """The published version that ``name`` names; or, where none is published, the installed builder that can make it.
+    """Find a published version or, if it is not published, the installed builder that can make it.
 
-        registry.builder("mnist:3.*.*").as_dataset(split="train[:10%]")
+    >>> len(registry.builder("digits:1.*.*").as_dataset(split="train[:10%]"))
+    180
 
     Args:
-        name: ``name[/config][:request | @alias]``.
-        config: the config, where ``name`` does not have it.
-        version: the version or a wildcard, where ``name`` does not have it.
-        data_dir: as ``load``.
-        catalog: as ``load``.
-        try_gcs: nothing is downloaded, whatever the value.
-        file_format: that of the version.
-        builder_kwargs: refused unless empty.
+        name: ``name[/config][:request | @alias]``, a ``Reference``, ``Dataset`` or ``DatasetVersion``.
+        config: the config, if ``name`` does not include it.
+        version: the version or a wildcard, if ``name`` does not include it.
+        data_dir: path or URL of the data directory, see ``connect``.
+        catalog: an open catalog. None opens the default one.
+        try_gcs: accepted for ``tfds.builder``. Nothing is downloaded.
+        file_format: the format of the version. Another format is an error when it is read.
+        builder_kwargs: must be empty; the error says what to do instead.
+
+    Returns:
+        A ``Builder`` with ``as_dataset``, ``as_data_source``, ``info`` and ``download_and_prepare``.
 
     Raises:
-        UsageError: config or version twice, or an argument that means nothing here.
-        NotFoundError: neither published nor to be built; as ``Catalog.dataset``.
+        UsageError: the config or version is given twice, or an argument is not supported here.
+        NotFoundError: the version is neither published nor made by an installed builder.
+        VersionWithdrawnError, LockedError: see ``Catalog.dataset``.
     """
-    wanted = _with_choice(parse_reference(name), config, version)
+    wanted = _with_choice(read_reference(name), config, version)
     del try_gcs
     refuse_tfds_arguments("builder", {"builder_kwargs": builder_kwargs})
     file_format = stored_format(file_format)
@@ -79,14 +87,14 @@ def builder(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigInfo:
-    """A config, by the names of ``tfds.core.BuilderConfig``."""
+    """A config, under the names of ``tfds.core.BuilderConfig``."""
 
     name: str
     description: str = ""
 
 
 class Builder:
-    """One version of one dataset, by the names of ``tfds.core.DatasetBuilder``.
+    """One version of a dataset, under the names of ``tfds.core.DatasetBuilder``.
 
     Attributes:
         name: the dataset's name.
@@ -101,7 +109,7 @@ class Builder:
         file_format: str | None = None,
         why_not: NotFoundError | None = None,
     ) -> None:
-        """Of a published version; or of the exact reference of what an installed builder can make into ``catalog``."""
+        """``found`` is a published version, or the exact reference that an installed builder can build."""
         self._dataset = found if isinstance(found, Dataset) else None
         self._reference = found.reference if isinstance(found, Dataset) else found
         self._catalog = catalog
@@ -137,17 +145,26 @@ class Builder:
         slicing: SlicingRule | str | None = None,
         rounding: str | None = None,
     ) -> Slice:
-        """As ``Dataset.slice_of``. Errors as there, and as ``dataset``."""
+        """See ``Dataset.slice_of``; for readers such as ``registry.slim``.
+
+        Raises:
+            NotFoundError: the version is not published yet.
+            UsageError, SplitSyntaxError, SplitNotFoundError, SliceError: see ``Dataset.slice_of``.
+        """
         return self.dataset.slice_of(split, read_config, slicing=slicing, rounding=rounding)
 
     @property
     def info(self) -> DatasetInfo:
-        """What is known of the version. Errors as ``dataset``."""
+        """The version under the names of ``tfds.core.DatasetInfo``.
+
+        Raises:
+            NotFoundError: the version is not published yet.
+        """
         return self.dataset.info
 
     @property
     def builder_config(self) -> ConfigInfo | None:
-        """The config, or None where there are none."""
+        """The config, or None if the dataset has no configs."""
         if self._reference.config is None:
             return None
         about = "" if self._dataset is None else self._dataset.metadata.config_description
@@ -155,17 +172,21 @@ class Builder:
 
     @property
     def data_dir(self) -> str:
-        """The version's folder: a path, or a URL where it is not on this machine. Errors as ``dataset``."""
+        """The version's folder: a path, or a URL if it is not on this machine.
+
+        Raises:
+            NotFoundError: the version is not published yet.
+        """
         return self.info.data_dir
 
     def download_and_prepare(
         self, *, download_dir: Any = None, download_config: Any = None, file_format: Any = None
     ) -> None:
-        """Build and publish the version; nothing where it is published. Nothing is downloaded.
+        """Build and publish the version, unless it is published. Nothing is downloaded.
 
         Raises:
-            UsageError: ``download_dir`` or ``download_config`` is given: builders bring their own data.
-            As ``Catalog.build``.
+            UsageError: ``download_dir`` or ``download_config`` is given: builders find their own data.
+            BuildError, FeatureError, ConflictError, StorageError: see ``Catalog.build``.
         """
         del file_format
         unused = {"download_dir": download_dir, "download_config": download_config}
@@ -186,7 +207,12 @@ class Builder:
         rounding: str | None = None,
         decoders: Any = None,
     ) -> Any:
-        """What ``load`` gives for these arguments. Errors as ``dataset`` and ``load``."""
+        """Read splits: see ``registry.load``, which has the same arguments.
+
+        Raises:
+            NotFoundError: the version is not published yet.
+            UsageError, SplitSyntaxError, SplitNotFoundError, SliceError, NotStoredError: see ``registry.load``.
+        """
         refuse_tfds_arguments("builder(...).as_dataset", {"decoders": decoders})
         return read_tree(
             self.dataset,
@@ -208,9 +234,13 @@ class Builder:
         deserialize_method: Any = None,
         file_format: Any = None,
     ) -> Any:
-        """Examples by number, in the order in which they are stored: one file after the other, in any format.
+        """Read splits by index, ``source[17]``, in the stored order: one file after the other, in any format.
 
-        A missing value of an optional feature is None, as in TFDS's data sources. Errors as ``dataset`` and ``load``.
+        A missing value of an optional feature is None, as in TFDS's data sources.
+
+        Raises:
+            NotFoundError: the version is not published yet.
+            UsageError, SplitSyntaxError, SplitNotFoundError, SliceError, NotStoredError: see ``registry.load``.
         """
         from registry.order import ReadConfig
 
@@ -225,13 +255,13 @@ class Builder:
 
 
 def _with_choice(reference: Reference, config: str | None, version: str | None) -> Reference:
-    """The reference with the config and the version that stand beside it."""
+    """The reference with the config and version of the other arguments."""
     for word, given, there in (
         ("config", config, reference.config),
         ("version", version, reference.request or reference.alias),
     ):
         if given is not None and there is not None:
-            raise UsageError(f"{reference} names a {word} already, and {word}={given!r:.60} names it again")
+            raise UsageError(f"the {word} was given twice: in {reference} and as {word}={given!r:.60}")
     return Reference(
         name=reference.name,
         config=reference.config if config is None else config,
@@ -241,7 +271,7 @@ def _with_choice(reference: Reference, config: str | None, version: str | None) 
 
 
 def _to_build(wanted: Reference) -> Reference | None:
-    """The exact reference of what an installed builder makes for ``wanted``, or None where none can."""
+    """The exact reference that an installed builder makes for ``wanted``, or None."""
     from registry.building import open_builder
 
     if wanted.alias is not None:

@@ -18,12 +18,10 @@ from registry.building.discovery import ENTRY_POINT_GROUP, find_builder, list_bu
 from registry.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from registry.building.build import BuildPhase, BuildProgress, StagedBuild, build_dataset
+    from registry.building.build import StagedBuild, build_dataset
 
 __all__ = [
     "ENTRY_POINT_GROUP",
-    "BuildPhase",
-    "BuildProgress",
     "BuilderConfig",
     "DatasetBuilder",
     "StagedBuild",
@@ -34,4 +32,4 @@ __all__ = [
     "open_builder",
 ]
 
-__getattr__, __dir__ = lazy_exports(__name__, {"build": "BuildPhase BuildProgress StagedBuild build_dataset"})
+__getattr__, __dir__ = lazy_exports(__name__, {"build": "StagedBuild build_dataset"})

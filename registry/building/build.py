@@ -16,7 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from types import MappingProxyType
-from typing import Final, Literal, Protocol, Self, TypeAlias
+from typing import Final, Self
 
 from registry.building.builder import DatasetBuilder, Examples
 from registry.building.encoding import encode_examples
@@ -25,7 +25,15 @@ from registry.building.sorter import DEFAULT_BUDGET_BYTES, Entry, ExternalSorter
 from registry.engines import Engine, choose_engine
 from registry.errors import BuildError, UsageError
 from registry.features import Codec, codec_of
-from registry.model import Shard, ShardedFileTemplate, ShardLengths, Split, version_folder
+from registry.model import (
+    ProgressCallback,
+    Shard,
+    ShardedFileTemplate,
+    ShardLengths,
+    Split,
+    count_progress,
+    version_folder,
+)
 from registry.prepared import PreparedDataset, write_prepared
 from registry.storage import StagedFolder, Store
 from registry.tfrecord import RecordWriter
@@ -38,20 +46,6 @@ MIN_SHARD_BYTES: Final = 64 * 2**20
 MAX_SHARD_BYTES: Final = 2**30
 _FRAMING_BYTES: Final = 16  # of one TFRecord: length, its checksum, the payload's checksum
 _PREFERRED: Final = 1024  # spreads over many readers, and every smaller power of two divides it
-
-BuildPhase: TypeAlias = Literal["encoding", "writing"]
-
-
-class BuildProgress(Protocol):
-    """What is told how far a build is: each split is encoded, then written."""
-
-    def start(self, *, split: str, phase: BuildPhase, num_examples: int | None) -> None:
-        """A phase begins; ``num_examples`` is None while the author's code alone knows how many there will be."""
-        ...
-
-    def advance(self, num_examples: int) -> None:
-        """``num_examples`` more are done in this phase."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +75,7 @@ def build_dataset(
     *,
     processes: int | None = None,
     num_shards: int | Mapping[str, int] | None = None,
-    progress: BuildProgress | None = None,
+    progress: ProgressCallback | None = None,
     budget_bytes: int = DEFAULT_BUDGET_BYTES,
 ) -> StagedBuild:
     """Run ``builder`` and write all its shards into a staged folder below ``store``.
@@ -93,7 +87,7 @@ def build_dataset(
             dataset proves to be big and slow to encode.
         num_shards: shards of each split, or a dict of split -> number; None asks ``builder.NUM_SHARDS``, then TFDS's
             rule of size and count.
-        progress: told what is being done.
+        progress: called with a ``Progress``: each split is encoded, then written, in records.
         budget_bytes: memory for sorting. A build takes about this much, and a few chunks of 1 MB for each process.
 
     Raises:
@@ -121,7 +115,7 @@ def build_dataset(
                     store=staged.store,
                     engine=engine,
                     num_shards=counts[name],
-                    progress=progress or _Silent(),
+                    progress=progress,
                     budget_bytes=budget_bytes,
                 )
                 made[name] = job.run(examples)
@@ -154,13 +148,12 @@ class _SplitJob:
     store: Store
     engine: Engine
     num_shards: int | None
-    progress: BuildProgress
+    progress: ProgressCallback | None
     budget_bytes: int
 
     def run(self, examples: Examples) -> tuple[Split, tuple[Shard, ...]]:
         """Encode, sort and write the split."""
         with self._sorter(self.budget_bytes) as sorter:
-            self.progress.start(split=self.split, phase="encoding", num_examples=None)
             self._encode(examples, sorter)
             split = Split(
                 name=self.split,
@@ -168,8 +161,8 @@ class _SplitJob:
                 num_bytes=sorter.num_payload_bytes,
                 files=ShardedFileTemplate(dataset=self.builder.name, file_format=FILE_FORMAT),
             )
-            self.progress.start(split=self.split, phase="writing", num_examples=sorter.num_examples)
-            return split, self._write(split, self._watched(sorter.sorted_entries()))
+            watched = self._watched(sorter.sorted_entries(), "writing", sorter.num_examples)
+            return split, self._write(split, watched)
 
     def _sorter(self, budget_bytes: int) -> ExternalSorter:
         return ExternalSorter(split=self.split, folder=self.store.local_root, budget_bytes=budget_bytes)
@@ -180,7 +173,8 @@ class _SplitJob:
                 self.split, examples, shuffled=not self.builder.DISABLE_SHUFFLING, unsorted_keys=unsorted_keys
             )
             with closing(keyed):
-                for entry in self._watched(encode_examples(self.engine, self.codec, self.split, keyed)):
+                encoded = encode_examples(self.engine, self.codec, self.split, keyed)
+                for entry in self._watched(encoded, "encoding", None):  # the author's code alone knows the number
                     sorter.add(entry)
             for _ in unsorted_keys.sorted_entries():
                 pass  # a key that is used twice is found on the way
@@ -220,24 +214,20 @@ class _SplitJob:
         next(entries, None)  # none is left: this ends the merge, and tells progress of the last ones
         return tuple(shards)
 
-    def _watched(self, entries: Iterator[Entry]) -> Iterator[Entry]:
-        """``entries``, and progress is told of them a few times a second: drawing takes longer than one example."""
-        num_examples, told = 0, time.monotonic()
+    def _watched(self, entries: Iterator[Entry], stage: str, total: int | None) -> Iterator[Entry]:
+        """``entries``, reported a few times a second: drawing a bar takes longer than encoding one example."""
+        advance = count_progress(self.progress, stage, self.split, total=total, announce=True)
+        if advance is None:
+            yield from entries
+            return
+        num_examples, reported = 0, time.monotonic()
         for entry in entries:
             yield entry
             num_examples += 1
-            if time.monotonic() - told > _PROGRESS_SECONDS:
-                self.progress.advance(num_examples)
-                num_examples, told = 0, time.monotonic()
-        self.progress.advance(num_examples)
-
-
-class _Silent:
-    def start(self, *, split: str, phase: BuildPhase, num_examples: int | None) -> None:
-        """Nobody asked."""
-
-    def advance(self, num_examples: int) -> None:
-        """Nobody asked."""
+            if time.monotonic() - reported > _PROGRESS_SECONDS:
+                advance(num_examples)
+                num_examples, reported = 0, time.monotonic()
+        advance(num_examples)
 
 
 def _refuse_other_code(builder: DatasetBuilder) -> None:

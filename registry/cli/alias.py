@@ -56,7 +56,7 @@ def set_(session: Session, name: str, reference: str, expect: str | None, reason
             f"{name!r} is no name of an alias", hint=f"Name it alone: registry alias set {alone} {reference}"
         )
     with session.connect() as catalog:
-        change = catalog.aliases.set(name, reference, expect=expect, message=reason, dry_run=dry_run)
+        change = catalog.aliases.set(name, reference, expect=expect, reason=reason, dry_run=dry_run)
     _present(session, "set", change, lambda it: f"{'would set' if dry_run else 'set'} {it['alias']} to {it['after']}")
 
 
@@ -72,7 +72,7 @@ def set_(session: Session, name: str, reference: str, expect: str | None, reason
 def rm(session: Session, reference: str, expect: str | None, reason: str, dry_run: bool) -> None:
     """Remove the alias DATASET@NAME. Its history stays."""
     with session.connect() as catalog:
-        change = catalog.aliases.remove(reference, expect=expect, message=reason, dry_run=dry_run)
+        change = catalog.aliases.remove(reference, expect=expect, reason=reason, dry_run=dry_run)
     _present(session, "rm", change, lambda it: f"{'would remove' if dry_run else 'removed'} {it['alias']}")
 
 

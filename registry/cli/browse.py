@@ -16,7 +16,7 @@ from registry.cli.commands import Session, examples, session_command
 from registry.cli.completion import complete_reference
 from registry.cli.options import reference_argument, show_option
 from registry.cli.output import Block, Column, Fields, Note, Output, Table, size
-from registry.cli.progress import progress_bar
+from registry.cli.progress import show_progress
 from registry.envelope import fields_of
 from registry.errors import NotFoundError, UsageError
 from registry.model import Considered, Reference, VersionStatus
@@ -72,7 +72,7 @@ def search(session: Session, text: tuple[str, ...], limit: int) -> None:
     with session.connect() as catalog:
         found = catalog.search(words, limit=limit + 1)  # one more, to know whether there are more
         if not found:
-            session.out.note(catalog.explain_no_hits(words))
+            session.out.note(catalog.backend.explain_no_hits(words))
     if len(found) > limit:
         session.out.note(f"note: these are the best {limit} of more. A further word narrows, --limit shows more.")
     shown = [
@@ -179,7 +179,7 @@ def versions(session: Session, reference: str) -> None:
             {"message": one.state_message}
             | fields_of(one, "version", "status", "superseded_by", "num_examples", "published_at", "published_by")
             | {"release_note": one.release_note}
-            for one in catalog.versions(wanted.name, wanted.config, at=session.at)
+            for one in catalog.versions(wanted, at=session.at)
         ]
 
     def notes(one: dict[str, Any]) -> str:
@@ -210,10 +210,10 @@ def diff(session: Session, old: str, new: str, show: int) -> None:
     Records are compared by the features that both versions have, whatever their shards and compression. Files are read
     only where the fingerprints of the catalog differ.
     """
-    with session.connect() as catalog, progress_bar(session.out, "comparing", None) as advance:
+    with session.connect() as catalog, show_progress(session.out) as progress:
         for reference in (old, new):
             session.look_up(catalog, reference)
-        found = catalog.diff(old, new, show=show, advance=advance)
+        found = catalog.diff(old, new, show=show, progress=progress)
     session.out.present("diff", diff_values(found), lambda _: describe_diff(found))
 
 

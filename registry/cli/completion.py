@@ -46,7 +46,7 @@ def complete_version(ctx: click.Context, param: click.Parameter, incomplete: str
 
     def numbers(catalog: Catalog) -> list[str]:
         wanted = Reference.parse(dataset)
-        found = catalog.standing(wanted.name, wanted.config)
+        found = catalog.standing(wanted)
         names = found.aliases if sign == "@" else [one.version for one in found.candidates]
         return [f"{dataset}{sign}{name}" for name in names]
 

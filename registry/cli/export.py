@@ -13,7 +13,7 @@ from registry.cli.commands import Session, examples, session_command, version_va
 from registry.cli.lazy_group import LazyGroup
 from registry.cli.options import reference_argument
 from registry.cli.output import Block, JsonText, size
-from registry.cli.progress import progress_bar
+from registry.cli.progress import show_progress
 from registry.envelope import fields_of
 from registry.errors import AlreadyStoredError
 
@@ -46,9 +46,8 @@ def tfds(session: Session, reference: str, folder: str) -> None:
     """
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)
-        total = sum(shard.num_bytes for split in dataset.splits for shard in dataset.shards(split))
-        with progress_bar(session.out, f"exporting {dataset.reference}", total, in_bytes=True) as advance:
-            exported = dataset.export_tfds(folder, advance=advance)
+        with show_progress(session.out) as progress:
+            exported = dataset.export_tfds(folder, progress=progress)
     value = {
         **version_values(dataset.reference),
         **fields_of(exported, "folder", "newly", "num_bytes"),

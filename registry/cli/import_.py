@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,14 +14,14 @@ from registry.cli.commands import Session, examples, joint_exit_code, session_co
 from registry.cli.lazy_group import LazyGroup
 from registry.cli.options import promote_option
 from registry.cli.output import Block, Column, Note, Table, size
-from registry.cli.progress import import_progress, progress_bar
+from registry.cli.progress import show_progress
 from registry.cli.publish import describe_promotion, present_publication, promotion_values
 from registry.envelope import fields_of
 from registry.model import Reference
 from registry.splits import counted
 
 if TYPE_CHECKING:
-    from registry.api.imports import ImportedVersion
+    from registry.api.reports import ImportedVersion
     from registry.catalog import Promotion
     from registry.prepared import PreparedDataset
 
@@ -76,9 +76,9 @@ def parquet(
             published = catalog.published_digest(prepared.reference)
         _present_prepared(session, prepared, published)
         return
-    with session.connect() as catalog, progress_bar(session.out, "verifying", None) as advance:
+    with session.connect() as catalog, show_progress(session.out) as progress:
         publication = catalog.import_parquet(
-            folder, name=name, config=config, version=version, copy=copy, promote=promote, advance=advance
+            folder, name=name, config=config, version=version, copy=copy, promote=promote, progress=progress
         )
     present_publication(session, publication)
 
@@ -139,11 +139,9 @@ def tfds(session: Session, folder: str, name: str | None, *, copy: bool, trust_l
     are not what its dataset_info.json says is refused, and the others are imported. Importing again is harmless.
     Slices of an imported version are what TFDS resolves (slicing rule tfds-4).
     """
-    with session.connect() as catalog, import_progress(session.out, passes=1 if trust_lengths else 2) as progress:
-        found = list(
-            catalog.import_tfds(
-                folder, name=name, copy=copy, trust_lengths=trust_lengths, dry_run=dry_run, progress=progress
-            )
+    with session.connect() as catalog, show_progress(session.out) as progress:
+        found = catalog.import_tfds(
+            folder, name=name, copy=copy, trust_lengths=trust_lengths, dry_run=dry_run, progress=progress
         )
     for version in found:
         for note in version.notes:
@@ -171,7 +169,7 @@ def tfds(session: Session, folder: str, name: str | None, *, copy: bool, trust_l
     return joint_exit_code(version.error.exit_code for version in found if version.error is not None)
 
 
-def last_promotions(found: list[ImportedVersion]) -> dict[Reference, Promotion]:
+def last_promotions(found: Sequence[ImportedVersion]) -> dict[Reference, Promotion]:
     """What became canonical of each dataset and config, and what it replaced; where nothing did, why."""
     ends: dict[str, tuple[Reference, Promotion]] = {}
     for one in found:

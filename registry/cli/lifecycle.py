@@ -76,7 +76,7 @@ def deprecate(session: Session, reference: str, reason: str | None, undo: bool, 
         if reason is None:
             change = catalog.lifecycle.undo("deprecate", reference, dry_run=dry_run, uses=uses)
         else:
-            change = catalog.lifecycle.deprecate(reference, message=reason, dry_run=dry_run, uses=uses)
+            change = catalog.lifecycle.deprecate(reference, reason=reason, dry_run=dry_run, uses=uses)
     _present(session, change, uses)
 
 

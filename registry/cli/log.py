@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from registry.cli.commands import Session, examples, session_command
 from registry.cli.completion import complete_reference
 from registry.cli.output import Column, Table
-from registry.cli.progress import progress_bar
+from registry.cli.progress import show_progress
 from registry.envelope import fields_of
 from registry.errors import UsageError, suggest
 from registry.model import ACTIONS, Event, parse_moment
@@ -115,10 +115,8 @@ def verify(session: Session, anchor: str | None) -> None:
     code 5 and names the first bad event or row. Note the head down elsewhere: with it, a log that was written anew as a
     whole is found, too.
     """
-    with session.connect() as catalog:
-        total = catalog.num_logged_rows()
-        with progress_bar(session.out, "verifying", total) as advance:
-            report = catalog.verify_log(anchor=anchor, advance=advance)
+    with session.connect() as catalog, show_progress(session.out) as progress:
+        report = catalog.verify_log(anchor=anchor, progress=progress)
     value = {
         **fields_of(report, "is_sound", "num_events", "num_versions", "num_shards", "head", "num_faults"),
         "faults": [fields_of(one, "where", "problem") for one in report.faults],

@@ -1,4 +1,4 @@
-"""Progress bars: on a terminal, on stderr, while something takes long. In a pipe, and for JSON, nothing is drawn."""
+"""Draws progress bars on stderr while a command takes long. In a pipe, and for JSON, nothing is drawn."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, TypeVar
 from registry.cli.output import Output, printable
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    import rich.progress
 
-    from registry.building import BuildPhase
+    from registry.model import Progress, ProgressCallback
+    from registry.model.progress import Unit
 
 _T = TypeVar("_T")
 
@@ -20,15 +21,20 @@ _T = TypeVar("_T")
 class _Bar:
     """One bar at a time, for the work that is done now."""
 
-    def __init__(self, drawn: Progress) -> None:
+    def __init__(self, drawn: rich.progress.Progress) -> None:
         self._drawn = drawn
-        self._task: TaskID | None = None
+        self._task: rich.progress.TaskID | None = None
 
-    def begin(self, description: str, total: int | None) -> None:
-        """Other work begins: its bar takes the place of the one before."""
+    def begin(self, description: str, total: int | None, unit: Unit) -> None:
+        """Replace the bar by one for the next work."""
         if self._task is not None:
             self._drawn.remove_task(self._task)
-        self._task = self._drawn.add_task(printable(description), total=total)
+        self._task = self._drawn.add_task(printable(description), total=total, unit=unit)
+
+    def show(self, done: int, total: int | None) -> None:
+        """Set the units that are done."""
+        if self._task is not None:
+            self._drawn.update(self._task, completed=done, total=total)
 
     def advance(self, count: int) -> None:
         """Count what is done."""
@@ -39,9 +45,9 @@ class _Bar:
 class _CountBar(_Bar):
     """A bar that is drawn with the first count, not before there is work."""
 
-    def __init__(self, drawn: Progress, description: str, total: int | None) -> None:
+    def __init__(self, drawn: rich.progress.Progress, description: str, total: int | None, unit: Unit) -> None:
         super().__init__(drawn)
-        self._begin = description, total
+        self._begin = description, total, unit
 
     def advance(self, count: int) -> None:
         if self._task is None:
@@ -49,34 +55,18 @@ class _CountBar(_Bar):
         super().advance(count)
 
 
-class BuildBar(_Bar):
-    """Each split is encoded, then written: a ``BuildProgress`` of ``registry.building``. At last all is verified."""
+class _StageBar(_Bar):
+    """Draws the ``Progress`` of a call of the API: a bar for each stage, as soon as it is reported."""
 
-    _is_verifying = False
-
-    def start(self, *, split: str, phase: BuildPhase, num_examples: int | None) -> None:
-        """A phase of one split begins."""
-        self.begin(f"{phase} {split}", num_examples)
-
-    def verify(self, num_examples: int) -> None:
-        """Count examples that are verified."""
-        if not self._is_verifying:
-            self._is_verifying = True
-            self.begin("verifying", None)
-        self.advance(num_examples)
-
-
-class ImportBar(_Bar):
-    """A bar for each version, whose records are read ``passes`` times: an ``ImportProgress`` of ``registry.api``."""
-
-    def __init__(self, drawn: Progress, passes: int) -> None:
+    def __init__(self, drawn: rich.progress.Progress) -> None:
         super().__init__(drawn)
-        self._passes = passes
+        self._stage: tuple[str, str] | None = None
 
-    def start(self, what: str, *, place: int, count: int, num_examples: int) -> None:
-        """Another version begins."""
-        which = f" ({place} of {count})" if count > 1 else ""
-        self.begin(f"importing {what}{which}", self._passes * num_examples)
+    def __call__(self, progress: Progress) -> None:
+        if self._stage != (progress.stage, progress.subject):
+            self._stage = progress.stage, progress.subject
+            self.begin(f"{progress.stage} {progress.subject}".rstrip(), progress.total, progress.unit)
+        self.show(progress.done, progress.total)
 
 
 def progress_bar(
@@ -90,27 +80,21 @@ def progress_bar(
         return nullcontext()
     return _draw(
         out,
-        lambda drawn: _CountBar(drawn, verb, total).advance,
-        in_bytes=in_bytes,
+        lambda drawn: _CountBar(drawn, verb, total, "bytes" if in_bytes else "records").advance,
         redirect_stdout=not beside_stdout,
     )
 
 
-def build_progress(out: Output) -> AbstractContextManager[BuildBar | None]:
-    """The bars of a build, or None."""
-    return _draw(out, BuildBar)
-
-
-def import_progress(out: Output, *, passes: int) -> AbstractContextManager[ImportBar | None]:
-    """The bars of an import, or None."""
-    return _draw(out, lambda drawn: ImportBar(drawn, passes))
+def show_progress(out: Output) -> AbstractContextManager[ProgressCallback | None]:
+    """Bars for one call of the API. The value is its ``progress`` argument, or None if nobody would see them."""
+    return _draw(out, _StageBar)
 
 
 @contextmanager
 def _draw(
-    out: Output, make: Callable[[Progress], _T], *, in_bytes: bool = False, redirect_stdout: bool = True
+    out: Output, make: Callable[[rich.progress.Progress], _T], *, redirect_stdout: bool = True
 ) -> Iterator[_T | None]:
-    """Draw what ``make`` shows; None where nobody would see it."""
+    """Draw what ``make`` shows; None if nobody would see it."""
     if out.as_json or not sys.stderr.isatty():
         yield None
         return
@@ -120,15 +104,27 @@ def _draw(
         DownloadColumn,
         MofNCompleteColumn,
         Progress,
+        ProgressColumn,
+        Task,
         TextColumn,
         TimeRemainingColumn,
-        TransferSpeedColumn,
     )
+    from rich.text import Text
+
+    class CountColumn(ProgressColumn):
+        """Sizes for bytes, numbers for everything else: the stages of one call may have different units."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._in_bytes, self._in_numbers = DownloadColumn(binary_units=True), MofNCompleteColumn()
+
+        def render(self, task: Task) -> Text:
+            return (self._in_bytes if task.fields.get("unit") == "bytes" else self._in_numbers).render(task)
 
     with Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        *((DownloadColumn(binary_units=True), TransferSpeedColumn()) if in_bytes else (MofNCompleteColumn(),)),
+        CountColumn(),
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,

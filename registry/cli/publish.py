@@ -12,7 +12,7 @@ from registry.cli.browse import describe_diff, diff_values
 from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.options import builder_argument, promote_option, show_option
 from registry.cli.output import Block, size
-from registry.cli.progress import build_progress, progress_bar
+from registry.cli.progress import show_progress
 from registry.envelope import fields_of
 from registry.model import Reference
 from registry.splits import counted
@@ -70,8 +70,7 @@ def build(
     registry.builders, or package.module:Class[/config][:version] of code that can be imported. A published version is
     not built again.
     """
-    with session.connect() as catalog, build_progress(session.out) as bars:
-        advance = None if bars is None else bars.verify
+    with session.connect() as catalog, show_progress(session.out) as progress:
         if dry_run:
             preview = catalog.preview_build(
                 builder,
@@ -79,8 +78,7 @@ def build(
                 num_shards=num_shards,
                 rebuild=rebuild,
                 show=show,
-                progress=bars,
-                advance=advance,
+                progress=progress,
             )
         else:
             publication = catalog.build(
@@ -89,8 +87,7 @@ def build(
                 num_shards=num_shards,
                 rebuild=rebuild,
                 promote=promote,
-                progress=bars,
-                advance=advance,
+                progress=progress,
             )
     if not dry_run:
         present_publication(session, publication)
@@ -129,12 +126,12 @@ def publish(
     content again is harmless; other content under a used number is refused, and so is a number that says less than
     has changed since the version below (exit code 5).
     """
-    with session.connect() as catalog, progress_bar(session.out, "verifying", None) as advance:
+    with session.connect() as catalog, show_progress(session.out) as progress:
         if dry_run:
-            preview = catalog.preview(folder, show=show, advance=advance)
+            preview = catalog.preview(folder, show=show, progress=progress)
         else:
             publication = catalog.publish(
-                folder, promote=promote, version_to_prepare=version_to_prepare, advance=advance
+                folder, promote=promote, version_to_prepare=version_to_prepare, progress=progress
             )
     if dry_run:
         return _present_preview(session, preview)

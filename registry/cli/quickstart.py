@@ -12,7 +12,7 @@ import click
 
 from registry.cli.commands import Session, examples, session_command
 from registry.cli.output import Block, Table
-from registry.cli.progress import build_progress
+from registry.cli.progress import show_progress
 from registry.cli.publish import describe_promotion, promotion_values
 from registry.cli.resolve import FILE_COLUMNS, file_values, summarize
 from registry.envelope import fields_of
@@ -33,9 +33,8 @@ def quickstart(session: Session, split: str) -> None:
     Uses your catalog, so that what it published is there for the next command. Running it again is harmless.
     """
     with session.connect() as catalog:
-        with build_progress(session.out) as bars:
-            verify = None if bars is None else bars.verify
-            publication = catalog.build("digits", progress=bars, advance=verify)
+        with show_progress(session.out) as progress:
+            publication = catalog.build("digits", progress=progress)
         # By its number: in a protected catalog a first version is not canonical.
         dataset = catalog.look_up(publication.version.reference)
         plan = dataset.resolve(split)

@@ -10,13 +10,13 @@ import click
 from registry.cli.commands import Session, examples, joint_exit_code, session_command, version_values
 from registry.cli.completion import complete_reference
 from registry.cli.output import size
-from registry.cli.progress import progress_bar
+from registry.cli.progress import show_progress
 from registry.envelope import fields_of
 from registry.errors import UsageError, VerificationError
 from registry.splits import counted
 
 if TYPE_CHECKING:  # numpy is loaded when something is verified
-    from registry.api.catalog import VerifiedVersion
+    from registry.api.reports import VerifiedVersion
     from registry.model import Reference
     from registry.publishing import VerifyReport
 
@@ -44,8 +44,8 @@ def verify(session: Session, reference: str | None, every: bool, deep: bool) -> 
         return _verify_all(session, deep=deep)
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)
-        with progress_bar(session.out, "verifying", dataset.facts.num_examples) as advance:
-            report = dataset.verify(deep=deep, advance=advance)
+        with show_progress(session.out) as progress:
+            report = dataset.verify(deep=deep, progress=progress)
     value = {
         **version_values(dataset.reference),
         "deep": deep,
@@ -66,17 +66,18 @@ def verify(session: Session, reference: str | None, every: bool, deep: bool) -> 
 
 def _verify_all(session: Session, *, deep: bool) -> int:
     """Verify every version, and tell people of each as it is done; the exit code."""
-    versions, exit_codes = [], []
-    with session.connect() as catalog, progress_bar(session.out, "verifying", None) as advance:
-        for one in catalog.verify_all(deep=deep, advance=advance):
-            versions.append(_version_values(one))
-            if not one.is_sound:
-                exit_codes.append((one.error or VerificationError).exit_code)
-            if one.report is not None:
-                session.out.tell(_describe(one.reference, one.report))
-            else:
-                session.out.tell([f"{one.reference}: not verified: {'' if one.error is None else one.error.message}"])
-    num_sound = sum(one["is_sound"] for one in versions)
+
+    def tell(one: VerifiedVersion) -> None:
+        if one.report is not None:
+            session.out.tell(_describe(one.reference, one.report))
+        else:
+            session.out.tell([f"{one.reference}: not verified: {'' if one.error is None else one.error.message}"])
+
+    with session.connect() as catalog, show_progress(session.out) as progress:
+        report = catalog.verify_all(deep=deep, progress=progress, each=tell)
+    versions = list(map(_version_values, report))
+    num_sound = report.num_sound
+    exit_codes = [(one.error or VerificationError).exit_code for one in report.failed]
     value = {"deep": deep, "num_versions": len(versions), "num_sound": num_sound, "versions": versions}
     are = "is" if len(versions) == 1 else "are"
     told = f"{num_sound} of {counted(len(versions), 'version')} {are} as published"

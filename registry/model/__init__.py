@@ -1,6 +1,7 @@
-"""The frozen values of the registry: references, versions, splits, dataset versions. No disk, clock or database.
+"""The frozen values of the registry: references, versions, splits, dataset versions.
 
-Every other folder speaks in these; they are validated once, when they are made, and print back to what parses.
+Every other folder passes these values around. They check themselves when they are created and print as text that parses
+back to them. Nothing here accesses the disk, the clock or a database.
 """
 
 from registry.model.changes import Answer, Effect, EffectKind, Use, default_effects, natural_effects, use_effects
@@ -23,6 +24,7 @@ from registry.model.digests import (
 from registry.model.event import ACTIONS, Event, describe_moment, parse_moment
 from registry.model.experiment import Experiment, ExperimentChange, experiment_name, no_experiment
 from registry.model.numbers import shown, whole_number
+from registry.model.progress import Advance, Progress, ProgressCallback, count_progress
 from registry.model.reference import (
     Reference,
     check_alias,
@@ -72,6 +74,7 @@ __all__ = [
     "LEAF_EXAMPLES",
     "WITHDRAWN",
     "AbstractShardLengths",
+    "Advance",
     "Answer",
     "Candidate",
     "Choice",
@@ -86,6 +89,8 @@ __all__ = [
     "ExperimentChange",
     "FeatureFingerprint",
     "KnownShards",
+    "Progress",
+    "ProgressCallback",
     "Promises",
     "Reference",
     "Refusal",
@@ -113,6 +118,7 @@ __all__ = [
     "check_splits",
     "choose",
     "content_digest",
+    "count_progress",
     "default_effects",
     "describe_moment",
     "describe_trouble",

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from registry.errors import RecordsMismatchError, UsageError
-from registry.model import DatasetVersion, Reference, SlicingRule
+from registry.model import DatasetVersion, ProgressCallback, Reference, SlicingRule, count_progress
 from registry.order import ReadConfig
 from registry.pins.document import PinEntry
 from registry.pins.layout import (
@@ -30,7 +30,6 @@ from registry.storage import open_store
 
 if TYPE_CHECKING:
     from registry.features import FeaturesDict
-    from registry.pins.measure import AdvanceBytes
     from registry.pins.report import PinReport
     from registry.reading import ReadableVersion, Reader, Slice, State
     from registry.splits import ReadInstruction
@@ -237,14 +236,15 @@ class Pin:
         deep: bool = False,
         quick: bool = False,
         processes: int | None = None,
-        advance: AdvanceBytes | None = None,
+        progress: ProgressCallback | None = None,
         fetch: bool = False,
         allow_hosts: Iterable[str] = (),
     ) -> PinReport:
         """Prove that the records are the pinned ones, or say what differs: see ``registry.pins.verify``.
 
         ``folder`` is that of the files, or of another version of the dataset; None searches as ``read`` does, with its
-        ``fetch`` and ``allow_hosts``. ``deep``, ``quick``, ``processes`` and ``advance`` are as in ``verify_pin``.
+        ``fetch`` and ``allow_hosts``. ``deep``, ``quick`` and ``processes`` are as in ``verify_pin``; ``progress`` is
+        called with a ``Progress``, in bytes.
 
         Raises:
             NotStoredError: there is nothing to verify.
@@ -255,6 +255,9 @@ class Pin:
         places = self.allowing(fetch=fetch, allow_hosts=allow_hosts).places
         store = places.within_bundle().find_any(self.entry) if folder is None else open_store(folder)
         indexes = self.places.indexes()
+        # Files are hashed, and then, unless quick, records.
+        total = (1 if quick else 2) * sum(file.num_bytes for file in self.entry.files)
+        advance = count_progress(progress, "verifying", self.name, total=total, unit="bytes")
         return verify_pin(
             self.entry, store, deep=deep, quick=quick, indexes=indexes, processes=processes, advance=advance
         )

@@ -72,7 +72,7 @@ def ages(pins: PinFile, name: str = "train") -> list[int]:
 def test_pin_files_have_the_same_bytes_on_both_databases(both: tuple[Catalog, Catalog]) -> None:
     texts = []
     for catalog in both:
-        catalog.lifecycle.deprecate("animals:1.0.1", message="use 2.0.0")
+        catalog.lifecycle.deprecate("animals:1.0.1", reason="use 2.0.0")
         pins = catalog.dataset("animals").pin("train[:60%]", {"rest": "train[60%:]+test[:2]"})
         pins = catalog.dataset("animals:1.0.1").pin({"old": "test"}, into=pins, locations=["https://example.org/a"])
         pins = catalog.dataset("animals:1.*").pin(
@@ -128,9 +128,9 @@ def test_other_shards_hold_the_pinned_records(catalog: Catalog) -> None:
 
 
 def test_an_alias_is_pinned_with_the_event_that_set_it(catalog: Catalog) -> None:
-    catalog.aliases.set("paper", "animals:2.0.0", message="first draft")
+    catalog.aliases.set("paper", "animals:2.0.0", reason="first draft")
     catalog.aliases.set("paper", "animals:1.0.0")
-    catalog.aliases.set("paper", "animals:2.0.0", message="as submitted")
+    catalog.aliases.set("paper", "animals:2.0.0", reason="as submitted")
     (*_, last) = catalog.aliases.history("animals@paper")
     pins = catalog.dataset("animals@paper").pin("train")
     alias = pins["train"].entry.alias
@@ -138,7 +138,7 @@ def test_an_alias_is_pinned_with_the_event_that_set_it(catalog: Catalog) -> None
     assert (alias.name, alias.set_by, alias.message) == ("paper", last.actor, "as submitted")
     assert alias.set_at == last.at.isoformat()
     before = ages(pins)
-    catalog.aliases.set("paper", "animals:1.0.1", message="revised")
+    catalog.aliases.set("paper", "animals:1.0.1", reason="revised")
     (standing,) = catalog.pins.audit(pins)
     assert (standing.is_good, str(standing.today)) == (True, "animals:1.0.1")
     with registry.locked(pins):

@@ -185,7 +185,7 @@ MISTAKES = {
     "no config": (
         ["config", "set-default", "words"],
         2,
-        "error: words names no config\nhint: Write words/CONFIG.\n",
+        "error: words does not name a config\nhint: Write words/CONFIG.\n",
     ),
     "an unknown config": (
         ["config", "set-default", "words/fr"],

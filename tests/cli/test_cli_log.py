@@ -118,7 +118,7 @@ def test_what_was_changed_behind_the_log_is_named(moved: Cli, workspace: Path) -
         (["--since", "yesterday"], "invalid date 'yesterday'"),
         (["--limit", "0"], "Invalid value for '--limit': 0 is not in the range 1<=x<=100000."),
         (["--limit", "3", "verify"], "--limit is an option of 'registry log' alone"),
-        (["verify", "--anchor", "abc"], "'abc' is no head of a log"),
+        (["verify", "--anchor", "abc"], "'abc' is not the head of a log"),
         (
             ["verify", "--anchor", "0" * 64],
             "an anchor of 64 zeros stands for the beginning of every log, and proves nothing",

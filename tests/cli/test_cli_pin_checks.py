@@ -320,8 +320,8 @@ def test_a_citation_that_is_not_right(pins: Cli, cited: str, code: int, differen
     ran = pins("pin", "from-citation", cited, "-o", "x.yaml")
     assert (ran.code, ran.err) == (
         code,
-        f"error: {cited}: these are not the records that the catalog has: {difference}\n"
-        "hint: Was the text copied right? Else another catalog is meant, or its content is not what was cited.\n",
+        f"error: {cited}: the catalog has other records: {difference}\n"
+        "hint: Compare the text with the paper. If it is right, the paper cites another catalog.\n",
     )
     assert not Path("x.yaml").exists()
     inside = pins("pin", "from-citation", cited, "--in", "dataset.lock.yaml")

@@ -144,8 +144,8 @@ REFUSALS = {
     "another dataset": (
         ["old", "--to", "words:1.*"],
         2,
-        "the pin 'old' is of numbers, and words:1.* is not\n"
-        "hint: Pin it by itself: registry pin add words:1.* train -o FILE",
+        "the pin 'old' belongs to numbers, and words:1.*.* is another dataset\n"
+        "hint: Pin it separately: registry pin add words:1.*.* train -o FILE",
     ),
     "no such version": (
         ["old", "--to", "7.*"],

@@ -50,8 +50,8 @@ def test_a_dropped_version_whose_files_are_gone_is_not_brought_back(digits: Cli,
         ran = digits("drop", "digits:1.0.0", "--undo", *options)
         assert ran.code == 5
         assert ran.err == (
-            "error: digits:1.0.0 cannot be brought back: of its 4 files 1 are gone or changed: "
-            f"{shard.name} is not there\n"
+            "error: digits:1.0.0 cannot be restored: 1 of its 4 files are missing or changed: "
+            f"{shard.name} is missing\n"
             f"hint: Put its files back into {shard.parent.as_uri()}, and try again. Nothing was changed.\n"
         )
     shard.write_bytes(kept)

@@ -183,24 +183,16 @@ def test_the_number_of_shards_can_be_asked_for(tmp_path: Path, num_shards: Any, 
         assert list(build.prepared.splits[0].shard_lengths) == lengths
 
 
-def test_progress_is_told_what_is_done(tmp_path: Path) -> None:
-    class Log:
-        def __init__(self) -> None:
-            self.phases: list[tuple[str, str, int | None]] = []
-            self.done: list[int] = []
-
-        def start(self, *, split: str, phase: str, num_examples: int | None) -> None:
-            self.phases.append((split, phase, num_examples))
-            self.done.append(0)
-
-        def advance(self, num_examples: int) -> None:
-            self.done[-1] += num_examples
-
-    log = Log()
-    with build_dataset(Words(), open_store(tmp_path), progress=log):
+def test_progress_counts_each_split_as_it_is_encoded_and_written(tmp_path: Path) -> None:
+    seen: list[registry.Progress] = []
+    with build_dataset(Words(), open_store(tmp_path), progress=seen.append):
         pass
-    assert log.phases[:3] == [("train", "encoding", None), ("train", "writing", 1000), ("validation", "encoding", None)]
-    assert log.done == [1000, 1000, 30, 30, 3, 3]
+    phases = list(dict.fromkeys((one.subject, one.stage, one.total) for one in seen))
+    assert phases[:3] == [("train", "encoding", None), ("train", "writing", 1000), ("validation", "encoding", None)]
+    assert seen[0].done == 0
+    done = [[one.done for one in seen if (one.subject, one.stage) == (split, stage)] for split, stage, _ in phases]
+    assert [numbers[-1] for numbers in done] == [1000, 1000, 30, 30, 3, 3]
+    assert all(numbers == sorted(numbers) for numbers in done)
 
 
 def broken_generator() -> Iterator[Any]:
@@ -395,9 +387,9 @@ def test_a_disk_that_takes_no_more_is_a_storage_error(tmp_path: Path, budget_byt
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_a_reference_that_is_no_text_is_an_error_of_ours(tmp_path: Path) -> None:
+def test_a_reference_of_another_type_is_a_typed_error(tmp_path: Path) -> None:
     with registry.connect(tmp_path / "catalog.db") as catalog, pytest.raises(UsageError) as caught:
         catalog.dataset(5)  # type: ignore[arg-type]  # the mistake under test
 
-    assert caught.value.message == "a reference is a text or a Reference, not int"
-    assert caught.value.hint == 'Write name[/config][:request], e.g. "mnist:3.*".'
+    assert caught.value.message == "expected a str, Reference, Dataset or DatasetVersion, not int"
+    assert caught.value.hint == 'Write name[/config][:request | @alias], e.g. "mnist:3.*".'

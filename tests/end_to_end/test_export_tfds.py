@@ -64,13 +64,10 @@ def test_exporting_again_compares_and_changes_nothing(
 ) -> None:
     catalog.publish(prepare(tmp_path / "1.0.0", shards=3, compress=compress))
     dataset = catalog.dataset("animals")
-    done: list[int] = []
-    first = dataset.export_tfds(tmp_path / "out", advance=done.append)
-    assert (first.newly, sum(done), len(done)) == (
-        True,
-        sum(shard.num_bytes for shard in dataset.shards("train")),
-        3,
-    )
+    seen: list[registry.Progress] = []
+    first = dataset.export_tfds(tmp_path / "out", progress=seen.append)
+    total = sum(shard.num_bytes for shard in dataset.shards("train"))
+    assert (first.newly, seen[-1].done, seen[-1].total, seen[-1].unit, len(seen)) == (True, total, total, "bytes", 3)
     before = contents(tmp_path / "out")
     again = dataset.export_tfds(tmp_path / "out")
     assert (again.newly, again.num_bytes) == (False, first.num_bytes)

@@ -20,7 +20,7 @@ from prepared_samples import animals, prepare
 from web_server import serve
 
 import registry
-from registry.api.imports import ImportedVersion, ImportOutcome
+from registry.api.reports import ImportedVersion, ImportOutcome
 from registry.errors import (
     CatalogError,
     ConfigNotFoundError,
@@ -121,7 +121,7 @@ def test_a_dataset_that_gained_configs_comes_in_under_two_names(
         "gained is published without configs, gained/en:1.0.0 comes with one",
     )
     assert error.hint == (
-        "In a catalog a dataset has configs or has none. Import the others under another name: "
+        "A dataset has configs for all its versions or for none. Import these under another name: "
         f"registry import tfds {root}/en --name gained_configs"
     )
     for config in ("en", "de"):
@@ -166,7 +166,7 @@ def test_a_default_config_that_cannot_be_read_is_noted_and_no_version_is_refused
     found = {str(one.reference): one for one in catalog.import_tfds(data_dir, copy=copy)}
     assert {one.outcome for one in found.values()} == {ImportOutcome.IMPORTED}
     note = (
-        "which config is the default one could not be read: "
+        "cannot read which config is the default: "
         "pets/.config/metadata.json: no JSON: Expecting value in line 1, column 25"
     )
     assert [one.notes for one in found.values()] == [(), (), (note,), (note,)]
@@ -301,8 +301,8 @@ def test_a_folder_that_was_moved_is_known_and_its_note_says_how_it_is_read_again
     moved = Path(shutil.move(data_dir, tmp_path / "moved"))
     (known,) = catalog.import_tfds(moved / "animals/1.0.0")
     assert known.notes == (
-        f"the catalog reads it in {data_dir / 'animals/1.0.0'}, which is gone: bring the folder back, or import with "
-        "--copy (copy=True in Python), and the copy is read",
+        f"the catalog reads it from {data_dir / 'animals/1.0.0'}, which is gone: restore that folder, or import with "
+        "--copy (copy=True in Python) to read the copy",
     )
     (copied,) = catalog.import_tfds(moved / "animals/1.0.0", copy=True)
     (known,) = catalog.import_tfds(moved / "animals/1.0.0")
@@ -429,7 +429,7 @@ def test_numbers_stand_as_others_gave_them_and_what_they_hide_is_noted(
     prepare(data_dir / "animals/1.1.1", "1.1.1", {"train": animals(20, age=99)})
     *_, last = catalog.import_tfds(data_dir / "animals")
     assert (str(last.reference), str(last.outcome)) == ("animals:1.1.1", "imported")
-    assert last.notes == ("from 1.1.0 to 1.1.1 more has changed than a PATCH allows",)
+    assert last.notes == ("from 1.1.0 to 1.1.1 more changed than a PATCH step allows",)
 
 
 def test_other_content_under_a_published_number_is_refused(catalog: registry.Catalog, data_dir: Path) -> None:
@@ -439,8 +439,8 @@ def test_other_content_under_a_published_number_is_refused(catalog: registry.Cat
     refused, known = catalog.import_tfds(data_dir / "animals")
     assert isinstance(refused.error, VersionExistsError)
     assert refused.error.hint == (
-        "A number stands for one content. registry show animals:1.0.0 names the folder that is read; import this one "
-        "into another catalog: --catalog FILE."
+        "A version has one content. registry show animals:1.0.0 names its folder. Import this one into another "
+        "catalog: --catalog FILE"
     )
     assert str(known.outcome) == "known"
 
@@ -528,7 +528,7 @@ def test_a_folder_without_versions_is_an_error(catalog: registry.Catalog, tmp_pa
         catalog.import_tfds(folder)
     problem = f"{folder} holds nothing that TFDS prepared" if kind == "empty" else f"there is no folder {folder}"
     assert error.value.message == problem
-    assert error.value.hint == "Give a data_dir of TFDS, the folder of one dataset in it, or that of one version."
+    assert error.value.hint == "Give a data_dir of TFDS, the folder of a dataset in it, or the folder of a version."
 
 
 def test_versions_that_tfds_itself_prepared_are_read_as_tfds_read_them(catalog: registry.Catalog) -> None:
@@ -671,11 +671,9 @@ def test_a_version_that_lies_elsewhere_is_not_read_for_another_data_dir(
         registry.load("animals", split="train", data_dir=tmp_path / "other")
     folder = (data_dir / "animals/1.1.0").as_uri()
     assert error.value.message == (
-        f"animals:1.1.0 lies in {folder}, which is not below the data_dir {tmp_path / 'other'}"
+        f"animals:1.1.0 is stored in {folder}, which is not below the data_dir {tmp_path / 'other'}"
     )
-    assert error.value.hint == (
-        f"Leave data_dir out; or catalog that folder: registry import tfds {tmp_path / 'other'}"
-    )
+    assert error.value.hint == (f"Leave data_dir out; or import that folder: registry import tfds {tmp_path / 'other'}")
     catalog.publish(prepare(tmp_path / "ours", "1.0.0", name="ours"))
     assert len(registry.load("ours", split="train", data_dir=catalog.data_dir)) == 20
 
@@ -683,7 +681,7 @@ def test_a_version_that_lies_elsewhere_is_not_read_for_another_data_dir(
 def test_a_web_server_is_asked_for_one_version(catalog: registry.Catalog, tmp_path: Path) -> None:
     with serve(tmp_path) as url, pytest.raises(PreparedFormatError) as error:
         catalog.import_tfds(f"{url}/datasets")
-    assert error.value.hint == "A web server does not list its folders: give that of one version."
+    assert error.value.hint == "A web server does not list its folders: give the folder of one version."
 
 
 def test_a_web_server_that_cannot_be_reached_is_not_taken_for_one_without_versions(

@@ -62,7 +62,7 @@ def test_a_yanked_version_warns_the_line_that_asked_for_it(catalog: registry.Cat
         warnings.simplefilter("error")
         assert catalog.look_up("counts:2.0.0").notes == (message,)
         assert catalog.dataset("counts@paper").notes == ()
-        catalog.lifecycle.deprecate("counts:1.0.0", message="use 3")
+        catalog.lifecycle.deprecate("counts:1.0.0", reason="use 3")
         assert catalog.dataset("counts").notes == ("counts:1.0.0 is deprecated: use 3",)
 
 

@@ -167,10 +167,10 @@ def test_a_folder_with_a_file_of_another_size_is_passed_over(catalog: Catalog, t
 
 
 def test_the_event_of_an_alias_is_the_one_that_held_at_the_moment(catalog: Catalog) -> None:
-    catalog.aliases.set("paper", "animals:1.0.0", message="first")
+    catalog.aliases.set("paper", "animals:1.0.0", reason="first")
     then = datetime.now(UTC)
     catalog.aliases.remove("animals@paper")
-    catalog.aliases.set("paper", "animals:1.0.0", message="second")
+    catalog.aliases.set("paper", "animals:1.0.0", reason="second")
     for at, message in ((then, "first"), (None, "second")):
         entry = catalog.dataset("animals@paper", at=at).pin("train[:5]")["train"].entry
         assert entry.alias is not None

@@ -380,11 +380,11 @@ import registry
 resource.setrlimit(resource.RLIMIT_DATA, (280_000_000, 280_000_000))
 seen = []
 with registry.connect(sys.argv[1], data_dir=sys.argv[2]) as catalog:
-    catalog.publish(sys.argv[3], advance=seen.append)
+    catalog.publish(sys.argv[3], progress=lambda one: seen.append(one.done))
     catalog.publish(sys.argv[4])
     diff = catalog.diff("animals:1.0.0", "animals:2.0.0")
 (records,) = diff.records
-print(json.dumps([sum(seen), records.same, records.changed, records.moved, str(records.first[0])]))
+print(json.dumps([seen[-1], records.same, records.changed, records.moved, str(records.first[0])]))
 """
 
 

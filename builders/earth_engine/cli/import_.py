@@ -17,7 +17,7 @@ from registry.builders.earth_engine.cli.inspect import (
 from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.options import promote_option
 from registry.cli.output import Block
-from registry.cli.progress import progress_bar
+from registry.cli.progress import show_progress
 from registry.cli.publish import describe_publication, promotion_values
 from registry.errors import UsageError
 from registry.splits import counted
@@ -97,14 +97,14 @@ def command(
         "copy": copy,
     }
     with session.connect() as catalog:
-        with progress_bar(session.out, "counting", None) as advance:
-            plan = preview_export(folder, advance=advance, **options)
+        with show_progress(session.out) as progress:
+            plan = preview_export(folder, progress=progress, **options)
         if dry_run:
             _print(session, plan, None, catalog.published_digest(plan.prepared.reference))
             return
-        with progress_bar(session.out, "verifying", None) as advance:
+        with show_progress(session.out) as progress:
             publication = catalog.publish_prepared(
-                plan.source, plan.prepared, in_place=not copy, promote=promote, advance=advance
+                plan.source, plan.prepared, in_place=not copy, promote=promote, progress=progress
             )
     _print(session, plan, publication, None)
 

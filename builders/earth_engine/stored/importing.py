@@ -17,17 +17,19 @@ from typing import TYPE_CHECKING, Any
 from registry.builders.earth_engine.mixer import Mixer
 from registry.builders.earth_engine.stored.export import StoredBand, StoredExport, open_export
 from registry.builders.earth_engine.stored.kept_split import METADATA_KEY, KeptSplit
-from registry.builders.earth_engine.stored.record_forms import Advance, StoredColumn
+from registry.builders.earth_engine.stored.record_forms import StoredColumn
 from registry.errors import FeatureError, PreparedFormatError, UsageError, suggest
 from registry.features import Feature, FeaturesDict, Scalar, Tensor, Text
 from registry.model import (
     DatasetMetadata,
+    ProgressCallback,
     ShardedFileTemplate,
     ShardLengths,
     Split,
     Version,
     check_config,
     check_name,
+    count_progress,
     fold_name,
 )
 from registry.model.split import check_split_name
@@ -87,7 +89,7 @@ def import_export(
     description: str = "",
     copy: bool = False,
     promote: bool | None = None,
-    advance: Advance | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Publication:
     """Publish exports in a folder as a version: every file is hashed, and every record counted and decoded.
 
@@ -112,7 +114,7 @@ def import_export(
         description: of the dataset.
         copy: copy the files into the data directory; else nothing is written but rows, and the folder has to stay.
         promote: make it the version that an unversioned look-up gives; None does so where it is the highest.
-        advance: called with the number of records done since the last call; each is read three times.
+        progress: called with a ``Progress``, in records: they are counted, then verified.
 
     Raises:
         As ``open_export`` and ``Catalog.publish``.
@@ -136,9 +138,9 @@ def import_export(
         patches=patches,
         description=description,
         copy=copy,
-        advance=advance,
+        progress=progress,
     )
-    return catalog.publish_prepared(plan.source, plan.prepared, in_place=not copy, promote=promote, advance=advance)
+    return catalog.publish_prepared(plan.source, plan.prepared, in_place=not copy, promote=promote, progress=progress)
 
 
 def preview_export(
@@ -159,7 +161,7 @@ def preview_export(
     patches: Sequence[int] | None = None,
     description: str = "",
     copy: bool = False,
-    advance: Advance | None = None,
+    progress: ProgressCallback | None = None,
 ) -> ImportPlan:
     """What ``import_export`` would publish: all records are read, and nothing is written.
 
@@ -193,7 +195,7 @@ def preview_export(
             sequence=sequence,
             mixer=mixer,
             count=True,
-            advance=advance,
+            advance=count_progress(progress, "counting", os.fspath(folder)),
         )
         for one, own in wanted.items()
     }

@@ -20,8 +20,8 @@ from registry.cli.options import (
 )
 from registry.cli.output import Block, Column, Note, Table, size
 from registry.cli.pin.making import present_pins
-from registry.cli.pin.showing import count_bytes, note_yanks, open_pins
-from registry.cli.progress import progress_bar
+from registry.cli.pin.showing import note_yanks, open_pins
+from registry.cli.progress import show_progress
 from registry.envelope import fields_of
 from registry.errors import (
     FetchNotAllowedError,
@@ -90,11 +90,11 @@ def verify(
             _require_dataset(chosen, found.reference)
             folder = found.folder
     note_yanks(session, chosen)
-    with progress_bar(session.out, "verifying", count_bytes(chosen) * (1 if quick else 2), in_bytes=True) as advance:
+    with show_progress(session.out) as progress:
         reports, refusals = [], []
         for pin in chosen:
             try:
-                reports.append(pin.verify(folder=folder, deep=deep, quick=quick, advance=advance))
+                reports.append(pin.verify(folder=folder, deep=deep, quick=quick, progress=progress))
             except FetchNotAllowedError as error:  # the other pins are verified
                 refusals.append(error)
     if refusals and not reports:
@@ -177,8 +177,8 @@ def from_citation(session: Session, citation: str, *, output: str | None, force:
             raise UsageError("--in looks in a file that is there, and -o writes a new one", hint="Give one of them.")
         pins = _find_cited(open_pins(inside), cited)
     else:
-        with session.connect() as catalog, progress_bar(session.out, "hashing", None, in_bytes=True) as advance:
-            pins = catalog.pins.from_citation(cited, advance=advance)
+        with session.connect() as catalog, show_progress(session.out) as progress:
+            pins = catalog.pins.from_citation(cited, progress=progress)
     if output is not None:
         pins.save(output, force=force)
     present_pins(session, "pin.from-citation", pins, output)

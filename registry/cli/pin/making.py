@@ -27,7 +27,7 @@ from registry.cli.options import (
 )
 from registry.cli.output import Block, Note, size
 from registry.cli.pin.showing import count_bytes, open_pins, pin_values
-from registry.cli.progress import progress_bar
+from registry.cli.progress import show_progress
 from registry.cli.resolve import note_overlaps, range_values
 from registry.errors import AlreadyStoredError, RegistryError, UsageError
 from registry.splits import counted, print_ranges
@@ -177,15 +177,14 @@ def update(
     with session.connect() as catalog:
         moves: tuple[PinMove, ...] = ()
         if to is not None or not locations:
-            with progress_bar(session.out, "comparing", None) as advance:
-                moves = catalog.pins.preview_update(pins, names=names, to=to, show=show, advance=advance)
+            with show_progress(session.out) as progress:
+                moves = catalog.pins.preview_update(pins, names=names, to=to, show=show, progress=progress)
         going = [move for move in moves if move.is_move]
         session.out.tell(_describe_moves(moves))
         is_change = bool(going or (locations and not moves) or has_secrets)
         if is_change and not dry_run and _agreed(yes, going):
-            total = sum(2 * count_bytes([move.pin]) for move in going)
-            with progress_bar(session.out, "hashing", total, in_bytes=True) as advance_bytes:
-                updated = catalog.pins.update(pins, moves, names=names, locations=locations, advance=advance_bytes)
+            with show_progress(session.out) as progress:
+                updated = catalog.pins.update(pins, moves, names=names, locations=locations, progress=progress)
             updated.save(file, force=True, expected=pins.digest)
             written = updated != pins
         else:
@@ -241,14 +240,14 @@ def _pin(session: Session, wanted: _Wanted, output: str, into: PinFile | None, *
             return
         if into is None and not force:
             _refuse_other(output, dataset, plans)
-        with progress_bar(session.out, "hashing", _num_bytes(dataset, plans), in_bytes=True) as advance:
+        with show_progress(session.out) as progress:
             pins = dataset.pin(
                 *slices,
                 **wanted.slicing,
                 read_config=wanted.order,
                 locations=wanted.locations,
                 into=into,
-                advance=advance,
+                progress=progress,
             )
     if into is None:
         pins.save(output, force=force)
@@ -292,19 +291,6 @@ def _require_folder(output: str) -> None:
     path = Path(output)
     if not path.parent.is_dir():
         raise UsageError(f"there is no folder {path.parent} for {path.name}", hint="Make it, or name another file.")
-
-
-def _num_bytes(dataset: Dataset, plans: Sequence[Plan]) -> int:
-    """How many bytes are hashed: of whole files, and of records."""
-    total = 0
-    for plan in plans:
-        touched = {file.filename for file in plan}
-        for split in plan.splits:
-            found = dataset.splits[split.name]
-            sizes = [shard.num_bytes for shard in dataset.shards(split.name) if found.filename(shard.index) in touched]
-            taken = sum(one.num_examples for one in plan.ranges if one.split == split.name)
-            total += sum(sizes) + found.num_bytes * taken // max(found.num_examples, 1)
-    return total
 
 
 def _refuse_other(output: str, dataset: Dataset, plans: Sequence[Plan]) -> None:

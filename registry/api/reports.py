@@ -1,0 +1,204 @@
+"""What calls over several versions return: frozen sequences with one result for each version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, overload
+
+from registry.catalog import Promotion
+from registry.errors import PartialFailureError, RegistryError, VerificationError
+from registry.model import Reference, VersionState
+
+if TYPE_CHECKING:  # numpy is loaded when something is verified
+    from registry.publishing import VerifyReport
+
+_SHOWN: Final = 10
+
+Result = TypeVar("Result")
+
+
+class _Report(Sequence[Result], Generic[Result]):
+    """A frozen sequence of results."""
+
+    _noun = "version"
+
+    def __init__(self, results: Iterable[Result]) -> None:
+        self._results = tuple(results)
+
+    @overload
+    def __getitem__(self, index: int) -> Result: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Result, ...]: ...
+    def __getitem__(self, index: int | slice) -> Result | tuple[Result, ...]:
+        return self._results[index]
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    def __eq__(self, other: object) -> bool:
+        return self._results == other._results if isinstance(other, type(self)) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._results)
+
+
+class ImportOutcome(StrEnum):
+    """The outcome for one version folder.
+
+    ``imported``: it was published now. ``known``: the same content was published before. ``found``: a dry run found it.
+    ``refused``: it was not published, and ``ImportedVersion.error`` says why.
+    """
+
+    IMPORTED = "imported"
+    KNOWN = "known"
+    FOUND = "found"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedVersion:
+    """One version folder that an import found.
+
+    Attributes:
+        folder: its path or URL.
+        outcome: see ``ImportOutcome``.
+        reference: the version, or None if the files that describe it could not be read.
+        num_examples, num_shards: numbers of records and files, from the files that describe the version.
+        num_bytes: bytes of the shard files if they were read, else of the serialized records.
+        promotion: the effect on the canonical version if it was imported or known, else None.
+        notes: what readers of the version should know.
+        error: why it was refused, else None.
+    """
+
+    folder: str
+    outcome: ImportOutcome
+    reference: Reference | None = None
+    num_examples: int = 0
+    num_shards: int = 0
+    num_bytes: int = 0
+    promotion: Promotion | None = None
+    notes: tuple[str, ...] = field(default=())
+    error: RegistryError | None = None
+
+
+class ImportReport(_Report[ImportedVersion]):
+    """The result of ``Catalog.import_tfds``: one ``ImportedVersion`` for each version folder, in the order found.
+
+    report = catalog.import_tfds("~/tensorflow_datasets")
+    print(report)               # <ImportReport: 12 imported, 1 refused>
+    for version in report.failed:
+        print(version.folder, version.error)
+    report.require_all()        # raises if a version was refused
+    """
+
+    @property
+    def counts(self) -> Mapping[ImportOutcome, int]:
+        """The number of versions for each outcome that occurred."""
+        found = [one.outcome for one in self]
+        return {outcome: found.count(outcome) for outcome in ImportOutcome if outcome in found}
+
+    @property
+    def failed(self) -> tuple[ImportedVersion, ...]:
+        """The versions that were refused."""
+        return tuple(one for one in self if one.error is not None)
+
+    def require_all(self) -> ImportReport:
+        """The report itself, if no version was refused.
+
+        Raises:
+            PartialFailureError: a version was refused. The message names the versions and reasons.
+        """
+        _raise_for_errors(
+            "imported", len(self), [(one.reference or one.folder, one.error) for one in self if one.error is not None]
+        )
+        return self
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count:,} {outcome}" for outcome, count in self.counts.items())
+        return f"<ImportReport: {counts or 'no versions'}>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedVersion:
+    """The result of verifying one version: a report, or the error that prevented it.
+
+    Attributes:
+        reference: the version.
+        state: its state in the catalog, e.g. ``supported`` or ``yanked``.
+        report: what was compared and what differs, or None if there is an error.
+        error: why the version could not be verified, or None.
+    """
+
+    reference: Reference
+    state: VersionState
+    report: VerifyReport | None = None
+    error: RegistryError | None = None
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether every shard matches what was published."""
+        return self.report is not None and not self.report.faults
+
+
+class CatalogReport(_Report[VerifiedVersion]):
+    """The result of ``Catalog.verify_all``: one ``VerifiedVersion`` for each version that is not dropped.
+
+    report = catalog.verify_all()
+    print(report)               # <CatalogReport: 41 of 42 versions match what was published>
+    report.require_sound()      # raises if one does not
+    """
+
+    @property
+    def num_sound(self) -> int:
+        """The number of versions whose shards all match what was published."""
+        return sum(one.is_sound for one in self)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether all versions match what was published."""
+        return self.num_sound == len(self)
+
+    @property
+    def failed(self) -> tuple[VerifiedVersion, ...]:
+        """The versions that do not match, or could not be verified."""
+        return tuple(one for one in self if not one.is_sound)
+
+    def require_sound(self) -> CatalogReport:
+        """The report itself, if all versions match what was published.
+
+        Raises:
+            PartialFailureError: a version does not match, or could not be verified. The message names the versions and
+                reasons.
+        """
+        _raise_for_errors("verified", len(self), [(one.reference, _error_of(one)) for one in self.failed])
+        return self
+
+    def __repr__(self) -> str:
+        return f"<CatalogReport: {self.num_sound:,} of {_counted(len(self))} match what was published>"
+
+
+def _error_of(one: VerifiedVersion) -> RegistryError:
+    if one.error is not None or one.report is None:
+        return one.error or VerificationError("not verified")
+    problems = [fault.problem for fault in one.report.faults]
+    return VerificationError(f"{problems[0]}{f', and {len(problems) - 1:,} more' if len(problems) > 1 else ''}")
+
+
+def _raise_for_errors(done: str, count: int, errors: Sequence[tuple[Reference | str, RegistryError]]) -> None:
+    if not errors:
+        return
+    lines = [f"  {name}: {error.message}" for name, error in errors[:_SHOWN]]
+    if len(errors) > _SHOWN:
+        lines.append(f"  and {len(errors) - _SHOWN:,} more")
+    first = errors[0][1]
+    raise PartialFailureError(
+        "\n".join([f"{len(errors):,} of {_counted(count)} could not be {done}:", *lines]),
+        hint=first.hint,
+        details={"failed": [{"version": str(name), "code": error.code} for name, error in errors[:100]]},
+    ) from first
+
+
+def _counted(count: int) -> str:
+    return f"{count:,} version{'' if count == 1 else 's'}"

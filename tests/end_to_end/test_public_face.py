@@ -1,0 +1,306 @@
+"""The public calls agree: each that takes a dataset accepts the same four forms, and long calls report progress."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+
+import registry
+from registry.api.lifecycle import Aliases, Experiments, Lifecycle, Reservations
+from registry.api.pinning import CatalogPins
+from registry.errors import ConflictError, NotFoundError, PartialFailureError, StorageError, UsageError, WrongTypeError
+
+Call = Callable[[registry.Catalog, Any], Any]
+
+EXACT = "digits:1.0.0"
+DATASET = "digits"
+ALIAS = "digits@paper"
+
+# Each public parameter that names a dataset: how to call it, and the text for the forms str and Reference.
+CALLS: dict[str, tuple[Call, str]] = {
+    "Catalog.dataset(reference)": (lambda catalog, given: catalog.dataset(given), EXACT),
+    "Catalog.look_up(reference)": (lambda catalog, given: catalog.look_up(given), EXACT),
+    "Catalog.versions(reference)": (lambda catalog, given: catalog.versions(given), EXACT),
+    "Catalog.standing(reference)": (lambda catalog, given: catalog.standing(given), EXACT),
+    "Catalog.published_digest(reference)": (lambda catalog, given: catalog.published_digest(given), EXACT),
+    "Catalog.protection(reference)": (lambda catalog, given: catalog.protection(given), EXACT),
+    "Catalog.diff(old)": (lambda catalog, given: catalog.diff(given, EXACT), EXACT),
+    "Catalog.diff(new)": (lambda catalog, given: catalog.diff(EXACT, given), EXACT),
+    "Catalog.log(dataset)": (lambda catalog, given: list(catalog.log(dataset=given)), DATASET),
+    "Catalog.build(reference)": (lambda catalog, given: catalog.build(given), EXACT),
+    "Catalog.preview_build(reference)": (lambda catalog, given: catalog.preview_build(given), EXACT),
+    "Lifecycle.promote(reference)": (lambda catalog, given: catalog.lifecycle.promote(given), EXACT),
+    "Lifecycle.deprecate(reference)": (
+        lambda catalog, given: catalog.lifecycle.deprecate(given, reason="old", dry_run=True),
+        EXACT,
+    ),
+    "Lifecycle.yank(reference)": (
+        lambda catalog, given: catalog.lifecycle.yank(given, reason="bad", dry_run=True),
+        EXACT,
+    ),
+    "Lifecycle.drop(reference)": (
+        lambda catalog, given: catalog.lifecycle.drop(given, reason="bad", dry_run=True),
+        EXACT,
+    ),
+    "Lifecycle.undo(reference)": (lambda catalog, given: catalog.lifecycle.undo("yank", given), EXACT),
+    "Lifecycle.promote(uses)": (lambda catalog, given: catalog.lifecycle.promote(EXACT, uses=[given]), EXACT),
+    "Lifecycle.configs(dataset)": (lambda catalog, given: catalog.lifecycle.configs(given), DATASET),
+    "Lifecycle.protect(dataset)": (lambda catalog, given: catalog.lifecycle.protect(given, dry_run=True), DATASET),
+    "Lifecycle.unprotect(dataset)": (lambda catalog, given: catalog.lifecycle.unprotect(given, dry_run=True), DATASET),
+    "Lifecycle.set_default_config(dataset)": (
+        lambda catalog, given: catalog.lifecycle.set_default_config(given),
+        DATASET,
+    ),
+    "Aliases.set(reference)": (lambda catalog, given: catalog.aliases.set("best", given, dry_run=True), EXACT),
+    "Aliases.remove(reference)": (lambda catalog, given: catalog.aliases.remove(given, dry_run=True), ALIAS),
+    "Aliases.list(dataset)": (lambda catalog, given: catalog.aliases.list(given), DATASET),
+    "Aliases.history(reference)": (lambda catalog, given: catalog.aliases.history(given), ALIAS),
+    "Reservations.list(dataset)": (lambda catalog, given: catalog.reservations.list(given), DATASET),
+    "Reservations.release(reference)": (lambda catalog, given: catalog.reservations.release(given), EXACT),
+    "Reservations.clear(reference)": (lambda catalog, given: catalog.reservations.clear(given), EXACT),
+    "CatalogPins.preview_update(to)": (
+        lambda catalog, given: catalog.pins.preview_update(catalog.dataset(EXACT).pin("train[:1%]"), to=given),
+        EXACT,
+    ),
+    "load(reference)": (lambda catalog, given: registry.load(given, "train[:1]", catalog=catalog), EXACT),
+    "load(name)": (lambda catalog, given: registry.load(name=given, split="train[:1]", catalog=catalog), EXACT),
+    "builder(name)": (lambda catalog, given: registry.builder(given, catalog=catalog), EXACT),
+}
+
+# What these calls say of this catalog when they understood the argument: digits has no configs, no reservation, and is
+# stored on this machine; a Dataset is a version and not an alias.
+UNDERSTOOD = {
+    "Lifecycle.set_default_config(dataset)": (UsageError, "digits does not name a config"),
+    "Reservations.release(reference)": (NotFoundError, "nobody holds a reservation of digits:1.0.0"),
+    "Reservations.clear(reference)": (UsageError, "is on this machine"),
+    "Aliases.remove(reference)": (UsageError, "digits:1.0.0"),
+    "Aliases.history(reference)": (UsageError, "digits:1.0.0"),
+}
+
+
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[registry.Catalog]:
+    folder = tmp_path_factory.mktemp("face")
+    with registry.connect(folder / "catalog.db") as opened:
+        opened.build("digits", processes=1)
+        opened.aliases.set("paper", EXACT, reason="As submitted.")
+        yield opened
+
+
+def forms(catalog: registry.Catalog, text: str) -> dict[str, Any]:
+    dataset = catalog.dataset(EXACT)
+    return {
+        "str": text,
+        "Reference": registry.Reference.parse(text),
+        "Dataset": dataset,
+        "DatasetVersion": dataset.facts,
+    }
+
+
+@pytest.mark.parametrize("form", ["str", "Reference", "Dataset", "DatasetVersion"])
+@pytest.mark.parametrize("name", CALLS)
+def test_every_call_accepts_the_four_forms_of_a_dataset(catalog: registry.Catalog, name: str, form: str) -> None:
+    call, text = CALLS[name]
+    given = forms(catalog, text)[form]
+    error, message = UNDERSTOOD.get(name, (None, ""))
+    if error is None or (text == ALIAS and form in ("str", "Reference")):
+        call(catalog, given)
+        return
+    with pytest.raises(error, match=message):
+        call(catalog, given)
+
+
+@pytest.mark.parametrize("wrong", [5, b"digits", ("digits", None), ["digits"], object], ids=repr)
+@pytest.mark.parametrize("name", CALLS)
+def test_every_call_refuses_other_types_with_one_error(catalog: registry.Catalog, name: str, wrong: Any) -> None:
+    call, _ = CALLS[name]
+    with pytest.raises(WrongTypeError) as caught:
+        call(catalog, wrong)
+    assert isinstance(caught.value, UsageError)
+    builders = ", or a DatasetBuilder class or instance" if "build(" in name else ""
+    accepted = "str, Reference, Dataset, DatasetVersion" if builders else "str, Reference, Dataset or DatasetVersion"
+    kind = type(wrong).__name__ if wrong is not object or not builders else "the class object"
+    assert caught.value.message == f"expected a {accepted}{builders}, not {kind}"
+
+
+# Here None means "every dataset", "every alias" or "look the pin's own request up".
+_NONE_HAS_A_MEANING = {name for name in CALLS if name.endswith("(dataset)") and "config" not in name} | {
+    "CatalogPins.preview_update(to)"
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(CALLS) - _NONE_HAS_A_MEANING))
+def test_none_is_refused_where_it_has_no_meaning(catalog: registry.Catalog, name: str) -> None:
+    call, _ = CALLS[name]
+    with pytest.raises(UsageError) as caught:
+        call(catalog, None)
+    missing = "no dataset was given"
+    assert caught.value.message == missing if name.startswith("load") else isinstance(caught.value, WrongTypeError)
+
+
+def test_no_parameter_that_names_a_dataset_is_missing_above() -> None:
+    """Every parameter annotated with DatasetLike, and every one with a name that such a parameter has."""
+    classes = (registry.Catalog, Lifecycle, Aliases, Experiments, Reservations, CatalogPins)
+    functions = {
+        f"{one.__name__}.{name}": method
+        for one in classes
+        for name, method in inspect.getmembers(one, inspect.isfunction)
+        if not name.startswith("_")
+    } | {name: getattr(registry, name) for name in registry.__all__ if inspect.isfunction(getattr(registry, name))}
+    found = set()
+    for name, function in functions.items():
+        for parameter in inspect.signature(function).parameters.values():
+            if "DatasetLike" in str(parameter.annotation) or parameter.name in ("reference", "dataset", "config_of"):
+                found.add(f"{name}({parameter.name})")
+    found -= {"as_dataframe(dataset)"}  # a reader, under the name that TFDS uses
+    assert found == set(CALLS) - {"Lifecycle.promote(uses)"}
+
+
+def test_versions_and_standing_ignore_the_version_of_a_reference(catalog: registry.Catalog) -> None:
+    dataset = catalog.dataset("digits")
+    assert catalog.versions(dataset) == catalog.versions("digits") == catalog.versions(dataset.reference)
+    assert catalog.standing(dataset.facts) == catalog.standing("digits:^1")
+
+
+def test_a_digest_needs_an_exact_version(catalog: registry.Catalog) -> None:
+    with pytest.raises(UsageError) as caught:
+        catalog.published_digest("digits:1.*")
+    assert caught.value.message == "digits:1.*.* does not name one version by its number"
+    assert caught.value.hint == "Write digits:1.0.0. List the versions: registry versions digits"
+
+
+def test_a_call_about_all_versions_refuses_a_version_in_text(catalog: registry.Catalog) -> None:
+    for given in (EXACT, registry.Reference.parse(EXACT), ALIAS):
+        with pytest.raises(UsageError, match=r"name a dataset without a version$"):
+            catalog.lifecycle.protect(given)
+
+
+@pytest.mark.parametrize("wrong", [5, b"1.0.0"])
+def test_an_expected_version_of_another_type_is_a_typed_error(catalog: registry.Catalog, wrong: Any) -> None:
+    with pytest.raises(WrongTypeError) as caught:
+        catalog.aliases.set("best", EXACT, expect=wrong)
+    assert caught.value.message == f"expected a version as str or Version, not {type(wrong).__name__}"
+
+
+def test_every_long_call_reports_progress(catalog: registry.Catalog, tmp_path: Path) -> None:
+    dataset = catalog.dataset("digits")
+    prepared = Path(dataset.local_folder or "")
+    num_bytes = sum(shard.num_bytes for shard in dataset.shards("train"))
+    with registry.connect(tmp_path / "other.db") as other:
+        calls: dict[str, tuple[Callable[..., Any], str, str, int | None]] = {
+            "build": (lambda **to: other.build("digits", processes=1, **to), "verifying", "records", None),
+            "verify": (dataset.verify, "verifying", "records", 1797),
+            "verify_all": (catalog.verify_all, "verifying", "records", 1797),
+            "verify_log": (catalog.verify_log, "verifying", "rows", None),
+            "pin": (lambda **to: dataset.pin("train", **to), "hashing", "bytes", None),
+            "export_tfds": (lambda **to: dataset.export_tfds(tmp_path / "out", **to), "exporting", "bytes", num_bytes),
+            "import_tfds": (lambda **to: other.import_tfds(prepared, **to), "importing", "records", 2 * 1797),
+            "publish": (lambda **to: other.publish(prepared, **to), "verifying", "records", None),
+            "preview": (lambda **to: other.preview(prepared, **to), "verifying", "records", None),
+        }
+        for name, (call, stage, unit, total) in calls.items():
+            seen: list[registry.Progress] = []
+            call(progress=seen.append)
+            assert seen, name
+            assert (seen[-1].stage, seen[-1].unit) == (stage, unit), name
+            assert total is None or (seen[-1].total == total and seen[-1].done <= total), name
+            for before, after in pairwise(seen):
+                is_same = (before.stage, before.subject) == (after.stage, after.subject)
+                assert after.done >= before.done if is_same else after.done >= 0, name
+
+
+def test_progress_reads_as_a_sentence() -> None:
+    one = registry.Progress(stage="verifying", subject="digits:1.0.0", done=1200, total=1797)
+    assert str(one) == "verifying digits:1.0.0: 1,200 of 1,797 records"
+    assert str(registry.Progress(stage="hashing", done=5, unit="bytes")) == "hashing: 5 bytes"
+
+
+def test_no_public_call_has_another_word_for_progress_or_hides_its_options() -> None:
+    for name in registry.__all__:
+        value = getattr(registry, name)
+        functions = dict(inspect.getmembers(value, inspect.isfunction)) if inspect.isclass(value) else {name: value}
+        for word, function in functions.items():
+            if word.startswith("_") or not inspect.isfunction(function):
+                continue
+            parameters = inspect.signature(function).parameters
+            others = {"advance", "message", "wanted", "exactly", "given"} & set(parameters)
+            assert not others, f"{name}.{word}"
+            assert not any(one.kind is one.VAR_KEYWORD for one in parameters.values()), f"{name}.{word}"
+
+
+def test_an_import_acts_when_it_is_called_and_returns_a_report(catalog: registry.Catalog, tmp_path: Path) -> None:
+    folder = catalog.dataset("digits").local_folder or ""
+    with registry.connect(tmp_path / "catalog.db") as other:
+        assert repr(other.import_tfds(folder, dry_run=True)) == "<ImportReport: 1 found>"
+        other.import_tfds(folder)  # as a statement: nobody iterates
+        assert [str(one.version) for one in other.versions("digits")] == ["1.0.0"]
+        again = other.import_tfds(folder)
+        assert (len(again), repr(again), dict(again.counts)) == (1, "<ImportReport: 1 known>", {"known": 1})
+        assert again.require_all() is again
+        assert again[0].reference == again[:1][0].reference == registry.Reference.parse(EXACT)
+        assert (again.failed, list(again) == [again[0]], hash(again) == hash(again)) == ((), True, True)
+
+
+def test_a_report_of_refused_versions_names_them(catalog: registry.Catalog, tmp_path: Path) -> None:
+    dataset = catalog.dataset("digits")
+    dataset.export_tfds(tmp_path / "out")
+    (shard,) = (tmp_path / "out").glob("**/*00001-of-00004")
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with registry.connect(tmp_path / "catalog.db") as other:
+        report = other.import_tfds(tmp_path / "out")
+        (refused,) = report.failed
+        assert (repr(report), refused.outcome) == ("<ImportReport: 1 refused>", "refused")
+        with pytest.raises(PartialFailureError) as caught:
+            report.require_all()
+        assert refused.error is not None
+        assert caught.value.message == f"1 of 1 version could not be imported:\n  digits:1.0.0: {refused.error.message}"
+        assert caught.value.details == {"failed": [{"version": "digits:1.0.0", "code": refused.error.code}]}
+        assert caught.value.__cause__ is refused.error
+
+
+def test_verify_all_returns_a_report(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        catalog.build("digits", processes=1)
+        told: list[Any] = []
+        report = catalog.verify_all(each=told.append)
+        assert (repr(report), report.is_sound, told) == (
+            "<CatalogReport: 1 of 1 version match what was published>",
+            True,
+            list(report),
+        )
+        assert report.require_sound() is report
+        shard = Path(catalog.dataset("digits").local_folder or "") / "digits-train.tfrecord-00002-of-00004"
+        shard.unlink()
+        report = catalog.verify_all()
+        assert (report.num_sound, len(report.failed)) == (0, 1)
+        with pytest.raises(PartialFailureError) as caught:
+            report.require_sound()
+        assert caught.value.message.startswith("1 of 1 version could not be verified:\n  digits:1.0.0: ")
+
+
+def test_load_refuses_a_batch_of_no_examples(catalog: registry.Catalog) -> None:
+    with pytest.raises(UsageError) as caught:
+        registry.load("digits", split="train", batch_size=0, catalog=catalog)
+    assert caught.value.message == "batch_size must be at least 1, not 0"
+    assert caught.value.hint == "None gives single examples, -1 all examples at once."
+
+
+def test_surplus_names_are_gone(catalog: registry.Catalog) -> None:
+    removed = {"indexes", "version_store", "data_store", "num_logged_rows", "explain_no_hits"}
+    assert not [name for name in removed if hasattr(catalog, name)]
+    assert not hasattr(registry, "as_numpy")
+    assert not [name for name in ("joined", "read_plan") if hasattr(registry.Pin, name)]
+    assert not hasattr(registry.PinFile, "name_taken")
+
+
+def test_everything_exported_exists_and_hints_resolve() -> None:
+    for name in registry.__all__:
+        assert getattr(registry, name) is not None
+    assert set(get_type_hints(registry.Progress)) == {"stage", "subject", "done", "total", "unit"}
+    assert issubclass(StorageError, registry.RegistryError)
+    assert issubclass(ConflictError, registry.RegistryError)
