@@ -109,7 +109,7 @@ def test_programs_get_the_same(digits: Cli) -> None:
             "no alias 'paper' in digits",
             "It has no aliases. Set one with: registry alias set paper digits",
         ),
-        (["list", "digits:1.0.0"], 2, "digits:1.0.0: name a dataset without a version", "Try: digits"),
+        (["list", "digits:1.0.0"], 2, "digits:1.0.0: name a dataset without a version", "Write digits."),
         (["list", "digit"], 3, "no dataset 'digit' in the catalog", "Did you mean 'digits'? There are: digits."),
     ],
 )
