@@ -1,7 +1,7 @@
-"""Where the bytes of a dataset are stored: folders of this machine, or prefixes of object stores, behind one interface.
+"""Stores the bytes of datasets: local folders, object stores and web servers behind one interface, ``Store``.
 
-Reading, writing a new file in one step, and staging a whole folder that becomes visible at once. Nothing above this
-folder touches a path: it is handed a ``Store``, rooted at one folder, and names that stay inside it.
+A store reads files, writes a new file in one step, and stages a whole folder that becomes visible at once. Code in the
+layers above opens no paths: it receives a ``Store`` that is rooted at one folder, and names that stay inside it.
 """
 
 from registry.errors import FolderExistsError

@@ -1,8 +1,8 @@
-"""Which places that a stranger named may be asked: what the reader agreed to, held against URLs and addresses.
+"""Decides which URLs and addresses from somebody else's file may be contacted, by what the reader has allowed.
 
-A pin names places, and whoever wrote it chose them. A request tells its host who reads what, and a host name may lead
-to a machine of the reader's own network. So nothing is asked until the reader agrees, and an address that is not
-public is asked only where the reader named it. Pure, but for ``inet_aton``; ``guarded_http`` applies it to connections.
+The author of a pin chooses its locations. A request tells the host who reads what, and a host name may resolve to a
+machine of the reader's own network. So nothing is contacted until the reader allows it, and an address that is not
+public only if the reader named it. Pure except for ``inet_aton``; ``guarded_http`` applies it to connections.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _Network: TypeAlias = IPv4Network | IPv6Network
 
 _HTTP: Final = ("http", "https")
 _COVERED: Final = frozenset({*_HTTP, "s3", "s3a", "gs", "gcs", "az", "memory", "file"})
-"""What ``--fetch`` covers. Other protocols of fsspec have to be named: nobody checks the addresses of theirs."""
+"""Schemes that ``--fetch`` allows. Other fsspec protocols must be named: their addresses are not checked."""
 
 _NUMERIC: Final = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)(?:\.(?:0x[0-9a-f]*|[0-9]+)){0,3}")
 _METADATA: Final = frozenset({"168.63.129.16"})
-"""Addresses of clouds' metadata services that look public; the others are link-local or private."""
+"""Public-looking addresses of cloud metadata services; other metadata services are link-local or private."""
 
 _NOT_PUBLIC: Final = tuple(map(ip_network, ("64:ff9b:1::/48", "100::/64", "fec0::/10", "192.88.99.0/24")))
 _EMBEDDING: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("::/96"))
-"""Their last 32 bits are an IPv4 address, which a gateway, or the machine itself, connects to."""
+"""Networks whose last 32 bits are an IPv4 address, to which a gateway or the machine itself connects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    """One host that the reader named: ``scheme`` and ``port`` are None where any will do; or a folder of files."""
+    """One host (``scheme`` and ``port`` None: any), or one folder, that the reader named."""
 
     host: str = ""
     scheme: str | None = None
@@ -47,12 +47,12 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """The places of a pin that its reader agreed to.
+    """The locations of a pin that its reader has allowed.
 
     Attributes:
-        fetch: every place that the pin names, unless its address is not public.
-        entries: hosts, ports, addresses, networks, buckets and folders that were named.
-        typed: hosts and ports of URLs that the reader typed, such as that of the pin file: wherever they lead.
+        fetch: allows every location of the pin whose address is public.
+        entries: hosts, ports, addresses, networks, buckets and folders that the reader named.
+        typed: hosts and ports of URLs that the reader typed, such as the URL of the pin file; allowed at any address.
 
     >>> Allowed.of(hosts=["example.org"]).covers("https://example.org/digits")
     True
@@ -66,38 +66,36 @@ class Allowed:
 
     @classmethod
     def of(cls, *, fetch: bool = False, hosts: Iterable[str] = ()) -> Allowed:
-        """What ``--fetch`` and ``--allow-host`` say.
+        """Make the value from ``--fetch`` and ``--allow-host``.
 
         Args:
-            fetch: as the attribute.
-            hosts: each ``host``, ``host:port``, an address, a network (``10.0.0.0/8``), ``scheme://host`` or bucket
+            fetch: see the attribute.
+            hosts: each is ``host``, ``host:port``, an address, a network (``10.0.0.0/8``), ``scheme://host``, a bucket
                 (``s3://bucket``), or a folder (``file:///data``).
 
         Raises:
-            UsageError: a text that is none of these.
+            UsageError: one of ``hosts`` has none of these forms.
         """
         if isinstance(hosts, str):
-            raise UsageError(
-                "allowed hosts are a list, and this is one text", hint='Write allow_hosts=["example.org"].'
-            )
+            raise UsageError("allow_hosts expects a list, found a str", hint=f"Write allow_hosts=[{hosts[:200]!r}].")
         return cls(fetch, frozenset(map(_parse, hosts)))
 
     def __or__(self, other: Allowed) -> Allowed:
         return Allowed(self.fetch or other.fetch, self.entries | other.entries, self.typed | other.typed)
 
     def with_typed(self, url: str) -> Allowed:
-        """The same, and the host of ``url``, which the reader typed."""
+        """Return the same value, with the host of ``url``, which the reader typed, added."""
         found = _host_of(url)
         if found is None:
             return self
         host, port = found
-        typed = {found, (host, 443)} if port == 80 else {found}  # a server may ask for https
+        typed = {found, (host, 443)} if port == 80 else {found}  # a server may redirect to https
         return self | Allowed(typed=frozenset(typed))
 
     def covers(self, url: str) -> bool:
-        """Whether the place may be asked, as far as its URL or path tells; addresses are checked when they are known.
+        """Whether a URL or path may be contacted, judged by its text; addresses are checked after they are resolved.
 
-        Paths on shares of other machines (``//server/share``) are asked for nobody: on some systems that is a request.
+        Network shares (``//server/share``) are never allowed: opening one sends a request on some systems.
         """
         scheme, _, rest = url.partition("://")
         scheme = scheme.lower() if "://" in url else "file"
@@ -123,10 +121,10 @@ class Allowed:
         )
 
     def covers_address(self, scheme: str, host: str, port: int, address: str) -> bool:
-        """Whether a connection may be made to ``address``, to which ``host`` leads.
+        """Whether a connection may be made to ``address``, one of the addresses of ``host``.
 
-        An address that is not public has to be named itself, for whoever owns a name chooses where it leads. Only
-        ``localhost`` belongs to this machine.
+        An address that is not public must be named itself, because the owner of a host name chooses its addresses. The
+        exception is ``localhost``, which belongs to this machine.
         """
         if is_public(address) or (canonical_host(host), port) in self.typed:
             return True
@@ -138,14 +136,14 @@ class Allowed:
         )
 
     def require(self, url: str) -> None:
-        """Refuse a place that is not covered.
+        """Raise an error if a URL is not allowed.
 
         Raises:
-            FetchNotAllowedError: it may not be asked.
+            FetchNotAllowedError: it is not allowed.
         """
         if not self.covers(url):
             raise FetchNotAllowedError(
-                f"{mask(url)} was not asked: only a pin names it, and you have not allowed it",
+                f"{mask(url)} was not contacted: it comes from a pin, and you have not allowed it",
                 details={"path": mask(url), "allow": entry_for(url)},
             )
 
@@ -154,7 +152,7 @@ class Allowed:
 
 
 def entry_for(url: str) -> str | None:
-    """What ``--allow-host`` takes to agree to the place ``url``; None where nothing does, as a share of a network.
+    """Return the value of ``--allow-host`` that allows ``url``, or None if nothing does, e.g. for a network share.
 
     >>> entry_for("https://example.org:8443/digits"), entry_for("s3://bucket/digits"), entry_for("/data/digits")
     ('example.org:8443', 's3://bucket', 'file:///data/digits')
@@ -174,18 +172,18 @@ def entry_for(url: str) -> str | None:
 
 
 def needs_name(url: str) -> bool:
-    """Whether ``--fetch`` does not cover a place: an address that is not public, ``localhost``, or a rare protocol."""
+    """Whether ``--fetch`` does not allow a URL: an address that is not public, ``localhost``, or a rare protocol."""
     return not Allowed(fetch=True).covers(url)
 
 
 def is_public(address: str) -> bool:
-    """Whether an address is one of the Internet, wherever it leads: not one of this machine, network or provider.
+    """Whether an address is on the Internet, and not one of this machine, its network or its provider.
 
     >>> is_public("8.8.8.8"), is_public("::ffff:127.0.0.1"), is_public("169.254.169.254")
     (True, False, False)
 
     Raises:
-        ValueError: the text is no address.
+        ValueError: the text is not an address.
     """
     found = _plain_address(address)
     inner: list[_Address] = [found]
@@ -203,7 +201,7 @@ def is_public(address: str) -> bool:
 
 
 def canonical_host(host: str) -> str:
-    """One spelling for a host: small letters, no dot at its end, numbers as an address.
+    """Normalize a host: lower case, without a final dot, numeric forms as an address.
 
     >>> canonical_host("LOCALHOST."), canonical_host("127.1"), canonical_host("0x7f000001"), canonical_host("[::1]")
     ('localhost', '127.0.0.1', '127.0.0.1', '::1')
@@ -213,7 +211,7 @@ def canonical_host(host: str) -> str:
         return str(_plain_address(text))
     except ValueError:
         pass
-    if _NUMERIC.fullmatch(text):  # what the system's resolver takes for an address, too
+    if _NUMERIC.fullmatch(text):  # the system's resolver accepts these forms as addresses
         try:
             return socket.inet_ntoa(socket.inet_aton(text))
         except OSError:
@@ -225,7 +223,7 @@ def canonical_host(host: str) -> str:
 
 
 def _plain_address(text: str) -> _Address:
-    """The address without its zone, and the IPv4 address that an IPv6 one stands for."""
+    """Parse an address without its zone; an IPv4-mapped IPv6 address becomes the IPv4 address."""
     found = ip_address(text.partition("%")[0])
     mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
     return found if mapped is None else mapped
@@ -240,7 +238,7 @@ def _parse(text: str) -> _Entry:
             network = ip_network(entry)
             return _Entry(host=str(network), network=network)
         try:
-            return _named(entry.strip("[]"))  # an address, of which IPv6 has colons of its own
+            return _named(entry.strip("[]"))  # first as an address: IPv6 contains colons
         except ValueError:
             parts = urlsplit(f"//{entry}")
             if parts.hostname is None or parts.username is not None or not re.fullmatch(r"[^\s/?#@,]+", entry):
@@ -279,7 +277,7 @@ def _parse_url(entry: str) -> _Entry:
 
 
 def _host_of(url: str) -> tuple[str, int] | None:
-    """Host and port of an http URL, or None where it has none that can be read."""
+    """Host and port of an http URL, or None if they are missing or malformed."""
     try:
         parts = urlsplit(url)
         return (canonical_host(parts.hostname), parts.port or _default_port(parts.scheme)) if parts.hostname else None
@@ -300,7 +298,7 @@ def _is_address(text: str) -> bool:
 
 
 def _path_of(location: str) -> str | None:
-    """The path of a ``file:`` URL, or of a path; None for a share of another machine, or a way out of a folder."""
+    """The path of a ``file:`` URL or a path; None for a network share, or a path with ``..``."""
     scheme, separator, rest = location.partition("://")
     path = location
     if separator and scheme.lower() == "file":

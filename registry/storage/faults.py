@@ -1,9 +1,9 @@
-"""Open files of a store, and the border at which OSError becomes StorageError.
+"""Open files of a store, and the conversion of OSError to StorageError.
 
 store.open(name)  ->  StoredFile  .read, .seek    in order
-.read_ranges    many ranges at once, each as soon as it has arrived
-.pieces         all bytes from the start, the next ones fetched meanwhile
-.mapping        the file's bytes in memory, on this machine
+                                  .read_ranges    many ranges at once, each as soon as it has arrived
+                                  .pieces         all bytes from the start; the next ones are fetched meanwhile
+                                  .mapping        the file's bytes in memory, for files of this machine
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Range: TypeAlias = tuple[int, int]
 """Bytes start to stop of a file; stop is excluded."""
 
 RawFile: TypeAlias = io.RawIOBase
-"""An open file without buffers: of the operating system, of fsspec, or read by requests."""
+"""An open file without buffers: from the operating system, from fsspec, or read by requests."""
 
 E = TypeVar("E", bound=StorageError)
 
@@ -41,9 +41,15 @@ _HINTS: Final = {
     errno.EPERM: "Permission is missing. Check who owns the file and its folder, or choose another data directory.",
     errno.EROFS: "The file system is mounted read-only. Choose another data directory.",
     errno.EMFILE: "Too many files are open. Raise the limit with `ulimit -n`, or use fewer processes.",
+    errno.ENFILE: "Too many files are open on this machine. Close other programs, then try again.",
+    errno.ENAMETOOLONG: "The path is longer than the file system allows. Choose a shorter name or folder.",
+    errno.ELOOP: "Symbolic links point to each other. Check the path with `ls -l`.",
+    errno.EISDIR: "A file is expected at this path. Check the path.",
+    errno.EIO: "The disk or the network file system failed. Check it (see `dmesg`), then try again.",
+    errno.ESTALE: "The network file system has lost this file. Mount it again, then try again.",
     errno.EEXIST: "Existing files are never replaced. Choose another name, or remove the old file first.",
-    errno.ENOTDIR: "A file stands where a folder should be. Check the path, or choose another data directory.",
-    errno.ENOENT: "Check the name, and that the disk or bucket that holds it is there.",
+    errno.ENOTDIR: "A part of this path is a file, not a folder. Check the path, or choose another data directory.",
+    errno.ENOENT: "Check the name, and that its disk or bucket is available.",
 }
 _KINDS: Final[dict[int | None, type[StorageError]]] = {
     errno.EEXIST: AlreadyStoredError,
@@ -52,11 +58,18 @@ _KINDS: Final[dict[int | None, type[StorageError]]] = {
 }
 
 
-def storage_error(error: OSError, *, doing: str, path: str) -> StorageError:
-    """The StorageError for ``error``; ``doing`` completes "cannot ...", e.g. ``"write"``.
+class HintedError(OSError):
+    """An OSError with a hint for the StorageError that ``storage_errors`` converts it to."""
 
-    Raise it ``from error``. An error that is a StorageError already is handed back as it is. ``errno`` is kept as an
-    attribute and, with ``path``, in ``details``.
+    def __init__(self, number: int, reason: str, *, hint: str) -> None:
+        super().__init__(number, reason)
+        self.hint = hint
+
+
+def storage_error(error: OSError, *, doing: str, path: str) -> StorageError:
+    """Convert ``error`` to a StorageError "cannot <doing> <path>: ..."; raise it ``from error``.
+
+    ``errno`` is kept as an attribute and, with ``path``, in ``details``. A StorageError is returned unchanged.
     """
     if isinstance(error, StorageError):
         return error
@@ -66,7 +79,7 @@ def storage_error(error: OSError, *, doing: str, path: str) -> StorageError:
             type(error)
         )
     reason = error.strerror or (os.strerror(number) if number is not None else str(error)) or type(error).__name__
-    hint = _HINTS.get(number) if number is not None else None
+    hint = error.hint if isinstance(error, HintedError) else _HINTS.get(number) if number is not None else None
     return cannot(doing, path, reason, number=number, hint=hint, kind=_KINDS.get(number, StorageError))
 
 
@@ -80,7 +93,7 @@ def cannot(
     kind: type[E] = StorageError,  # type: ignore[assignment]  # mypy gives no default to a type that varies
     **details: Any,
 ) -> E:
-    """The error "cannot <doing> <path>: <reason>", of a ``kind``; ``number`` is the operating system's errno."""
+    """Make the error "cannot <doing> <path>: <reason>" of class ``kind``; ``number`` is the system's errno."""
     error = kind(
         f"cannot {doing} {path}: {reason}",
         hint=hint,
@@ -91,20 +104,20 @@ def cannot(
 
 
 def already_stored(path: str) -> AlreadyStoredError:
-    """The error for a name that is taken."""
+    """Make the error for a name that is taken."""
     hint = _HINTS[errno.EEXIST]
     return cannot("write", path, "it exists already", number=errno.EEXIST, hint=hint, kind=AlreadyStoredError)
 
 
 def folder_exists(path: str) -> FolderExistsError:
-    """The error for a folder that cannot be published where something is stored."""
-    hint = "Another process published there, or a run died while it did. See what it holds."
+    """Make the error for a folder whose final name is taken."""
+    hint = "Another process has published it, or was killed while it published. Look at what the folder contains."
     return cannot("publish", path, "it exists already", number=errno.EEXIST, hint=hint, kind=FolderExistsError)
 
 
 @contextmanager
 def storage_errors(doing: str, path: str) -> Iterator[None]:
-    """Within the block, every OSError becomes the StorageError that says what was being done, and to which path."""
+    """Convert every OSError of the block to a StorageError that names the action and the path."""
     try:
         yield
     except OSError as error:
@@ -112,9 +125,9 @@ def storage_errors(doing: str, path: str) -> Iterator[None]:
 
 
 def printable_cause(error: BaseException) -> BaseException:
-    """``error``, or what stands for it where a traceback of it, or of its causes, would print a password.
+    """Return ``error``, or a masked copy if its traceback, or that of one of its causes, would print a password.
 
-    Libraries put the URL that they were given into their messages. Use it as ``raise ... from printable_cause(error)``.
+    Libraries repeat the URL that they received in their messages. Use it as ``raise ... from printable_cause(error)``.
     """
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
@@ -131,7 +144,7 @@ def printable_cause(error: BaseException) -> BaseException:
 
 
 class TypedFile(io.RawIOBase):
-    """An open file whose errors are StorageErrors that name it, also far from the place that opened it."""
+    """An open file whose errors are StorageErrors that name it, even far from the code that opened it."""
 
     def __init__(self, file: RawFile, *, path: str, writing: bool = False) -> None:
         super().__init__()
@@ -148,34 +161,34 @@ class TypedFile(io.RawIOBase):
         return self._writing
 
     def seekable(self) -> bool:
-        """Reading can go anywhere, writing only on."""
+        """Whether it was opened for reading; a file that is written is written in order."""
         return not self._writing
 
     def readinto(self, buffer: WriteableBuffer) -> int | None:
-        """Fill ``buffer`` from the file; the number of bytes read, 0 at the end."""
+        """Fill ``buffer`` from the file and return the number of bytes read, 0 at the end."""
         with storage_errors("read", self._path):
             return self._file.readinto(memoryview(buffer))
 
     def write(self, data: ReadableBuffer) -> int | None:
-        """Write ``data``; the number of bytes taken."""
+        """Write ``data`` and return the number of bytes written."""
         with storage_errors("write", self._path):
             return self._file.write(memoryview(data))
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place in the file."""
+        """Change the position and return it."""
         with storage_errors("read", self._path):
             return self._file.seek(offset, whence)
 
     def tell(self) -> int:
-        """The place in the file."""
+        """Return the position."""
         return self._file.tell()
 
     def fileno(self) -> int:
-        """The descriptor; ``io.UnsupportedOperation`` where there is none."""
+        """Return the file descriptor; raises ``io.UnsupportedOperation`` for a file of another machine."""
         return self._file.fileno()
 
     def close(self) -> None:
-        """Close the file; an object store may report a failed write only now."""
+        """Close the file. An object store may report a failed write only here."""
         if not self.closed:
             try:
                 with storage_errors("write" if self._writing else "read", self._path):
@@ -187,12 +200,13 @@ class TypedFile(io.RawIOBase):
 class StoredFile(io.BufferedReader, abc.ABC):
     """A stored file that is open for reading: in order (``read``, ``seek``), or by many ranges at once.
 
-    It gives the bytes that were stored when it was opened, and no others: a file that is replaced meanwhile is read on,
-    or is an error. Used by one thread at a time.
+    It returns the bytes that were stored when it was opened, and no others: if the file is replaced meanwhile, reading
+    continues with the old bytes or raises an error. Only one thread may use it at a time. A closed file raises
+    ValueError, as Python's own files do.
 
     Attributes:
         path: the whole path or URL, for messages.
-        entity_tag: the store's own tag (ETag) of these bytes; None where the store has no such tags.
+        entity_tag: the store's tag (ETag) of these bytes, or None if the store has no such tags.
     """
 
     def __init__(self, raw: RawFile, *, path: str, buffer_bytes: int, entity_tag: str | None = None) -> None:
@@ -203,30 +217,36 @@ class StoredFile(io.BufferedReader, abc.ABC):
     @property
     @abc.abstractmethod
     def num_bytes(self) -> int:
-        """Size of the file."""
+        """Size of the file, in bytes."""
 
     @abc.abstractmethod
     def read_ranges(self, ranges: Sequence[Range], *, in_order: bool = False) -> Iterator[tuple[int, memoryview]]:
-        """The bytes of each of ``ranges`` (start and stop, stop excluded), as they arrive, with its index.
+        """Read many ranges, and yield each one as soon as it has arrived.
 
-        Ranges may overlap, be empty, and be in any order. What is given is a read-only view, maybe of a larger buffer:
-        copy what is kept. Memory holds the ranges that were given and not dropped, and a bounded number of bytes that
-        were fetched ahead. The place of ``read`` stays where it is.
+        Ranges may overlap, be empty, and be in any order. Memory holds the views that the caller keeps, and a bounded
+        number of bytes that were fetched ahead. The position of ``read`` does not change. An iterator that was made
+        before the file is closed can still be used.
 
         Args:
-            ranges: what to read; the more are asked for at once, the fewer requests are sent.
-            in_order: give the ranges in the order of ``ranges``.
+            ranges: (start, stop) in bytes, stop excluded. The more ranges one call has, the fewer requests it sends.
+            in_order: yield the ranges in the order of ``ranges``.
+
+        Yields:
+            The index of a range, and a read-only view of its bytes. The view may belong to a larger buffer: copy the
+            bytes that you keep.
 
         Raises:
-            StorageError: at once where a range does not lie within the file; else where its bytes cannot be read.
+            StorageError: a range is outside the file (raised by the call itself), or its bytes cannot be read (raised
+                while iterating).
+            ValueError: the file is closed.
         """
 
     def mapping(self) -> mmap.mmap | None:
-        """The file's bytes in memory, without a copy; None where they are on another machine, or there are none."""
+        """Map the file into memory, without a copy; None if it is on another machine, or empty."""
         return None
 
     def pieces(self) -> Iterator[memoryview]:
-        """All bytes from the start, in order. A piece counts until the next one is asked for."""
+        """Yield all bytes from the start, in order. A piece is valid until the next one is requested."""
         self.seek(0)
         buffer = memoryview(bytearray(_PIECE_BYTES))
         while count := self.readinto(buffer):
@@ -234,14 +254,14 @@ class StoredFile(io.BufferedReader, abc.ABC):
 
 
 def check_ranges(ranges: Sequence[Range], num_bytes: int, path: str) -> Sequence[Range]:
-    """``ranges`` if all of them lie within a file of ``num_bytes``.
+    """Return ``ranges`` if all of them are within a file of ``num_bytes``.
 
     Raises:
-        StorageError: one does not; it is named.
+        StorageError: a range is outside the file; the message names the range.
     """
     for start, stop in ranges:
         if not 0 <= start <= stop <= num_bytes:
-            reason = f"bytes {start} to {stop} were asked for, and it has {num_bytes}"
-            hint = "It was cut off, or is another file. `registry verify` checks it."
+            reason = f"bytes {start} to {stop} were requested, but the file has {num_bytes} bytes"
+            hint = "The file was truncated or replaced. `registry verify` checks it."
             raise cannot("read", path, reason, number=errno.EINVAL, hint=hint, start=start, stop=stop)
     return ranges

@@ -1,9 +1,9 @@
-"""Bytes behind any protocol that fsspec knows, such as a process's own memory. Object stores have ``object_store``.
+"""The store for any other protocol of fsspec, such as ``memory://``. For object stores see ``object_store``.
 
-There are no folders, no rename and no lock: names with a common prefix stand for a folder, a move is a copy and a
-removal. So a new object is written whole under a temporary name and copied to its own, and what is staged is copied
-object by object. Nobody decides here who creates a name first: two writers at once may both find it free. Readers are
-not misled, because they go by the catalog, whose row comes last.
+fsspec has no common rename or lock: names with a common prefix form a folder, and a move is a copy and a removal. So a
+new object is written under a temporary name and copied to its final one, and a staged folder is copied object by
+object. Two writers at once may both find a name free. Readers are not affected: they go through the catalog, whose row
+is written last.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ _WRITE_BYTES: Final = 2**20
 
 
 class FsspecStore(PathStore):
-    """The objects below one prefix of a file system that fsspec knows."""
+    """The objects below one prefix of an fsspec file system."""
 
     def open(self, name: str) -> StoredFile:
-        """Open an object for reading. Requests are sent one after another: not every file system may be shared."""
+        """Open an object for reading. Requests are sent one after another: not every file system is thread-safe."""
         files, path, facts = self._files, self._path(check_relative_name(name)), self._info(name)
 
         def begin(start: int, stop: int) -> Future[bytes]:
             future: Future[bytes] = Future()
             try:
                 future.set_result(files.cat_file(path, start=start, end=stop))
-            except Exception as error:  # noqa: BLE001 (whatever it is, it is raised where the bytes are asked for)
+            except Exception as error:  # noqa: BLE001 (the future raises it to the caller that waits for the bytes)
                 future.set_exception(error)
             return future
 
@@ -58,16 +58,16 @@ class FsspecStore(PathStore):
         return int(self._info(name)["size"])
 
     def stamp(self, name: str) -> str:
-        """Of the object's size, and its ETag where fsspec gives one."""
+        """A text of the object's size, and its ETag if fsspec reports one."""
         facts = self._info(name)
         return f"{facts['size']} {_entity_tag(facts) or ''}".rstrip()
 
     def entity_tag(self, name: str) -> str | None:
-        """The ETag of the object's present bytes, where fsspec gives one."""
+        """The ETag of the object's present bytes, or None if fsspec does not report one."""
         return _entity_tag(self._info(name))
 
     def exists(self, name: str) -> bool:
-        """Whether there is an object of that name, or one below it."""
+        """Whether an object has this name, or a name below it."""
         with storage_errors("read", self.locate(name)):
             self._files.invalidate_cache()
             return bool(self._files.exists(self._path(check_relative_name(name))))
@@ -87,12 +87,12 @@ class FsspecStore(PathStore):
             with storage_errors("write", shown):
                 self._files.cp_file(temporary, self._path(name))
         finally:
-            # Also after an error: what stays behind is never listed, and the first error is the one to tell.
+            # Also after an error, which a fault here must not hide. An object that stays is never listed.
             with suppress(OSError):
                 self._files.rm_file(temporary)
 
     def copy_to(self, name: str, final: str) -> None:
-        """Copy an object to a name that is free when it is looked at."""
+        """Copy an object to a name that is free when this call checks it."""
         self._info(name)
         self._check_free(check_relative_name(final), overwrite=False)
         with storage_errors("write", self.locate(final)):
@@ -103,18 +103,18 @@ class FsspecStore(PathStore):
         return type(self)(self._files, self._path(check_relative_name(name)), url=self._url(name))
 
     def remove_tree(self, name: str) -> None:
-        """Remove an object and every one below it."""
+        """Remove an object and every object below it."""
         with storage_errors("remove", self.locate(check_relative_name(name))):
-            # The owner file last: killed on the way, it can still be told whose the rest is.
+            # The owner file last: if the process is killed meanwhile, the rest still names its owner.
             names = sorted(self._all_names(name), key=lambda found: found.endswith(f"/{OWNER_FILE}"))
             for found in [*names, name]:
                 with suppress(FileNotFoundError):
                     self._files.rm_file(self._path(found))
 
     def publish(self, staged: str, final: str) -> None:
-        """Copy every object of ``staged``, then remove those. What a dead process copied so far stands in the way.
+        """Copy every object of ``staged``, then remove the staged ones. Copies that a dead process made block it.
 
-        Whoever finds objects under ``final`` and no row in the catalog may ``remove_tree`` them and try again.
+        A caller that finds objects under ``final`` without a row in the catalog may ``remove_tree`` them and try again.
         """
         if self.exists(final):
             raise folder_exists(self.locate(final))
@@ -131,7 +131,7 @@ class FsspecStore(PathStore):
             return facts
 
     def _all_names(self, folder: str) -> Names:
-        """Every object below ``folder``, unfinished ones too, sorted; relative to the root of the store."""
+        """Every object below ``folder``, including unfinished ones, sorted; relative to the root of the store."""
         with storage_errors("list", self.locate(folder)):
             self._files.invalidate_cache()
             prefix, inside = self._path(folder) + "/", len(self._root) + 1
@@ -144,14 +144,15 @@ class FsspecStore(PathStore):
 
 def _entity_tag(facts: dict[str, Any]) -> str | None:
     tag = facts.get("ETag")
-    return tag if isinstance(tag, str) and tag and not tag.startswith("W/") else None  # weak: of equal use, not bytes
+    # A weak tag (W/...) does not promise equal bytes.
+    return tag if isinstance(tag, str) and tag and not tag.startswith("W/") else None
 
 
 def open_fsspec(url: str) -> FsspecStore:
-    """The store at a URL of a protocol that fsspec knows.
+    """Return the store at a URL of a protocol of fsspec.
 
     Raises:
-        StorageError: the protocol is unknown or its package is not installed, or the URL chains several.
+        StorageError: the protocol is unknown, its package is not installed, or the URL chains several protocols.
     """
     from fsspec.core import url_to_fs
 

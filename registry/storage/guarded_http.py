@@ -1,9 +1,9 @@
-"""Connections to web servers that a stranger named: each host and each address is held against what was agreed to.
+"""Checks connections to web servers whose URLs somebody else wrote: each host and address must be allowed.
 
-    request, and every redirect  ->  host agreed to?  ->  its addresses  ->  those agreed to  ->  connect to one of them
+    request, and every redirect  ->  host allowed?  ->  resolve it  ->  keep allowed addresses  ->  connect to one
 
-The connection is made to the very address that was checked: a name that leads elsewhere a moment later changes nothing.
-No proxy of the environment is asked, no cookie, password or header of the reader's configuration is sent.
+The connection uses the address that was checked, so a host name that resolves differently a moment later has no effect.
+Proxies of the environment are not used, and no cookie, password or header of the reader's configuration is sent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from registry.storage.consent import Allowed, canonical_host, entry_for
 
 
 class RefusedConnection(Exception):  # noqa: N818 (it never leaves this folder)
-    """A connection that was not agreed to. No OSError, which aiohttp would take for a fault of the network."""
+    """A connection that is not allowed. Not an OSError, which aiohttp would treat as a network fault."""
 
     def __init__(self, error: FetchNotAllowedError) -> None:
         super().__init__(error.message)
@@ -31,7 +31,7 @@ class RefusedConnection(Exception):  # noqa: N818 (it never leaves this folder)
 
 
 class _Resolver(AbstractResolver):  # type: ignore[misc]  # aiohttp is an extra
-    """Gives those addresses of a host to which a connection may be made."""
+    """Resolves a host to those of its addresses that are allowed."""
 
     def __init__(self, allowed: Allowed, scheme_of: Callable[[str, int], str]) -> None:
         self._allowed = allowed
@@ -51,12 +51,12 @@ class _Resolver(AbstractResolver):  # type: ignore[misc]  # aiohttp is an extra
 
 
 class _Connector(aiohttp.TCPConnector):  # type: ignore[misc]  # the same
-    """Holds every request, and every redirect of it, against what was agreed to."""
+    """Checks that every request and every redirect is allowed."""
 
     def __init__(self, allowed: Allowed, *, is_secure: bool) -> None:
         self._schemes: dict[tuple[str, int], str] = {}
         resolver = _Resolver(allowed, lambda host, port: self._schemes.get((host, port), ""))
-        super().__init__(resolver=resolver, force_close=True)  # a connection that is kept may be dead when it is used
+        super().__init__(resolver=resolver, force_close=True)  # a connection that is kept alive may be dead when reused
         self._allowed_places = allowed
         self._is_secure = is_secure
 
@@ -65,13 +65,13 @@ class _Connector(aiohttp.TCPConnector):  # type: ignore[misc]  # the same
         host, port = url.host or "", url.port or 0
         if self._is_secure and url.scheme != "https":
             raise _refused(
-                f"the server redirects from https to {mask(str(url))}, which anybody on the way could change",
+                f"the server redirects from https to {mask(str(url))}, which others could change in transit",
                 path=str(url),
                 allow=None,
             )
         if not self._allowed_places.covers(str(url)):
             raise _refused(
-                f"the server redirects to {mask(str(url))}, and you have not allowed that host",
+                f"the server redirects to {mask(str(url))}, a host that you have not allowed",
                 path=str(url),
                 allow=entry_for(str(url)),
             )
@@ -87,9 +87,9 @@ class _Connector(aiohttp.TCPConnector):  # type: ignore[misc]  # the same
 
 
 def _refused_address(host: str, address: str) -> RefusedConnection:
-    leads = "is" if canonical_host(host) == address else f"leads to {address},"
+    leads = "is" if canonical_host(host) == address else f"resolves to {address},"
     return _refused(
-        f"{host} {leads} an address that is not public, and you did not name it",
+        f"{host} {leads} an address that is not public and that you have not allowed",
         path=host,
         allow=f"[{address}]" if ":" in address else address,
     )
@@ -101,7 +101,7 @@ def _refused(problem: str, *, path: str, allow: str | None) -> RefusedConnection
 
 @lru_cache(maxsize=256)
 def guarded_client(allowed: Allowed, *, is_secure: bool) -> Callable[..., Coroutine[Any, Any, aiohttp.ClientSession]]:
-    """What makes the session of an fsspec file system; the same one for the same agreement, so sessions are shared."""
+    """Return a function that creates sessions restricted to ``allowed``; cached, so that sessions are shared."""
 
     async def make(**options: Any) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
@@ -115,6 +115,6 @@ def guarded_client(allowed: Allowed, *, is_secure: bool) -> Callable[..., Corout
 
 
 class GuardedFiles(HTTPFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """Web servers that a stranger named. A protocol of its own: what is configured for ``http`` may be a password."""
+    """fsspec's HTTP file system under another protocol name: settings for ``http`` may contain a password."""
 
     protocol = "registry-guarded-http"

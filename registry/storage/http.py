@@ -1,8 +1,8 @@
-"""Bytes of a web server: a file is read from front to back in one request, and from another place by a new one.
+"""The read-only store for web servers.
 
-Nothing can be written. Packages of data are fetched whole, so a file is one response that is read as it comes, whatever
-its length and however long it takes: a server that is silent, or next to it, is left and asked again, from the place
-that was reached. One that knows no ranges can still be read from the start.
+Data packages are usually fetched whole, so a file that is read in order is one response of any length and duration; a
+seek starts a new one. If the server is silent or very slow, the connection is closed and a new request continues at the
+position that was reached. A server without range requests can still be read from the start.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from registry.errors import MissingExtraError, StorageError
 from registry.masking import mask
-from registry.storage.faults import StoredFile, printable_cause, storage_errors
+from registry.storage.faults import HintedError, StoredFile, cannot, printable_cause, storage_errors
 from registry.storage.names import check_relative_name
 from registry.storage.network import Limits, Operation, TransientFault, begin, call_with_retries, retried, run
 from registry.storage.remote import PathStore, RangeReader, RemoteFile
@@ -33,30 +33,31 @@ if TYPE_CHECKING:
     from registry.storage.consent import Allowed
 
 MakeSession: TypeAlias = Callable[..., "Coroutine[Any, Any, ClientSession]"]
-"""Makes a session with these options, beside those that say what it may connect to."""
+"""Creates a session with these options, in addition to its own restrictions on where it may connect."""
 
 _LEAST_BYTES: Final = 1024
-"""A server that sends fewer a second, for as long as it may be silent, is left."""
+"""A server that sends fewer bytes a second, over the read timeout, counts as failed."""
 
 _PIECE_SECONDS: Final = 1
-"""What came until then is handed on, so that a slow server is noticed."""
+"""A read returns after this time with the bytes that have arrived, so that a slow server is noticed."""
 
 _HEADERS: Final = {"Accept-Encoding": "identity"}
-"""Bytes as they are stored: a .gz file must not be inflated on the way."""
+"""Requests the bytes as they are stored: the client must not decompress a .gz file."""
 
 _MISSING: Final = frozenset({404, 410})
 _PASSING: Final = frozenset({408, 425, 429})
+_REFUSED: Final = frozenset({401, 403})
 _PARTIAL: Final = 206
 _FIRST_FAULT: Final = 400
 _FIRST_SERVER_FAULT: Final = 500
 _INHERITED: Final[list[object]] = []
-"""Never collected: the client would close them, aloud."""
+"""Never collected: the client would close them with a warning."""
 
 
 class HttpStore(PathStore, ReadOnlyStore):
-    """The files below one URL of a web server; to be read, not written."""
+    """The files below one URL of a web server, read-only."""
 
-    refusal = "what lies on a web server is only read"
+    refusal = "a web server is read-only"
     refusal_hint = "Give a local folder, or the URL of an object store, e.g. s3://bucket/datasets."
 
     def __init__(self, file_system: Any, root: str, *, url: str, make_session: MakeSession) -> None:
@@ -65,25 +66,26 @@ class HttpStore(PathStore, ReadOnlyStore):
         self._limits = Limits.from_environment()
 
     def child(self, name: str) -> HttpStore:
-        """The store rooted at the prefix ``name``, which may connect to the same places."""
+        """The store rooted at the prefix ``name``, which may connect to the same hosts."""
         path = self._path(check_relative_name(name))
         return HttpStore(self._files, path, url=self._url(name), make_session=self._make_session)
 
     def open(self, name: str) -> StoredFile:
-        """Open a file for reading: one response, as long as nothing but the next bytes is asked for."""
+        """Open a file for reading: one response, as long as it is read in order."""
         url, shown, size = self._path(check_relative_name(name)), self.locate(name), self.size(name)
         return HttpFile(url, shown=shown, num_bytes=size, limits=self._limits, make_session=self._make_session)
 
     def size(self, name: str) -> int:
-        """Size of a file, in bytes, as the server tells it."""
+        """Size of a file, in bytes, as the server reports it."""
         size = self._ask(name, _size_of)
         if size is None:
-            with storage_errors("read", self.locate(name)):
-                raise OSError(errno.ENOTSUP, "the server does not say how long it is")
+            hint = "The server has to send Content-Length. Download the file, and read the local copy."
+            reason = "the server does not report its size"
+            raise cannot("read", self.locate(name), reason, number=errno.ENOTSUP, hint=hint)
         return int(size)
 
     def exists(self, name: str) -> bool:
-        """Whether the server has something of that name."""
+        """Whether the server has a file or page of this name."""
         with storage_errors("read", self.locate(name)):
             try:
                 self._ask(name, _size_of)
@@ -99,14 +101,14 @@ class HttpStore(PathStore, ReadOnlyStore):
 
         def attempt(seconds: float) -> Any:
             with http_errors(self._limits):
-                # Several heads, and no server needs longer for them, a byte at a time.
+                # Time for a redirect and a GET after the HEAD. It also ends answers that arrive byte by byte.
                 return run(asked(), seconds=min(seconds, 3 * self._limits.read_seconds))
 
         with storage_errors("read", shown):
             return call_with_retries(Operation("read", shown, _server_of(path), self._limits), attempt)
 
     def _all_names(self, folder: str) -> Names:
-        """The files that the server's pages link to, as fsspec finds them."""
+        """The files that the server's pages link to, found by fsspec."""
         top, shown = self._path(folder), self.locate(folder)
 
         def attempt(_: float) -> Names:
@@ -121,7 +123,7 @@ class HttpStore(PathStore, ReadOnlyStore):
 
 @contextmanager
 def http_errors(limits: Limits) -> Iterator[None]:
-    """Within the block, what the HTTP client raises becomes a TransientFault, or an OSError."""
+    """Convert the HTTP client's errors of the block to TransientFault or OSError."""
     import aiohttp
 
     from registry.storage.guarded_http import RefusedConnection
@@ -135,7 +137,7 @@ def http_errors(limits: Limits) -> Iterator[None]:
             raise _typed(fault.__cause__, limits) from None
         raise
     except StorageError as error:
-        # fsspec says of every failure that the file is not there; the cause is the true one
+        # fsspec reports every failure as a missing file; the cause is the real error.
         cause = error.__cause__.__cause__ if error.__cause__ else None
         if isinstance(cause, RefusedConnection):
             raise cause.error from None
@@ -158,7 +160,8 @@ def _typed(error: Exception, limits: Limits) -> OSError | TransientFault:
         return TransientFault("the server ended the response too early")
     reason = mask(str(error)) or type(error).__name__
     if isinstance(error, aiohttp.InvalidURL | aiohttp.ClientConnectorCertificateError):
-        return OSError(errno.EIO, f"the server cannot be reached: {reason}")
+        hint = "Check the URL, and the server's certificate."
+        return HintedError(errno.EIO, f"the server cannot be reached: {reason}", hint=hint)
     return TransientFault(f"the server cannot be reached: {reason}", number=errno.ECONNREFUSED)
 
 
@@ -168,25 +171,26 @@ def _typed_status(status: int, reason: str | None) -> OSError | TransientFault:
     told = f"the server answered {status} {reason or ''}".rstrip()
     if status >= _FIRST_SERVER_FAULT or status in _PASSING:
         return TransientFault(told)
-    return OSError(errno.EIO, told)
+    hint = "Check the URL, and whether it needs a login." if status in _REFUSED else "Check the URL."
+    return HintedError(errno.EACCES if status in _REFUSED else errno.EIO, told, hint=hint)
 
 
 async def _session(limits: Limits, make_session: MakeSession) -> ClientSession:
-    """The session of this process for what may be connected to; it remembers addresses for some seconds."""
+    """Return this process's session for ``make_session``; it caches addresses for some seconds."""
     from aiohttp import ClientTimeout
 
     key = (os.getpid(), make_session, limits)
     if key not in _SESSIONS:
-        # No limit for the whole: the client's own is five minutes for a file of whatever size.
+        # No limit for a whole response: the client's default is five minutes, too short for large files.
         seconds = limits.connect_seconds
         timeout = ClientTimeout(total=None, connect=seconds, sock_connect=seconds, sock_read=limits.read_seconds)
         session = _SESSIONS[key] = await make_session(timeout=timeout, auto_decompress=False)
-        session._retry_connection = False  # else each request may be two; there is no public name for it
+        session._retry_connection = False  # no public option exists; True would send some requests twice
     return _SESSIONS[key]
 
 
 def _close_sessions() -> None:
-    """At the end of the process: the client complains aloud about sessions that nobody closed."""
+    """Close the sessions at the end of the process: the client warns about unclosed ones."""
 
     async def close() -> None:
         for (process, *_), session in _SESSIONS.items():
@@ -204,18 +208,18 @@ atexit.register(_close_sessions)
 
 
 async def _size_of(session: ClientSession, url: str) -> int | None:
-    """The size by a HEAD, or by a GET where the server does not answer that; None where it does not say."""
+    """Ask for the size by HEAD, or by GET if the server refuses HEAD; None if it does not report the size."""
     for method in ("HEAD", "GET"):
         async with session.request(method, url, headers=_HEADERS, allow_redirects=True) as answer:
             if answer.status < _FIRST_FAULT:
                 length, encoding = answer.headers.get("Content-Length"), answer.headers.get("Content-Encoding")
-                # A server may compress though it was asked not to; then the length is that of something else.
+                # A server may compress although we asked for identity; its length is then that of the compressed bytes.
                 if length is not None and length.isdecimal() and encoding in (None, "", "identity"):
                     answer.close()
                     return int(length)
             elif method == "GET":
                 raise _typed_status(answer.status, answer.reason)
-            answer.close()  # what a GET brings is not read
+            answer.close()  # without reading the body of a GET
     return None
 
 
@@ -224,23 +228,23 @@ def _server_of(url: str) -> str:
 
 
 class HttpFile(RemoteFile):
-    """A file of a web server: in order it is one response; ranges are requests of their own."""
+    """A file of a web server: reading in order uses one response, and each range is a request."""
 
     def __init__(self, url: str, *, shown: str, num_bytes: int, limits: Limits, make_session: MakeSession) -> None:
         self._response = _Response(url, shown=shown, num_bytes=num_bytes, limits=limits, make_session=make_session)
         super().__init__(self._response.begin_range, path=shown, num_bytes=num_bytes, raw=self._response)
 
     def pieces(self) -> Iterator[memoryview]:
-        """All bytes from the start, in one response."""
+        """Yield all bytes from the start, from one response."""
         return StoredFile.pieces(self)
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """The next bytes, of the same response."""
+        """Read the next bytes from the same response."""
         return io.BufferedReader.read(self, size)
 
 
 class _Response(RangeReader):
-    """A file of a web server as a raw file. It has a response of its own, so readers may share a store."""
+    """A file of a web server as a raw file, with its own response."""
 
     def __init__(self, url: str, *, shown: str, num_bytes: int, limits: Limits, make_session: MakeSession) -> None:
         super().__init__(self._fetch_next, num_bytes=num_bytes)
@@ -256,14 +260,14 @@ class _Response(RangeReader):
         self._received = 0
 
     def begin_range(self, start: int, stop: int) -> Future[bytes]:
-        """Begin one request for bytes start..stop."""
+        """Start one request for bytes start..stop."""
         return begin(retried(self._reading, partial(self._read_range, start, stop)))
 
     async def _read_range(self, start: int, stop: int) -> bytes:
         with http_errors(self._limits):
             answer = await self._ask(start, stop, None)
             try:
-                # A server that knows no ranges, or only where they begin, sends more.
+                # A server without support for ranges, or only for their start, sends more.
                 content: bytes = await answer.content.readexactly(stop - start)
             except asyncio.IncompleteReadError as error:
                 raise TransientFault("the server ended the response too early") from error
@@ -272,7 +276,7 @@ class _Response(RangeReader):
             return content
 
     def _fetch_next(self, start: int, stop: int) -> bytes:
-        """Some of the bytes from ``start`` on; after a fault by a new response, from the place that was reached."""
+        """Read some bytes from ``start`` on; after a fault, a new response continues at the position reached."""
         broken: TransientFault | None = None
 
         def attempt(seconds: float) -> bytes:
@@ -293,7 +297,7 @@ class _Response(RangeReader):
         return call_with_retries(self._reading, attempt)
 
     async def _read(self, start: int, stop: int, broken: TransientFault | None) -> bytes:
-        if self._process != os.getpid():  # a forked child: the connection is its parent's, who still reads it
+        if self._process != os.getpid():  # a forked child: its parent still reads from this connection
             _INHERITED.append(self._answer)
             self._answer = None
         if self._answer is None:
@@ -307,7 +311,7 @@ class _Response(RangeReader):
             except Exception:
                 if not pieces:
                     raise
-                self._is_broken = True  # what came is whole; the next read meets the fault again
+                self._is_broken = True  # hand out what has arrived; the next read meets the fault again
                 break
             if not piece:
                 if pieces:
@@ -318,7 +322,7 @@ class _Response(RangeReader):
         return b"".join(pieces)
 
     async def _ask(self, start: int, stop: int | None, broken: TransientFault | None) -> ClientResponse:
-        """Ask for the bytes from ``start`` on, to the end where ``stop`` is None."""
+        """Request the bytes from ``start`` to ``stop``, or to the end if it is None."""
         headers = {"Range": f"bytes={start}-{'' if stop is None else stop - 1}"} if start or stop is not None else {}
         if headers and self._tag is not None:
             headers["If-Range"] = self._tag
@@ -329,9 +333,11 @@ class _Response(RangeReader):
                 raise _typed_status(answer.status, answer.reason)
             tag = answer.headers.get("ETag")
             if self._tag is not None and tag != self._tag:
-                raise OSError(errno.EIO, "it was replaced while it was read")
+                hint = "Read it again. `registry verify` checks whether it is the published file."
+                raise HintedError(errno.EIO, "it was replaced while it was read", hint=hint)
             if start and answer.status != _PARTIAL:
-                raise broken or OSError(errno.ESPIPE, "the server gives the file from its start alone")
+                hint = "Download the file, and read the local copy."
+                raise broken or HintedError(errno.ESPIPE, "the server does not support range requests", hint=hint)
         except Exception:
             answer.close()
             raise
@@ -339,7 +345,7 @@ class _Response(RangeReader):
         return answer
 
     def _check_pace(self, num_bytes: int, seconds: float, *, is_last: bool) -> None:
-        """Leave a server that sends a byte now and then. What the reader does between two reads does not count."""
+        """Give up on a server that sends almost nothing. Time between two reads is not counted."""
         self._received += num_bytes
         self._waited += seconds
         if self._waited < self._limits.read_seconds:
@@ -350,14 +356,14 @@ class _Response(RangeReader):
             raise TransientFault(f"the server sent {received} bytes in {waited:.0f} seconds", number=errno.ETIMEDOUT)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place; the response ends where that is another one."""
+        """Change the position. If it differs, the response is closed."""
         before = self.tell()
         if super().seek(offset, whence) != before:
             self._leave()
         return self.tell()
 
     def close(self) -> None:
-        """End the response, read or not."""
+        """Close the response."""
         self._leave()
         super().close()
 
@@ -373,12 +379,16 @@ class _Response(RangeReader):
 
 
 def open_http(url: str, *, allowed: Allowed | None = None) -> HttpStore:
-    """The store at an ``http://`` or ``https://`` URL. No connection is made yet.
+    """Return the store at an ``http://`` or ``https://`` URL. No connection is made yet.
 
-    The URL is the reader's own, unless ``allowed`` says what was agreed to; then every connection is held against it.
+    Args:
+        url: the folder.
+        allowed: the places that the reader has allowed, if somebody else wrote the URL: every connection is checked
+            against it. None if the reader wrote the URL.
 
     Raises:
         MissingExtraError: aiohttp is not installed.
+        UsageError: a setting of the limits is invalid.
     """
     try:
         from aiohttp import ClientSession, ClientTimeout, TCPConnector
@@ -389,11 +399,11 @@ def open_http(url: str, *, allowed: Allowed | None = None) -> HttpStore:
     seconds = Limits.from_environment().read_seconds
     timeout = ClientTimeout(total=None, sock_connect=seconds, sock_read=seconds)
     if allowed is None:
-        # Credentials come from fsspec's configuration, e.g. $FSSPEC_HTTP_CLIENT_KWARGS: a URL with them is not stored.
+        # Credentials come from fsspec's configuration, e.g. $FSSPEC_HTTP_CLIENT_KWARGS: URLs must not contain them.
         configured = conf.get("http", {}).get("client_kwargs", {})
 
         async def make(**options: Any) -> ClientSession:
-            # A connection that is kept may be dead when it is used again, which would cost a try.
+            # A connection that is kept alive may be dead when it is used again, which would cost an attempt.
             return ClientSession(**{"connector": TCPConnector(force_close=True), **configured, **options})
 
         client = _PLAIN_CLIENTS.setdefault(repr(configured), make)

@@ -1,7 +1,7 @@
-"""Files on this machine's disks, written so that a power cut leaves the whole file or none.
+"""The store for local disks, which writes each file so that a power cut leaves the whole file or none.
 
-A new file is written under a temporary name in the same folder, synced, linked to its name, and the folder is synced:
-after a power cut there is the whole file or none. A staged folder is synced file by file and renamed once.
+A new file is written under a temporary name in the same folder, synced, and linked to its name; then the folder is
+synced. A staged folder is synced file by file and renamed once.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP,
 
 
 class LocalStore(Store):
-    """The files below a folder of this machine. The folder need not exist until something is written.
+    """The files below a local folder, which need not exist until something is written.
 
-    Symbolic links are followed only to places inside the root.
+    Symbolic links are followed only if they stay inside the root.
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
@@ -75,7 +75,7 @@ class LocalStore(Store):
             return _check_regular(path).st_size
 
     def stamp(self, name: str) -> str:
-        """Of the file's node and its time of change, which nobody can set back."""
+        """A text of the file's device, inode, size and change time (ctime), which programs cannot set back."""
         path = self._inside(check_relative_name(name))
         with storage_errors("read", path):
             facts = _check_regular(path)
@@ -98,11 +98,11 @@ class LocalStore(Store):
             for path, _, files in os.walk(top, onerror=_raise_unless_missing):
                 inside = os.path.relpath(path, top).replace(os.sep, "/")
                 found += [file if inside == "." else f"{inside}/{file}" for file in files]
-        # what is above `folder` does not matter: the content of a staged folder is content to its own store
+        # Only the part below `folder` decides: for the store of a staged folder, its files are content.
         return sorted(f"{folder}/{name}" if folder else name for name in found if is_content(name))
 
     def folders(self, parent: str = "") -> Names:
-        """The folders directly in ``parent``; links are none."""
+        """The folders directly in ``parent``, without links."""
         top = self._inside(check_folder_name(parent))
         with storage_errors("list", top):
             try:
@@ -123,7 +123,7 @@ class LocalStore(Store):
                 with storage_errors("write", path):
                     os.fsync(raw.fileno())
             finally:
-                # Whatever state a failed write left them in; the first error, raised already, is the one to tell.
+                # After a failed write, closing fails again. The first error is already on its way to the caller.
                 try:
                     file.close()
                 except OSError:
@@ -131,7 +131,10 @@ class LocalStore(Store):
 
     @contextmanager
     def create_path(self, name: str, *, overwrite: bool = False) -> Iterator[str]:
-        """As ``create``, for what opens files by itself: gives the temporary path, where a file has to be written."""
+        """Write a new file as ``create`` does, for libraries that open files themselves: provides a temporary path.
+
+        The block must write a file at that path.
+        """
         with self._named_when_done(name, overwrite=overwrite) as (temporary, path):
             yield temporary
             with storage_errors("write", path):
@@ -139,7 +142,7 @@ class LocalStore(Store):
 
     @contextmanager
     def _named_when_done(self, name: str, *, overwrite: bool) -> Iterator[tuple[str, str]]:
-        """A temporary path, and the one that what is written and synced there gets in the end."""
+        """Provide a temporary path and the final path; when the block ends, the file gets its final name."""
         folder_name, _, last_part = check_relative_name(name).rpartition("/")
         folder = self._inside(folder_name)
         path = os.path.join(folder, last_part)
@@ -155,11 +158,11 @@ class LocalStore(Store):
                 _give_name(temporary, path, overwrite=overwrite)
                 sync_folder(folder)
         finally:
-            with suppress(OSError):  # gone where it was renamed; and the first error is the one to tell
+            with suppress(OSError):  # it is gone if it was renamed; and a fault here must not hide the first error
                 os.unlink(temporary)
 
     def _clear(self, folder: str) -> None:
-        """Once for each folder, remove the files that killed processes left in it; a staged folder goes as a whole."""
+        """Once for each folder, remove the files that killed processes left; staged folders are removed as a whole."""
         if folder not in self._cleared:
             self._cleared.add(folder)
             if not any(map(is_unfinished, folder.split(os.sep))):
@@ -170,7 +173,7 @@ class LocalStore(Store):
         return LocalStore(self._inside(check_relative_name(name)))
 
     def remove_tree(self, name: str) -> None:
-        """Remove a file, or a folder and all that is in it; of a link, the link."""
+        """Remove a file, or a folder and everything in it. A link is removed, not its target."""
         folder_name, _, last_part = check_relative_name(name).rpartition("/")
         path = os.path.join(self._inside(folder_name), last_part)
         with storage_errors("remove", path), suppress(FileNotFoundError):
@@ -181,7 +184,7 @@ class LocalStore(Store):
             sync_folder(os.path.dirname(path))
 
     def move(self, name: str, final: str) -> None:
-        """Give a stored file the name ``final``, in one step; of a link, the link."""
+        """Rename a stored file to ``final`` in one step. A link is renamed, not its target."""
         folder_name, _, last_part = check_relative_name(name).rpartition("/")
         source, target = os.path.join(self._inside(folder_name), last_part), self._inside(check_relative_name(final))
         with storage_errors("write", target):
@@ -189,15 +192,15 @@ class LocalStore(Store):
                 _check_regular(source)
             make_folders(os.path.dirname(target))
             _give_name(source, target, overwrite=False)
-            with suppress(FileNotFoundError):  # where it was renamed, not linked
+            with suppress(FileNotFoundError):  # it was renamed, not linked
                 os.unlink(source)
             sync_folder(os.path.dirname(target))
 
     @contextmanager
     def exclusive(self, name: str) -> Iterator[None]:
-        """Lock the folder that holds ``name``, itself: no lock file is left, and none can be removed under a holder.
+        """Lock the folder that contains ``name``, without a lock file that could be left behind or removed.
 
-        There is no lock where the system or its file system knows none.
+        Systems and file systems without ``flock`` are not locked.
         """
         folder = self._inside(check_relative_name(name).rpartition("/")[0])
         with storage_errors("lock", folder):
@@ -218,7 +221,7 @@ class LocalStore(Store):
             os.close(descriptor)
 
     def remove_stump(self, name: str) -> bool:
-        """Remove a staged folder that holds nothing, or an owner file that was never finished."""
+        """Remove a staged folder that is empty, or contains only an unfinished owner file."""
         path = self._inside(check_relative_name(name))
         with storage_errors("remove", path), suppress(FileNotFoundError):
             found = os.listdir(path)
@@ -232,15 +235,15 @@ class LocalStore(Store):
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
-                return False  # its process lives, and has just finished the owner file
+                return False  # its process is alive and has just finished the owner file
             sync_folder(os.path.dirname(path))
         return True
 
     def publish(self, staged: str, final: str) -> None:
-        """Sync every file and folder of ``staged``, then rename it; an empty folder of that name gives way."""
+        """Sync every file and folder of ``staged``, then rename it. An empty folder named ``final`` is replaced."""
         source, target = self._inside(check_relative_name(staged)), self._inside(check_relative_name(final))
         with storage_errors("write", target):
-            # Files before the folders that hold them.
+            # Files before the folders that contain them.
             for folder, _, files in os.walk(source, topdown=False, onerror=_raise):
                 for file in files:
                     _sync(os.path.join(folder, file), os.O_RDONLY if os.name != "nt" else os.O_RDWR)
@@ -248,7 +251,7 @@ class LocalStore(Store):
             try:
                 os.rename(source, target)
             except OSError as error:
-                # ENOTDIR: a file is in the way. The rename itself decides races: of two publishers one gets here.
+                # ENOTDIR: a file has the name. The rename itself decides races: the second publisher gets here.
                 if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
                     raise folder_exists(target) from error
                 raise
@@ -260,7 +263,7 @@ class LocalStore(Store):
             sync_folder(os.path.dirname(target))
 
     def _inside(self, name: str) -> str:
-        """The real path of ``name``; StorageError where a link leads out of the root."""
+        """Return the real path of ``name``; raises StorageError if a link leads out of the root."""
         path = os.path.realpath(os.path.join(self._root, name)) if name else self._root
         if os.path.commonpath([self._root, path]) != self._root:
             raise StorageError(
@@ -272,7 +275,7 @@ class LocalStore(Store):
 
 
 class LocalFile(StoredFile):
-    """An open file of this machine. Ranges are views of its mapping, which is made when it is first needed."""
+    """An open local file. Ranges are views of its mapping, which is created when it is first needed."""
 
     def __init__(self, raw: RawFile, *, path: str) -> None:
         super().__init__(raw, path=path, buffer_bytes=_BUFFER_BYTES)
@@ -280,45 +283,45 @@ class LocalFile(StoredFile):
 
     @property
     def num_bytes(self) -> int:
-        """Size of the file."""
+        """Size of the file, in bytes."""
         with storage_errors("read", self.path):
             return os.fstat(self.fileno()).st_size
 
     def mapping(self) -> mmap.mmap | None:
-        """The file's bytes, mapped. The mapping may be used after the file is closed."""
+        """Map the file. The mapping may be used after the file is closed."""
         if self._mapped is None and self.num_bytes:
             with storage_errors("read", self.path):
                 self._mapped = mmap.mmap(self.fileno(), 0, access=mmap.ACCESS_READ)
         return self._mapped
 
     def read_ranges(self, ranges: Sequence[Range], *, in_order: bool = False) -> Iterator[tuple[int, memoryview]]:
-        """Views of the mapping, in the order of ``ranges``: nothing is copied."""
+        """Yield views of the mapping in the order of ``ranges``, without a copy."""
         del in_order
         view = memoryview(self.mapping() or b"")
         return self._views(check_ranges(ranges, min(self.num_bytes, len(view)), self.path), view)
 
     def _views(self, ranges: Sequence[Range], view: memoryview) -> Iterator[tuple[int, memoryview]]:
         for index, (start, stop) in enumerate(ranges):
-            # It may have been cut short meanwhile, and to touch what is gone ends the process.
+            # If the file was truncated meanwhile, reading the lost pages would kill the process (SIGBUS).
             if self._mapped is not None and (size := self._mapped.size()) < stop:
                 check_ranges([(start, stop)], size, self.path)
             yield index, view[start:stop]
 
 
 def open_raw(path: str, mode: str) -> RawFile:
-    """Open ``path`` without buffers: ``rb`` to read, ``xb`` to write a file that does not exist yet."""
+    """Open ``path`` unbuffered: ``rb`` to read, ``xb`` to write a file that does not exist yet."""
     return _ReadFile(path) if mode == "rb" else io.FileIO(path, mode)
 
 
 class _ReadFile(io.FileIO):
-    """A file that is read, by readers who keep it open for as long as they live: closed when it is collected."""
+    """A file to read. Readers keep it open as long as they live, so it is closed silently when it is collected."""
 
     def __del__(self) -> None:
         self.close()
 
 
 def make_folders(path: str) -> None:
-    """Make ``path`` and the folders above it that are missing, each of them synced into the folder that holds it."""
+    """Create ``path`` and its missing parents, and sync each new folder's entry in its parent."""
     missing = []
     while not os.path.isdir(path):
         missing.append(path)
@@ -330,13 +333,13 @@ def make_folders(path: str) -> None:
 
 
 def sync_folder(path: str) -> None:
-    """Have the operating system write a folder's entries to disk. Windows has no such call, and needs none."""
+    """Write a folder's entries to disk. Windows has no such call and does not need it."""
     if os.name != "nt":
         _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
 def _remove_folder(path: str) -> None:
-    """Remove a folder, its owner file last: killed on the way, it can still be told whose it was."""
+    """Remove a folder, its owner file last: if the process is killed meanwhile, the rest still names its owner."""
     with os.scandir(path) as found:
         others = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in found if entry.name != OWNER_FILE]
     for inside, is_folder in others:

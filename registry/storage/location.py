@@ -1,4 +1,4 @@
-"""Where a path or URL leads: to a folder of this machine, an object store, a web server, or what fsspec knows."""
+"""Opens the store that a path or URL names: a local folder, an object store, a web server, or an fsspec file system."""
 
 from __future__ import annotations
 
@@ -21,24 +21,28 @@ _CREDENTIALS: Final = (
 
 
 def require_no_secrets(url: str | os.PathLike[str], what: str) -> str:
-    """``url`` if it can be stored: others read it, for years. ``what`` says what it is, e.g. ``"the data directory"``.
+    """Return ``url`` as text if it may be stored, where others read it for years.
+
+    Args:
+        url: a path or URL.
+        what: its description for the message, e.g. ``"the data directory"``.
 
     Raises:
-        UsageError: it holds a user's name or password, or a parameter that grants access.
+        UsageError: it contains a user name or password, or a parameter that grants access.
     """
     text = os.fspath(url)
     if has_secret(text):
-        raise UsageError(f"{what} {mask(text)[:200]} holds a password or another secret", hint=_CREDENTIALS)
+        raise UsageError(f"{what} {mask(text)[:200]} contains a password or another secret", hint=_CREDENTIALS)
     return text
 
 
 def open_store(url_or_path: str | os.PathLike[str]) -> Store:
-    """The store rooted at a folder: a local path, or a URL.
+    """Return the store rooted at a folder, given as a local path or a URL.
 
     ``file://`` is this machine; ``s3://``, ``s3a://``, ``gs://`` and ``az://`` are object stores; ``http://`` and
-    ``https://`` are web servers, which are only read; everything else is asked of fsspec, e.g. ``memory://``.
+    ``https://`` are web servers, which are read-only; fsspec opens every other protocol, e.g. ``memory://``.
 
-    Nothing is opened or made: a folder that does not exist is an empty store, until something is written to it.
+    This call opens and creates nothing: a folder that does not exist is an empty store until something is written.
 
     >>> open_store("memory://datasets/mnist").list()
     []
@@ -50,7 +54,7 @@ def open_store(url_or_path: str | os.PathLike[str]) -> Store:
     text = os.fspath(url_or_path)
     if "://" not in text:
         if not text or "\0" in text:
-            raise StorageError(f"{text!r} is no path", hint="Give a folder or a URL.", details={"path": text})
+            raise StorageError(f"{text!r} is not a path", hint="Give a folder or a URL.", details={"path": text})
         return LocalStore(os.path.expanduser(text))
     scheme = text.partition("://")[0]
     if scheme in OBJECT_SCHEMES:
@@ -69,19 +73,24 @@ def open_store(url_or_path: str | os.PathLike[str]) -> Store:
     if parts.netloc not in ("", "localhost"):
         raise StorageError(
             f"{text[:200]} names a file of the machine {parts.netloc!r}",
-            hint="A path of this machine is written file:///folder, with three slashes.",
+            hint=f"For a folder of this machine, write file://{parts.path[:200] or '/folder'}, with three slashes.",
             details={"path": text[:200]},
         )
     return LocalStore(url2pathname(parts.path) if os.name == "nt" else unquote(parts.path))
 
 
 def open_named(url_or_path: str, allowed: Allowed) -> Store:
-    """The store at a place that a stranger named, such as the location of a pin.
+    """Return the store at a URL that comes from somebody else, such as a location in a pin.
+
+    Args:
+        url_or_path: a path or URL.
+        allowed: the places that the reader has allowed.
 
     Raises:
-        FetchNotAllowedError: the reader did not agree to it; the same, at any request, where the server redirects to
-            another host, or a name leads to an address that is not public.
-        As ``open_store``.
+        FetchNotAllowedError: the reader has not allowed this place. Every later request raises it too if the server
+            redirects to another host, or if its name resolves to an address that is not public.
+        StorageError: an unknown protocol, or a ``file://`` URL of another machine.
+        MissingExtraError: the protocol's package is not installed.
     """
     allowed.require(url_or_path)
     scheme, separator, rest = url_or_path.partition("://")
@@ -93,5 +102,5 @@ def open_named(url_or_path: str, allowed: Allowed) -> Store:
 
 
 def open_location(data: Store, location: str) -> Store:
-    """The store of a version's ``location``: below the data folder ``data``, or an absolute path or URL."""
+    """Return the store of a version's ``location``: a name below the folder ``data``, an absolute path, or a URL."""
     return open_store(location) if "://" in location or location.startswith("/") else data.child(location)

@@ -1,7 +1,7 @@
 """Names inside a store, and the processes that own unfinished files.
 
 Checks that a relative name stays inside its store, makes and recognizes the names of unfinished files and folders, and
-tells whether the process that wrote one has ended (``Owner``). Nothing here knows a store.
+tells whether the process that wrote one has ended (``Owner``). Every kind of store uses it.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from typing import Final
 from registry.errors import StorageError
 
 OWNER_FILE: Final = ".owner.json"
-"""Who is writing a staged folder; see ``store``. Never listed as content."""
+"""Names the process that writes a staged folder; see ``store``. Never listed as content."""
 
 MARKER_FILE: Final = ".reservation.json"
-"""Which catalog holds a version's place in an object store until its row is written. Never listed as content."""
+"""Names the catalog that reserves a version's place in an object store until its row is written. Never listed."""
 
 OBJECT_SCHEMES: Final = {"s3": "s3", "s3a": "s3", "gs": "gs", "az": "az"}
-"""The schemes of URLs that lead to object stores, and which kind each of them is."""
+"""The URL schemes of object stores, and the kind of store of each."""
 
 _OWN = re.compile(r"incomplete\.[0-9a-f]{8}(?P<owner>p[0-9a-f]+t[0-9]*)?_.*", flags=re.DOTALL)
 _UNFINISHED = re.compile(r"incomplete\.[0-9A-Za-z]+_.*", flags=re.DOTALL)
 
 
 def check_relative_name(name: str) -> str:
-    """``name`` if it names something below a store's root: parts joined by ``/``, none of them empty, ``.`` or ``..``.
+    """Return ``name`` if it is inside a store's root: parts joined by ``/``, none of them empty, ``.`` or ``..``.
 
-    A backslash is refused too: it separates folders on one system and is a letter on the next.
+    A backslash is refused too: it separates folders on some systems and is part of a name on others.
 
     >>> check_relative_name("1.0.0/features.json")
     '1.0.0/features.json'
@@ -54,30 +54,30 @@ def check_relative_name(name: str) -> str:
 
 
 def check_folder_name(name: str) -> str:
-    """Like ``check_relative_name``, and ``""`` names the root."""
+    """Check a name like ``check_relative_name``; ``""`` is the root."""
     return name and check_relative_name(name)
 
 
 def new_unfinished_name(last_part: str) -> str:
-    """A fresh name ``incomplete.<8 hex>_<last part>``, the form that TFDS ignores too.
+    """Make a fresh name ``incomplete.<8 hex>_<last part>``, a form that TFDS ignores too.
 
-    The last part is shortened where the whole would be longer than file systems allow (255 bytes).
+    The last part is shortened if the name would be longer than file systems allow (255 bytes).
     """
     shortened = last_part.encode("utf-8", "surrogateescape")[:230].decode("utf-8", "ignore")
     return f"incomplete.{secrets.token_hex(4)}_{shortened}"
 
 
 def new_unfinished_file(last_part: str, owner: str) -> str:
-    """As ``new_unfinished_name``, for a file: ``incomplete.<8 hex><owner>_<last part>``, with the mark of its owner.
+    """Make a fresh name for a file: ``incomplete.<8 hex><owner>_<last part>``, with the mark of its owner.
 
-    A folder holds a file that says who writes it; for a file only its name can.
+    A staged folder contains an owner file; a single file can name its owner only in its own name.
     """
     shortened = last_part.encode("utf-8", "surrogateescape")[:180].decode("utf-8", "ignore")
     return f"incomplete.{secrets.token_hex(4)}{owner}_{shortened}"
 
 
 def owner_of_file(part: str) -> str | None:
-    """The mark of the owner in a name that ``new_unfinished_file`` made, or None.
+    """Return the owner's mark in a name that ``new_unfinished_file`` made, or None.
 
     >>> owner_of_file("incomplete.0a1b2c3dp00aat17_paper.tar"), owner_of_file("incomplete.0a1b2c3d_1.0.0")
     ('p00aat17', None)
@@ -87,7 +87,7 @@ def owner_of_file(part: str) -> str | None:
 
 
 def is_unfinished(part: str) -> bool:
-    """Whether one part of a name marks a file or folder that is still being written, or was left by a dead process.
+    """Whether one part of a name marks a file or folder that is being written, or that a dead process has left.
 
     >>> is_unfinished("incomplete.0a1b2c3d_1.0.0"), is_unfinished("1.0.0")
     (True, False)
@@ -96,7 +96,7 @@ def is_unfinished(part: str) -> bool:
 
 
 def is_own_staged(part: str) -> bool:
-    """Whether ``new_unfinished_name`` or ``new_unfinished_file`` made this name: TFDS's have another form.
+    """Whether ``new_unfinished_name`` or ``new_unfinished_file`` made this name; TFDS's names have another form.
 
     >>> is_own_staged("incomplete.0a1b2c3d_1.0.0"), is_own_staged("incomplete.AB12CD_1.0.0")
     (True, False)
@@ -105,7 +105,7 @@ def is_own_staged(part: str) -> bool:
 
 
 def is_content(name: str) -> bool:
-    """Whether a relative file name belongs to what is stored: no part is unfinished, no owner file, no marker."""
+    """Whether a relative file name is stored content: not unfinished, not an owner file, not a reservation marker."""
     parts = name.split("/")
     return parts[-1] not in (OWNER_FILE, MARKER_FILE) and not any(map(is_unfinished, parts))
 
@@ -115,13 +115,14 @@ _MARK = re.compile(r"p(?P<place>[0-9a-f]{8})(?P<boot>[0-9a-f]{8})(?P<pid>[0-9a-f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """One process of one machine, told apart from a later one that was given the same number.
+    """One process of one machine, distinguished from a later process with the same number.
 
     Attributes:
-        host, machine: the machine's name and its own id; two machines of one name may share a disk.
-        boot: id of the machine's present run, ``""`` where the system has none. After a restart every owner is dead.
-        namespace: the process numbers' namespace, ``""`` where unknown: containers count from 1 each.
-        pid, started: the process number and when it was started, in the system's own unit, ``""`` where unknown.
+        host, machine: the machine's name and its id; two machines with the same name may share a disk.
+        boot: id of the machine's present boot, or ``""`` if the system has no such id. After a restart every owner is
+            dead.
+        namespace: namespace of the process number, or ``""`` if unknown; each container counts from 1.
+        pid, started: the process number, and the start time in the system's own unit, or ``""`` if unknown.
     """
 
     host: str
@@ -133,10 +134,10 @@ class Owner:
 
     @classmethod
     def this_process(cls) -> Owner:
-        """The running process."""
+        """Describe the running process."""
         pid = os.getpid()
         return cls(
-            host=platform.node(),  # the name alone: code that may open no socket names its files, too
+            host=platform.node(),  # not socket.getfqdn(): code that must not open a socket names files, too
             machine=_read_line("/etc/machine-id") or f"{uuid.getnode():012x}",
             boot=_read_line("/proc/sys/kernel/random/boot_id"),
             namespace=_read_link("/proc/self/ns/pid"),
@@ -145,11 +146,11 @@ class Owner:
         )
 
     def is_of_this_machine(self) -> bool:
-        """Whether it is, or was, a process that can be looked for here: ``is_dead`` is certain then."""
+        """Whether it is, or was, a process of this machine, boot and namespace; ``is_dead`` is then certain."""
         return replace(self, pid=0, started="") == replace(Owner.this_process(), pid=0, started="")
 
     def is_dead(self) -> bool:
-        """Whether this process is known to have ended. False in every case of doubt."""
+        """Whether this process is known to have ended. False in case of doubt."""
         here = Owner.this_process()
         if (self.host, self.machine) != (here.host, here.machine):
             return False
@@ -160,11 +161,11 @@ class Owner:
         return _has_ended(self.pid, self.started)
 
     def mark(self) -> str:
-        """This process in few letters and digits, for names of files: ``p<place><boot><pid>t<started>``."""
+        """Describe this process in a few letters and digits for file names: ``p<place><boot><pid>t<started>``."""
         return f"p{self._place_mark()}{_short(self.boot)}{self.pid:x}t{self.started}"
 
     def knows_dead(self, mark: str) -> bool:
-        """Whether the process of another ``mark`` is known, from this one, to have ended. False in case of doubt."""
+        """Whether the process with the given ``mark`` is known to have ended. False in case of doubt."""
         found = _MARK.fullmatch(mark)
         if found is None or found["place"] != self._place_mark():
             return False
@@ -177,9 +178,9 @@ class Owner:
 
 
 def clear_abandoned_files(folder: str) -> None:
-    """Remove the unfinished files directly in a folder of this machine that killed processes left there.
+    """Remove the unfinished files that killed processes left directly in a local folder.
 
-    What cannot be listed or removed stays: whoever writes there next is told.
+    Files that cannot be listed or removed stay: the next write to the folder reports the fault.
     """
     here = None
     with suppress(OSError), os.scandir(folder) as entries:
@@ -202,7 +203,7 @@ def _has_ended(pid: int, started: str) -> bool:
 def _is_running(pid: int) -> bool:
     if Path("/proc/self").is_dir():
         return Path(f"/proc/{pid}").is_dir()
-    if os.name == "nt":  # os.kill(pid, 0) is no question there
+    if os.name == "nt":  # there, os.kill(pid, 0) would end the process
         return True
     try:
         os.kill(pid, 0)
@@ -214,8 +215,8 @@ def _is_running(pid: int) -> bool:
 
 
 def _start_of(pid: int) -> str:
-    """When the process was started, in clock ticks since the machine's start (proc(5), field 22); "" where unknown."""
-    fields = _read_line(f"/proc/{pid}/stat").rpartition(")")[2].split()  # the name, in brackets, may hold anything
+    """Start time of a process, in clock ticks since boot (proc(5), field 22), or "" if unknown."""
+    fields = _read_line(f"/proc/{pid}/stat").rpartition(")")[2].split()  # the name, in brackets, may contain spaces
     return fields[19] if len(fields) > 19 else ""
 
 

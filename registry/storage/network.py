@@ -1,10 +1,10 @@
-"""Timeouts, retries and interrupts of every request to another machine, decided in one place.
+"""Applies timeouts, retries and interrupts to every request to another machine.
 
     operation  ->  call_with_retries  ->  attempt, attempt, ...  ->  result, or one StorageUnavailableError
 
-An operation is one question to a store: read a range, list a folder, copy an object. The libraries below are told not
-to retry by themselves, so that an operation never takes longer than ``Limits.retry_seconds``, and never sends more
-than ``Limits.tries`` requests of a kind. Exception: the parts of one large upload are retried one by one.
+An operation is one call of a store: read a range, list a folder, copy an object. Retries of the libraries below are
+switched off, so an operation never takes longer than ``Limits.retry_seconds`` and never sends more than
+``Limits.tries`` requests of a kind. Exception: the parts of one large upload are retried one by one.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ UNAVAILABLE_HINT: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How long one operation waits for another machine, and how often it tries.
+    """The timeouts and the number of attempts of one operation.
 
     Attributes:
-        connect_seconds: for a connection to be made (REGISTRY_CONNECT_TIMEOUT).
-        read_seconds: for the next bytes of an answer (REGISTRY_READ_TIMEOUT).
-        retry_seconds: for all attempts of one operation together, pauses included (REGISTRY_RETRY_TIMEOUT).
-        tries: attempts of one operation at most (REGISTRY_TRIES).
+        connect_seconds: time to make a connection (REGISTRY_CONNECT_TIMEOUT).
+        read_seconds: time to wait for the next bytes of an answer (REGISTRY_READ_TIMEOUT).
+        retry_seconds: time for all attempts of one operation, including pauses (REGISTRY_RETRY_TIMEOUT).
+        tries: most attempts of one operation (REGISTRY_TRIES).
     """
 
     connect_seconds: float = 5
@@ -54,10 +54,10 @@ class Limits:
 
     @classmethod
     def from_environment(cls) -> Limits:
-        """The defaults, changed by environment variables.
+        """Read the limits from environment variables; the defaults apply to variables that are not set.
 
         Raises:
-            UsageError: a variable holds something else than a positive number.
+            UsageError: a variable is not a positive number.
         """
         usual = cls()
         return cls(
@@ -69,13 +69,13 @@ class Limits:
 
 
 _GIVEN_UP: Final[dict[str, float]] = {}
-"""When an operation on a peer last used up its tries, for peers that have not answered since."""
+"""The time at which an operation on a peer last used up its tries, for peers that have not answered since."""
 
 
 class TransientFault(Exception):  # noqa: N818 (it never leaves this folder)
-    """An attempt failed for a reason that another attempt may not meet; its text completes "cannot read X: ...".
+    """An attempt failed, but another attempt may succeed; the text completes "cannot read X: ...".
 
-    ``was_retried``: the library below has tried again already.
+    ``was_retried``: the library below has already retried.
     """
 
     def __init__(self, reason: str, *, number: int = errno.EIO, was_retried: bool = False) -> None:
@@ -86,7 +86,7 @@ class TransientFault(Exception):  # noqa: N818 (it never leaves this folder)
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One question to a store. Its errors say "cannot <doing> <path>: ..."; ``peer`` is a bucket, or a web server."""
+    """One call of a store. Its errors say "cannot <doing> <path>: ..."; ``peer`` is a bucket or a web server."""
 
     doing: str
     path: str
@@ -95,11 +95,11 @@ class Operation:
 
 
 def call_with_retries(operation: Operation, attempt: Callable[[float], T]) -> T:
-    """What ``attempt`` returns, called again after each TransientFault, with growing random pauses in between.
+    """Call ``attempt`` until it returns, with growing random pauses after each TransientFault, and return its result.
 
-    It is called with the seconds that are left. A peer that has just used up the tries of one operation gets one try
-    for each that follows, until it answers: a server that is gone is not waited for again by everything that has to be
-    tidied up.
+    ``attempt`` receives the seconds that are left. Once a peer has used up the tries of one operation, each further
+    operation gets one try until the peer answers. Otherwise every clean-up step would wait again for a server that is
+    gone.
 
     Raises:
         StorageUnavailableError: the last attempt that the limits allow failed, too.
@@ -119,7 +119,7 @@ def call_with_retries(operation: Operation, attempt: Callable[[float], T]) -> T:
 
 
 async def retried(operation: Operation, attempt: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """As ``call_with_retries``, on the event loop, where many operations are under way at the same time."""
+    """Do the same as ``call_with_retries`` on the event loop, where many operations run at the same time."""
     attempts = _Attempts(operation)
     while True:
         try:
@@ -138,7 +138,7 @@ async def retried(operation: Operation, attempt: Callable[[], Coroutine[Any, Any
 
 
 class _Attempts:
-    """The attempts of one operation: how many there may be, until when, and the pauses between them."""
+    """Counts the attempts of one operation, watches its deadline and computes the pauses between attempts."""
 
     def __init__(self, operation: Operation) -> None:
         begun, limits = time.monotonic(), operation.limits
@@ -149,17 +149,17 @@ class _Attempts:
         self._operation = operation
 
     def seconds_left(self) -> float:
-        """The seconds that the next attempt may take."""
+        """Seconds that the next attempt may take."""
         return max(0.001, self._end - time.monotonic())
 
     def end(self) -> None:
-        """The peer answered: a refusal is an answer, too."""
+        """Note that the peer answered; a refusal is an answer, too."""
         _GIVEN_UP.pop(self._operation.peer, None)
 
     def pause_after(self, fault: TransientFault) -> float:
-        """The seconds to wait before the next attempt; StorageUnavailableError where there is none."""
+        """Seconds to wait before the next attempt; raises StorageUnavailableError if this was the last one."""
         self._number += 1
-        # Half of the pause is random: a crowd of readers that failed together must not come back together.
+        # Half of the pause is random, so that many readers that failed together do not retry together.
         longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (self._number - 1))
         seconds: float = longest * random.uniform(0.5, 1)  # noqa: S311 (no secret depends on it)
         if self._number == self._tries or time.monotonic() + seconds >= self._end:
@@ -170,14 +170,14 @@ class _Attempts:
 
 
 def unavailable(fault: TransientFault, *, doing: str, path: str, tries: int) -> StorageUnavailableError:
-    """The error for an operation that failed at its last attempt."""
+    """Make the error for an operation whose last attempt failed."""
     hint = (f"It was tried {tries} times. " if tries > 1 else "") + UNAVAILABLE_HINT
     kind = StorageUnavailableError
     return cannot(doing, path, str(fault), number=fault.errno, hint=hint, kind=kind, tries=tries)
 
 
 def run(coroutine: Coroutine[Any, Any, T], *, seconds: float | None) -> T:
-    """What ``coroutine`` returns; it runs on this process's event loop, in a thread of its own.
+    """Run ``coroutine`` on this process's event loop, in a separate thread, and return its result.
 
     Raises:
         TransientFault: it takes longer than ``seconds``, if that is not None.
@@ -186,7 +186,7 @@ def run(coroutine: Coroutine[Any, Any, T], *, seconds: float | None) -> T:
 
 
 def begin(coroutine: Coroutine[Any, Any, T], *, seconds: float | None = None) -> concurrent.futures.Future[T]:
-    """Start ``coroutine`` on the event loop; ``result_of`` waits for what it returns. ``interrupt`` cancels it."""
+    """Start ``coroutine`` on the event loop. ``result_of`` waits for its result, and ``interrupt`` cancels it."""
     loop, is_late = _LOOP.get(), _LOOP.interrupted.is_set()
     if is_late:
         seconds = min(seconds or _GRACE_SECONDS, max(0.001, _LOOP.end_of_grace - time.monotonic()))
@@ -196,9 +196,10 @@ def begin(coroutine: Coroutine[Any, Any, T], *, seconds: float | None = None) ->
 
 
 async def _finish(coroutine: Coroutine[Any, Any, T], seconds: float | None) -> T:
-    """What ``coroutine`` returns, within ``seconds``.
+    """Await ``coroutine`` for at most ``seconds``.
 
-    A request that fails while it is cancelled has nobody who asks for its error, and asyncio would print that.
+    If a request fails while it is cancelled, nothing retrieves its exception, and asyncio would print a warning. So a
+    callback retrieves it.
     """
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 (narrows for the type checker: it runs as a task)
@@ -207,10 +208,10 @@ async def _finish(coroutine: Coroutine[Any, Any, T], seconds: float | None) -> T
 
 
 def result_of(future: concurrent.futures.Future[T]) -> T:
-    """What a coroutine that was begun returns. The caller waits in Python, so Ctrl-C is answered at once.
+    """Wait for a coroutine that ``begin`` started. The caller waits in Python, so Ctrl-C takes effect at once.
 
     Raises:
-        TransientFault: it took longer than it may.
+        TransientFault: it exceeded its time limit.
     """
     try:
         return future.result()
@@ -224,7 +225,7 @@ def result_of(future: concurrent.futures.Future[T]) -> T:
 
 
 def cancel(future: concurrent.futures.Future[Any]) -> None:
-    """End what was begun, unless it has ended."""
+    """Cancel a coroutine that ``begin`` started, unless it has ended."""
     _LOOP.cancel(future)
 
 
@@ -235,9 +236,9 @@ def _too_late(error: TimeoutError) -> TransientFault:
 
 
 def interrupt() -> None:
-    """Cancel every request and every pause of this process, in all threads; at Ctrl-C.
+    """Cancel every request and every pause of this process, in all threads; called at Ctrl-C.
 
-    What begins after it may take half a second in all, without a retry: enough to tidy up where the store answers.
+    Requests that start later share half a second and are not retried: enough to clean up if the store answers.
     """
     _LOOP.interrupt()
 
@@ -252,12 +253,12 @@ def _interrupted() -> StorageError:
 
 
 class _Loop:
-    """The event loop of this process: started when first used, and again in a forked child."""
+    """The event loop of this process: started at first use, and again in a forked child."""
 
     def __init__(self) -> None:
         self._start_again()
         if hasattr(os, "register_at_fork"):
-            # The thread is not there in a child, and a lock that another thread held would never be free.
+            # A forked child does not have the thread, and a lock that another thread held would stay locked.
             os.register_at_fork(after_in_child=self._start_again)
 
     def _start_again(self) -> None:
@@ -276,10 +277,10 @@ class _Loop:
             return self._loop
 
     def watch(self, future: concurrent.futures.Future[Any], *, is_late: bool) -> None:
-        """Let ``interrupt`` cancel the future until it is done; not one that began after it."""
+        """Let ``interrupt`` cancel the future until it is done; ``is_late``: it started after the interrupt."""
         self._futures.add(future)
         future.add_done_callback(self._futures.discard)
-        if self.interrupted.is_set() and not is_late:  # it came in between
+        if self.interrupted.is_set() and not is_late:  # the interrupt came in between
             self.cancel(future)
 
     def interrupt(self) -> None:
@@ -293,9 +294,9 @@ class _Loop:
             self._cancelled = time.monotonic()
 
     def settle(self) -> None:
-        """At the end of the process: let requests that were just cancelled end before Python does.
+        """At the end of the process, give requests that were just cancelled time to end.
 
-        They end in threads of the library, which complain aloud where they find no interpreter any more.
+        They end in threads of the library, which print errors if the interpreter is already gone.
         """
         if time.monotonic() - self._cancelled < 1:
             time.sleep(0.1)

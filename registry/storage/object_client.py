@@ -1,7 +1,7 @@
-"""Requests to one bucket, through obstore: each with a timeout, retried within one budget, with typed errors.
+"""Sends requests to one bucket through obstore: with timeouts, retries within one budget, and typed errors.
 
-A synchronous call of obstore does not see Ctrl-C. So its asynchronous calls are used, which can be cancelled
-(``network.run``).
+Ctrl-C does not interrupt obstore's synchronous calls, so this module uses the asynchronous ones, which can be cancelled
+(``network.run``). ``object_store`` builds a Store on it.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from registry.storage.object_library import bucket_options, is_no_bucket, load_o
 T = TypeVar("T")
 
 _Ask: TypeAlias = Callable[[ModuleType, Any], Coroutine[Any, Any, T]]
-"""Asks obstore, given the library and its client, as often as it has to."""
+"""Sends one or more requests, given the library obstore and its client."""
 
 PART_BYTES: Final = 8 * 2**20
-"""What is longer is uploaded in parts of this size, and a few of them at once."""
+"""Longer objects are uploaded in parts of this size, a few at the same time."""
 
 _PARTS_AT_ONCE: Final = 4
 _DIGEST: Final = re.compile(r'"([0-9a-f]{32})(-1)?"')
 _PAGE: Final = 1000
 _WRITER: Final = "registrywriter"
-"""Name of the user's metadata that tells one conditional put from another; letters alone, as Azure wants it."""
+"""Name of the user metadata that identifies a conditional put; Azure accepts only letters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectFacts:
-    """What a store says of one object: its full key, its size in bytes, and the ETag of its bytes if it has one."""
+    """A store's metadata of one object: its full key, its size in bytes, and its ETag if it has one."""
 
     key: str
     num_bytes: int
@@ -58,7 +58,7 @@ class ObjectFacts:
 
 
 class BucketClient:
-    """A bucket, or a container. Made by ``open_bucket``; shared by threads, renewed after a fork."""
+    """A bucket or an Azure container. ``open_bucket`` makes it; threads share it, and a fork renews it."""
 
     def __init__(self, scheme: str, bucket: str) -> None:
         self._scheme = scheme
@@ -72,20 +72,20 @@ class BucketClient:
         return open_bucket, (self._scheme, self._bucket)
 
     def facts(self, key: str, *, shown: str) -> ObjectFacts:
-        """What is known of one object.
+        """Fetch the metadata of one object.
 
         Raises:
-            NotStoredError: there is none of that name.
+            NotStoredError: it does not exist.
         """
         return _facts(self._ask("read", shown, lambda api, store: api.head_async(store, key)))
 
     def begin_range(self, facts: ObjectFacts, start: int, stop: int, *, shown: str) -> Future[memoryview]:
-        """Begin to read bytes start..stop of an object whose bytes are still those of ``facts``; one request.
+        """Start one request for bytes start..stop of an object, if its ETag is still that of ``facts``.
 
-        An object that is read whole is compared with its ETag where that is a digest of its bytes: bytes that differ
-        were damaged on their way, and are asked for again.
+        An object that is read whole is compared with its ETag if that is a digest: bytes that differ were damaged in
+        transit and are requested again.
 
-        The future raises a StorageError where the object was replaced since.
+        The future raises StorageError if the object was replaced meanwhile.
         """
         options: dict[str, Any] = {"range": (start, stop)}
         if facts.entity_tag is not None:
@@ -98,10 +98,10 @@ class BucketClient:
             answer = await api.get_async(store, facts.key, options=options)
             content = memoryview(await answer.bytes_async())
             if len(content) != stop - start:
-                raise TransientFault(f"the server sent {len(content)} bytes instead of {stop - start}")
+                raise TransientFault(f"expected {stop - start} bytes, received {len(content)}")
             if is_whole and self._tags_are_digests and _contradicts(facts.entity_tag, content):
-                # A store that encrypts has tags of the same look that are no digests. It sends the same bytes again;
-                # what damages bytes on their way does not.
+                # The ETags of a store that encrypts look the same but are not digests. Such a store sends the same
+                # bytes again; damage in transit does not repeat.
                 if found is None or found != content:
                     found = bytes(content)
                     raise TransientFault("the server sent bytes that do not match their ETag")
@@ -113,9 +113,9 @@ class BucketClient:
         return begin(retried(Operation("read", shown, self._peer, self.limits), attempt))
 
     def list(self, prefix: str, *, shown: str) -> list[ObjectFacts]:
-        """Every object below ``prefix``, a folder or "" for all, in any order.
+        """List every object below ``prefix``, a folder or "" for all, in any order.
 
-        A list that breaks off goes on where it was: its pages are not asked for again.
+        After a fault, the listing continues after the last name that was received.
         """
         found: dict[str, ObjectFacts] = {}
 
@@ -128,7 +128,7 @@ class BucketClient:
         return list(found.values())
 
     def put(self, key: str, content: bytes, *, overwrite: bool, shown: str) -> None:
-        """Write a small object in one request, that either stores all of it or nothing.
+        """Write a small object in one request that stores all of it or nothing.
 
         Raises:
             AlreadyStoredError: the name is taken and ``overwrite`` is False; the store itself decides.
@@ -145,9 +145,10 @@ class BucketClient:
         )
 
     def upload(self, key: str, file: IO[bytes], num_bytes: int, *, overwrite: bool, shown: str) -> None:
-        """Write a large object in parts; it appears, or is replaced, when the last one is there.
+        """Write a large object in parts; it appears, or replaces the old one, when the last part has arrived.
 
-        Each part is retried by itself, within the same limits. Without ``overwrite`` nobody else may have the name.
+        Each part is retried separately, within the same limits. Without ``overwrite``, the caller must ensure that
+        nothing else uses the name.
         """
         before = self._present(key, shown=shown) if overwrite else None
 
@@ -163,22 +164,22 @@ class BucketClient:
             except (TransientFault, NotStoredError) as error:
                 if isinstance(error, NotStoredError) and is_no_bucket(error):
                     raise
-                # The answer to the last request may be all that was lost; or it was sent twice, and is unknown then.
+                # Only the answer to the last request may be lost; or it was sent twice, and the second one failed.
                 if self._is_there(key, num_bytes, before, shown=shown):
                     return
                 fault = error if isinstance(error, TransientFault) else TransientFault("the upload was lost")
-                # obstore has tried again where it could; not where an answer broke off in the middle.
+                # obstore has retried by itself, except after an answer that broke off in the middle.
                 if fault.was_retried or number == self.limits.tries:
                     raise unavailable(fault, doing="write", path=shown, tries=self.limits.tries) from error
             else:
                 return
 
     def copy(self, key: str, final: str, *, shown: str) -> None:
-        """Copy an object within the bucket to a name that is free; no bytes come here.
+        """Copy an object to a free name within the bucket; the bytes stay on the server.
 
         Raises:
             AlreadyStoredError: the name is taken; the store itself decides.
-            NotStoredError: there is no object ``key``.
+            NotStoredError: the object ``key`` does not exist.
         """
         self._ask_once(
             "write",
@@ -188,24 +189,24 @@ class BucketClient:
         )
 
     def delete(self, keys: Sequence[str], *, shown: str) -> None:
-        """Remove objects, in one request where the store can; what is gone already is gone."""
+        """Remove objects, in one request if the store supports it; missing objects are not an error."""
         if not keys:
             return
         try:
             self._ask("remove", shown, lambda api, store: api.delete_async(store, list(keys)))
-        except NotStoredError as error:  # Google and Azure stop at an object that is not there
+        except NotStoredError as error:  # Google and Azure stop at an object that does not exist
             if is_no_bucket(error):
                 raise
             for key in keys if len(keys) > 1 else ():
                 self.delete([key], shown=shown)
 
     def _ask(self, doing: str, shown: str, ask: _Ask[T], *, limits: Limits | None = None) -> T:
-        """Send a request that may be sent twice."""
+        """Send a request that is safe to repeat."""
         operation = Operation(doing, shown, self._peer, limits or self.limits)
         return call_with_retries(operation, lambda seconds: self._attempt(ask, seconds, doing, shown))
 
     def _ask_once(self, doing: str, shown: str, ask: _Ask[T], *, is_done: Callable[[], bool]) -> None:
-        """Send a conditional request. A name that is found taken at a second try may have been taken by the first."""
+        """Send a conditional request. If a later attempt finds the name taken, the first one may have taken it."""
         tries = 0
 
         def attempt(seconds: float) -> None:
@@ -224,7 +225,7 @@ class BucketClient:
         return run(self._typed(api, store, ask, doing=doing, shown=shown), seconds=seconds)
 
     async def _typed(self, api: ModuleType, store: Any, ask: _Ask[T], *, doing: str, shown: str) -> T:
-        """What ``ask`` returns; obstore's errors become ours."""
+        """Await ``ask``, and convert obstore's errors to ours."""
         try:
             return await ask(api, store)
         except StorageError:
@@ -249,9 +250,9 @@ class BucketClient:
             return None
 
     def _is_there(self, key: str, num_bytes: int, before: ObjectFacts | None, *, shown: str) -> bool:
-        """Whether an object is stored whole, asked once: its upload has used up the tries.
+        """Whether an upload has succeeded; one request, because the upload has used up the tries.
 
-        ``before`` is what it replaces. That may be as long; then the ETag tells whether it was replaced.
+        ``before`` is the object that it replaces. If both have the same size, the ETag shows whether it was replaced.
         """
         once = replace(self.limits, tries=1)
         try:
@@ -272,7 +273,7 @@ class BucketClient:
         )
 
     def _store(self, *, uploading: bool, doing: str, shown: str) -> tuple[ModuleType, Any]:
-        """The library and its client in this process: for all but uploads, or for uploads, whose parts it retries."""
+        """Return the library and its client in this process. The client for uploads retries their parts itself."""
         if self._made is not None and self._made[0] == os.getpid():
             _, api, stores = self._made
             return api, stores[uploading]
@@ -298,11 +299,11 @@ class BucketClient:
 
 
 def open_bucket(scheme: str, bucket: str) -> BucketClient:
-    """The client of a bucket; one for all who ask for it with the same settings in the environment.
+    """Return the client of a bucket; callers with the same environment settings share one.
 
     Args:
         scheme: ``s3``, ``gs`` or ``az``.
-        bucket: the bucket's name, or that of the Azure container.
+        bucket: name of the bucket or Azure container.
 
     Raises:
         MissingExtraError: obstore is not installed.
@@ -322,13 +323,13 @@ def open_bucket(scheme: str, bucket: str) -> BucketClient:
 
 def _facts(meta: Mapping[str, Any]) -> ObjectFacts:
     tag = meta.get("e_tag")
-    if tag is not None and tag.startswith("W/"):  # weak: of equal use, not of equal bytes; no If-Match ever meets it
+    if tag is not None and tag.startswith("W/"):  # a weak tag does not promise equal bytes, and never matches If-Match
         tag = None
     return ObjectFacts(key=meta["path"], num_bytes=meta["size"], entity_tag=tag)
 
 
 def _contradicts(tag: str | None, content: Any) -> bool:
-    """Whether an ETag has the form of an MD5 digest, or of one of a single part, and is that of other bytes."""
+    """Whether an ETag looks like an MD5 digest, of the bytes or of a single part, and does not match ``content``."""
     found = _DIGEST.fullmatch(tag or "")
     if found is None:
         return False

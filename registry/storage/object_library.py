@@ -1,11 +1,11 @@
-"""The library obstore: loaded, also in a forked child, configured, and its errors given types.
+"""Loads and configures the library obstore, and converts its errors to ours; ``object_client`` uses it.
 
-obstore hangs in a forked child once its parent has used it: its threads are not there. A child loads a second copy of
-the library, which has no threads yet.
+In a forked child, obstore hangs if its parent has used it, because its threads do not survive the fork. So a child
+loads a second copy of the library.
 
-It reads ``AWS_*``, ``GOOGLE_*`` and ``AZURE_*`` variables, web identities, containers' credentials and the metadata
-services of the clouds. AWS profiles and single sign-on are read with boto3, where it is installed and the environment
-holds no keys. obstore writes its errors as text, in which the status and the kind of a fault are found.
+obstore reads ``AWS_*``, ``GOOGLE_*`` and ``AZURE_*`` variables, web identities, containers' credentials and the
+metadata services of the clouds. boto3, if it is installed and the environment has no keys, reads AWS profiles and
+single sign-on. obstore reports errors as text; the status and the kind of a fault are parsed from it.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ _NATIVE: Final = (
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )
-"""Where one of these is set, obstore finds the credentials by itself."""
+"""If one of these variables is set, obstore finds the credentials itself."""
 
 _YES: Final = frozenset({"1", "true", "yes", "on", "y", "t"})
 
 
 def bucket_options(scheme: str, *, doing: str, shown: str) -> dict[str, Any]:
-    """The options for obstore's store of a scheme, beyond what it reads from the environment.
+    """Return options for obstore's store of a scheme, in addition to the environment that obstore reads itself.
 
     Raises:
-        StorageError: boto3 is installed, and there are no credentials anywhere.
-        MissingExtraError: an AWS profile is asked for, and boto3 is not installed.
+        StorageError: boto3 is installed, and finds no credentials.
+        MissingExtraError: an AWS profile is configured, and boto3 is not installed.
     """
     options = _s3_options(doing=doing, shown=shown) if scheme == "s3" else {}
-    # obstore refuses http:// unless it is told that this is meant. An endpoint of that kind is named on purpose.
+    # obstore refuses http:// without `allow_http`. An http:// endpoint in the environment is deliberate.
     settings = [value for name, value in os.environ.items() if name.startswith(("AWS_", "GOOGLE_", "AZURE_"))]
     if any("http://" in value for value in [*settings, str(options.get("endpoint", ""))]):
         options["client_options"] = {"allow_http": True}
@@ -54,18 +54,18 @@ def bucket_options(scheme: str, *, doing: str, shown: str) -> dict[str, Any]:
 
 
 def no_credentials(shown: str, *, doing: str) -> StorageError:
-    """The error where no credentials are found."""
+    """Make the error for missing credentials."""
     hint = (
         "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or the variables of your cloud. For a "
         "public bucket set AWS_SKIP_SIGNATURE=true or GOOGLE_SKIP_SIGNATURE=true."
     )
-    return cannot(doing, shown, "there are no credentials for it", number=errno.EACCES, hint=hint)
+    return cannot(doing, shown, "no credentials were found", number=errno.EACCES, hint=hint)
 
 
 def _s3_options(*, doing: str, shown: str) -> dict[str, Any]:
     options: dict[str, Any] = {}
     if not os.environ.get("AWS_COPY_IF_NOT_EXISTS"):
-        options["copy_if_not_exists"] = "multipart"  # the one way that Amazon's own servers offer
+        options["copy_if_not_exists"] = "multipart"  # Amazon's own servers support no other way
     anonymous = os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in _YES
     if anonymous or any(os.environ.get(name) for name in _NATIVE):
         return options
@@ -73,7 +73,7 @@ def _s3_options(*, doing: str, shown: str) -> dict[str, Any]:
 
 
 def _profile_options(*, doing: str, shown: str) -> dict[str, Any]:
-    """Credentials, region and endpoint as boto3 finds them, in the files of the AWS command line or elsewhere."""
+    """Read credentials, region and endpoint with boto3, from the files of the AWS command line or elsewhere."""
     try:
         import botocore.session
         from botocore.exceptions import BotoCoreError
@@ -89,7 +89,7 @@ def _profile_options(*, doing: str, shown: str) -> dict[str, Any]:
         session = botocore.session.Session()
         provider = Boto3CredentialProvider(session)
         settings = session.get_scoped_config()
-    except (BotoCoreError, ValueError) as error:  # ValueError: there are none
+    except (BotoCoreError, ValueError) as error:  # ValueError: no credentials
         raise no_credentials(shown, doing=doing) from error
     options: dict[str, Any] = {"credential_provider": provider}
     if not os.environ.get("AWS_REGION") and not os.environ.get("AWS_DEFAULT_REGION") and settings.get("region"):
@@ -109,10 +109,10 @@ _METADATA_SERVICES: Final = ("169.254.169.254", "/latest/api/token", "metadata.g
 
 
 def typed_fault(error: Exception, *, doing: str, path: str, bucket: str) -> StorageError | TransientFault:
-    """The error to raise for one of obstore's; ``doing`` and ``path`` complete "cannot <doing> <path>: ...".
+    """Convert an error of obstore; ``doing`` and ``path`` complete "cannot <doing> <path>: ...".
 
-    A TransientFault is what another try may mend: no answer, half an answer, a server that is overloaded or broken.
-    The text of ``error`` is not repeated: it is long, and names more than a reader may see.
+    Returns a TransientFault if another attempt may succeed: no answer, half an answer, a server that is overloaded or
+    broken. The text of ``error`` is not repeated: it is long, and may contain secrets.
     """
     text, name = str(error), type(error).__name__
     found = _STATUS.search(text)
@@ -124,23 +124,23 @@ def typed_fault(error: Exception, *, doing: str, path: str, bucket: str) -> Stor
         return cannot(doing, path, reason, number=number, hint=hint, kind=kind, **details)
 
     if "NoSuchBucket" in text:
-        hint = "Check its name, and AWS_ENDPOINT_URL where the store is not Amazon's."
-        return refusal(f"there is no bucket {bucket!r}", hint, errno.ENOENT, bucket=bucket)
+        hint = "Check its name, and AWS_ENDPOINT_URL if the store is not Amazon's."
+        return refusal(f"the bucket {bucket!r} does not exist", hint, errno.ENOENT, bucket=bucket)
     if name == "AlreadyExistsError":
         return already_stored(path)
     if name == "PreconditionError":
-        hint = "Read it again. `registry verify` says whether it is what was published."
+        hint = "Read it again. `registry verify` checks whether it is the published file."
         return refusal("it was replaced while it was read", hint, errno.EIO)
     if isinstance(error, FileNotFoundError):
-        return refusal(os.strerror(errno.ENOENT), "Check the name, and that the bucket holds it.", errno.ENOENT)
+        return refusal(os.strerror(errno.ENOENT), "Check the name, and that it is in this bucket.", errno.ENOENT)
     if any(service in text for service in _METADATA_SERVICES):
         return no_credentials(path, doing=doing)
     if status in _REFUSED:
-        hint = "The store refuses these credentials. Check them, and what they may do in this bucket."
+        hint = "The store refuses these credentials. Check them, and their permissions for this bucket."
         return refusal(f"{os.strerror(errno.EACCES)} ({answered})", hint, errno.EACCES, status=status)
     if "Could not parse path" in text or "Error parsing Path" in text:
-        hint = "Names of objects have no empty parts and no control characters."
-        return refusal("an object store cannot hold that name", hint, errno.EINVAL)
+        hint = "Object names must not contain empty parts or control characters."
+        return refusal("the name is invalid in an object store", hint, errno.EINVAL)
     if status is not None and status < _FIRST_SERVER_FAULT and status not in _PASSING:
         moved = "Set AWS_REGION to the region of the bucket." if status in (301, 307) else None
         return refusal(answered, moved, errno.EIO, status=status)
@@ -155,16 +155,16 @@ def typed_fault(error: Exception, *, doing: str, path: str, bucket: str) -> Stor
 
 
 def is_no_bucket(error: NotStoredError) -> bool:
-    """Whether it is the bucket that is missing, and not an object in it."""
+    """Whether the bucket is missing, not only an object in it."""
     return "bucket" in error.details
 
 
 def load_obstore(*, needed_for: str) -> ModuleType:
-    """The package obstore with its parts ``store`` and ``exceptions``; in a forked child a copy of its own.
+    """Return the package obstore with its modules ``store`` and ``exceptions``; a forked child gets its own copy.
 
     Raises:
         MissingExtraError: it is not installed.
-        StorageError: a forked child on a system where no copy can be loaded.
+        StorageError: this is a forked child, on a system where no copy can be loaded.
     """
     global _LOADED  # noqa: PLW0603 (one library for each process)
     with _LOCK:
@@ -183,9 +183,9 @@ def load_obstore(*, needed_for: str) -> ModuleType:
 
 
 def _load_copy(library: Path) -> ModuleType:
-    """Import obstore once more, its compiled part from a file of memory: the loader takes that for another library.
+    """Import obstore again, its compiled part from a file in memory, which the loader treats as another library.
 
-    The threads and connections of the first are the parent's. Only forks of Linux are known to work.
+    The threads and connections of the first copy belong to the parent. This is known to work on Linux only.
     """
     if not hasattr(os, "memfd_create"):
         raise StorageError(
@@ -218,14 +218,14 @@ def _load_copy(library: Path) -> ModuleType:
 
 
 def _forget_locks() -> None:
-    """In a forked child: a lock that another thread of the parent held would never be free."""
-    global _LOCK  # noqa: PLW0603 (the child has one of its own)
+    """In a forked child, make a new lock: one that another thread of the parent held would stay locked."""
+    global _LOCK  # noqa: PLW0603 (one for each process)
     _LOCK = threading.Lock()
 
 
 _LOADED: tuple[int, ModuleType, Path] | None = None
 _INHERITED: Final[list[ModuleType]] = []
-"""Never collected: to free what a parent's library holds would wake its threads."""
+"""Never collected: freeing the objects of the parent's library would wake its threads."""
 
 _LOCK = threading.Lock()
 if hasattr(os, "register_at_fork"):

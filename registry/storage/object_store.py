@@ -1,8 +1,8 @@
-"""Bytes in an object store: S3 and what speaks like it, Google Cloud Storage, Azure. Through obstore.
+"""The store for object storage: S3 and compatible servers, Google Cloud Storage and Azure, through obstore.
 
-An object store has no folders, no rename and no lock: names with a common prefix stand for a folder, and a move is a
-copy and a removal. It has one thing that disks lack: it decides by itself who creates a name first. New objects are
-only ever created under names that the store itself finds free.
+An object store has no folders, no rename and no lock: names with a common prefix form a folder, and a move is a copy
+and a removal. But it decides which of two writers creates a name first, so new objects are created by conditional
+requests only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO, Final
 
 from registry.errors import AlreadyStoredError, NotStoredError, StorageError
 from registry.masking import has_secret, mask
-from registry.storage.faults import StoredFile, TypedFile, already_stored, folder_exists, storage_errors
+from registry.storage.faults import StoredFile, already_stored, cannot, folder_exists, storage_errors
 from registry.storage.names import (
     OBJECT_SCHEMES,
     OWNER_FILE,
@@ -49,7 +49,7 @@ class ObjectStore(RemoteStore):
         return f"{self.url}/{name}" if name else self.url
 
     def open(self, name: str) -> StoredFile:
-        """Open an object for reading; each request asks for the bytes that were there when it was opened."""
+        """Open an object for reading; each request is on the condition that it was not replaced since."""
         shown, facts = self.locate(name), self._facts(name)
         begin = partial(self._bucket.begin_range, facts, shown=shown)
         return RemoteFile(begin, path=shown, num_bytes=facts.num_bytes, entity_tag=facts.entity_tag)
@@ -59,7 +59,7 @@ class ObjectStore(RemoteStore):
         return self._facts(name).num_bytes
 
     def stamp(self, name: str) -> str:
-        """Of the object's size and its ETag."""
+        """A text of the object's size and ETag."""
         facts = self._facts(name)
         return f"{facts.num_bytes} {facts.entity_tag or ''}".rstrip()
 
@@ -68,7 +68,7 @@ class ObjectStore(RemoteStore):
         return self._facts(name).entity_tag
 
     def exists(self, name: str) -> bool:
-        """Whether there is an object of that name, or one below it."""
+        """Whether an object has this name, or a name below it."""
         key, shown = self._key(check_relative_name(name)), self.locate(name)
         try:
             self._bucket.facts(key, shown=shown)
@@ -78,17 +78,18 @@ class ObjectStore(RemoteStore):
 
     @contextmanager
     def _create(self, name: str, *, overwrite: bool) -> Iterator[BinaryIO]:
-        """The object is sent when the block ends: up to 8 MiB from memory, more from a temporary file."""
+        """Send the object when the block ends: up to 8 MiB from memory, more from a temporary file."""
         shown = self.locate(name)
-        if not overwrite and self.exists(name):  # before the block runs; the request that writes decides
+        if not overwrite and self.exists(name):  # early, before the block runs; the writing request decides races
             raise already_stored(shown)
         with tempfile.SpooledTemporaryFile(PART_BYTES) as spool:
-            file = io.BufferedWriter(TypedFile(_Spooled(spool), path=shown, writing=True), _WRITE_BYTES)
+            file = io.BufferedWriter(_Spooled(spool, shown=shown), _WRITE_BYTES)
             yield file
             if not file.closed:
                 file.flush()
-            num_bytes = spool.tell()
-            spool.seek(0)
+            with _temporary_file_errors(shown):
+                num_bytes = spool.tell()
+                spool.seek(0)
             self._send(name, spool, num_bytes, overwrite=overwrite)
 
     def _send(self, name: str, spool: IO[bytes], num_bytes: int, *, overwrite: bool) -> None:
@@ -100,26 +101,26 @@ class ObjectStore(RemoteStore):
         elif overwrite:
             self._bucket.upload(key, spool, num_bytes, overwrite=True, shown=shown)
         else:
-            # No store creates a large object on a condition. So it is uploaded under a name that nobody else has, and
-            # copied by the store, which can.
+            # An upload in parts cannot be conditional. So the object is uploaded under a unique name, and the store
+            # copies it on the condition that the final name is free.
             folder, slash, last_part = key.rpartition("/")
             temporary = folder + slash + new_unfinished_name(last_part)
             try:
                 self._bucket.upload(temporary, spool, num_bytes, overwrite=False, shown=shown)
                 self._bucket.copy(temporary, key, shown=shown)
             finally:
-                # Also after an error: what stays behind is never listed, and the first error is the one to tell.
+                # Also after an error, which a fault here must not hide. An object that stays is never listed.
                 with suppress(StorageError):
                     self._bucket.delete([temporary], shown=shown)
 
     def copy_to(self, name: str, final: str) -> None:
-        """Copy an object to a name that is free; the store itself decides whether it is, and moves the bytes."""
+        """Copy an object to a free name; the store decides whether it is free, and copies the bytes itself."""
         shown = self.locate(check_relative_name(final))
         try:
             self._bucket.copy(self._key(check_relative_name(name)), self._key(final), shown=shown)
         except NotStoredError as error:
             if not is_no_bucket(error):
-                self._facts(name)  # says which name is missing: the store's own answer names the other one
+                self._facts(name)  # raises if `name` is missing: the store's own error names `final`
             raise
 
     def child(self, name: str) -> ObjectStore:
@@ -128,21 +129,21 @@ class ObjectStore(RemoteStore):
         return type(self)(self.locate(name), bucket=self._bucket, root=key)
 
     def remove_tree(self, name: str) -> None:
-        """Remove an object and every one below it."""
+        """Remove an object and every object below it."""
         shown, owner = self.locate(check_relative_name(name)), self._key(f"{name}/{OWNER_FILE}")
         keys = [self._key(found) for found in self._all_names(name)]
         self._bucket.delete([self._key(name), *(key for key in keys if key != owner)], shown=shown)
-        if owner in keys:  # last: killed on the way, it can still be told whose the rest is
+        if owner in keys:  # last: if the process is killed meanwhile, the rest still names its owner
             self._bucket.delete([owner], shown=shown)
 
     def retract(self, name: str) -> None:
-        """Remove a folder that was published. There is no step that takes all of it out of sight at once."""
+        """Remove a published folder object by object: an object store cannot hide all of it in one step."""
         self.remove_tree(name)
 
     def publish(self, staged: str, final: str) -> None:
-        """Copy every object of ``staged`` to names that are free, then remove those.
+        """Copy every object of ``staged`` to a free name, then remove the staged ones.
 
-        Where a name is taken, the copies made so far are removed again, and nothing of anybody else's.
+        If a name is taken, only the copies that this call made are removed again.
         """
         copied: Names = []
         try:
@@ -172,36 +173,54 @@ class ObjectStore(RemoteStore):
             raise
 
     def _all_names(self, folder: str) -> Names:
-        """Every object below ``folder``, unfinished ones too, sorted; relative to the root of the store."""
+        """Every object below ``folder``, including unfinished ones, sorted; relative to the root of the store."""
         key, inside = self._key(folder), len(self._root) + 1 if self._root else 0
         found = {facts.key: facts for facts in self._bucket.list(key, shown=self.locate(folder))}
         folders = {name.rpartition("/")[0] for name in found} | {key}
-        # Consoles of stores make an empty object for a folder; it lists like a file of the folder's name.
+        # Web consoles of stores create an empty object for a folder, which would be listed as a file.
         return sorted(name[inside:] for name, facts in found.items() if facts.num_bytes or name not in folders)
 
 
 class _Spooled(io.RawIOBase):
-    """The temporary file of a new object as a raw file. To close this leaves it open: it is still to be sent."""
+    """The temporary file of a new object as a raw file. Closing this one leaves the temporary file open to be sent."""
 
-    def __init__(self, spool: IO[bytes]) -> None:
+    def __init__(self, spool: IO[bytes], *, shown: str) -> None:
         super().__init__()
         self._spool = spool
+        self._shown = shown
+
+    def writable(self) -> bool:
+        """Always True."""
+        return True
 
     def write(self, data: ReadableBuffer) -> int:
-        """Write ``data``; the number of bytes taken."""
-        return self._spool.write(data)
+        """Write ``data`` and return the number of bytes written."""
+        with _temporary_file_errors(self._shown):
+            return self._spool.write(data)
 
     def tell(self) -> int:
-        """How much is written."""
+        """The number of bytes written."""
         return self._spool.tell()
 
 
+@contextmanager
+def _temporary_file_errors(shown: str) -> Iterator[None]:
+    """Convert faults of the temporary file: the disk is local, although ``shown`` is on another machine."""
+    try:
+        yield
+    except OSError as error:
+        reason = f"{error.strerror or error} in the folder for temporary files"
+        hint = "Free some space there, or set TMPDIR to another folder, e.g. TMPDIR=/var/tmp."
+        raise cannot("write", shown, reason, number=error.errno, hint=hint) from error
+
+
 def open_objects(url: str) -> ObjectStore:
-    """The store at a URL of one of ``OBJECT_SCHEMES``: ``scheme://bucket/prefix``. No request is sent.
+    """Return the store at ``scheme://bucket/prefix``, for the schemes in ``OBJECT_SCHEMES``. No request is sent.
 
     Raises:
         MissingExtraError: obstore is not installed.
-        StorageError: the URL names no bucket, or holds credentials.
+        StorageError: the URL has no bucket, or contains credentials.
+        UsageError: a setting of the limits is invalid.
     """
     scheme, _, rest = url.partition("://")
     bucket, _, root = rest.partition("/")
@@ -214,7 +233,7 @@ def open_objects(url: str) -> ObjectStore:
         )
     if not bucket:
         raise StorageError(
-            f"cannot open {url[:200]}: it names no bucket",
+            f"cannot open {url[:200]}: the URL has no bucket",
             hint=f"Write {scheme}://bucket/folder.",
             details={"path": url[:200]},
         )

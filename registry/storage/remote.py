@@ -1,9 +1,9 @@
-"""Files of other machines, read by ranges: what object stores, web servers and fsspec's stores share.
+"""Reads files of other machines by ranges; object stores, web servers and fsspec's stores use it.
 
-    ranges  ->  requests: neighbours together, long ranges cut  ->  a few at a time  ->  bytes, as they arrive
+    ranges  ->  requests: neighbours merged, long ranges split  ->  a few at a time  ->  bytes, as they arrive
 
-A request costs tens of milliseconds however short it is, and a connection carries only so many bytes a second. So
-ranges that lie close together are fetched by one request, and several requests are under way at the same time.
+Every request costs tens of milliseconds, and one connection has a limited bandwidth. So one request fetches ranges that
+are close together, and several requests run at the same time.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 REQUEST_BYTES: Final = 4 * 2**20
-"""The most that one request asks for. Sequential reading asks for so much at a time."""
+"""The largest number of bytes of one request, and the size of each request of a sequential read."""
 
 _NEAR_BYTES: Final = 2**18
-"""Ranges that lie closer together are fetched by one request: a second one would take longer than these bytes."""
+"""Ranges with a smaller gap are fetched by one request: a second request would take longer than these bytes."""
 
 _IN_FLIGHT: Final = 8
 _AHEAD_BYTES: Final = _IN_FLIGHT * REQUEST_BYTES
-"""What requests that are under way, and results that wait for an earlier one, hold together at most."""
+"""Most bytes that running requests, and results that wait for an earlier one, hold together."""
 
 _BATCH_BYTES: Final = 16 * 2**20
 _BATCH_RANGES: Final = 2**14
-"""Neighbours are looked for among so many consecutive ranges."""
+"""Neighbours are merged within batches of at most this number of consecutive ranges."""
 
 Begin: TypeAlias = Callable[[int, int], Future[Any]]
-"""Begins one request, for bytes start..stop; the future gives them, or a typed error after the retries."""
+"""Starts one request for bytes start..stop; the future returns them, or raises a typed error after the retries."""
 
 
 class RemoteStore(Store):
-    """A store without folders of its own: names with a common prefix are one."""
+    """A store without real folders: names with a common prefix form a folder."""
 
     local_root = None
 
@@ -55,17 +55,17 @@ class RemoteStore(Store):
         return [name for name in self._all_names(folder) if is_content(name[inside:])]
 
     def folders(self, parent: str = "") -> Names:
-        """The first parts of the names below ``parent`` that have more than one."""
+        """The folders directly in ``parent``: first parts of the names below it that have several parts."""
         inside = len(check_folder_name(parent)) + 1 if parent else 0
         return sorted({name[inside:].split("/")[0] for name in self._all_names(parent) if "/" in name[inside:]})
 
     def _all_names(self, folder: str) -> Names:
-        """Every object below ``folder``, unfinished ones too, sorted; relative to the root of the store."""
+        """Every object below ``folder``, including unfinished ones, sorted; relative to the root of the store."""
         raise NotImplementedError
 
 
 class PathStore(RemoteStore):
-    """A store of fsspec's: the names below one path of a file system."""
+    """A store of fsspec: the names below one path of a file system."""
 
     def __init__(self, file_system: Any, root: str, *, url: str) -> None:
         self._files = file_system
@@ -73,7 +73,7 @@ class PathStore(RemoteStore):
         self.url = url.rstrip("/") if not url.endswith("://") else url
 
     def locate(self, name: str) -> str:
-        """The URL of ``name``, its secrets masked."""
+        """The URL of ``name``, with its secrets masked."""
         return mask(self._url(name))
 
     def _url(self, name: str) -> str:
@@ -84,12 +84,12 @@ class PathStore(RemoteStore):
 
 
 class RemoteFile(StoredFile):
-    """An object of another machine. Nothing is open between two requests, so a forked child may go on reading."""
+    """An object of another machine. No connection is open between two requests, so a forked child may continue."""
 
     def __init__(
         self, begin: Begin, *, path: str, num_bytes: int, entity_tag: str | None = None, raw: RangeReader | None = None
     ) -> None:
-        """``raw`` gives the bytes in order; by default each 4 MiB of them are one request."""
+        """``raw`` reads the bytes in order; by default each request fetches 4 MiB."""
         if raw is None:
             raw = RangeReader(
                 lambda start, stop: _content_of(begin(start, stop), start, stop, path), num_bytes=num_bytes
@@ -100,19 +100,21 @@ class RemoteFile(StoredFile):
 
     @property
     def num_bytes(self) -> int:
-        """Size of the object that was opened."""
+        """Size of the object that was opened, in bytes."""
         return self._num_bytes
 
     def read_ranges(self, ranges: Sequence[Range], *, in_order: bool = False) -> Iterator[tuple[int, memoryview]]:
-        """The bytes of ``ranges``; concurrent requests, of which neighbours share one."""
+        """Yield the bytes of ``ranges``, fetched by concurrent requests; neighbours share one."""
+        if self.closed:
+            raise ValueError("read of closed file")  # the words of Python's own files
         return _fetch(check_ranges(ranges, self._num_bytes, self.path), self._begin, self.path, in_order=in_order)
 
     def pieces(self) -> Iterator[memoryview]:
-        """All bytes from the start; the next pieces are fetched while one is used."""
+        """Yield all bytes from the start; the next pieces are fetched while one is used."""
         return (view for _, view in self.read_ranges(_cut(0, self._num_bytes), in_order=True))
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """The next bytes; all that are left where ``size`` is negative, by concurrent requests."""
+        """Read the next ``size`` bytes; if it is negative or None, read the rest by concurrent requests."""
         if size is not None and size >= 0:
             return super().read(size)
         rest = _cut(self.tell(), self._num_bytes)
@@ -122,17 +124,17 @@ class RemoteFile(StoredFile):
 
 
 class RangeReader(io.RawIOBase):
-    """An object as a raw file: each ``readinto`` is one request. It has a place of its own, so readers may share."""
+    """An object as a raw file: each ``readinto`` sends one request. Each reader has its own position."""
 
     def __init__(self, fetch: Callable[[int, int], Any], *, num_bytes: int) -> None:
-        """``fetch(start, stop)`` gives the bytes of one range, or some of the first of them."""
+        """``fetch(start, stop)`` returns the bytes of one range, or only the first of them."""
         super().__init__()
         self._fetch = fetch
         self._num_bytes = num_bytes
         self._place = 0
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """The next bytes, as many as there are, up to the length of ``buffer``: one request."""
+        """Read the next bytes, at most the length of ``buffer``, by one request."""
         view = memoryview(buffer)
         stop = min(self._place + len(view), self._num_bytes)
         if self._place >= stop:
@@ -143,21 +145,21 @@ class RangeReader(io.RawIOBase):
         return len(content)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place; no request is sent."""
+        """Change the position; no request is sent."""
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._num_bytes}[whence]
         if start + offset < 0:
-            raise OSError(errno.EINVAL, "the place is before the start of the file")
+            raise OSError(errno.EINVAL, "the position is before the start of the file")
         self._place = start + offset
         return self._place
 
     def tell(self) -> int:
-        """The place of the next byte."""
+        """The position of the next byte."""
         return self._place
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request, for bytes ``start`` to ``stop``, and the ranges that have bytes in it, by their index."""
+    """One request for bytes ``start`` to ``stop``, and the indexes of the ranges with bytes in it."""
 
     start: int
     stop: int
@@ -165,7 +167,7 @@ class Request:
 
 
 def plan_requests(ranges: Sequence[Range]) -> Iterator[Request]:
-    """The requests that fetch ``ranges``, in the order in which their first bytes are needed; empty ranges need none.
+    """Plan the requests that fetch ``ranges``, in the order in which they are needed; empty ranges need no request.
 
     >>> [(one.start, one.stop, one.wanted) for one in plan_requests([(500, 600), (0, 100), (9_000_000, 9_000_010)])]
     [(0, 600, (1, 0)), (9000000, 9000010, (2,))]
@@ -201,20 +203,20 @@ def _plan_batch(ranges: Sequence[Range], batch: range) -> Iterator[Request]:
 
 
 def _cut(start: int, stop: int) -> list[Range]:
-    """Bytes ``start`` to ``stop`` in pieces of one request each."""
+    """Split bytes ``start`` to ``stop`` into pieces of one request each."""
     return [(place, min(place + REQUEST_BYTES, stop)) for place in range(start, stop, REQUEST_BYTES)]
 
 
 class _Arrived:
-    """The bytes that arrived of ``ranges``, and which of the ranges are complete."""
+    """Collects the bytes of ``ranges`` as requests arrive, and hands out the ranges that are complete."""
 
     def __init__(self, ranges: Sequence[Range], *, in_order: bool) -> None:
-        self.num_bytes = 0  # of ranges that are held here
+        self.num_bytes = 0  # bytes that are held here
         self._ranges = ranges
         self._in_order = in_order
         self._next = 0
         self._ready: dict[int, memoryview] = {}
-        self._parts: dict[int, tuple[memoryview, int]] = {}  # ranges of several requests, and how much is missing
+        self._parts: dict[int, tuple[memoryview, int]] = {}  # ranges of several requests, and the bytes still missing
 
     def add(self, request: Request, content: memoryview) -> None:
         num_wanted = sum(self._ranges[index][1] - self._ranges[index][0] for index in request.wanted)
@@ -223,7 +225,7 @@ class _Arrived:
             part = content[max(start, request.start) - request.start : min(stop, request.stop) - request.start]
             self.num_bytes += len(part)
             if len(part) == stop - start:
-                # A few bytes that wait for their turn must not keep a whole request in memory.
+                # A view of a few bytes that wait for their turn would keep the whole response in memory.
                 is_small = self._in_order and 2 * num_wanted < len(content)
                 self._ready[index] = memoryview(bytes(part)) if is_small else part.toreadonly()
                 continue
@@ -238,7 +240,7 @@ class _Arrived:
                 self._parts[index] = whole, missing - len(part)
 
     def take(self) -> Iterator[tuple[int, memoryview]]:
-        """What can be handed on now."""
+        """Yield the ranges that can be handed out now."""
         if not self._in_order:
             for index in list(self._ready):
                 yield self._hand_on(index)
@@ -264,7 +266,7 @@ def _fetch(ranges: Sequence[Range], begin: Begin, path: str, *, in_order: bool) 
         yield from ((index, memoryview(b"")) for index, (start, stop) in enumerate(ranges) if start == stop)
     try:
         while True:
-            if process != os.getpid():  # a forked child: the requests are its parent's
+            if process != os.getpid():  # a forked child: the running requests belong to its parent
                 under_way = {begin(one.start, one.stop): one for one in under_way.values()}
                 process = os.getpid()
             while len(under_way) < _IN_FLIGHT and (not under_way or num_bytes + arrived.num_bytes < _AHEAD_BYTES):
@@ -288,14 +290,14 @@ def _fetch(ranges: Sequence[Range], begin: Begin, path: str, *, in_order: bool) 
 
 
 def _content_of(future: Future[Any], start: int, stop: int, path: str) -> memoryview:
-    """The bytes ``start`` to ``stop`` that a request gave."""
+    """Wait for a request, and check that it returned bytes ``start`` to ``stop``."""
     with storage_errors("read", path):
         try:
             content = memoryview(result_of(future))
-        except TransientFault as fault:  # only after an interrupt, which leaves no time to try again
+        except TransientFault as fault:  # only after an interrupt, which leaves no time to retry
             raise unavailable(fault, doing="read", path=path, tries=1) from fault.__cause__
     if len(content) != stop - start:
-        reason = f"the store gave {len(content)} bytes instead of {stop - start}"
-        hint = "It was replaced or cut off while it was read. Read it again; `registry verify` checks it."
+        reason = f"expected {stop - start} bytes, received {len(content)}"
+        hint = "It was replaced or truncated while it was read. Read it again; `registry verify` checks it."
         raise cannot("read", path, reason, number=errno.EIO, hint=hint)
     return content

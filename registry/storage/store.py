@@ -1,10 +1,10 @@
-"""The interface of a place that holds bytes, and the staging of whole folders in it.
+"""The interface ``Store``, which every kind of storage implements, and the staging of whole folders in it.
 
     store.stage("mnist/1.0.0")  ->  mnist/incomplete.5f0a9c31_1.0.0/  ->  .commit()  ->  mnist/1.0.0/
 
-While a staged folder is filled, an owner file in it names its process and machine. A later run removes folders whose
-owner is dead, and never one whose owner lives or may live: a folder of another machine, or with files but without an
-owner file, is kept. A single file that is being written has the mark of its owner in its name, and is removed alike.
+While a staged folder is filled, an owner file in it names its process and machine. A later run removes a staged folder
+only if its owner is known to be dead: it keeps folders of other machines, and folders with files but no owner file. A
+single file that is being written has its owner's mark in its name, and the same rule applies.
 """
 
 from __future__ import annotations
@@ -40,37 +40,37 @@ Names: TypeAlias = list[str]  # in the classes here, `list` is a method
 
 
 class Store(abc.ABC):
-    """The files below one folder. Names are relative to it, joined by ``/``; none can lead out of it.
+    """The files below one folder. Names are relative to it, joined by ``/``, and cannot lead out of it.
 
-    Made by ``open_store``. A store holds no connection and no open file, so it may be shared and kept.
+    ``open_store`` makes one. A store has no connection and no open file, so it may be shared and kept.
 
-    Every method raises StorageError: ``NotStoredError`` where a file is missing, ``AlreadyStoredError`` where one is in
-    the way, ``StorageUnavailableError`` where another machine does not answer as it should, though it was asked again
-    (see ``network``), and otherwise with the operating system's ``errno``.
+    Every method raises StorageError: ``NotStoredError`` if a file is missing, ``AlreadyStoredError`` if a name is
+    taken, ``StorageUnavailableError`` if another machine does not answer even after retries (see ``network``), and
+    otherwise a StorageError with the operating system's ``errno``.
     """
 
     url: str
-    """The root as a URL that ``open_store`` takes back, e.g. ``file:///data/mnist`` or ``s3://bucket/mnist``."""
+    """The root as a URL that ``open_store`` accepts, e.g. ``file:///data/mnist`` or ``s3://bucket/mnist``."""
 
     local_root: Path | None
-    """The root as an absolute path where it is on this machine, else None."""
+    """The root as an absolute path if it is on this machine, else None."""
 
     @abc.abstractmethod
     def locate(self, name: str) -> str:
-        """The whole path or URL of ``name``, for messages and for people."""
+        """The complete path or URL of ``name``, for messages."""
 
     @abc.abstractmethod
     def open(self, name: str) -> StoredFile:
         """Open a stored file for reading: in order, or by many ranges at once.
 
-        It gives the bytes that are stored now. Where they are replaced meanwhile, an open file of a disk gives the old
-        ones, and an object of a store that has ETags an error; elsewhere nothing is promised.
+        It returns the bytes that are stored now. If the file is replaced meanwhile, an open local file returns the old
+        bytes, and a store with ETags raises an error; other stores promise nothing.
         """
 
     def read_ranges(
         self, name: str, ranges: Sequence[Range], *, in_order: bool = False
     ) -> Iterator[tuple[int, memoryview]]:
-        """The bytes of many ranges of a stored file; see ``StoredFile.read_ranges``. Nobody has to close a file."""
+        """Open a file, read many ranges and close it; see ``StoredFile.read_ranges``."""
         file = self.open(name)
         try:
             views = file.read_ranges(ranges, in_order=in_order)
@@ -84,11 +84,11 @@ class Store(abc.ABC):
         """Size of a stored file, in bytes."""
 
     def stamp(self, name: str) -> str:
-        """A text that another one stands for as soon as the file is written anew, as far as the store can tell."""
+        """A text that changes whenever the file is rewritten, as far as the store can tell."""
         return str(self.size(name))
 
     def entity_tag(self, name: str) -> str | None:
-        """The store's own tag (ETag) of the bytes that are stored now; None where the store has no such tags."""
+        """The store's tag (ETag) of the bytes that are stored now, or None if the store has no such tags."""
         check_relative_name(name)
         return None
 
@@ -97,34 +97,36 @@ class Store(abc.ABC):
         """Whether ``name`` is a stored file or folder."""
 
     def is_regular(self, name: str) -> bool:
-        """Whether ``name``, one of ``list``, is a file of bytes within the root; links out of it and pipes are listed.
+        """Whether ``name``, one of ``list()``, is a regular file inside the root.
 
-        Whether it can be read is another question. All that an object store lists is.
+        ``list()`` also returns pipes, and links that lead out of the root. A regular file may still be unreadable.
+        Every name that an object store lists is a regular file.
         """
         check_relative_name(name)
         return True
 
     @abc.abstractmethod
     def list(self, folder: str = "") -> Names:
-        """Every file below ``folder``, folders within folders included: names relative to the store, sorted.
+        """Every file below ``folder``, at any depth: names relative to the store, sorted.
 
-        Left out: files and folders that are unfinished (``incomplete.*``) and owner files. No such folder: no names.
+        Unfinished files and folders (``incomplete.*``) and owner files are left out. If the folder does not exist, the
+        list is empty.
         """
 
     @abc.abstractmethod
     def folders(self, parent: str = "") -> Names:
-        """The folders directly in ``parent``, their last parts only, sorted, unfinished ones included."""
+        """The last parts of the names of the folders directly in ``parent``, sorted, including unfinished ones."""
 
     def create(self, name: str, *, overwrite: bool = False) -> AbstractContextManager[BinaryIO]:
-        """Write a new file in one step: a context manager that gives a binary file to write to.
+        """Write a new file in one step: a context manager that provides a binary file to write to.
 
-        The bytes go to a unique temporary name; when the block ends they are on disk, then renamed to ``name``. When
-        it ends with an exception, or the process dies, nothing of that name is visible and what was there before is
-        as it was. Folders on the way are made.
+        The bytes go to a unique temporary name. When the block ends, they are synced to disk and renamed to ``name``.
+        If the block raises an exception, or the process dies, the name does not appear, and a file that had this name
+        before is unchanged. Missing parent folders are created.
 
         Raises:
-            AlreadyStoredError: the name is taken and ``overwrite`` is False; also where another process takes it
-                while this one writes, as far as the store can tell.
+            AlreadyStoredError: the name is taken and ``overwrite`` is False. Also raised if another process takes the
+                name during the block, as far as the store can tell.
         """
         return self._create(check_relative_name(name), overwrite=overwrite)
 
@@ -137,60 +139,60 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     def remove_tree(self, name: str) -> None:
-        """Remove a file, or a folder and all that is in it. Nothing there: nothing to do."""
+        """Remove a file, or a folder and everything in it. A missing name is not an error."""
 
     @abc.abstractmethod
     def publish(self, staged: str, final: str) -> None:
-        """Make the staged folder visible as ``final``; called by ``StagedFolder.commit``.
+        """Make the staged folder visible as ``final``; ``StagedFolder.commit`` calls it.
 
-        On disks by one rename. An object store copies the objects to names that it finds free, one visible after the
-        other, then removes the staged ones; whoever goes by the catalog sees none of them before its row. Other stores
-        look whether names are free, and two publishers may both find them so.
+        A local store renames the folder. An object store copies the objects one by one to free names, then removes the
+        staged ones; readers who go through the catalog see none of them before its row exists. Other stores check
+        whether the names are free before they copy, so two publishers may both find them free.
 
         Raises:
             FolderExistsError: something is stored at ``final``.
         """
 
-    def prove(self, names: Iterable[str]) -> None:  # noqa: B027 (nothing is what most stores have to do)
-        """Prepare to open ``names``, where opening one has to prove something first, see ``registry.shards.proved``.
+    def prove(self, names: Iterable[str]) -> None:  # noqa: B027 (most stores have nothing to do)
+        """Check files that are about to be opened, several at a time; see ``registry.shards.proved``.
 
-        Nobody has promised anything of the files of a plain store.
+        A plain store has no digests to check files against, so it does nothing.
         """
 
     def exclusive(self, name: str) -> AbstractContextManager[None]:
-        """Within the block no other process or thread of this machine is in it for ``name`` or a folder beside it.
+        """Lock the folder that contains ``name`` against other processes and threads of this machine.
 
-        Only an advice, and nothing is kept on disk: the lock goes with its process. Object stores, and file systems
-        without locks, have none; there the order of steps and the catalog's constraints have to do.
+        The lock is advisory, leaves nothing on disk and ends with its process. Object stores and file systems without
+        locks provide none; there, the order of steps and the catalog's constraints decide races.
         """
         check_relative_name(name)
         return nullcontext()
 
     def remove_stump(self, name: str) -> bool:
-        """Remove a staged folder whose process died before it said who it is; False where it is more than that.
+        """Remove a staged folder whose process died before it wrote the owner file; False if it contains other files.
 
-        Object stores have none: a folder without objects is not there.
+        Object stores have no such folders: a folder without objects does not exist.
         """
         check_relative_name(name)
         return False
 
     def retract(self, name: str) -> None:
-        """Remove a folder that was published: out of sight in one step, then file by file."""
+        """Remove a published folder: hide it in one step, then remove its files one by one."""
         with self.stage(name) as staged:
             self.publish(name, f"{staged.name}/retracted")
 
     def read_bytes(self, name: str, *, limit: int = DEFAULT_READ_LIMIT) -> bytes:
-        """The whole content of a small file.
+        """Read a small file.
 
         Raises:
-            StorageError: it is longer than ``limit`` bytes; no more than that is held in memory.
+            StorageError: it is longer than ``limit`` bytes. No more than that is read into memory.
         """
         with self.open(name) as file:
             content = file.read(limit + 1)
         if len(content) > limit:
             raise StorageError(
                 f"cannot read {self.locate(name)}: it is longer than {limit} bytes",
-                hint="A file of this kind is small; this is another file, or a damaged one.",
+                hint="Files of this kind are small: the file is damaged, or another file has its name.",
                 details={"path": self.locate(name), "limit": limit},
             )
         return content
@@ -201,17 +203,17 @@ class Store(abc.ABC):
             file.writelines(source.pieces())
 
     def copy_to(self, name: str, final: str) -> None:
-        """Copy a stored file to another name in this store; an object store does so by itself. Never overwrites.
+        """Copy a stored file to another name in this store, without overwriting; an object store copies on its server.
 
         Raises:
-            AlreadyStoredError: ``final`` is taken; also where another process takes it meanwhile.
-            NotStoredError: there is no file ``name``.
+            AlreadyStoredError: ``final`` is taken, or another process takes it meanwhile.
+            NotStoredError: the file ``name`` does not exist.
         """
         with self.open(name) as source, self.create(final) as file:
             file.writelines(source.pieces())
 
     def move(self, name: str, final: str) -> None:
-        """Give a stored file the name ``final``: on this machine's disks in one step, elsewhere it is copied.
+        """Rename a stored file to ``final``: in one step on local disks; other stores copy it.
 
         Raises:
             AlreadyStoredError: the name is taken.
@@ -220,14 +222,14 @@ class Store(abc.ABC):
         self.remove_tree(name)
 
     def stage(self, final: str) -> StagedFolder:
-        """A fresh folder of this process beside ``final``, ``incomplete.<8 hex>_<last part>``, to fill and commit."""
+        """Create a folder ``incomplete.<8 hex>_<last part>`` next to ``final``, to be filled and committed."""
         parent, slash, last_part = check_relative_name(final).rpartition("/")
         for attempt in range(1, _STAGING_ATTEMPTS + 1):
             name = parent + slash + new_unfinished_name(last_part)
             try:
                 with self.create(f"{name}/{OWNER_FILE}") as file:
                     file.write(json.dumps(asdict(Owner.this_process()), sort_keys=True).encode())
-            except NotStoredError:  # a rival took the empty folder for a dead process's and removed it: once more
+            except NotStoredError:  # another process took the empty folder for an abandoned one and removed it: retry
                 if attempt == _STAGING_ATTEMPTS:
                     raise
             else:
@@ -235,9 +237,9 @@ class Store(abc.ABC):
         return StagedFolder(self, name=name, final=final)
 
     def clear_abandoned(self, parent: str = "") -> Names:
-        """Remove staged folders in ``parent`` whose process died; their names. A live process keeps its own.
+        """Remove the staged folders in ``parent`` that dead processes left, and return their names.
 
-        One that cannot be removed is left, with a warning: nobody reads it, and the work can go on.
+        A folder that cannot be removed causes a LeftoverWarning and no error: nothing reads it.
         """
         removed = []
         for name, owner in _staged_folders(self, parent):
@@ -257,12 +259,12 @@ class Store(abc.ABC):
 
 
 class StagedFolder:
-    """A folder being filled beside the name it will have. Leaving its ``with`` block without ``commit`` discards it.
+    """A folder that is being filled next to its final name. Leaving its ``with`` block without ``commit`` discards it.
 
     Attributes:
-        store: rooted at the staged folder; what is written there is published by ``commit``.
+        store: rooted at the staged folder; ``commit`` publishes the files that are written there.
         name: the staged folder's name, relative to the store that staged it.
-        final: the name it will have.
+        final: the name that ``commit`` gives it.
     """
 
     def __init__(self, parent: Store, *, name: str, final: str) -> None:
@@ -276,12 +278,12 @@ class StagedFolder:
         """Make the folder visible under its final name, complete and on disk: see ``Store.publish``.
 
         Raises:
-            FolderExistsError: something is stored under the final name. The staged folder is left as it is.
-            StorageError: the folder was committed or discarded before.
+            FolderExistsError: something is stored under the final name. The staged folder is unchanged.
+            StorageError: the folder was already committed or discarded.
         """
         if not self._open:
             raise StorageError(
-                f"{self._parent.locate(self.name)} was committed or discarded before",
+                f"{self._parent.locate(self.name)} was already committed or discarded",
                 hint="Stage a new folder.",
                 details={"path": self._parent.locate(self.name)},
             )
@@ -289,7 +291,7 @@ class StagedFolder:
         self._open = False
 
     def discard(self) -> None:
-        """Remove the folder and all that is in it; after ``commit`` or another ``discard``, nothing."""
+        """Remove the folder and everything in it. After ``commit`` or another ``discard`` it does nothing."""
         if self._open:
             self._open = False
             self._parent.remove_tree(self.name)
@@ -303,9 +305,9 @@ class StagedFolder:
         self.give_up()
 
     def give_up(self) -> None:
-        """``discard``, at the end of the work: what cannot be removed is a warning, for the work was done, or failed.
+        """Discard the folder when the work has ended; files that cannot be removed cause a warning, not an error.
 
-        The error that ended the work stays the one that is told.
+        So an error that ended the work is the one that the caller sees.
         """
         try:
             self.discard()
@@ -314,16 +316,16 @@ class StagedFolder:
 
 
 def warn_of_leftover(place: str, error: StorageError) -> None:
-    """Warn that files which nobody needs could not be removed."""
+    """Warn that files which are no longer needed could not be removed."""
     warnings.warn(
-        f"{place} is not needed any more and could not be removed ({error.message}); a later run removes it",
+        f"{place} is no longer needed but could not be removed ({error.message}); a later run removes it",
         LeftoverWarning,
         stacklevel=2,
     )
 
 
 def abandoned_folders(store: Store, parent: str) -> Iterator[str]:
-    """The staged folders directly in ``parent`` whose owner is dead, relative to the store."""
+    """Find the staged folders directly in ``parent`` that dead processes left: names relative to the store."""
     return (name for name, owner in _staged_folders(store, parent) if owner is not None and owner.is_dead())
 
 
@@ -334,7 +336,7 @@ def _staged_folders(store: Store, parent: str) -> Iterator[tuple[str, Owner | No
 
 
 def _read_owner(store: Store, name: str) -> Owner | None:
-    """The owner of a staged folder, or None where its file is missing or is not ours."""
+    """Read the owner of a staged folder; None if the owner file is missing or malformed."""
     try:
         content: Any = json.loads(store.read_bytes(name, limit=10_000))
         owner = Owner(**content)
@@ -352,7 +354,7 @@ def _and_close(views: Iterator[tuple[int, memoryview]], file: StoredFile) -> Ite
 
 
 class ReadOnlyStore(Store):
-    """A store to which nothing can be written; ``refusal`` says why, ``refusal_hint`` what to do instead."""
+    """A store that cannot be written to; ``refusal`` is the reason in the error, ``refusal_hint`` its hint."""
 
     refusal: str
     refusal_hint: str | None = None
@@ -361,15 +363,15 @@ class ReadOnlyStore(Store):
         self._refuse("write", name)
 
     def copy_to(self, name: str, final: str) -> None:  # noqa: ARG002
-        """Refused."""
+        """Raise StorageError: the store is read-only."""
         self._refuse("write", final)
 
     def remove_tree(self, name: str) -> None:
-        """Refused."""
+        """Raise StorageError: the store is read-only."""
         self._refuse("remove", name)
 
     def publish(self, staged: str, final: str) -> None:  # noqa: ARG002
-        """Refused."""
+        """Raise StorageError: the store is read-only."""
         self._refuse("publish", final)
 
     def _refuse(self, doing: str, name: str) -> NoReturn:
@@ -378,7 +380,7 @@ class ReadOnlyStore(Store):
 
 
 class WrappedStore(ReadOnlyStore):
-    """Another store, seen through rules of its own; ``_inner`` is the name in that store, or an error."""
+    """A read-only view of another store; ``_inner`` translates a name into the name in that store, or raises."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -389,7 +391,7 @@ class WrappedStore(ReadOnlyStore):
         return name
 
     def locate(self, name: str) -> str:
-        """The whole path or URL of the file."""
+        """The complete path or URL of the file."""
         return self._store.locate(name)
 
     def open(self, name: str) -> StoredFile:
@@ -401,15 +403,15 @@ class WrappedStore(ReadOnlyStore):
         return self._store.size(self._inner(name))
 
     def stamp(self, name: str) -> str:
-        """As the store's own."""
+        """The inner store's stamp of the file."""
         return self._store.stamp(self._inner(name))
 
     def entity_tag(self, name: str) -> str | None:
-        """As the store's own."""
+        """The inner store's ETag of the file."""
         return self._store.entity_tag(self._inner(name))
 
     def is_regular(self, name: str) -> bool:
-        """As the store's own."""
+        """Whether the inner store calls it a regular file."""
         return self._store.is_regular(self._inner(name))
 
     def exists(self, name: str) -> bool:
@@ -425,29 +427,29 @@ class WrappedStore(ReadOnlyStore):
         return self._store.folders(parent)
 
     def child(self, name: str) -> Store:
-        """The folder ``name`` as it is."""
+        """The inner store's own folder ``name``, without this view."""
         return self._store.child(name)
 
 
 class RenamedStore(WrappedStore):
-    """Some files of another store under other names. A file without a new name is not there.
+    """Some files of another store under new names. Files without a new name are invisible.
 
-    ``locate`` gives the place of the file itself, so that messages name what a person finds on disk.
+    ``locate`` returns the real path of the file, so that messages name the file that is on disk.
     """
 
     refusal = "files under other names are only read"
 
     def __init__(self, store: Store, names: Mapping[str, str]) -> None:
-        """``names`` are the names in ``store`` by the new ones."""
+        """``names`` maps each new name to the name in ``store``."""
         super().__init__(store)
         self._names = dict(names)
 
     def locate(self, name: str) -> str:
-        """The whole path or URL of the file that has the new name ``name``."""
+        """The complete path or URL of the file with the new name ``name``."""
         return self._store.locate(self._names.get(name, name))
 
     def exists(self, name: str) -> bool:
-        """Whether ``name`` is a new name, or a folder of some."""
+        """Whether ``name`` is a new name, or a folder of new names."""
         check_relative_name(name)
         return name in self._names or bool(self.list(name))
 
@@ -462,7 +464,7 @@ class RenamedStore(WrappedStore):
         return sorted({name[start:].partition("/")[0] for name in self.list(parent) if "/" in name[start:]})
 
     def child(self, name: str) -> RenamedStore:
-        """The files below the folder ``name``, under the rest of their new names."""
+        """The files below the folder ``name``; their new names become relative to it."""
         own = {one[len(name) + 1 :]: self._names[one] for one in self.list(check_relative_name(name))}
         return RenamedStore(self._store, own)
 

@@ -220,7 +220,8 @@ def test_a_data_folder_that_is_a_file_says_so(cli: Cli, workspace: Path) -> None
     ran = cli("build", "digits", "--data-dir", str(workspace / "file"))
 
     assert ran.code == 1
-    assert "hint: A file stands where a folder should be. Check the path, or choose another data directory." in ran.err
+    hint = "A part of this path is a file, not a folder. Check the path, or choose another data directory."
+    assert f"hint: {hint}" in ran.err
 
 
 def test_an_authors_mistake_names_the_line_and_debug_shows_the_traceback(

@@ -16,7 +16,7 @@ from pinned_samples import unpack
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 
 FIRST, SECOND, THIRD, FOURTH = (f"digits/1.0.0/digits-train.tfrecord-0000{index}-of-00004" for index in range(4))
-UNREADABLE = "hint: Check the name, and that the disk or bucket that holds it is there.\n"
+UNREADABLE = "hint: Check the name, and that its disk or bucket is available.\n"
 
 
 @pytest.fixture

@@ -49,9 +49,9 @@ def old_pin(digits: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> st
 )
 def test_a_url_with_a_secret_is_not_stored(digits: Cli, arguments: list[str], message: str) -> None:
     ran = digits(*arguments)
-    assert (ran.code, ran.out, ran.err) == (2, "", f"error: {message} holds a password or another secret\n{HINT}")
+    assert (ran.code, ran.out, ran.err) == (2, "", f"error: {message} contains a password or another secret\n{HINT}")
     ran = digits(*arguments, "--format", "json")
-    assert ran.error()["message"] == f"{message} holds a password or another secret"
+    assert ran.error()["message"] == f"{message} contains a password or another secret"
     assert "hunter2" not in ran.out + ran.err
 
 

@@ -182,7 +182,7 @@ def test_a_name_that_leads_to_ones_own_machine_is_not_asked(
     )
     with pytest.raises(FetchNotAllowedError) as caught:
         ACTIONS[action](pins, tmp_path)
-    assert "public.example leads to 127.0.0.1, an address that is not public, and you did not name it" in str(
+    assert "public.example resolves to 127.0.0.1, an address that is not public and that you have not allowed" in str(
         caught.value
     )
     assert "--allow-host 127.0.0.1" in str(caught.value.hint)
@@ -263,7 +263,7 @@ def test_https_is_not_left_for_http() -> None:
     with pytest.raises(RefusedConnection) as caught:
         asyncio.run(connect())
     assert str(caught.value) == (
-        "the server redirects from https to http://example.org/x, which anybody on the way could change"
+        "the server redirects from https to http://example.org/x, which others could change in transit"
     )
 
 

@@ -123,7 +123,7 @@ def test_objects_that_cannot_be_removed_do_not_keep_the_row_from_being_written(
 
     assert outcome is True
     assert len(told) == 2
-    assert f"{bucket}/animals/1.0.0/.reservation.json is not needed any more and could not be removed" in told[0]
+    assert f"{bucket}/animals/1.0.0/.reservation.json is no longer needed but could not be removed" in told[0]
     assert f"{bucket}/animals/incomplete." in told[1]
     fault_proxy.reset()
     assert publish(f"sqlite:///{tmp_path}/catalog.db", bucket, rivals[0])[0] is False

@@ -118,7 +118,7 @@ def test_an_object_that_is_replaced_while_it_is_read_is_an_error_and_no_mixture(
         with pytest.raises(StorageError) as caught:
             file.read()
     assert str(caught.value) == f"cannot read {objects.locate('name')}: it was replaced while it was read"
-    assert caught.value.hint == "Read it again. `registry verify` says whether it is what was published."
+    assert caught.value.hint == "Read it again. `registry verify` checks whether it is the published file."
 
 
 def test_a_published_folder_takes_nobody_elses_names(objects: Store) -> None:
@@ -213,7 +213,7 @@ assert store.list() == ["child1", "child2", "name"]
             "cannot open s3://***@bucket: credentials do not belong in a URL",
             "Leave them out. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE.",
         ),
-        ("gs://", "cannot open gs://: it names no bucket", "Write gs://bucket/folder."),
+        ("gs://", "cannot open gs://: the URL has no bucket", "Write gs://bucket/folder."),
         (
             "s3://bucket/a/../b",
             "'a/../b' does not name a file inside its store",
@@ -230,8 +230,8 @@ def test_a_url_that_names_no_prefix_of_a_bucket_is_refused(url: str, message: st
 def test_a_name_that_no_object_can_have_is_refused(objects: Store) -> None:
     with pytest.raises(StorageError) as caught, objects.create("a\nb"):
         pytest.fail("the block must not run")
-    assert str(caught.value) == f"cannot read {objects.locate('a')}\nb: an object store cannot hold that name"
-    assert caught.value.hint == "Names of objects have no empty parts and no control characters."
+    assert str(caught.value) == f"cannot read {objects.locate('a')}\nb: the name is invalid in an object store"
+    assert caught.value.hint == "Object names must not contain empty parts or control characters."
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "gs", "az"])

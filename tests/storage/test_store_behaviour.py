@@ -205,7 +205,7 @@ def test_a_staged_folder_that_is_not_committed_is_gone(store: Store) -> None:
         fail_to_put(staged.store, "a")
     assert store.folders("mnist") == []
     staged.discard()
-    with pytest.raises(StorageError, match="was committed or discarded before"):
+    with pytest.raises(StorageError, match="was already committed or discarded"):
         staged.commit()
 
 

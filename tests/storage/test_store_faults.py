@@ -165,7 +165,7 @@ def test_what_is_forbidden_is_not_asked_for_again(store: Store, fault_proxy: Fau
     error, place = caught.value, store.locate(operation.name)
     assert type(error) is StorageError
     assert str(error) == f"cannot {operation.verb} {place}: Permission denied (the server answered 403 Forbidden)"
-    assert error.hint == "The store refuses these credentials. Check them, and what they may do in this bucket."
+    assert error.hint == "The store refuses these credentials. Check them, and their permissions for this bucket."
     assert (error.code, error.exit_code, error.errno) == ("storage", 1, errno.EACCES)
     assert faulty(fault_proxy) == 1
 
@@ -307,8 +307,8 @@ def test_a_bucket_that_is_not_there_is_named(bucket: str) -> None:
     for ask in (store.list, lambda: put(store, "name", b"x"), lambda: store.remove_tree("name")):
         with pytest.raises(NotStoredError) as caught:
             ask()
-        assert str(caught.value).endswith(f": there is no bucket '{bucket.removeprefix('s3://')}-other'")
-        assert caught.value.hint == "Check its name, and AWS_ENDPOINT_URL where the store is not Amazon's."
+        assert str(caught.value).endswith(f": the bucket '{bucket.removeprefix('s3://')}-other' does not exist")
+        assert caught.value.hint == "Check its name, and AWS_ENDPOINT_URL if the store is not Amazon's."
 
 
 def test_without_credentials_the_variables_are_named(
@@ -320,7 +320,7 @@ def test_without_credentials_the_variables_are_named(
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(StorageError) as caught:
         open_store(bucket).size("file")
-    assert str(caught.value) == f"cannot read {bucket}/file: there are no credentials for it"
+    assert str(caught.value) == f"cannot read {bucket}/file: no credentials were found"
     assert caught.value.hint == (
         "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or the variables of your cloud. For a public "
         "bucket set AWS_SKIP_SIGNATURE=true or GOOGLE_SKIP_SIGNATURE=true."

@@ -87,7 +87,10 @@ def test_a_range_that_leaves_the_file_is_refused_before_the_first_byte(stored: S
     with pytest.raises(StorageError) as caught:
         stored.read_ranges("file", [(0, 10), wrong])
     path = stored.locate("file")
-    assert str(caught.value) == f"cannot read {path}: bytes {wrong[0]} to {wrong[1]} were asked for, and it has {SIZE}"
+    assert (
+        str(caught.value)
+        == f"cannot read {path}: bytes {wrong[0]} to {wrong[1]} were requested, but the file has {SIZE} bytes"
+    )
     assert caught.value.hint
 
 
@@ -102,6 +105,15 @@ def test_ranges_leave_the_place_of_an_open_file(stored: Store) -> None:
         assert [bytes(view) for _, view in file.read_ranges([(100, 110)])] == [CONTENT[100:110]]
         assert file.read(10) == CONTENT[10:20]
         assert file.num_bytes == SIZE
+
+
+def test_a_closed_file_is_not_read(stored: Store) -> None:
+    with stored.open("file") as file:
+        begun = file.read_ranges([(100, 110)])
+    assert [bytes(view) for _, view in begun] == [CONTENT[100:110]]
+    for ask in (lambda: file.read_ranges([(0, 10)]), lambda: list(file.pieces()), lambda: file.read(10), file.read):
+        with pytest.raises(ValueError, match="closed file"):
+            ask()
 
 
 def test_pieces_are_the_whole_file_in_order(stored: Store) -> None:
@@ -124,7 +136,7 @@ def test_a_local_file_that_was_cut_short_is_an_error_and_not_the_end_of_the_proc
     with open_store(tmp_path).open("file") as file:
         assert file.mapping()
         os.truncate(tmp_path / "file", 5)
-        with pytest.raises(StorageError, match="bytes 10000 to 20000 were asked for, and it has 5"):
+        with pytest.raises(StorageError, match="bytes 10000 to 20000 were requested, but the file has 5 bytes"):
             file.read_ranges([(10_000, 20_000)])
 
 

@@ -31,7 +31,7 @@ def test_nothing_is_covered_until_the_reader_agrees(url: str) -> None:
     assert Allowed.of(hosts=[str(entry_for(url))]).covers(url)
     with pytest.raises(FetchNotAllowedError) as caught:
         Allowed().require(url)
-    assert str(caught.value) == f"{url} was not asked: only a pin names it, and you have not allowed it"
+    assert str(caught.value) == f"{url} was not contacted: it comes from a pin, and you have not allowed it"
     assert caught.value.details == {"path": url, "allow": entry_for(url)}
     assert caught.value.exit_code == 6
 
@@ -151,7 +151,7 @@ def test_what_names_no_host_is_refused(host: str) -> None:
 
 
 def test_a_text_is_no_list_of_hosts() -> None:
-    with pytest.raises(UsageError, match=r"^allowed hosts are a list, and this is one text$"):
+    with pytest.raises(UsageError, match=r"^allow_hosts expects a list, found a str$"):
         Allowed.of(hosts="example.org")
 
 

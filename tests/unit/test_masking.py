@@ -137,7 +137,7 @@ def test_the_url_of_an_object_store_holds_no_password(scheme: str, rest: str, sh
 
 def test_what_is_stored_holds_no_password() -> None:
     assert require_no_secrets("https://host/x", "the folder") == "https://host/x"
-    with pytest.raises(ValueError, match=r"^the folder https://\*\*\*@host/x holds a password or another secret$"):
+    with pytest.raises(ValueError, match=r"^the folder https://\*\*\*@host/x contains a password or another secret$"):
         require_no_secrets("https://ann:PW@host/x", "the folder")
 
 
