@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import signal
 import sys
-from typing import Final, NamedTuple
+from typing import Final
 
 import click
 
 import registry
 from registry.cli.lazy_group import LazyGroup
-from registry.errors import RegistryError
+from registry.errors import RegistryError, StorageUnavailableError
 
 COMMANDS: Final = {
     "quickstart": ("registry.cli.quickstart:quickstart", "Build, publish, slice and read a first dataset."),
@@ -60,12 +59,19 @@ class _Commands(LazyGroup):
     """The commands of the program."""
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command. If the reader of stdout leaves early, as `head` does, the command succeeds."""
+        """Run the command. If the reader of stdout leaves early, as `head` does, the command succeeds.
+
+        Click would end the process with exit code 1 and no message for every broken pipe.
+        """
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:
-            from registry.cli.output import give_up_stdout
+        except BrokenPipeError as error:
+            from registry.cli.output import give_up_stdout, is_stdout_closed
 
+            if not is_stdout_closed():
+                raise StorageUnavailableError(
+                    "a connection or a worker process was closed at its other end", hint="Try again."
+                ) from error
             give_up_stdout()
             raise click.exceptions.Exit(0) from None
 
@@ -112,7 +118,7 @@ def run(arguments: list[str]) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()  # a group without a command: its help page, and no error in front of it
         return 2
-    except BrokenPipeError:
+    except BrokenPipeError:  # of stdout, while it was flushed
         from registry.cli.output import give_up_stdout
 
         give_up_stdout()
@@ -122,41 +128,12 @@ def run(arguments: list[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
-class _Failure(NamedTuple):
-    code: str
-    message: str
-    hint: str | None
-    exit_code: int
-    details: dict[str, object] = {}  # noqa: RUF012 (never changed)
-
-
-def _describe(error: BaseException) -> _Failure:
-    """What is said of an error. Only an error of no known kind is a fault of the registry."""
-    # After Ctrl-C, requests that are cut off in other threads or during clean-up fail with errors of ours.
-    was_cut_off = _is_interrupted and isinstance(error, RegistryError)
-    if was_cut_off or isinstance(error, KeyboardInterrupt | click.Abort):
-        hint = "Nothing half done is visible. Run the same command again to finish."
-        return _Failure("interrupted", "interrupted", hint, 130)
-    if isinstance(error, RegistryError):
-        return _Failure(error.code, error.message, error.hint, error.exit_code, error.details)
-    if isinstance(error, click.UsageError):
-        hint = f"See {error.ctx.command_path if error.ctx else 'registry'} --help."
-        if isinstance(error, click.NoSuchOption):
-            hint += " Put arguments that begin with '-' after '--'."
-        return _Failure("usage", error.format_message(), hint, 2)
-    if isinstance(error, click.ClickException):
-        return _Failure("failure", error.format_message(), None, 1)
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return _Failure("failure", "no space is left where the output goes", None, 1)
-    hint = "This is a fault of the registry. Set REGISTRY_DEBUG=1 to see where, and report it."
-    return _Failure("internal", f"{type(error).__name__}: {error}", hint, 1)
-
-
 def _fail(arguments: list[str], error: BaseException) -> int:
     """Print an error; the exit code."""
+    from registry.cli.faults import describe_failure
     from registry.cli.output import give_up_stdout, print_error, print_traceback
 
-    found = _describe(error)
+    found = describe_failure(error, is_interrupted=_is_interrupted)
     if os.environ.get("REGISTRY_DEBUG") and found.code != "interrupted" and not isinstance(error, click.ClickException):
         print_traceback(error)
         if not isinstance(error, RegistryError):

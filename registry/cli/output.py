@@ -162,8 +162,19 @@ def _takes_unicode() -> bool:
     return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
 
 
+def is_stdout_closed() -> bool:
+    """Whether stdout is a pipe or socket that nobody reads any more."""
+    import select
+
+    if not hasattr(select, "poll"):  # Windows: a broken pipe is nearly always that of stdout
+        return True
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+
+
 def give_up_stdout() -> None:
-    """Send what is left to nowhere: Python would complain once more when it closes stdout."""
+    """Discard the rest of the output: Python would report the broken pipe again when it closes stdout."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

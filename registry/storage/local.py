@@ -25,6 +25,7 @@ from registry.storage.faults import (
     StoredFile,
     TypedFile,
     already_stored,
+    cannot,
     check_ranges,
     folder_exists,
     storage_errors,
@@ -149,6 +150,9 @@ class LocalStore(Store):
         self._clear(folder)
         if not overwrite and os.path.lexists(path):
             raise already_stored(path)
+        if overwrite and os.path.exists(path) and not os.path.isfile(path):
+            # A rename would replace a device by a file: as root, /dev/null of the whole machine.
+            raise cannot("replace", path, "it is not a regular file", hint="Name a file.", number=errno.EINVAL)
         with storage_errors("write", path):
             make_folders(folder)
         temporary = os.path.join(folder, new_unfinished_file(last_part, Owner.this_process().mark()))

@@ -317,3 +317,14 @@ def test_a_file_that_fails_by_its_path_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="does not name a file"), local_store.create_path("../file"):
         pytest.fail("it leads out")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pipe_or_a_device_is_never_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with (
+        pytest.raises(StorageError, match=r"cannot replace .*/pipe: it is not a regular file"),
+        open_store(tmp_path).create("pipe", overwrite=True) as file,
+    ):
+        file.write(b"x")
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    assert [one.name for one in tmp_path.iterdir()] == ["pipe"]

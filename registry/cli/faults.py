@@ -1,0 +1,189 @@
+"""Describes the error that ended a command: its message, its hint and its exit code.
+
+``cli/main`` passes every exception here. Errors of the registry bring their own words. For errors of the operating
+system, the network, the database and an author's code, this module finds the cause. Only what remains is reported as
+a fault of the registry.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import click
+
+from registry.errors import RegistryError
+
+TEMPORARY: Final = 75
+"""The exit code EX_TEMPFAIL of sysexits.h: the same command may succeed later."""
+
+_OS_HINTS: Final = {
+    errno.ENOSPC: "Free some space, or write to another disk.",
+    errno.EDQUOT: "Your disk quota is used up: free some space, or write to another disk.",
+    errno.EFBIG: "The file would be larger than its file system or your limit allows: see ulimit -f.",
+    errno.EACCES: "Check who owns it and its folder.",
+    errno.EPERM: "Check who owns it and its folder.",
+    errno.EROFS: "The file system is mounted read-only: use another folder.",
+    errno.EMFILE: "Too many files are open: raise the limit with ulimit -n, or use fewer processes.",
+    errno.ENFILE: "Too many files are open on this machine: try again later, or raise its limit.",
+    errno.ENOENT: "Check the name, and that the disk that holds it is mounted.",
+    errno.ENOTDIR: "A file is in the place of a folder: check the path.",
+    errno.ENOMEM: "Free some memory, or use fewer processes.",
+    errno.EIO: "The disk could not be read or written: check it, and look into the system's log.",
+}
+_TEMPORARY_ERRNOS: Final = frozenset(
+    {
+        errno.EAGAIN,
+        errno.EBUSY,
+        errno.EINTR,
+        errno.ENFILE,
+        errno.ENOMEM,
+        errno.EPIPE,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+        errno.ECONNABORTED,
+        errno.ECONNREFUSED,
+        errno.ECONNRESET,
+        errno.EHOSTUNREACH,
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+    }
+)
+_NETWORK_LIBRARIES: Final = frozenset(
+    {"aiohttp", "asyncio", "botocore", "h11", "http", "httpcore", "httpx", "obstore", "requests", "ssl", "urllib3"}
+)
+_DATABASE_LIBRARIES: Final = frozenset({"psycopg", "sqlalchemy", "sqlite3"})
+_PACKAGE_FOLDERS: Final = frozenset({"site-packages", "dist-packages"})
+_TRY_AGAIN: Final = "Check the network, then try again."
+
+
+class Failure(NamedTuple):
+    """An error as the command line reports it. ``code`` is the stable name that programs get."""
+
+    code: str
+    message: str
+    hint: str | None
+    exit_code: int = 1
+    details: dict[str, object] = {}  # noqa: RUF012 (never changed)
+
+
+def describe_failure(error: BaseException, *, is_interrupted: bool = False) -> Failure:
+    """Describe ``error``.
+
+    Args:
+        error: what ended the command.
+        is_interrupted: whether Ctrl-C was pressed. Then requests that are cut off in other threads or during clean-up
+            fail with errors of the registry, which are not the cause.
+    """
+    if isinstance(error, BaseExceptionGroup):  # the first cause: the others are usually the same one
+        return describe_failure(error.exceptions[0], is_interrupted=is_interrupted)
+    if isinstance(error, KeyboardInterrupt | click.Abort) or (is_interrupted and isinstance(error, RegistryError)):
+        hint = "No unfinished change is visible. Run the same command again to finish."
+        return Failure("interrupted", "interrupted", hint, 130)
+    if isinstance(error, RegistryError):
+        return Failure(error.code, error.message, error.hint, error.exit_code, error.details)
+    if isinstance(error, click.ClickException):
+        return _describe_click(error)
+    if (line := _author_line(error)) is not None:
+        hint = f"Correct {line[0]}. Set REGISTRY_DEBUG=1 to see the whole traceback."
+        details: dict[str, object] = {"path": line[0], "line": line[1]}
+        message = f"{type(error).__name__}: {error} ({line[0]}, line {line[1]})"
+        return Failure("failure", message, hint, 1, details)
+    if isinstance(error, OSError):
+        return _describe_os(error)
+    return _describe_other(error)
+
+
+def _describe_click(error: click.ClickException) -> Failure:
+    if not isinstance(error, click.UsageError):
+        return Failure("failure", error.format_message(), None)
+    hint = f"See {error.ctx.command_path if error.ctx else 'registry'} --help."
+    if isinstance(error, click.NoSuchOption):
+        hint += " Put values that start with '-' after '--'."
+    return Failure("usage", error.format_message(), hint, 2)
+
+
+def _describe_os(error: OSError) -> Failure:
+    """An error of the operating system or of a socket that nobody gave a path and a purpose."""
+    number = error.errno
+    named = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+    if number == errno.ENOSPC and not named:
+        return Failure("failure", "no space is left where the output goes", None)
+    library = type(error).__module__.partition(".")[0]
+    is_temporary = (
+        number in _TEMPORARY_ERRNOS
+        or isinstance(error, ConnectionError | TimeoutError)
+        or library in _NETWORK_LIBRARIES
+        or library == "socket"  # gaierror: its numbers are not those of the system
+    )
+    reason = error.strerror or (os.strerror(number) if number else str(error)) or type(error).__name__
+    hint = _OS_HINTS.get(number or 0, _TRY_AGAIN if is_temporary else "Set REGISTRY_DEBUG=1 to see where it happened.")
+    return Failure("failure", f"{named}{reason}", hint, TEMPORARY if is_temporary else 1, {"errno": number})
+
+
+def _describe_other(error: BaseException) -> Failure:
+    name, library = f"{type(error).__name__}: {error}".rstrip(": "), type(error).__module__.partition(".")[0]
+    if isinstance(error, MemoryError):
+        hint = "Free some memory, read a smaller slice, or use fewer processes (-j 1)."
+        return Failure("failure", "not enough memory", hint, TEMPORARY)
+    if isinstance(error, UnicodeEncodeError):
+        hint = "Check the arguments and the environment: file names in another encoding cannot be stored."
+        return Failure("failure", f"a text is not valid Unicode: {error.object!a:.80}", hint)
+    if isinstance(error, UnicodeDecodeError):
+        hint = "Save the file as UTF-8. Set REGISTRY_DEBUG=1 to see which file it is."
+        return Failure("failure", f"a file is not valid {error.encoding}: {error}", hint)
+    if isinstance(error, RecursionError):
+        hint = "Set REGISTRY_DEBUG=1 to see where it happened."
+        return Failure("failure", "a file or a value is nested too deeply", hint)
+    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+        return Failure("failure", "the system has no thread left", "Try again, or use fewer processes.", TEMPORARY)
+    if isinstance(error, ImportError):
+        hint = "Install the registry again: pip install --force-reinstall shardbook"
+        return Failure("failure", name, hint)
+    if library in _DATABASE_LIBRARIES:
+        is_temporary = any(one.__name__ in ("OperationalError", "InterfaceError") for one in type(error).__mro__)
+        hint = "Check that the database answers, then try again: registry db check"
+        return Failure("catalog", f"the database refuses: {error}", hint, TEMPORARY if is_temporary else 1)
+    if library in _NETWORK_LIBRARIES:
+        return Failure("failure", f"the network failed: {name}", _TRY_AGAIN, TEMPORARY)
+    hint = "This is a fault of the registry. Set REGISTRY_DEBUG=1 to see where, and report it."
+    return Failure("internal", name, hint)
+
+
+def _author_line(error: BaseException) -> tuple[str, int] | None:
+    """File and line of an author's code in the traceback, the innermost; None if only libraries are in it.
+
+    An author's code is a file outside of the registry and of the installed packages, or in a package that offers
+    builders.
+    """
+    import registry.builders  # in a checkout it is beside the package
+
+    ours = (Path(registry.__file__).parent, *registry.builders.__path__)
+    standard = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if any(map(path.is_relative_to, ours)) or not path.is_file():  # not <string> or <frozen importlib>
+            continue
+        is_installed = not _PACKAGE_FOLDERS.isdisjoint(path.parts)
+        if _offers_builders(path) if is_installed else not any(map(path.is_relative_to, standard)):
+            return str(path), frame.lineno or 0
+    return None
+
+
+def _offers_builders(path: Path) -> bool:
+    """Whether ``path`` belongs to an installed package with builders of its own."""
+    return any(name in path.parts or name == path.stem for name in _builder_packages())
+
+
+def _builder_packages() -> Iterator[str]:
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group="registry.builders"):
+        package = point.module.partition(".")[0]
+        if package != "registry":
+            yield package
