@@ -1,14 +1,14 @@
-"""What a dataset author writes, and how it becomes shards that are the same on every run and machine.
+"""Defines what dataset authors write, and builds it: shards that are the same on every run and machine.
 
     class Squares(DatasetBuilder):              builder.py        what the author writes
-        ...                                     discovery.py      how it is found
-    builder -> keyed examples                   generation.py     author code, checked
-            -> records                          encoding.py       encoded by this process or by workers
+        ...                                     discovery.py      finds it
+    builder -> keyed examples                   generation.py     runs and checks author code (author_code.py: errors)
+            -> records                          encoding.py       encodes in this process or in workers
             -> sorted by key                    sorter.py         in bounded memory
             -> shards in a staged folder        build.py
 
-The names below are all that others use. Those that run a build are loaded when they are first used: naming a builder,
-or asking which are installed, takes neither features nor storage.
+Other folders use only the names below. Those that run a build are imported on first use, so that finding a builder or
+listing the installed ones imports neither features nor storage.
 """
 
 from typing import TYPE_CHECKING

@@ -1,11 +1,11 @@
 """Builds a dataset: generates, encodes, sorts and writes one split after the other.
 
-    builder -> keyed examples -> records -> sorted by key -> shards, in a staged folder that nobody sees
+    builder -> keyed examples -> records -> sorted by key -> shards, in a staged folder that readers do not see
 
-The folder is in TFDS's layout and complete when ``build_dataset`` returns. Publishing takes it from there: it verifies
-the shards, moves the folder into place and writes the row. The same builder gives the same bytes on every run and
-machine, whatever the number of processes and the memory at hand. Numbers and lengths of shards follow TFDS 4.9, so
-that the same records give the same shards (``plan_num_shards``, ``plan_shards``).
+The folder has TFDS's layout and is complete when ``build_dataset`` returns. ``registry.publishing`` then verifies the
+shards, moves the folder into place and writes the row. The same builder gives the same bytes on every run and machine,
+for any number of processes and any memory budget. The number and lengths of shards follow TFDS 4.9, so that the same
+records give the same shards (``plan_num_shards``, ``plan_shards``).
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from itertools import islice, pairwise
 from types import MappingProxyType
 from typing import Final, Self
 
+from registry.building.author_code import add_place
 from registry.building.builder import DatasetBuilder, Examples
 from registry.building.encoding import encode_examples
-from registry.building.generation import call_features, call_splits, key_examples
+from registry.building.generation import call_features, call_splits, examples_place, key_examples
 from registry.building.sorter import DEFAULT_BUDGET_BYTES, Entry, ExternalSorter
 from registry.engines import Engine, choose_engine
-from registry.errors import BuildError, UsageError
+from registry.errors import BuildError, FeatureError, UsageError
 from registry.features import Codec, codec_of
 from registry.model import (
     ProgressCallback,
@@ -39,23 +40,23 @@ from registry.storage import StagedFolder, Store
 from registry.tfrecord import RecordWriter
 
 FILE_FORMAT: Final = "tfrecord"
-_KEY_BUDGET_SHARE: Final = 8  # the part of the memory budget for keys that do not decide the order: 1 in 8
+_KEY_BUDGET_SHARE: Final = 8  # 1/8 of the memory budget is for keys that do not determine the order
 _PROGRESS_SECONDS: Final = 0.05
 
 MIN_SHARD_BYTES: Final = 64 * 2**20
 MAX_SHARD_BYTES: Final = 2**30
 _FRAMING_BYTES: Final = 16  # of one TFRecord: length, its checksum, the payload's checksum
-_PREFERRED: Final = 1024  # spreads over many readers, and every smaller power of two divides it
+_PREFERRED: Final = 1024  # enough for many readers, and divisible by every smaller power of two
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedBuild:
-    """A built version that nobody sees yet. A context manager: left without ``staged.commit()`` it is discarded.
+    """A built version that readers do not see yet. A context manager that discards it unless ``staged.commit()`` ran.
 
     Attributes:
-        staged: the folder, complete; ``staged.final`` is where it belongs below the data folder.
-        prepared: what its ``dataset_info.json`` and ``features.json`` say.
-        shards: the shards of each split as they were written: sizes, counts and sha256.
+        staged: the complete folder. ``staged.final`` is its final place below the data folder.
+        prepared: the content of its ``dataset_info.json`` and ``features.json``.
+        shards: the written shards of each split: sizes in bytes, numbers of examples, and sha256.
     """
 
     staged: StagedFolder
@@ -82,20 +83,27 @@ def build_dataset(
 
     Args:
         builder: one version of one config.
-        store: the data folder, or the URL of one. If it is not on this machine, sorting uses TMPDIR.
-        processes: how many encode examples. 1 is this one alone; None starts as many as there are cores, once the
-            dataset proves to be big and slow to encode.
-        num_shards: shards of each split, or a dict of split -> number; None asks ``builder.NUM_SHARDS``, then TFDS's
-            rule of size and count.
+        store: the data folder, local or remote. If it is remote, sorting writes temporary files to TMPDIR.
+        processes: the number of processes that encode examples. 1: this process only. None: this process, and one
+            worker for each core as soon as encoding proves slow enough.
+        num_shards: the number of shards of each split, or a dict of split -> number. None: ``builder.NUM_SHARDS``, or
+            else TFDS's rule of size and count.
         progress: called with a ``Progress``: each split is encoded, then written, in records.
-        budget_bytes: memory for sorting. A build takes about this much, and a few chunks of 1 MB for each process.
+        budget_bytes: memory for sorting. A build uses about this much, and a few chunks of 1 MB for each process.
 
     Raises:
-        BuildError: this code cannot prepare the version, author code failed, a split has no examples (TFDS cannot
-            write one either), or fewer than shards.
+        BuildError: this code cannot prepare the version; author code failed; a split has no examples, which TFDS
+            cannot write either, or fewer examples than shards; or a worker process died.
         DuplicateKeyError: a key is used twice in a split.
-        FeatureError: an example does not fit the features; names split and key.
+        FeatureError: an example does not match the features; names split, key and the generator's file and line.
+        UsageError: ``num_shards`` contains an unknown split.
         StorageError: the disk is full or not writable.
+
+    >>> from registry.storage import open_store
+    >>> from registry.building import open_builder
+    >>> with build_dataset(open_builder("digits"), open_store("memory://docs")) as build:
+    ...     build.staged.final, build.prepared.splits[0].num_examples
+    ('digits/1.0.0', 1797)
     """
     _refuse_other_code(builder)
     features = call_features(builder)
@@ -140,7 +148,7 @@ def build_dataset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SplitJob:
-    """All that is known before a split is run."""
+    """Everything needed to build one split."""
 
     builder: DatasetBuilder
     codec: Codec
@@ -152,7 +160,15 @@ class _SplitJob:
     budget_bytes: int
 
     def run(self, examples: Examples) -> tuple[Split, tuple[Shard, ...]]:
-        """Encode, sort and write the split."""
+        """Encode, sort and write the split. Faults of examples name the file and line of their generator."""
+        try:
+            return self._run(examples)
+        except (BuildError, FeatureError) as error:
+            if {"key", "keys", "position", "num_examples"} & error.details.keys():
+                add_place(error, examples_place(self.builder, examples))
+            raise
+
+    def _run(self, examples: Examples) -> tuple[Split, tuple[Shard, ...]]:
         with self._sorter(self.budget_bytes) as sorter:
             self._encode(examples, sorter)
             split = Split(
@@ -177,14 +193,15 @@ class _SplitJob:
                 for entry in self._watched(encoded, "encoding", None):  # the author's code alone knows the number
                     sorter.add(entry)
             for _ in unsorted_keys.sorted_entries():
-                pass  # a key that is used twice is found on the way
+                pass  # raises DuplicateKeyError if a key is used twice
 
     def _plan(self, sorter: ExternalSorter) -> ShardLengths:
         if sorter.num_examples == 0:
             raise BuildError(
                 f"split {self.split!r} of {self.builder.reference} has no examples",
-                hint="Often a path that matches no file. A split that is meant to be empty is left out of splits().",
-                details={"split": self.split},
+                hint="Check that the paths it reads match files, and that the generator yields. To have no such split, "
+                "leave it out of splits().",
+                details={"split": self.split, "num_examples": 0},
             )
         try:
             num_shards = self.num_shards or plan_num_shards(
@@ -211,7 +228,7 @@ class _SplitJob:
                     sha256=writer.sha256(),
                 )
             )
-        next(entries, None)  # none is left: this ends the merge, and tells progress of the last ones
+        next(entries, None)  # no entry is left: this ends the merge, and reports the last progress
         return tuple(shards)
 
     def _watched(self, entries: Iterator[Entry], stage: str, total: int | None) -> Iterator[Entry]:
@@ -231,15 +248,15 @@ class _SplitJob:
 
 
 def _refuse_other_code(builder: DatasetBuilder) -> None:
-    """Refuse a version that only older code prepares."""
+    """Refuse a version that only older code can prepare."""
     code = builder.version.version_to_prepare
     if code is None:
         return
     others = [str(version) for version in builder.versions(builder.config_name) if version.version_to_prepare is None]
     raise BuildError(
-        f"{builder.reference} cannot be prepared by this code: the last that can is {code}",
+        f"{builder.reference} cannot be prepared by this code; the last code that can is {code}",
         hint=f"Prepare it with that code, then publish the folder: registry publish FOLDER --version-to-prepare {code}"
-        + (f". This code builds {', '.join(others)}." if others else ""),
+        + (f"\nThis code can build: {', '.join(others)}." if others else ""),
         details={"reference": str(builder.reference), "version_to_prepare": code, "buildable": others},
     )
 
@@ -247,13 +264,13 @@ def _refuse_other_code(builder: DatasetBuilder) -> None:
 def _shard_counts(
     builder: DatasetBuilder, splits: Mapping[str, Examples], num_shards: int | Mapping[str, int] | None
 ) -> dict[str, int | None]:
-    """The number of shards that was asked for, by split; None is left to the plan."""
+    """The requested number of shards by split; None if ``plan_num_shards`` decides."""
     wanted = builder.NUM_SHARDS if num_shards is None else num_shards
     if not isinstance(wanted, Mapping):
         return dict.fromkeys(splits, wanted)
     if unknown := sorted(set(wanted) - set(splits)):
         raise UsageError(
-            f"a number of shards is given for {unknown[0]!r}, which is no split of {builder.reference}",
+            f"num_shards contains {unknown[0]!r}, which is not a split of {builder.reference}",
             hint=f"The splits are: {', '.join(splits)}.",
             details={"split": unknown[0]},
         )
@@ -261,10 +278,10 @@ def _shard_counts(
 
 
 def plan_num_shards(*, num_examples: int, num_payload_bytes: int, beam: bool = False) -> int:
-    """How many shards ``num_examples`` records get whose serialized lengths sum to ``num_payload_bytes``.
+    """Return the number of shards for ``num_examples`` records with ``num_payload_bytes`` serialized bytes in total.
 
-    ``beam`` gives the number of TFDS's writer for Apache Beam, which keeps files below 0.9 GiB: its shards differ in
-    length, because each record goes where its hash says (``beam_bucket``).
+    ``beam=True`` follows TFDS's writer for Apache Beam, which keeps files below 0.9 GiB. Its shards differ in length,
+    because the hash of a record determines its shard (``beam_bucket``).
 
     >>> plan_num_shards(num_examples=1797, num_payload_bytes=400_000)
     1
@@ -272,7 +289,7 @@ def plan_num_shards(*, num_examples: int, num_payload_bytes: int, beam: bool = F
     1024
 
     Raises:
-        BuildError: more than 1 TiB in fewer records than shards are needed for it (TFDS searches for ever).
+        BuildError: the records take more than 1 TiB and are fewer than the shards needed (TFDS loops forever).
     """
     num_bytes = num_payload_bytes + _FRAMING_BYTES * num_examples
     fewest = num_bytes * 10 // (9 * MAX_SHARD_BYTES) if beam else num_bytes // MAX_SHARD_BYTES
@@ -281,8 +298,8 @@ def plan_num_shards(*, num_examples: int, num_payload_bytes: int, beam: bool = F
         num_shards = max(2, -(-fewest // _PREFERRED)) * _PREFERRED
         if num_shards > num_examples:
             raise BuildError(
-                f"{num_bytes} bytes need {num_shards} shards, and there are only {num_examples} examples to spread",
-                hint="Give the number of shards yourself, or split the examples into smaller ones.",
+                f"{num_bytes} bytes require {num_shards} shards, but there are only {num_examples} examples",
+                hint="Set the number of shards with --shards N or NUM_SHARDS, or make the examples smaller.",
                 details={"num_bytes": num_bytes, "num_examples": num_examples, "num_shards": num_shards},
             )
         return num_shards
@@ -293,20 +310,20 @@ def plan_num_shards(*, num_examples: int, num_payload_bytes: int, beam: bool = F
 
 
 def plan_shards(*, num_examples: int, num_shards: int) -> ShardLengths:
-    """Number of records in each of ``num_shards`` shards: shard i starts at ``num_examples * i / num_shards``, rounded.
+    """Return the number of records in each of ``num_shards`` shards.
 
-    A tie goes to the even neighbour.
+    Shard i starts at ``num_examples * i / num_shards``, rounded half to even, as in TFDS.
 
     >>> list(plan_shards(num_examples=10, num_shards=4))
     [2, 3, 3, 2]
 
     Raises:
-        BuildError: no shard, or more shards than examples: every shard holds one record or more.
+        BuildError: ``num_shards`` is below 1 or above ``num_examples``. Every shard has at least one record.
     """
     if not 1 <= num_shards <= num_examples:
         raise BuildError(
             f"{num_examples} examples cannot be written as {num_shards} shards",
-            hint="Every shard holds one example or more: choose a number from 1 to the number of examples.",
+            hint=f"Every shard needs an example. Set --shards or NUM_SHARDS to a number from 1 to {num_examples}.",
             details={"num_examples": num_examples, "num_shards": num_shards},
         )
     parts = [divmod(num_examples * index, num_shards) for index in range(num_shards + 1)]
@@ -315,9 +332,9 @@ def plan_shards(*, num_examples: int, num_shards: int) -> ShardLengths:
 
 
 def beam_bucket(key_hash: int, *, num_buckets: int, max_hash: int = 2**128 - 1) -> int:
-    """Which of ``num_buckets`` files, or buckets of its sorter, TFDS gives a record whose key hashes to ``key_hash``.
+    """Return which of ``num_buckets`` files, or buckets of its sorter, TFDS puts a record in whose key has this hash.
 
-    A division of floats, because TFDS's is one.
+    Divides floats, as TFDS does.
 
     >>> beam_bucket(2**127, num_buckets=1000)
     500

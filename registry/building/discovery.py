@@ -1,24 +1,36 @@
-"""Finds the code of builders by entry point, and loads one at a time.
+"""Finds builder classes by entry point or by module and class, and imports one at a time.
 
 A package offers a dataset with a line in its pyproject.toml::
 
     [project.entry-points."registry.builders"]
     squares = "my_package.squares:Squares"
 
-Listing loads nothing, so a package that cannot be imported harms nobody until its builder is asked for.
+Listing builders imports nothing: a package that cannot be imported is reported only when its builder is requested.
+``open_builder`` hands the builder to ``build``.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
+import sys
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from registry.building.builder import DatasetBuilder
-from registry.errors import BuilderNotFoundError, BuildError, ConfigNotFoundError, ReferenceSyntaxError, UsageError
+from registry.building.author_code import author_error, not_a_builder, tfds_module_error
+from registry.building.builder import DatasetBuilder, check_class, check_instance, make_builder
+from registry.errors import (
+    BuilderNotFoundError,
+    BuildError,
+    ConfigNotFoundError,
+    ReferenceSyntaxError,
+    UsageError,
+    WrongTypeError,
+    suggest,
+)
 from registry.model import Reference, VersionRequest
 
 ENTRY_POINT_GROUP: Final = "registry.builders"
@@ -28,39 +40,56 @@ _CHOICE = re.compile(r"(?:/(?P<config>[^/:@\s]+))?(?::(?P<version>[^/:@]+))?")
 
 
 def list_builders() -> tuple[str, ...]:
-    """Names of the installed builders, sorted. Nothing is imported."""
+    """Return the names of the installed builders, sorted. Nothing is imported."""
     return tuple(sorted({point.name for point in entry_points(group=ENTRY_POINT_GROUP)}))
 
 
 def open_builder(wanted: str | Reference | type[DatasetBuilder] | DatasetBuilder) -> DatasetBuilder:
-    """One version of one config, ready to build: of an installed builder, of code, or of a class at hand.
+    """Return a builder of one version of one config, ready to build.
 
-    Text is a reference, ``name[/config][:request]``, or names code, ``package.module:Class[/config][:request]``. The
-    two cannot be taken for each other: a request never starts with a letter, and what starts with a capital is a class.
+    Args:
+        wanted: the reference of an installed builder, ``name[/config][:request]``; or code that can be imported,
+            ``package.module:Class[/config][:request]``; or a builder class; or an instance, which is returned as it is.
+            Text is code if the module has a dot or the class starts with a capital: a request never starts with a
+            letter.
 
     Raises:
-        BuilderNotFoundError, BuildError: see ``find_builder`` and ``load_builder``.
-        VersionNotFoundError, ConfigNotFoundError: the code cannot build what is asked for.
-        UsageError: what follows the class is neither a config nor a version.
+        BuilderNotFoundError: there is no such builder, module or class.
+        BuildError: its code cannot be imported, or the class is faulty; names the author's file and line.
+        VersionNotFoundError, ConfigNotFoundError: the code cannot build this version or config.
+        UsageError: the text after the class is neither a config nor a version.
+        WrongTypeError: ``wanted`` is something else.
+
+    >>> str(open_builder("digits").reference)
+    'digits:1.0.0'
+    >>> str(open_builder("registry.builders.digits:Digits:1.*").reference)
+    'digits:1.0.0'
     """
     if isinstance(wanted, DatasetBuilder):
-        return wanted
+        return check_instance(wanted)
     if isinstance(wanted, type):
-        return wanted()
+        return make_builder(_check_builder(wanted, f"cannot build {wanted.__name__}"))
     if isinstance(wanted, str):
         code = _CODE.match(wanted)
         if code is not None and ("." in code["module"] or code["class"][0].isupper()):
             return _open_code(code.group(), wanted[code.end() :])
         wanted = Reference.parse(wanted)
+    if not isinstance(wanted, Reference):
+        raise WrongTypeError(
+            f"expected a builder: a reference, package.module:Class, a class or an instance; found "
+            f"{type(wanted).__name__}",
+            hint='Write e.g. "digits", "my_package.squares:Squares", or pass the class Squares.',
+            details={"type": type(wanted).__name__},
+        )
     return find_builder(wanted.name).pick(wanted)
 
 
 def find_builder(name: str) -> type[DatasetBuilder]:
-    """The class of the installed builder ``name``.
+    """Return the class of the installed builder ``name``.
 
     Raises:
-        BuilderNotFoundError: no installed package offers it; the hint offers the nearest name.
-        BuildError: two packages offer it, or its package cannot be imported or offers something else.
+        BuilderNotFoundError: no installed package offers it; the hint suggests the nearest name.
+        BuildError: several packages offer it, its module cannot be imported, or the class is faulty.
     """
     points = {(point.value, _package_of(point)): point for point in entry_points(group=ENTRY_POINT_GROUP, name=name)}
     if not points:
@@ -69,41 +98,44 @@ def find_builder(name: str) -> type[DatasetBuilder]:
         offers = sorted(f"{package} ({value})" for value, package in points)
         raise BuildError(
             f"the builder {name!r} is offered by {len(points)} packages: {', '.join(offers)}",
-            hint="Uninstall all but one, or name the code itself with load_builder('package.module:Class').",
+            hint=f"Uninstall all but one, or name the code: registry build {shlex.quote(min(points)[0])}",
             details={"name": name, "offers": offers},
         )
     (point,) = points.values()
     what = f"the builder {name!r} of {_package_of(point)} ({point.value})"
     try:
         found: Any = point.load()
-    except Exception as error:
-        raise _not_loaded(what, error) from error
+    except (Exception, SystemExit) as error:
+        raise _not_loaded(what, error, point.value) from error
     builder = _check_builder(found, what)
     if builder.name != name:
         raise BuildError(
-            f"{what} calls itself {builder.name!r}",
-            hint=f"The entry point and the builder must have one name: set {builder.__name__}.name = {name!r}, "
-            "or rename the entry point.",
+            f"{what}: expected the name {name!r} of its entry point, found {builder.name!r}",
+            hint=f'Add to {builder.__name__}: name = "{name}"\nOr rename the entry point: '
+            f'{builder.name} = "{point.value}"',
             details={"name": name, "class_name": builder.name},
         )
     return builder
 
 
 def load_builder(code: str) -> type[DatasetBuilder]:
-    """The builder class that ``package.module:Class`` names: code that is importable, and need not be an entry point.
+    """Import the builder class ``package.module:Class``. It does not need an entry point.
 
-    The module is imported as Python finds it, from what is installed or on PYTHONPATH. The current folder is not
-    searched, because a command should not run code that happens to lie where it is called.
+    The module must be installed or on PYTHONPATH. The current folder is not searched: a command should not run code
+    just because it is in the folder where the command is called.
 
     Raises:
-        BuilderNotFoundError: the text has another form, or the module or class does not exist.
-        BuildError: the module cannot be imported, or the class is not a DatasetBuilder.
+        BuilderNotFoundError: the text is malformed, or the module or class does not exist.
+        BuildError: the module cannot be imported, or the class is faulty or not a DatasetBuilder.
+
+    >>> load_builder("registry.builders.digits:Digits").name
+    'digits'
     """
     match = _CODE.fullmatch(code)
     if match is None:
         raise BuilderNotFoundError(
-            f"no builder {code[:120]!r}: builder code is named package.module:Class",
-            hint="Write e.g. my_package.squares:Squares.",
+            f"no builder {code[:120]!r}: expected package.module:Class",
+            hint="Write e.g. my_package.squares:Squares",
             details={"name": code[:120]},
         )
     what = f"the builder {code}"
@@ -111,37 +143,44 @@ def load_builder(code: str) -> type[DatasetBuilder]:
         module = import_module(match["module"])
     except ModuleNotFoundError as error:
         if error.name is None or not f"{match['module']}.".startswith(f"{error.name}."):
-            raise _not_loaded(what, error) from error  # found, and something that it imports is missing
+            raise _not_loaded(what, error, code) from error  # the module exists; it imports a missing one
         raise BuilderNotFoundError(
             f"no builder {code!r}: there is no module {error.name!r}",
-            # The usual first attempt is a module in the current folder.
-            hint=f"It is in this folder, which is not on Python's path: PYTHONPATH=. registry build {shlex.quote(code)}"
+            # A common first attempt names a module in the current folder.
+            hint=f"The module is in this folder. Run: PYTHONPATH=. registry build {shlex.quote(code)}"
             if Path(f"{error.name}.py").is_file() or Path(error.name).is_dir()
-            else "Install the package that holds it, or put its folder on PYTHONPATH.",
+            else "Install the package that contains it, or add its folder to PYTHONPATH.",
             details={"name": code},
         ) from error
-    except Exception as error:
-        raise _not_loaded(what, error) from error
+    except (Exception, SystemExit) as error:
+        raise _not_loaded(what, error, code) from error
     if not hasattr(module, match["class"]):
-        builders = [name for name, value in vars(module).items() if _is_builder(value)]
-        raise BuilderNotFoundError.of(match["class"], builders, where=f"the module {match['module']}")
+        builders = {name: _fault_of(value) for name, value in vars(module).items() if _is_builder(value)}
+        usable = [name for name, fault in builders.items() if fault is None]
+        unusable = [f"Cannot be used: {fault.message}" for fault in builders.values() if fault is not None]
+        raise BuilderNotFoundError.of(
+            match["class"],
+            usable,
+            where=f"the module {match['module']}",
+            hint="\n".join(filter(None, [suggest(match["class"], usable), *unusable])),
+        )
     return _check_builder(getattr(module, match["class"]), what)
 
 
-def _open_code(code: str, behind: str) -> DatasetBuilder:
-    """The builder of ``code`` for what follows its class: ``[/config][:request]``."""
-    choice = _CHOICE.fullmatch(behind)
+def _open_code(code: str, rest: str) -> DatasetBuilder:
+    """The builder of ``code``; ``rest`` is the text after its class: ``[/config][:request]``."""
+    choice = _CHOICE.fullmatch(rest)
     if choice is None:
         raise UsageError(
-            f"the builder {code} cannot be followed by {behind[:60]!r}",
-            hint=f"Behind the class stand a config and a version, each if need be: {code}[/config][:version].",
-            details={"builder": code, "behind": behind[:60]},
+            f"the builder {code} cannot be followed by {rest[:60]!r}",
+            hint=f"Only a config and a version can follow the class: {code}[/config][:version]",
+            details={"builder": code, "behind": rest[:60]},
         )
     config, version = choice["config"], choice["version"]
     builder = load_builder(code)
     if config is not None and not builder.configs():
         raise ConfigNotFoundError.of(
-            config, (), where=f"the builder {code}", hint=f"It has no configs: write {code}[:version]."
+            config, (), where=f"the builder {code}", hint=f"It has no configs. Write {code}[:version]"
         )
     request = None
     if version is not None:
@@ -149,21 +188,33 @@ def _open_code(code: str, behind: str) -> DatasetBuilder:
             request = VersionRequest.parse(version)
         except ReferenceSyntaxError as error:
             raise UsageError(
-                f"the builder {code} cannot build {version[:60]!r}, which is no version",
-                hint=f"Write a version or a wildcard, e.g. {code}:1.0.0 or {code}:1.*, or none for the canonical one.",
+                f"the builder {code} cannot build {version[:60]!r}, which is not a version",
+                hint=f"Write a version or a wildcard, e.g. {code}:1.0.0 or {code}:1.*. "
+                f"For the canonical version, write {code}.",
                 details={"builder": code, "version": version[:60]},
             ) from error
-    return builder(config=config, version=request)
+    return make_builder(builder, config=config, version=request)
 
 
 def _is_builder(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, DatasetBuilder) and value is not DatasetBuilder
 
 
+def _fault_of(builder: type[DatasetBuilder]) -> BuildError | None:
+    try:
+        check_class(builder)
+    except BuildError as error:
+        return error
+    return None
+
+
 def _check_builder(found: Any, what: str) -> type[DatasetBuilder]:
     if not _is_builder(found):
-        raise BuildError(f"{what} is no subclass of registry.building.DatasetBuilder")
+        name = getattr(found, "__name__", "")
+        module = sys.modules.get(getattr(found, "__module__", None) or "")
+        raise not_a_builder(what, found, path=getattr(module, "__file__", None), name=name)
     builder: type[DatasetBuilder] = found
+    check_class(builder)
     return builder
 
 
@@ -171,9 +222,16 @@ def _package_of(point: EntryPoint) -> str:
     return "an unknown package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
 
 
-def _not_loaded(what: str, error: Exception) -> BuildError:
-    return BuildError(
-        f"{what} cannot be loaded: {type(error).__name__}: {error}",
-        hint="Mend or uninstall that package; other builders are not affected.",
-        details={"error": type(error).__name__},
-    )
+def _not_loaded(what: str, error: BaseException, code: str) -> BuildError:
+    """The error for a module that cannot be imported; ``code`` is ``package.module:Class``."""
+    module, _, name = code.partition(":")
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    if missing is not None and missing.partition(".")[0] in ("tensorflow_datasets", "tfds"):
+        spec = find_spec(module)  # its parents could be imported: the error is that of the module itself
+        advice = tfds_module_error(spec.origin, name) if spec is not None and spec.origin is not None else None
+        if advice is not None:
+            return advice
+    hint = "Fix or uninstall that package. Other builders are not affected."
+    if missing is not None:
+        hint = f"Install the package that provides {missing}, or remove the import. Other builders are not affected."
+    return author_error(f"{what} cannot be loaded", error, hint=hint, details={"error": type(error).__name__})

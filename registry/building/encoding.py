@@ -1,4 +1,7 @@
-"""Encodes the examples of a split in chunks that an engine runs: the same records in the same order on every engine."""
+"""Encodes the examples of a split in chunks that an engine runs. Every engine gives the same records in the same order.
+
+``build`` calls ``encode_examples`` between ``generation`` (keyed examples) and ``sorter`` (entries).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
+from registry.building.author_code import author_traceback, text_of
 from registry.building.sorter import Entry
 from registry.engines import Engine, Piece
 from registry.errors import BuildError, FeatureError, RegistryError
@@ -18,7 +22,7 @@ _CHUNK_BYTES: Final = 2**20
 
 
 class KeyedExample(NamedTuple):
-    """What an author yielded, with its key already turned into a place: see ``registry.building.generation``."""
+    """An example with its sort key, and its key as errors show it. Made by ``registry.building.generation``."""
 
     sort_key: bytes
     label: str
@@ -26,40 +30,41 @@ class KeyedExample(NamedTuple):
 
 
 Chunk: TypeAlias = "tuple[Sequence[bytes], Sequence[str], Sequence[Any]]"
-"""Sort keys, labels and examples, each in a row: pickling a tuple for each example takes five times as long."""
+"""Sort keys, labels and examples as three sequences: pickling one tuple for each example takes five times as long."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkEncoder:
-    """Encodes a chunk of examples: the function of a piece of work."""
+    """The function of a piece of work: encodes a chunk of examples."""
 
     codec: Codec
     split: str
 
     def __call__(self, chunk: Chunk) -> list[bytes]:
-        """The records, in order."""
+        """Return the records, in order."""
         records = []
         for label, example in zip(chunk[1], chunk[2], strict=True):
             try:
                 records.append(self.codec.encode(example))
             except Exception as error:
                 ours = error if isinstance(error, RegistryError) else None
-                problem = ours.message if ours else f"its features failed with {type(error).__name__}: {error}"
+                problem = ours.message if ours else f"encoding failed: {text_of(error)}"
                 kind = FeatureError if isinstance(error, FeatureError) else BuildError
+                traced = {} if ours else {"traceback": author_traceback(error)}  # of a feature class of the author's
                 raise kind(
                     f"split {self.split!r}, example with key {label}: {problem}",
                     hint=ours.hint if ours else None,
-                    details={**(ours.details if ours else {}), "split": self.split, "key": label},
+                    details={**(ours.details if ours else {}), **traced, "split": self.split, "key": label},
                 ) from error
         return records
 
 
 def encode_examples(engine: Engine, codec: Codec, split: str, examples: Iterable[KeyedExample]) -> Iterator[Entry]:
-    """The entries of ``examples``, in order. At most a few chunks of about 1 MB for each process are held at a time.
+    """Yield the entries of ``examples``, in order. Holds at most a few chunks of about 1 MB for each process.
 
     Raises:
-        FeatureError: an example does not fit the features; names split and key.
-        BuildError: features failed in another way, or a worker process died.
+        FeatureError: an example does not match the features; names split and key.
+        BuildError: a feature failed with another exception, or a worker process died.
     """
     encoder = ChunkEncoder(codec, split)
     num_records = num_record_bytes = 0
@@ -71,14 +76,14 @@ def encode_examples(engine: Engine, codec: Codec, split: str, examples: Iterable
         try:
             for item in examples:
                 chunk.append(item)
-                if engine.width > 1:  # else at once: its author may write the next example into the same array
+                if engine.width > 1:  # else encode now: the author may write the next example into the same array
                     mean_bytes = num_record_bytes // num_records if num_records else 0
                     num_bytes += max(_estimate_bytes(item.example), mean_bytes)
                     if len(chunk) < _CHUNK_EXAMPLES and num_bytes < _CHUNK_BYTES:
                         continue
                 yield Piece(encoder, cast("Chunk", tuple(zip(*chunk, strict=True))))
                 chunk, num_bytes = [], 0
-        except RegistryError as error:  # raised behind what was yielded before it
+        except RegistryError as error:  # raised after the examples before it are encoded
             failed = error
         if chunk:
             yield Piece(encoder, cast("Chunk", tuple(zip(*chunk, strict=True))))
@@ -92,8 +97,8 @@ def encode_examples(engine: Engine, codec: Codec, split: str, examples: Iterable
 
 
 def _estimate_bytes(value: object) -> int:
-    """About how much memory an example takes: enough to keep chunks of big examples short."""
-    if isinstance(value, dict):  # a loop, because this runs for every example in the one process that feeds the others
+    """Estimate the memory of an example in bytes, to keep chunks of big examples short."""
+    if isinstance(value, dict):  # a loop for speed: this runs for every example, in the process that feeds the workers
         total = 0
         for inner in value.values():
             total += inner.nbytes if type(inner) is np.ndarray else _estimate_bytes(inner)

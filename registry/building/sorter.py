@@ -1,17 +1,18 @@
-"""Sorts records that do not fit into memory: an external merge sort with a budget in bytes.
+"""Sorts the records of a split, which may not fit into memory: an external merge sort with a budget in bytes.
 
-Entries collect in memory up to the budget, are sorted and spilled as a run; at the end the runs are merged while they
-are read. ``FAN_IN`` runs of one size are merged into a bigger one, so that the number of open files and read buffers
-stays bounded for a split of any size. Duplicates are found in the end: they lie next to each other.
+Entries are collected in memory up to the budget, sorted, and written to a run. At the end, the runs are merged while
+they are read. ``FAN_IN`` runs of one size are merged into a bigger one, so that the numbers of open files and buffers
+are bounded for splits of any size. Sorting puts duplicate keys next to each other, where they are found.
 
-A run is an unlinked temporary file: it has no name, so it is gone with the process, however that ends. Its format is
-private to one build::
+A run is an unlinked temporary file: it has no name, so the system removes it when the process ends for any reason. Its
+format is private to one build::
 
     run    := entry*
     entry  := head crc32(head + label + record) label record
     head   := sort_key (16 bytes) label_length (u32) record_length (u64)
 
-Lengths and checksums are checked on the way back: a disk that loses bytes ends the build instead of damaging a dataset.
+Lengths and checksums are checked when a run is read: a disk that loses bytes ends the build instead of damaging a
+dataset.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from registry.errors import DuplicateKeyError, StorageError
 
 DEFAULT_BUDGET_BYTES: Final = 64 * 2**20
 FAN_IN: Final = 128
-_OVERHEAD_BYTES: Final = 256  # of one entry in memory: a tuple and three small objects, and its place in the list
+_OVERHEAD_BYTES: Final = 256  # memory of one entry: a tuple, three small objects, and a pointer in the list
 
 _HEAD: Final = struct.Struct("<16sIQ")
 _CHECKSUM: Final = struct.Struct("<I")
@@ -41,7 +42,7 @@ _by_sort_key = itemgetter(0)
 
 
 class Entry(NamedTuple):
-    """One record on its way to its place: where it sorts, what its author called it, its bytes."""
+    """One record to sort: its sort key, its key as errors show it, and its bytes."""
 
     sort_key: bytes
     label: str
@@ -49,10 +50,10 @@ class Entry(NamedTuple):
 
 
 class ExternalSorter:
-    """Sorts the entries of one split by sort key, in bounded memory. A context manager: leaving it frees disk space.
+    """Sorts the entries of one split by sort key, in bounded memory. A context manager that frees its disk space.
 
-    ``folder`` is where runs are spilled (None: the system's temporary folder); it should lie on the disk that takes the
-    result, because TMPDIR is often small. The same entries give the same order whatever the budget.
+    Runs are written to ``folder`` (None: the system's temporary folder). It should be on the disk that takes the
+    result, because TMPDIR is often small. The same entries give the same order for every budget.
 
     >>> with ExternalSorter(split="train") as sorter:
     ...     sorter.add(Entry(b"b" * 16, "2", b"second"))
@@ -61,8 +62,9 @@ class ExternalSorter:
     [b'first', b'second']
 
     Raises:
-        DuplicateKeyError: while reading, at two entries of one sort key.
-        StorageError: a run cannot be written or comes back damaged.
+        DuplicateKeyError: two entries have the same sort key. Found while reading, or while adding if both are in one
+            run, so that a generator that repeats itself forever fails.
+        StorageError: a run cannot be written, or is damaged when it is read.
     """
 
     def __init__(
@@ -79,12 +81,12 @@ class ExternalSorter:
         self._fan_in = fan_in
         self._held: list[Entry] = []
         self._held_bytes = 0
-        self._runs: list[Run] = []  # in the order of generation, so that merging keeps that order among equals
+        self._runs: list[Run] = []  # in the order of generation, so that merging keeps it for equal keys
         self.num_examples = 0
         self.num_payload_bytes = 0
 
     def add(self, entry: Entry) -> None:
-        """Take one entry; spills when the budget is used up."""
+        """Add one entry. Writes a run when the budget is used up."""
         self._held.append(entry)
         self._held_bytes += _OVERHEAD_BYTES + len(entry.label) + len(entry.record)
         self.num_examples += 1
@@ -93,16 +95,11 @@ class ExternalSorter:
             self._spill()
 
     def sorted_entries(self) -> Iterator[Entry]:
-        """Every entry in the order of the sort keys. Once: reading frees what was read."""
-        previous = Entry(b"", "", b"")
-        for entry in self._merged():
-            if entry.sort_key == previous.sort_key:
-                raise self._duplicate(previous.label, entry.label)
-            previous = entry
-            yield entry
+        """Yield every entry in the order of the sort keys. Can be called once: reading frees what was read."""
+        yield from self._unique(self._merged())
 
     def close(self) -> None:
-        """Give memory and disk space back."""
+        """Free memory and disk space."""
         for run in self._runs:
             run.close()
         self._runs, self._held, self._held_bytes = [], [], 0
@@ -125,26 +122,35 @@ class ExternalSorter:
     def _spill(self) -> None:
         if self._held:
             self._held.sort(key=_by_sort_key)
-            self._runs.append(write_run(self._held, folder=self._folder, level=0))
+            self._runs.append(write_run(self._unique(self._held), folder=self._folder, level=0))
             self._held, self._held_bytes = [], 0
         while len(self._runs) >= self._fan_in and self._runs[-self._fan_in].level == self._runs[-1].level:
             self._merge_last(self._fan_in)
 
     def _merge_last(self, count: int) -> None:
-        """Replace the last ``count`` runs, the youngest and smallest, by one."""
-        young = self._runs[-count:]
-        merged = write_run(self._merge(young), folder=self._folder, level=young[0].level + 1)
+        """Merge the last ``count`` runs, which are the smallest, into one."""
+        last = self._runs[-count:]
+        merged = write_run(self._merge(last), folder=self._folder, level=last[0].level + 1)
         self._runs[-count:] = [merged]
 
     def _merge(self, runs: list[Run]) -> Iterator[Entry]:
         buffer_bytes = max(4096, min(2**20, self._budget_bytes // (2 * len(runs))))
         return heapq.merge(*(run.entries(buffer_bytes=buffer_bytes) for run in runs), key=_by_sort_key)
 
+    def _unique(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        """Yield sorted entries; raises DuplicateKeyError at the second one with a sort key."""
+        previous = Entry(b"", "", b"")
+        for entry in entries:
+            if entry.sort_key == previous.sort_key:
+                raise self._duplicate(previous.label, entry.label)
+            previous = entry
+            yield entry
+
     def _duplicate(self, first: str, second: str) -> DuplicateKeyError:
         problem, hint = f"the key {first} is used twice", ""
         if first != second:
             problem = f"the keys {first} and {second} are the same key"
-            hint = " Numbers count as their decimal text, and '\\' as '/'."
+            hint = " A number is the same key as its decimal text, and '\\' is the same as '/'."
         return DuplicateKeyError(
             f"split {self._split!r}: {problem}",
             hint=f"Yield a key that is unique in the split, e.g. a file name or a row number.{hint}",
@@ -154,19 +160,19 @@ class ExternalSorter:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One sorted run. Written once by ``write_run``, read once with ``entries``, then closed."""
+    """One sorted run: written once by ``write_run``, read once by ``entries``, then closed."""
 
     _file: BinaryIO
     num_bytes: int
     level: int
 
     def entries(self, *, buffer_bytes: int) -> Iterator[Entry]:
-        """Every entry in the order written, reading ``buffer_bytes`` at a time; closes the run at its end.
+        """Yield every entry in the order written, reading ``buffer_bytes`` at a time. Closes the run at its end.
 
         Raises:
             StorageError: bytes are missing or changed.
         """
-        # A buffer of our own over the raw file: its size has to follow the number of runs that are read at once.
+        # Our own buffer over the raw file: its size depends on the number of runs that are read at once.
         with open(self._file.fileno(), "rb", buffering=max(buffer_bytes, 4096), closefd=False) as file:
             file.seek(0)
             position = 0
@@ -185,12 +191,12 @@ class Run:
         self.close()
 
     def close(self) -> None:
-        """Give the disk space back."""
+        """Free the disk space."""
         self._file.close()
 
 
 def write_run(entries: Iterable[Entry], *, folder: Path | None, level: int) -> Run:
-    """A run that holds ``entries``, which come sorted; ``folder`` None is the system's temporary folder.
+    """Write ``entries``, which are sorted, to a run in ``folder`` (None: the system's temporary folder).
 
     Raises:
         StorageError: the folder is not writable, or its disk is full.
@@ -207,7 +213,7 @@ def write_run(entries: Iterable[Entry], *, folder: Path | None, level: int) -> R
             file.flush()
             num_bytes = file.tell()
         except BaseException:
-            with suppress(OSError):  # closing tries to write the rest once more, and fails like before
+            with suppress(OSError):  # closing tries to write the rest again, and fails again
                 file.close()
             raise
     except StorageError:
@@ -216,7 +222,7 @@ def write_run(entries: Iterable[Entry], *, folder: Path | None, level: int) -> R
         where = folder or tempfile.gettempdir()
         raise StorageError(
             f"sorting: cannot write a temporary file in {where}: {error.strerror or error}",
-            hint="Sorting needs about as much free disk space as the split it sorts.",
+            hint=f"Sorting needs about as much free disk space as the split has bytes. Free space in {where}.",
             details={"folder": str(where)},
         ) from error
     return Run(file, num_bytes, level)
@@ -234,7 +240,7 @@ def _read(file: BinaryIO, size: int, position: int) -> bytes:
 
 def _damaged(position: int) -> StorageError:
     return StorageError(
-        f"sorting: a temporary file came back damaged at byte {position}",
-        hint="The disk of the data folder loses data or was written to by somebody else. Check it, then build again.",
+        f"sorting: a temporary file is damaged at byte {position}",
+        hint="The disk lost data, or another program changed the file. Check the disk, then build again.",
         details={"offset": position},
     )

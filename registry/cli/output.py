@@ -184,6 +184,8 @@ def print_error(code: str, message: str, hint: str | None, details: dict[str, An
         print(escape_json(json.dumps(error_envelope(code, message, hint, details), indent=2)), file=sys.stderr)
         return
     print(f"error: {printable(message)}", file=sys.stderr)
+    if isinstance(lines := details.get("traceback"), str):  # of the author's code, if a builder failed
+        print(printable(lines), file=sys.stderr)
     if hint:
         print(f"hint: {printable(hint)}", file=sys.stderr)
 

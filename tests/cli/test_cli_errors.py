@@ -224,7 +224,7 @@ def test_a_data_folder_that_is_a_file_says_so(cli: Cli, workspace: Path) -> None
     assert f"hint: {hint}" in ran.err
 
 
-def test_an_authors_mistake_names_the_line_and_debug_shows_the_traceback(
+def test_an_authors_mistake_shows_the_authors_lines_and_debug_shows_all(
     cli: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (workspace / "my_code.py").write_text(
@@ -246,10 +246,13 @@ def test_an_authors_mistake_names_the_line_and_debug_shows_the_traceback(
     assert ran.err == (
         "error: split 'train': the generator failed after 1 example, the last with key 'first': "
         f"ValueError: page 7 is missing ({workspace}/my_code.py, line 11)\n"
-        "hint: Set REGISTRY_DEBUG=1 to see the whole traceback.\n"
+        "Traceback (most recent call last):\n"
+        f'  File "{workspace}/my_code.py", line 11, in examples\n'
+        "    raise ValueError('page 7 is missing')\n"
+        "ValueError: page 7 is missing\n"
     )
     monkeypatch.setenv("REGISTRY_DEBUG", "1")
-    assert "Traceback (most recent call last)" in cli("build", "my_code:Broken").err
+    assert "in build_dataset" in cli("build", "my_code:Broken").err
 
 
 def test_a_dataset_that_can_be_built_is_offered(cli: Cli) -> None:

@@ -231,7 +231,7 @@ def mixed(*keys: Any) -> list[Any]:
         (
             lambda: builder_of(mixed(3, "4"), DISABLE_SHUFFLING=True),
             BuildError,
-            "split 'train', example 1: invalid key '4': some keys are numbers and some are not, so they give no order",
+            "split 'train', example 1: invalid key '4': some keys are numbers and some are not, so they cannot be ordered",
         ),
         (lambda: builder_of([]), BuildError, "split 'train' of made:1.0.0 has no examples"),
         (
@@ -242,7 +242,7 @@ def mixed(*keys: Any) -> list[Any]:
         (
             lambda: builder_of(mixed(1), NUM_SHARDS={"tran": 3}),
             UsageError,
-            "a number of shards is given for 'tran', which is no split of made:1.0.0",
+            "num_shards contains 'tran', which is not a split of made:1.0.0",
         ),
         (
             lambda: builder_of(broken_generator),
@@ -252,17 +252,17 @@ def mixed(*keys: Any) -> list[Any]:
         (
             lambda: builder_of(7),
             BuildError,
-            "split 'train': the generator failed: TypeError: 'int' object is not iterable",
+            "Made.splits()['train']: expected pairs (key, example), found an int",
         ),
         (
             lambda: builder_of([{"number": 1}]),
             BuildError,
-            "split 'train', example 0: expected a pair (key, example), got a dict",
+            "split 'train', example 0: expected a pair (key, example), found a dict",
         ),
         (
             lambda: builder_of(mixed(1.5)),
             BuildError,
-            "split 'train', example 0: invalid key 1.5: a key is text, a whole number or bytes, not float",
+            "split 'train', example 0: invalid key 1.5: expected text, a whole number or bytes, found float",
         ),
         (
             lambda: builder_of([("a", {"number": 1}), ("b", {"number": "x"})]),
@@ -272,15 +272,15 @@ def mixed(*keys: Any) -> list[Any]:
         (
             lambda: builder_of(mixed(1), SUPERVISED_KEYS=("number", "label")),
             BuildError,
-            "Made.SUPERVISED_KEYS names 'label', which is no feature",
+            "Made.SUPERVISED_KEYS contains 'label', which is not a feature",
         ),
         (
             lambda: builder_of(mixed(1), features=lambda _: {"number": np.int64}),
             BuildError,
-            "Made.features() gives a ",
+            "Made.features() must return a FeaturesDict, found a ",
         ),
-        (lambda: builder_of(mixed(1), splits=lambda _: {}), BuildError, "Made.splits() gives no split"),
-        (lambda: builder_of(mixed(1), splits=lambda _: []), BuildError, "Made.splits() gives a list"),
+        (lambda: builder_of(mixed(1), splits=lambda _: {}), BuildError, "Made.splits() must return a dict with one split or more, found an empty dict"),
+        (lambda: builder_of(mixed(1), splits=lambda _: []), BuildError, "Made.splits() must return a dict with one split or more, found a list"),
         (
             lambda: builder_of(mixed(1), splits=lambda _: 1 / 0),
             BuildError,

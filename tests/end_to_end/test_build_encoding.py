@@ -93,7 +93,7 @@ def test_features_that_fail_are_a_build_error_with_the_cause(encoder: Any, proce
     with pytest.raises(BuildError) as caught:
         list(encoded(encoder, processes, keyed("a", "fail")))
     assert str(caught.value) == (
-        "split 'train', example with key 1: its features failed with ZeroDivisionError: by zero"
+        "split 'train', example with key 1: encoding failed: ZeroDivisionError: by zero"
     )
     cause = caught.value.__cause__
     assert cause is not None

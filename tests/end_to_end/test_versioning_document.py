@@ -118,7 +118,7 @@ def test_a_version_that_is_not_supported_is_an_error_that_names_those_that_are(c
     assert caught.value.hint == "Published: 3.0.0 (experimental), 2.0.1 (canonical)."
     with pytest.raises(VersionNotFoundError) as caught:
         IMAGENET(version="2.0.0")
-    assert caught.value.hint == "This code builds 2.0.1, 3.0.0, 1.0.0."
+    assert caught.value.hint == "This code can build: 2.0.1, 3.0.0, 1.0.0."
 
 
 def test_a_version_that_older_code_prepares_is_read_if_prepared_and_never_built(
@@ -129,7 +129,7 @@ def test_a_version_that_older_code_prepares_is_read_if_prepared_and_never_built(
     assert caught.value.message == ("imagenet2012:0.0.9 cannot be prepared by this code: the last that can is 1.0.0")
     assert caught.value.hint == (
         "Prepare it with that code, then publish the folder: registry publish FOLDER --version-to-prepare 1.0.0. "
-        "This code builds 2.0.1, 3.0.0, 1.0.0."
+        "This code can build: 2.0.1, 3.0.0, 1.0.0."
     )
     with pytest.raises(NotFoundError):
         catalog.dataset("imagenet2012:0.0.9")
@@ -169,7 +169,7 @@ def test_a_range_takes_the_highest_that_can_be_built() -> None:
     assert made(version="1.1.0").version.version_to_prepare == "1.0.0"
     with pytest.raises(VersionNotFoundError) as caught:
         made(version="4")
-    assert caught.value.hint == "This code builds 2.0.0, 1.0.0."
+    assert caught.value.hint == "This code can build: 2.0.0, 1.0.0."
 
 
 class Flagged(Numbers):

@@ -1,4 +1,4 @@
-"""What authors may write, what is refused at the definition of a class, and which version is built."""
+"""Class attributes of builders: which are refused, and which version and config is built."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from registry.building import BuilderConfig, DatasetBuilder
-from registry.errors import ConfigNotFoundError, UsageError, VersionNotFoundError
+from registry.errors import BuildError, ConfigNotFoundError, UsageError, VersionNotFoundError
 from registry.model import Reference, Version, VersionRequest
 
 
@@ -73,21 +73,21 @@ def test_a_given_name_stays_and_is_not_inherited() -> None:
         ({"name": "my-data"}, "Bad.name = 'my-data': invalid dataset name 'my-data'"),
         ({"name": "MyData"}, "Bad.name = 'MyData': a dataset cannot be named 'MyData': look-ups fold names"),
         ({"VERSION": "1.0"}, "Bad.VERSION = '1.0': invalid version '1.0'"),
-        ({"VERSION": 1}, "Bad.VERSION = 1: a version is text like '3.0.1'"),
-        ({"SUPPORTED_VERSIONS": "1.0.0"}, "Bad.SUPPORTED_VERSIONS = '1.0.0': it is a list of versions"),
+        ({"VERSION": 1}, "Bad.VERSION = 1: expected text such as '1.0.0', found int"),
+        ({"SUPPORTED_VERSIONS": "1.0.0"}, "Bad.SUPPORTED_VERSIONS = '1.0.0': expected a list of versions"),
         ({"SUPPORTED_VERSIONS": ["1.0.0", "1.0.0"]}, "a version is listed twice"),
         ({"SUPPORTED_VERSIONS": ["1.*.*"]}, "Bad.SUPPORTED_VERSIONS = '1.*.*': invalid version '1.*.*'"),
         ({"RELEASE_NOTES": {"v1": "x"}}, "Bad.RELEASE_NOTES = 'v1': invalid version 'v1'"),
-        ({"RELEASE_NOTES": {"1.0.0": 3}}, "Bad.RELEASE_NOTES = 3: it is text, not int"),
-        ({"RELEASE_NOTES": ["First."]}, "Bad.RELEASE_NOTES = ['First.']: release notes are a dict"),
-        ({"DESCRIPTION": None}, "Bad.DESCRIPTION = None: it is text, not NoneType"),
-        ({"CITATION": b"x"}, "Bad.CITATION = b'x': it is text, not bytes"),
-        ({"SUPERVISED_KEYS": "label"}, "Bad.SUPERVISED_KEYS = 'label': it is a list or tuple of text"),
-        ({"DISABLE_SHUFFLING": 1}, "Bad.DISABLE_SHUFFLING = 1: it is True or False"),
-        ({"NUM_SHARDS": 0}, "Bad.NUM_SHARDS = 0: it is a number above 0"),
-        ({"NUM_SHARDS": {"train": "4"}}, "Bad.NUM_SHARDS = {'train': '4'}: it is a number above 0"),
-        ({"BUILDER_CONFIGS": ["en"]}, "Bad.BUILDER_CONFIGS = 'en': it is a list of BuilderConfig"),
-        ({"BUILDER_CONFIGS": BuilderConfig(name="en")}, "it is a list of BuilderConfig"),
+        ({"RELEASE_NOTES": {"1.0.0": 3}}, "Bad.RELEASE_NOTES = 3: expected text, found int"),
+        ({"RELEASE_NOTES": ["First."]}, "Bad.RELEASE_NOTES = ['First.']: expected a dict of version"),
+        ({"DESCRIPTION": None}, "Bad.DESCRIPTION = None: expected text, found NoneType"),
+        ({"CITATION": b"x"}, "Bad.CITATION = b'x': expected text, found bytes"),
+        ({"SUPERVISED_KEYS": "label"}, "Bad.SUPERVISED_KEYS = 'label': expected a list or tuple of text"),
+        ({"DISABLE_SHUFFLING": 1}, "Bad.DISABLE_SHUFFLING = 1: expected True or False"),
+        ({"NUM_SHARDS": 0}, "Bad.NUM_SHARDS = 0: expected a number above 0"),
+        ({"NUM_SHARDS": {"train": "4"}}, "Bad.NUM_SHARDS = {'train': '4'}: expected a number above 0"),
+        ({"BUILDER_CONFIGS": ["en"]}, "Bad.BUILDER_CONFIGS = 'en': expected a list of BuilderConfig"),
+        ({"BUILDER_CONFIGS": BuilderConfig(name="en")}, "expected a list of BuilderConfig"),
         ({"DEFAULT_CONFIG": "en"}, "Bad.DEFAULT_CONFIG = 'en': no config has this name"),
         (
             {"BUILDER_CONFIGS": [BuilderConfig(name="en"), BuilderConfig(name="en", version="2.0.0")]},
@@ -95,22 +95,24 @@ def test_a_given_name_stays_and_is_not_inherited() -> None:
         ),
     ],
 )
-def test_a_wrong_attribute_is_refused_when_the_class_is_defined(attributes: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(message)):
-        define(**attributes)
+def test_a_wrong_attribute_is_refused_when_the_class_is_used(attributes: dict[str, Any], message: str) -> None:
+    bad = define(**attributes)
+    for use in (bad, bad.configs, bad.versions, lambda: bad.pick("bad")):
+        with pytest.raises(BuildError, match=re.escape(message)):
+            use()
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"name": "1.0.0"}, "BuilderConfig(name='1.0.0').name = '1.0.0': it reads as a version"),
-        ({"name": "v2.1"}, "BuilderConfig(name='v2.1').name = 'v2.1': it reads as a version"),
+        ({"name": "1.0.0"}, "BuilderConfig(name='1.0.0').name = '1.0.0': a config name must not look like a version"),
+        ({"name": "v2.1"}, "BuilderConfig(name='v2.1').name = 'v2.1': a config name must not look like a version"),
         ({"name": "a/b"}, "BuilderConfig(name='a/b').name = 'a/b': invalid config name 'a/b'"),
-        ({"name": None}, "BuilderConfig(name=None).name = None: a config name is text"),
+        ({"name": None}, "BuilderConfig(name=None).name = None: expected text, found NoneType"),
         ({"name": "en", "version": "1"}, "BuilderConfig(name='en').version = '1': invalid version '1'"),
-        ({"name": "en", "tags": "text"}, "BuilderConfig(name='en').tags = 'text': it is a list or tuple of text"),
+        ({"name": "en", "tags": "text"}, "BuilderConfig(name='en').tags = 'text': expected a list or tuple of text"),
         ({"name": "en", "supported_versions": "1.0.0"}, "BuilderConfig(name='en').supported_versions = '1.0.0'"),
-        ({"name": "en", "description": 3}, "BuilderConfig(name='en').description = 3: it is text, not int"),
+        ({"name": "en", "description": 3}, "BuilderConfig(name='en').description = 3: expected text, found int"),
     ],
 )
 def test_a_wrong_config_is_refused(fields: dict[str, Any], message: str) -> None:
@@ -124,10 +126,10 @@ def test_config_names_that_only_hold_numbers_are_fine(name: str) -> None:
 
 
 def test_a_builder_without_any_version_cannot_be_made() -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(BuildError) as caught:
         define(VERSION=None)()
-    assert str(caught.value) == "Bad.VERSION = None: a builder needs a version"
-    assert caught.value.hint == 'Give the class a line such as VERSION = "1.0.0".'
+    assert str(caught.value).startswith(f"Bad.VERSION = None: a builder needs a version ({__file__}, line ")
+    assert caught.value.hint == 'Add to the class: VERSION = "1.0.0"'
 
 
 def test_a_version_in_every_config_is_enough() -> None:
@@ -158,7 +160,7 @@ def test_a_version_this_code_cannot_build_is_refused_with_those_it_can(wanted: s
     with pytest.raises(VersionNotFoundError) as caught:
         Plain(version=wanted)
     assert str(caught.value) == f"the builder of plain cannot build version {VersionRequest.parse(wanted)}"
-    assert caught.value.hint == "This code builds 2.0.0, 1.0.0, 2.1.0, 1.1.0."
+    assert caught.value.hint == "This code can build: 2.0.0, 1.0.0, 2.1.0, 1.1.0."
 
 
 def test_a_config_may_have_versions_of_its_own() -> None:
@@ -192,7 +194,7 @@ def test_a_reference_picks_config_and_version() -> None:
     assert str(Translated.pick("translated/en:1.*").reference) == "translated/en:1.1.0"
     assert str(Translated.pick(Reference.parse("translated")).reference) == "translated/de:3.0.0"
     assert Translated.pick("translated:1.0.0").canonical_version == Version(3, 0, 0)
-    with pytest.raises(UsageError, match="translated@paper names a published version, and not one to build"):
+    with pytest.raises(UsageError, match="translated@paper is an alias of a published version"):
         Translated.pick("translated@paper")
 
 
@@ -206,7 +208,7 @@ def test_metadata_is_what_the_author_wrote_and_the_configs_notes_stand_in() -> N
 
 
 def test_a_builder_without_features_or_splits_cannot_be_made() -> None:
-    with pytest.raises(TypeError, match="abstract"):
+    with pytest.raises(BuildError, match=r"^Empty does not define features\(\) and splits\(\) "):
         type("Empty", (DatasetBuilder,), {"VERSION": "1.0.0"})()
 
 
@@ -230,14 +232,14 @@ def test_the_sources_of_a_dataset_are_kept_as_tfds_writes_them() -> None:
 @pytest.mark.parametrize(
     ("sources", "message"),
     [
-        ("https://example.org", "Bad.SOURCES = 'https://example.org': it is a dict of URL -> sha256"),
+        ("https://example.org", "Bad.SOURCES = 'https://example.org': expected a dict of URL -> sha256"),
         (
             {"https://example.org": "sha256:12"},
-            "Bad.SOURCES['https://example.org'] = 'sha256:12': a sha256 has 64 hex digits in lower case",
+            "Bad.SOURCES['https://example.org'] = 'sha256:12': expected a sha256: 64 hex digits in lower case",
         ),
     ],
 )
 def test_sources_without_a_sha256_are_refused(sources: Any, message: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        type("Bad", (Plain,), {"SOURCES": sources})
-    assert str(caught.value) == message
+    with pytest.raises(BuildError) as caught:
+        type("Bad", (Plain,), {"SOURCES": sources})()
+    assert str(caught.value).startswith(f"{message} ({__file__}, line ")

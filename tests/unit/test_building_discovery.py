@@ -99,11 +99,12 @@ def test_an_unknown_name_offers_the_nearest() -> None:
         (
             "broken",
             "the builder 'broken' of third-good 1.2 (third_broken:Anything) cannot be loaded: "
-            "ModuleNotFoundError: No module named 'a_module_that_is_not_there'",
+            "ModuleNotFoundError: No module named 'a_module_that_is_not_there' ({folder}/third_broken.py, line 1)",
         ),
         (
             "raises",
-            "the builder 'raises' of third-good 1.2 (third_raises:Anything) cannot be loaded: RuntimeError: at import",
+            "the builder 'raises' of third-good 1.2 (third_raises:Anything) cannot be loaded: "
+            "RuntimeError: at import ({folder}/third_raises.py, line 1)",
         ),
         (
             "gone",
@@ -112,10 +113,14 @@ def test_an_unknown_name_offers_the_nearest() -> None:
         ),
         (
             "number",
-            "the builder 'number' of third-good 1.2 (third_good:__name__) is no subclass of "
-            "registry.building.DatasetBuilder",
+            "the builder 'number' of third-good 1.2 (third_good:__name__): expected a subclass of "
+            "registry.DatasetBuilder, found an object of type str",
         ),
-        ("cubes", "the builder 'cubes' of third-good 1.2 (third_good:Squares) calls itself 'squares'"),
+        (
+            "cubes",
+            "the builder 'cubes' of third-good 1.2 (third_good:Squares): expected the name 'cubes' of its entry "
+            "point, found 'squares'",
+        ),
         (
             "twice",
             "the builder 'twice' is offered by 2 packages: third-good 1.2 (third_good:Squares), "
@@ -123,10 +128,10 @@ def test_an_unknown_name_offers_the_nearest() -> None:
         ),
     ],
 )
-def test_a_broken_package_is_named_and_is_in_nobodys_way(name: str, message: str) -> None:
+def test_a_broken_package_is_named_and_does_not_affect_others(name: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(BuildError) as caught:
         find_builder(name)
-    assert str(caught.value) == message
+    assert str(caught.value) == message.format(folder=tmp_path)
     assert find_builder("squares").name == "squares"
 
 
@@ -139,18 +144,18 @@ def test_code_that_is_no_entry_point_is_named_explicitly() -> None:
     [
         (
             "third_good",
-            "no builder 'third_good': builder code is named package.module:Class",
-            "Write e.g. my_package.squares:Squares.",
+            "no builder 'third_good': expected package.module:Class",
+            "Write e.g. my_package.squares:Squares",
         ),
         (
             "../third_good.py:Squares",
-            "no builder '../third_good.py:Squares': builder code is named package.module:Class",
-            "Write e.g. my_package.squares:Squares.",
+            "no builder '../third_good.py:Squares': expected package.module:Class",
+            "Write e.g. my_package.squares:Squares",
         ),
         (
             "third_nowhere.code:Squares",
             "no builder 'third_nowhere.code:Squares': there is no module 'third_nowhere'",
-            "Install the package that holds it, or put its folder on PYTHONPATH.",
+            "Install the package that contains it, or add its folder to PYTHONPATH.",
         ),
         (
             "third_good:Square",
@@ -171,7 +176,7 @@ def test_code_that_cannot_be_imported_is_another_error() -> None:
         load_builder("third_broken:Squares")
     with pytest.raises(BuildError, match=r"^the builder third_raises:Squares cannot be loaded: RuntimeError"):
         load_builder("third_raises:Squares")
-    with pytest.raises(BuildError, match="is no subclass of"):
+    with pytest.raises(BuildError, match="expected a subclass of"):
         load_builder("third_good:__name__")
 
 
@@ -193,7 +198,7 @@ def test_a_module_in_the_current_folder_is_named_with_a_line_to_paste(
     with pytest.raises(BuilderNotFoundError) as caught:
         load_builder("greetings_here:Greetings")
     assert caught.value.hint == (
-        "It is in this folder, which is not on Python's path: PYTHONPATH=. registry build greetings_here:Greetings"
+        "The module is in this folder. Run: PYTHONPATH=. registry build greetings_here:Greetings"
     )
 
 
@@ -202,7 +207,11 @@ def test_a_module_in_the_current_folder_is_named_with_a_line_to_paste(
     [
         ("squares:2.0.0", VersionNotFoundError, "the builder of squares cannot build version 2.0.0"),
         ("squares:latest", ReferenceSyntaxError, "invalid version request 'latest'"),
-        ("squares@paper", UsageError, "squares@paper names a published version, and not one to build"),
+        (
+            "squares@paper",
+            UsageError,
+            "squares@paper is an alias of a published version; a build takes a version number",
+        ),
         ("third_good:Gone", BuilderNotFoundError, "no builder 'Gone' in the module third_good"),
         (
             "nowhere.at_all:thing",
@@ -219,7 +228,7 @@ def test_a_module_in_the_current_folder_is_named_with_a_line_to_paste(
         (
             "third_good:Squares:latest",
             UsageError,
-            "the builder third_good:Squares cannot build 'latest', which is no version",
+            "the builder third_good:Squares cannot build 'latest', which is not a version",
         ),
         ("third_good:Squares@paper", UsageError, "the builder third_good:Squares cannot be followed by '@paper'"),
         ("third_good:Squares/", UsageError, "the builder third_good:Squares cannot be followed by '/'"),
@@ -253,16 +262,16 @@ def test_a_config_and_a_version_may_follow_the_class(wanted: str, built: str) ->
     ("wanted", "hint"),
     [
         ("third_variants:Letters/smal", "Did you mean 'small'? There are: small, large."),
-        ("third_variants:Letters/small:3.*", "This code builds 1.0.0, 1.1.0, 2.0.0."),
-        ("third_good:Squares/small", "It has no configs: write third_good:Squares[:version]."),
+        ("third_variants:Letters/small:3.*", "This code can build: 1.0.0, 1.1.0, 2.0.0."),
+        ("third_good:Squares/small", "It has no configs. Write third_good:Squares[:version]"),
         (
             "third_good:Squares:latest",
-            "Write a version or a wildcard, e.g. third_good:Squares:1.0.0 or third_good:Squares:1.*, or none for the "
-            "canonical one.",
+            "Write a version or a wildcard, e.g. third_good:Squares:1.0.0 or third_good:Squares:1.*. For the canonical "
+            "version, write third_good:Squares.",
         ),
         (
             "third_good:Squares@paper",
-            "Behind the class stand a config and a version, each if need be: third_good:Squares[/config][:version].",
+            "Only a config and a version can follow the class: third_good:Squares[/config][:version]",
         ),
     ],
 )

@@ -16,9 +16,7 @@ def test_more_than_a_tebibyte_takes_multiples_of_1024_shards() -> None:
 def test_huge_examples_that_cannot_be_spread_are_an_error_where_tfds_never_ends() -> None:
     with pytest.raises(BuildError) as caught:
         plan_num_shards(num_examples=1000, num_payload_bytes=1100 * 2**30)
-    assert str(
-        caught.value
-    ) == "1181116022400 bytes need 2048 shards, and there are only 1000 examples to spread".replace(
+    assert str(caught.value) == "1181116022400 bytes require 2048 shards, but there are only 1000 examples".replace(
         "1181116022400", str(1100 * 2**30 + 16 * 1000)
     )
 

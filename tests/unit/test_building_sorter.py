@@ -89,7 +89,7 @@ def test_empty_records_and_labels_of_any_script_come_back(tmp_path: Path) -> Non
 def test_a_changed_byte_is_noticed(tmp_path: Path, position: int) -> None:
     run = write_run(list(entries(5)), folder=tmp_path, level=0)
     flip_byte(run, position)
-    with pytest.raises(StorageError, match=r"^sorting: a temporary file came back damaged at byte \d+$"):
+    with pytest.raises(StorageError, match=r"^sorting: a temporary file is damaged at byte \d+$"):
         list(run.entries(buffer_bytes=4096))
     run.close()
 
@@ -97,7 +97,7 @@ def test_a_changed_byte_is_noticed(tmp_path: Path, position: int) -> None:
 def test_missing_bytes_are_noticed(tmp_path: Path) -> None:
     run = write_run(list(entries(5)), folder=tmp_path, level=0)
     run._file.truncate(run.num_bytes - 3)
-    with pytest.raises(StorageError, match="came back damaged"):
+    with pytest.raises(StorageError, match="is damaged"):
         list(run.entries(buffer_bytes=4096))
     run.close()
 
@@ -111,7 +111,9 @@ def test_a_full_disk_is_a_storage_error(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(StorageError) as caught:
         sort(entries(5), tmp_path, budget_bytes=1)
     assert str(caught.value) == f"sorting: cannot write a temporary file in {tmp_path}: No space left on device"
-    assert caught.value.hint == "Sorting needs about as much free disk space as the split it sorts."
+    assert caught.value.hint == (
+        f"Sorting needs about as much free disk space as the split has bytes. Free space in {tmp_path}."
+    )
 
 
 def flip_byte(run: sorter.Run, position: int) -> None:

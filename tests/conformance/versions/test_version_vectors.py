@@ -22,6 +22,7 @@ import pytest
 
 from registry.building import BuilderConfig, DatasetBuilder
 from registry.errors import (
+    BuildError,
     ConfigNotFoundError,
     NotFoundError,
     ReferenceSyntaxError,
@@ -162,7 +163,9 @@ def builder_of(canonical: Any, supported: Iterable[Any], configs: Iterable[Any] 
         "features": lambda _: None,
         "splits": lambda _: None,
     }
-    return type("Ds", (DatasetBuilder,), attributes)
+    made = type("Ds", (DatasetBuilder,), attributes)
+    made.configs()  # raises if an attribute is refused
+    return made
 
 
 def judge_pick(case: Any, request: str | None, versions: list[str], pick: Callable[[str | None], Version]) -> str:
@@ -252,11 +255,11 @@ def judge_config(case: Any) -> str:
     expected = case.get("ok")
     try:
         builder = builder_of(canonical, supported, configs, default)
-    except UsageError as error:
+    except (BuildError, UsageError) as error:
         if "two configs have this name" in error.message:
             return judge_twice(case, names)
         if default not in names and "no config has this name" in error.message:
-            return "both refuse" if expected is None else "a wrong default is refused when the class is defined"
+            return "both refuse" if expected is None else "a wrong default is refused when the class is used"
         return "different"
     if ":" in str(case["config"]):
         return judge_config_with_version(builder, case)
@@ -271,7 +274,7 @@ def judge_config(case: Any) -> str:
         verdict = judge_pick(case, case["version"], known_versions(builder, case["config"]), pick)
     except ConfigNotFoundError:
         return "both refuse" if expected is None else "different"
-    except UsageError as error:
+    except (BuildError, UsageError) as error:
         return "both refuse" if expected is None and "a builder needs a version" in error.message else "different"
     if verdict != "equal":
         return verdict
@@ -290,9 +293,9 @@ def known_versions(builder: Any, config: str | None) -> list[str]:
 
 
 def judge_twice(case: Any, names: list[str]) -> str:
-    """Configs of one name: refused when the class is defined. What TFDS says with them is said with one config."""
+    """Configs of one name: refused when the class is used. What TFDS says with them is said with one config."""
     if case["builder"] == "dup":  # the very same config twice: TFDS notices when one is looked up by its name
-        return "both refuse" if "ok" not in case else "a name twice is refused when the class is defined"
+        return "both refuse" if "ok" not in case else "a name twice is refused when the class is used"
     assert names == ["en", "en", "fr"]
     english = {"name": "en", "version": "2.0.0", "supported_versions": ("1.0.0",)}
     once = builder_of("2.0.0", (), [english, {"name": "fr", "version": "1.0.0"}])
@@ -436,6 +439,6 @@ def test_configs_and_versions_are_picked_as_tfds_picks_them(record_property: Cal
         "a request among the versions of one config": 15,
         "a version stands in the reference": 2,
         "the version is named once": 7,
-        "a name twice is refused when the class is defined": 5,
-        "a wrong default is refused when the class is defined": 5,
+        "a name twice is refused when the class is used": 5,
+        "a wrong default is refused when the class is used": 5,
     }
