@@ -231,7 +231,8 @@ def mixed(*keys: Any) -> list[Any]:
         (
             lambda: builder_of(mixed(3, "4"), DISABLE_SHUFFLING=True),
             BuildError,
-            "split 'train', example 1: invalid key '4': some keys are numbers and some are not, so they cannot be ordered",
+            "split 'train', example 1: invalid key '4': some keys are numbers and some are not, so they cannot "
+            "be ordered",
         ),
         (lambda: builder_of([]), BuildError, "split 'train' of made:1.0.0 has no examples"),
         (
@@ -279,8 +280,16 @@ def mixed(*keys: Any) -> list[Any]:
             BuildError,
             "Made.features() must return a FeaturesDict, found a ",
         ),
-        (lambda: builder_of(mixed(1), splits=lambda _: {}), BuildError, "Made.splits() must return a dict with one split or more, found an empty dict"),
-        (lambda: builder_of(mixed(1), splits=lambda _: []), BuildError, "Made.splits() must return a dict with one split or more, found a list"),
+        (
+            lambda: builder_of(mixed(1), splits=lambda _: {}),
+            BuildError,
+            "Made.splits() must return a dict with one split or more, found an empty dict",
+        ),
+        (
+            lambda: builder_of(mixed(1), splits=lambda _: []),
+            BuildError,
+            "Made.splits() must return a dict with one split or more, found a list",
+        ),
         (
             lambda: builder_of(mixed(1), splits=lambda _: 1 / 0),
             BuildError,

@@ -92,9 +92,7 @@ def test_a_value_that_does_not_fit_names_split_and_key(encoder: Any, processes: 
 def test_features_that_fail_are_a_build_error_with_the_cause(encoder: Any, processes: int) -> None:
     with pytest.raises(BuildError) as caught:
         list(encoded(encoder, processes, keyed("a", "fail")))
-    assert str(caught.value) == (
-        "split 'train', example with key 1: encoding failed: ZeroDivisionError: by zero"
-    )
+    assert str(caught.value) == ("split 'train', example with key 1: encoding failed: ZeroDivisionError: by zero")
     cause = caught.value.__cause__
     assert cause is not None
     assert ", in encode\n" in "".join(traceback.format_exception(cause))

@@ -126,9 +126,11 @@ def test_a_version_that_older_code_prepares_is_read_if_prepared_and_never_built(
 ) -> None:
     with pytest.raises(BuildError) as caught:
         catalog.build(IMAGENET(version="0.0.9"))
-    assert caught.value.message == ("imagenet2012:0.0.9 cannot be prepared by this code: the last that can is 1.0.0")
+    assert caught.value.message == (
+        "imagenet2012:0.0.9 cannot be prepared by this code; the last code that can is 1.0.0"
+    )
     assert caught.value.hint == (
-        "Prepare it with that code, then publish the folder: registry publish FOLDER --version-to-prepare 1.0.0. "
+        "Prepare it with that code, then publish the folder: registry publish FOLDER --version-to-prepare 1.0.0\n"
         "This code can build: 2.0.1, 3.0.0, 1.0.0."
     )
     with pytest.raises(NotFoundError):
@@ -396,6 +398,7 @@ def test_a_number_says_one_thing_of_itself(catalog: registry.Catalog) -> None:
     made = builder("numbers", VERSION="1.0.0", SUPPORTED_VERSIONS=[Version("1.0.0", experiments={"s3": True})])
     with pytest.raises(registry.RegistryError) as caught:
         catalog.build(made)
-    assert caught.value.message == (
-        "Made.SUPPORTED_VERSIONS = '1.0.0': it is the canonical version, too, and says other things of it"
+    assert caught.value.message.startswith(
+        "Made.SUPPORTED_VERSIONS = '1.0.0': this is the canonical version, which has other experiments or another "
+        f"version_to_prepare ({__file__}, line "
     )
