@@ -284,7 +284,7 @@ def _read_collection(store: Store, name: str) -> Iterator[Row]:
     except UnicodeDecodeError as error:
         raise _no_utf8(store, name, error) from error
     except (ValueError, RecursionError) as error:
-        raise PreparedFormatError(f"{store.locate(name)} is no JSON: {error}", details={"file": name}) from error
+        raise PreparedFormatError(f"{store.locate(name)} is invalid JSON: {error}", details={"file": name}) from error
     features = document
     if isinstance(document, Mapping):
         features = [document] if document.get("type") == "Feature" else document.get("features")
@@ -311,7 +311,8 @@ def _read_lines(store: Store, name: str) -> Iterator[Row]:
                 found = json.loads(line)
             except (ValueError, RecursionError) as error:
                 raise PreparedFormatError(
-                    f"{store.locate(name)}: row {number} is no JSON: {error}", details={"file": name, "row": number}
+                    f"{store.locate(name)}: row {number} is invalid JSON: {error}",
+                    details={"file": name, "row": number},
                 ) from error
             yield _to_row(found, number, store.locate(name))
             number += 1

@@ -3,17 +3,17 @@
     FeaturesDict -> codec_of -> Codec: example -> encode -> record;  record -> decode -> dict of NumPy values
     FeaturesDict -> features_to_json -> features.json, the form that TFDS reads and writes -> features_from_json
 
-The features and their flat values follow TFDS 4.9, so that either side reads what the other wrote. Schemas are data:
-they know neither their codec nor their JSON form.
+The features and their flat values follow TFDS 4.9, so that TFDS and this package read each other's records. Schemas are
+plain data and do not depend on their codec or their JSON form.
 
-    deflate  png  pictures                how arrays and images become bytes
+    deflate  png  pictures                encode arrays and images as bytes
     feature  dtypes  tensor  text  image  audio  containers     the features: one class for each type
-    block_columns  column_reader  codec   examples to records and back, one at a time or a block at once
+    block_columns  column_reader  codec   examples to records and back, one at a time or in blocks
     json_node  schema_old  schema         features.json
-    content                               what two records are compared by
+    content                               canonical bytes of decoded records, to compare them
 
-To add a type of feature, write its class beside its kin (a ``Leaf``, or a ``Tensor`` or ``Sequence`` that takes other
-values) and its row in ``KINDS`` of ``schema``, and export it here.
+To add a feature type, write its class next to similar ones (a ``Leaf``, or a subclass of ``Tensor`` or ``Sequence``),
+add a row to ``KINDS`` in ``schema``, and export the class here.
 """
 
 from registry.features.audio import Audio

@@ -1,8 +1,8 @@
-"""Audio: stored as a tensor of samples, or as the bytes of a file that is decoded when it is read.
+"""Audio: stored as a tensor of samples, or as the bytes of an audio file that is decoded when it is read.
 
-WAV files of integers are decoded here, all others by soundfile, to the samples that TFDS gets from pydub. pydub has
-integers of 8, 16 or 32 bits: samples of 24 bits are shifted up by 8, and the lowest byte of a negative one is 255.
-Channels are mixed and doubled as pydub's ``set_channels`` does it.
+WAV files with integer samples are decoded here and other files by soundfile, to the samples that TFDS gets from pydub.
+pydub has samples of 8, 16 or 32 bits: 24-bit samples are shifted up by 8, and the lowest byte of a negative sample is
+255. Channels are mixed and duplicated like pydub's ``set_channels``.
 """
 
 from __future__ import annotations
@@ -35,37 +35,41 @@ from registry.features.tensor import Tensor
 from registry.wire import FlatValue
 
 MAX_SAMPLES: Final = 2**28
-"""Most samples, of all channels, that are decoded from one file: 93 minutes of CD sound in stereo."""
+"""Most samples, over all channels, that are decoded from one file: 51 minutes of CD audio in stereo."""
 
 _INTEGERS: Final = 1
 _EXTENSIBLE: Final = 0xFFFE
-"""Codings of a WAV file: samples are integers; the coding is in a later field."""
+"""Format codes of a WAV file: integer samples, and "the format code is in a later field"."""
 
 _READ_AS: Final = {"PCM_24": "int32", "PCM_32": "int32", "FLOAT": "float64", "DOUBLE": "float64"}
-"""What samples are read as, int16 where nothing is said; floats, which are in -1..1, become 32 bits."""
+"""The dtype in which soundfile returns samples, int16 by default. Floats, in -1..1, are then scaled to 32 bits."""
 
 _NARROW: Final = ("PCM_S8", "PCM_U8")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Audio(Tensor):
-    """Samples of sound, shape (length,) or (length, channels). Decodes to an array of that shape.
+    """Audio samples of shape (length,) or (length, channels). Decodes to an array of that shape.
 
-    Takes an array; the bytes of an audio file; a path (``str`` or ``Path``) or an open binary file of one. WAV files of
-    integers are read here, any other by the package soundfile. Channels are mixed into one, or
-    one is doubled, where the shape asks for it. With ``lazy_decode`` the file is stored as it is, so no array is taken.
+    Follows ``tfds.features.Audio``. It accepts an array, the bytes of an audio file, a path to one (``str`` or
+    ``Path``), or an open binary file. This package decodes WAV files with integer samples; other files require the
+    package soundfile. If the shape has fewer or more channels than the file, they are mixed to one, or one is
+    duplicated.
 
     Attributes:
-        shape: the number of samples is None where it differs.
-        dtype: of the samples, a number; those of a file are integers of 8, 16 or 32 bits.
-        encoding: of the samples, as of a ``Tensor``; none with ``lazy_decode``.
-        file_format: what files are, e.g. ``wav``; kept for TFDS.
-        sample_rate: samples a second; kept for readers.
-        lazy_decode: whether the file's bytes are stored, and decoded when they are read.
+        shape: the length may be None if it differs.
+        dtype: the dtype of the samples, a number. Samples from files are integers of 8, 16 or 32 bits.
+        encoding: ``none``, ``bytes`` or ``zlib``, as in ``Tensor``; must be ``none`` with ``lazy_decode``.
+        file_format: the format of the files, e.g. ``wav``; kept for TFDS and not used here.
+        sample_rate: samples per second (Hz); information for readers, samples are never resampled.
+        lazy_decode: store the bytes of the file and decode them when they are read. Arrays are then not accepted.
+
+    >>> Audio(sample_rate=16_000, dtype="int16").flatten([0, 1, -1], "speech")
+    (array([ 0,  1, -1]),)
 
     Raises:
-        FeatureError: a contradiction in these, or a value that does not fit.
-        MissingExtraError: a file is not WAV, and soundfile is not installed.
+        FeatureError: the options contradict each other, or a value does not fit.
+        MissingExtraError: a file is not a WAV file with integer samples, and soundfile is not installed.
     """
 
     shape: Shape = (None,)
@@ -81,28 +85,30 @@ class Audio(Tensor):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.shape) not in (1, 2):
-            raise feature_fault("", f"{self.shape} is no shape of audio", "It is (length,) or (length, channels).")
+            raise feature_fault("", f"invalid audio shape {self.shape}", "Pass (length,) or (length, channels).")
         if wire_kind(self.dtype) == "bytes":
-            raise feature_fault("", "samples of audio are numbers, not text")
+            raise feature_fault("", "audio samples must be numbers, not text")
         if self.lazy_decode and self.encoding != "none":
-            raise feature_fault("", f"a file that is stored as it is has no encoding {self.encoding!r}")
+            raise feature_fault(
+                "", f"lazy_decode stores files unchanged, so encoding={self.encoding!r} is not possible"
+            )
         if self.sample_rate is not None and not 0 <= self.sample_rate < 2**63:
-            raise feature_fault("", f"{self.sample_rate} is no sample rate")
+            raise feature_fault("", f"invalid sample rate {self.sample_rate}")
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Those of a Tensor; the file's bytes where it is decoded when it is read."""
+        """The parts of a Tensor, or the bytes of the file with ``lazy_decode``."""
         return (Part("", "bytes", 1),) if self.lazy_decode else super().parts
 
     def flatten(self, value: Any, path: str) -> tuple[FlatValue, ...]:
-        """The samples, or the file's bytes."""
+        """The samples, or the bytes of the file with ``lazy_decode``."""
         data = file_bytes(value, path)
         if self.lazy_decode:
             if data is None:
                 raise feature_fault(
                     path,
-                    f"{type(value).__name__} is no audio file, and it is stored as a file",
-                    "Give its bytes or its path; or leave lazy_decode out, which stores samples.",
+                    f"lazy_decode stores files: expected an audio file, found {type(value).__name__}",
+                    "Pass its bytes or its path, or leave lazy_decode out to store samples.",
                 )
             self._decode(data, path, feature_fault)
             return ([data],)
@@ -111,20 +117,20 @@ class Audio(Tensor):
         return super().flatten(value, path)
 
     def flatten_many(self, values: Sequence[Any] | npt.NDArray[Any], path: str) -> tuple[FlatValue, ...]:
-        """All values, one after the other."""
+        """The flat values of several values, one after the other."""
         if self.lazy_decode or (not isinstance(values, np.ndarray) and any(map(is_file, values))):
             return super(Tensor, self).flatten_many(values, path)
         return super().flatten_many(values, path)
 
     def restore(self, flat: tuple[FlatValue, ...], count: int | None, path: str) -> Any:
-        """The samples; with ``count`` an array of as many."""
+        """The samples; with ``count``, an array of ``count`` values."""
         if not self.lazy_decode:
             return super().restore(flat, count, path)
         arrays = [self._samples(data, path) for data in take_files(flat, count, "audio files", path)]
         return arrays[0] if count is None else stack_values(arrays, self.shape, self.dtype)
 
     def restore_content(self, flat: tuple[FlatValue, ...], count: int | None, path: str) -> Any:
-        """Samples; of files that are no WAV the bytes, because their decoders differ."""
+        """The samples, or the bytes of a file that is not WAV, because the samples then depend on the decoder."""
         if not self.lazy_decode:
             return super().restore_content(flat, count, path)
         return [
@@ -133,7 +139,7 @@ class Audio(Tensor):
         ]
 
     def restore_block(self, parts: BlockParts, path: str) -> BlockColumn | None:
-        """As a Tensor; None for files."""
+        """The column of a block, as for a Tensor; None with ``lazy_decode``."""
         return None if self.lazy_decode else super().restore_block(parts, path)
 
     def _samples(self, data: bytes, path: str) -> npt.NDArray[Any]:
@@ -141,22 +147,22 @@ class Audio(Tensor):
             return self._decode(data, path, corrupt_fault).astype(self.dtype)
 
     def _decode(self, data: bytes, path: str, fault: Any) -> npt.NDArray[Any]:
-        """The samples of a file in this shape, not cast yet. Raises what ``fault`` makes."""
+        """The samples of a file in this shape, not cast yet. ``fault`` creates the error that is raised."""
         has_channels = len(self.shape) == 2
         channels = self.shape[1] if has_channels else 1
         try:
             samples = decode_sound(data, channels)
         except SoundError as error:
-            raise fault(path, f"holds {error}" if fault is corrupt_fault else str(error)) from error
+            raise fault(path, str(error)) from error
         if not has_channels:
             samples = samples[:, 0]
         if not fits_shape(samples.shape, self.shape):
-            raise fault(path, f"audio of shape {samples.shape} does not fit the declared shape {self.shape}")
+            raise fault(path, f"expected shape {self.shape}, found audio of shape {samples.shape}")
         return samples
 
 
 class SoundError(ValueError):
-    """Bytes that are no audio file we read, or a damaged one."""
+    """The bytes are not an audio file that can be read, or the file is damaged."""
 
 
 def is_wave(data: bytes) -> bool:
@@ -165,23 +171,34 @@ def is_wave(data: bytes) -> bool:
 
 
 def decode_sound(data: bytes, channels: int | None) -> npt.NDArray[Any]:
-    """The samples of an audio file: int8, int16 or int32, shape (length, ``channels``), or as many as the file has.
+    """The samples of an audio file: int8, int16 or int32, shape (length, channels).
+
+    Args:
+        data: the bytes of the file.
+        channels: the number of channels to convert to; None keeps the channels of the file.
 
     Raises:
-        SoundError: no audio file, a damaged one, or one whose channels cannot be made ``channels``.
-        MissingExtraError: it is not WAV, and soundfile is not installed.
+        SoundError: ``data`` is not a sound audio file, or its channels cannot be converted.
+        MissingExtraError: it is not a WAV file with integer samples, and soundfile is not installed.
     """
     found = _read_wave(data) if is_wave(data) else None
     samples = _read_with_soundfile(data) if found is None else found
     if channels is None:
         return samples
     if len(samples) * channels > MAX_SAMPLES:
-        raise SoundError(f"an audio file of {len(samples)} samples, more than {MAX_SAMPLES} in {channels} channels")
+        raise SoundError(
+            f"expected at most {MAX_SAMPLES} samples, found an audio file of {len(samples)} in {channels} channels"
+        )
     return _set_channels(samples, channels)
 
 
 def read_sample_rate(data: bytes) -> int:
-    """How many samples a second an audio file is played at. Errors as ``decode_sound``."""
+    """The sample rate of an audio file, in samples per second.
+
+    Raises:
+        SoundError: ``data`` is not a sound audio file.
+        MissingExtraError: it is not WAV, and soundfile is not installed.
+    """
     if is_wave(data):
         form, _ = _wave_chunks(data)
         return int.from_bytes(form[4:8], "little")
@@ -191,7 +208,7 @@ def read_sample_rate(data: bytes) -> int:
 
 
 def _read_wave(data: bytes) -> npt.NDArray[Any] | None:
-    """The samples of a WAV file of integers; None for one of another coding."""
+    """The samples of a WAV file with integer samples; None for other sample formats."""
     form, frames = _wave_chunks(data)
     coding, channels, _, _, _, bits = struct.unpack_from("<HHIIHH", form)
     if coding == _EXTENSIBLE and len(form) >= 26:
@@ -200,7 +217,7 @@ def _read_wave(data: bytes) -> npt.NDArray[Any] | None:
         return None
     width = bits // 8
     if not channels or bits not in (8, 16, 24, 32):
-        raise SoundError(f"a WAV of {channels} channels with {bits} bits a sample")
+        raise SoundError(f"unsupported WAV file: {channels} channels of {bits} bits per sample")
     raw = np.frombuffer(frames[: len(frames) // (channels * width) * channels * width], np.uint8)
     match width:
         case 1:
@@ -218,7 +235,7 @@ def _read_wave(data: bytes) -> npt.NDArray[Any] | None:
 
 
 def _wave_chunks(data: bytes) -> tuple[bytes, bytes]:
-    """The format of a WAV file, at least 16 bytes, and its samples."""
+    """The bodies of the chunks ``fmt`` (at least 16 bytes) and ``data`` of a WAV file."""
     form = frames = None
     place = 12
     while place + 8 <= len(data) and frames is None:
@@ -229,31 +246,34 @@ def _wave_chunks(data: bytes) -> tuple[bytes, bytes]:
             frames = data[place + 8 : place + 8 + size]
         place += 8 + size + size % 2
     if form is None or len(form) < 16 or frames is None:
-        raise SoundError("a damaged WAV: it has no format, or no samples")
+        raise SoundError("damaged WAV file: the fmt or data chunk is missing")
     return form, frames
 
 
 @contextmanager
 def _open_with_soundfile(data: bytes) -> Iterator[Any]:
-    """A ``soundfile.SoundFile``; what goes wrong in the block is a SoundError."""
+    """Open ``data`` as a ``soundfile.SoundFile``. Errors in the block are raised as SoundError."""
     try:
-        with require_extra("audio", package="soundfile", needed_for="decoding audio that is no WAV of integers"):
+        with require_extra("audio", package="soundfile", needed_for="decoding audio other than WAV with integers"):
             import soundfile
-    except OSError as error:  # its library is not there
-        raise SoundError(f"audio that soundfile cannot read: {error}") from error
+    except OSError as error:  # the package is installed, but the library libsndfile is not
+        raise SoundError(f"soundfile cannot be loaded: {error}") from error
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             yield file
     except (soundfile.SoundFileError, RuntimeError, TypeError, ValueError) as error:
         if isinstance(error, SoundError):
             raise
-        raise SoundError(f"no audio file that can be read: {error}") from error
+        raise SoundError(f"cannot read the audio file: {error}") from error
 
 
 def _read_with_soundfile(data: bytes) -> npt.NDArray[Any]:
     with _open_with_soundfile(data) as file:
         if file.frames * file.channels > MAX_SAMPLES:
-            raise SoundError(f"an audio file of {file.frames} samples in {file.channels} channels, too long")
+            raise SoundError(
+                f"expected at most {MAX_SAMPLES} samples, "
+                f"found an audio file of {file.frames} in {file.channels} channels"
+            )
         samples: npt.NDArray[Any] = file.read(dtype=_READ_AS.get(file.subtype, "int16"), always_2d=True)
         narrow = file.subtype in _NARROW
     if samples.dtype == np.float64:
@@ -269,11 +289,12 @@ def _set_channels(samples: npt.NDArray[Any], channels: int) -> npt.NDArray[Any]:
     if found == 1:
         return np.repeat(samples, channels, axis=1)
     if channels != 1:
-        raise SoundError(f"an audio file of {found} channels, which cannot be made {channels}")
+        raise SoundError(f"expected {channels} channels, found {found}, which cannot be converted")
     if found == 2:
         mixed = (samples[:, 0].astype(np.int64) + samples[:, 1]) >> 1
     else:
-        wide = np.promote_types(samples.dtype, np.min_scalar_type(-found - 1))  # which holds the number of channels
+        # The dtype must also hold the number of channels, by which the samples are divided.
+        wide = np.promote_types(samples.dtype, np.min_scalar_type(-found - 1))
         mixed = (samples // np.array(found, wide)).sum(axis=1)
     found_mono: npt.NDArray[Any] = mixed.astype(samples.dtype)[:, np.newaxis]
     return found_mono

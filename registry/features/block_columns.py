@@ -1,4 +1,7 @@
-"""The values of one leaf in the examples of a block: one array, or values made when they are asked for."""
+"""Columns of a block: the values of one leaf in all examples, as one array or created when they are requested.
+
+``column_reader`` and the leaves create them from the flat columns of a block; ``codec`` builds examples from them.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,18 @@ from registry.wire import FlatColumn
 from registry.wire.gather import SMALL_TEXT, Octets, Places, as_rows, constant, cut_views, take, take_texts
 
 _LARGE_ROW: Final = 2**14
-"""From this size on each row gets memory of its own."""
+"""Rows of at least this many bytes are allocated one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockParts:
-    """What is stored of one leaf in each of ``num_records`` records.
+    """The stored values of one leaf in each of ``num_records`` records.
 
     Attributes:
-        data: what the places of bytes count in.
-        columns: the flat values of each part of the leaf, of all records.
-        counts: how many elements each record has, where the leaf is in a Sequence.
-        copy: whether no value may be a view of ``data``.
+        data: the bytes of the block, which offsets refer to.
+        columns: the flat values of each part of the leaf, over all records.
+        counts: the number of elements in each record if the leaf is in a Sequence; otherwise None.
+        copy: whether values must not be views of ``data``.
     """
 
     num_records: int
@@ -41,18 +44,18 @@ class BlockColumn(Protocol):
 
     @property
     def row_bytes(self) -> int:
-        """About how much memory ``rows`` takes for each value."""
+        """Approximate number of bytes that ``rows`` allocates for each value."""
 
     def array(self, stop: int) -> npt.NDArray[Any]:
-        """The values of the first examples, up to ``stop``, along the first dimension."""
+        """The values of the first ``stop`` examples, along the first dimension."""
 
     def rows(self, start: int, stop: int) -> list[Any]:
-        """The values of some examples; none of them shares memory with what was given before."""
+        """The values of examples ``start``..``stop``. They share no memory with the results of other calls."""
 
 
 @dataclass(frozen=True)
 class ArrayColumn:
-    """Values that are in an array already."""
+    """Values that are already in one array."""
 
     values: npt.NDArray[Any]
 
@@ -66,14 +69,14 @@ class ArrayColumn:
         return self.values[:stop]
 
     def rows(self, start: int, stop: int) -> list[Any]:
-        """Scalars, or the rows of a copy, so that a kept row keeps only these in memory."""
+        """Scalars, or rows of a copy, so that a row that the caller keeps does not hold the whole column in memory."""
         some = self.values[start:stop]
         return list(some if some.ndim == 1 else some.copy())
 
 
 @dataclass(frozen=True)
 class TextColumn:
-    """Texts: ``data[start : start + size]`` for each; memoryviews of it where nothing is to be copied."""
+    """Texts, each ``data[start : start + size]``; memoryviews of ``data`` unless ``copy`` is set."""
 
     data: Octets
     starts: Places
@@ -87,7 +90,7 @@ class TextColumn:
 
     def array(self, stop: int) -> npt.NDArray[Any]:
         """An object array."""
-        return np.fromiter(self.rows(0, stop), TEXT, stop)  # an assignment would look into memoryviews
+        return np.fromiter(self.rows(0, stop), TEXT, stop)  # assigning the list would unpack memoryviews
 
     def rows(self, start: int, stop: int) -> list[Any]:
         """``bytes``, or memoryviews."""
@@ -96,7 +99,7 @@ class TextColumn:
             return list(cut_views(self.data.data, starts, sizes))
         if self._size is not None:
             return take(self.data, starts, self._size).tolist() if self._size else [b""] * starts.size
-        if self.sizes.mean() > SMALL_TEXT:  # copies only these
+        if self.sizes.mean() > SMALL_TEXT:  # copy only the requested rows
             return list(map(bytes, cut_views(self.data.data, starts, sizes)))
         return list(self._small[start:stop])
 
@@ -111,7 +114,7 @@ class TextColumn:
 
 @dataclass(frozen=True)
 class StoredColumn:
-    """Arrays of one ``shape``, that are stored as they are, at ``starts`` in ``data``."""
+    """Arrays of one ``shape`` that are stored as bytes, at ``starts`` in ``data``."""
 
     data: Octets
     starts: Places
@@ -125,11 +128,11 @@ class StoredColumn:
         return self.num_bytes if self.copy else 0
 
     def array(self, stop: int) -> npt.NDArray[Any]:
-        """One array; a view of ``data`` where nothing is to be copied and the records are equally far apart."""
+        """One array; a view of ``data`` if ``copy`` is not set and the records are equally far apart."""
         return self._stacked(self.starts[:stop], copy=self.copy)
 
     def rows(self, start: int, stop: int) -> list[Any]:
-        """The rows of a copy, or of a view; large ones each on its own."""
+        """The rows of a copy or of a view; large rows are allocated one by one."""
         starts = self.starts[start:stop]
         if self.num_bytes < _LARGE_ROW:
             return list(self._stacked(starts, copy=self.copy))
@@ -139,7 +142,7 @@ class StoredColumn:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of one array, as it is stored."""
+        """Number of stored bytes of one array."""
         return self.dtype.itemsize * int(np.prod(self.shape))
 
     def _stacked(self, starts: Places, *, copy: bool) -> npt.NDArray[Any]:
@@ -152,9 +155,13 @@ class StoredColumn:
 
 @dataclass(frozen=True)
 class MaskedColumn:
-    """Values of an optional leaf: ``present`` are those of the examples ``rows_present``; the others are missing.
+    """Values of an optional leaf.
 
-    ``shape`` and ``dtype`` are those of one value.
+    Attributes:
+        present: the values of the examples that have one.
+        rows_present: the indexes of these examples; all other values are missing.
+        num_rows: number of examples.
+        shape, dtype: shape and dtype of one value.
     """
 
     present: BlockColumn
@@ -165,19 +172,19 @@ class MaskedColumn:
 
     @property
     def row_bytes(self) -> int:
-        """As the values that are there."""
+        """Approximate number of bytes for each present value."""
         return self.present.row_bytes
 
     def array(self, stop: int) -> npt.NDArray[Any]:
-        """A masked array, whatever is missing. Below its mask: NaN, zero, False, None."""
+        """A masked array, even if no value is missing. The data below the mask is NaN, zero, False or None."""
         rows = self.rows_present[: self._place(stop)]
         column = all_masked((stop, *self.shape), self.dtype)
         if rows.size:
-            column[rows] = self.present.array(rows.size)  # and takes their mask away
+            column[rows] = self.present.array(rows.size)  # the assignment also clears their mask
         return column
 
     def rows(self, start: int, stop: int) -> list[Any]:
-        """Values and None."""
+        """The values, with None for each missing one."""
         first, last = self._place(start), self._place(stop)
         present = self.present.rows(first, last)
         if last - first == stop - start:
@@ -188,13 +195,14 @@ class MaskedColumn:
         return values
 
     def _place(self, row: int) -> int:
-        """How many values there are before ``row``."""
+        """The number of present values before ``row``."""
         return int(np.searchsorted(self.rows_present, row))
 
 
 def all_masked(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ma.MaskedArray[Any, Any]:
-    """A masked array of which all is missing, with a mask of its own for each entry."""
-    # NaN: code that drops the mask of floats, as np.asarray does, then computes NaN and not a plausible number.
+    """A masked array with every entry masked."""
+    # Floats are NaN below the mask, so that code that drops the mask, as np.asarray does, computes NaN and not a
+    # plausible number.
     is_float = dtype.kind == "f" or is_bfloat16(dtype)
     values = np.full(shape, np.nan if is_float else None if dtype == TEXT else 0, dtype)
     return np.ma.MaskedArray(values, np.ones(shape, np.bool_), fill_value=np.nan if is_float else None)

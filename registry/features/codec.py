@@ -1,12 +1,12 @@
-"""Encodes the examples of a schema as records and decodes records, one at a time or a block at once.
+"""Encodes the examples of a schema as records and decodes records, one at a time or in blocks.
 
-    example -> flat values by key (pure) -> tf.train.Example bytes (registry.wire)
+    example -> flat values by key -> tf.train.Example bytes (registry.wire)
     bytes -> flat values by key -> example
-    data, offsets, lengths -> ExampleBlock -> columns(): one array for each leaf; examples(): what ``decode`` gives
+    data, offsets, lengths -> ExampleBlock -> columns(): one array for each leaf; examples(): the same as ``decode``
 
-Keys follow TFDS: nested names joined by ``/``; inside one Sequence the flat list; inside several
-``k/ragged_flat_values`` and ``k/ragged_row_lengths_0..``, the lengths of the levels below the outermost one. Column
-``i`` of a block equals the leaf of example ``i``, whatever way its record took.
+Keys follow TFDS: nested names joined by ``/``; inside one Sequence, one flat list; inside several Sequences,
+``k/ragged_flat_values`` and ``k/ragged_row_lengths_0..``, the lengths of the levels below the outermost one. Entry
+``i`` of a block's column always equals the leaf of example ``i``.
 """
 
 from __future__ import annotations
@@ -32,22 +32,23 @@ from registry.wire.gather import Octets, Places, check_pieces, constant
 
 _MIN_VECTORIZED: Final = 13
 _MIN_VECTORIZED_UNLIKE: Final = 65
-"""Fewer records, or fewer of different lengths, are decoded one by one, which then costs less, as measured."""
+"""Fewer records than this are decoded one by one, which was measured to be faster (the second number applies to records
+of different lengths)."""
 
 _CHUNK_EXAMPLES: Final = 512
 _CHUNK_BYTES: Final = 2**20
-"""Most examples, and bytes of them, that are made at a time: they fit the processor's cache, and an example that is
-kept keeps only its chunk in memory."""
+"""Most examples, and most bytes, that are created at a time. A chunk fits the processor's cache, and an example that is
+kept holds only its chunk in memory."""
 
 
 def codec_of(features: FeaturesDict) -> Codec:
-    """The codec of ``features``, made at the first call for this object and kept beside its fields.
+    """The codec of ``features``. The first call creates it, and later calls for the same object return it.
 
     >>> codec = codec_of(FeaturesDict({"id": "int64", "name": "str"}))
     >>> codec.decode(codec.encode({"id": 7, "name": "x"}))["name"]
     b'x'
     """
-    # Not in a cache by value: schemas are equal in any order of their features, and examples have that order.
+    # A cache by value would be wrong: equal schemas may order their features differently, and examples keep that order.
     kept = features.__dict__
     if "_codec" not in kept:
         kept["_codec"] = Codec(features)
@@ -56,15 +57,15 @@ def codec_of(features: FeaturesDict) -> Codec:
 
 
 class Codec:
-    """Encodes and decodes the examples of one schema; ``codec_of`` makes it.
+    """Encodes and decodes the examples of one schema. ``codec_of`` creates it.
 
     Attributes:
         features: the schema.
-        columns: a reader for each leaf, in the order of ``columns_of``.
-        tree: the nested dict of an example with the place in ``columns`` for each leaf, and a ``NestedNode`` for a
+        columns: a reader for each leaf, in schema order.
+        tree: the nested dict of an example, with the index in ``columns`` for each leaf and a ``NestedNode`` for each
             Dataset.
-        has_unknown: whether a feature is not known. Its keys are found only by a look at all keys of a record.
-        block_decoder: decodes blocks of records to flat columns; what it learns of their form helps with the next.
+        has_unknown: whether the class of a feature is unknown. Its keys can only be found among all keys of a record.
+        block_decoder: decodes blocks of records to flat columns, and remembers the layout of records between blocks.
     """
 
     def __init__(self, features: FeaturesDict) -> None:
@@ -80,56 +81,69 @@ class Codec:
         return codec_of, (self.features,)
 
     def encode(self, example: Mapping[str, Any]) -> bytes:
-        """The record of ``example``: a serialized tf.train.Example, the same bytes on every run and machine.
+        """Encode ``example`` as a record: a serialized tf.train.Example, the same bytes on every run and machine.
 
         Raises:
             FeatureError: a name is missing or unknown, or a value does not fit; ``details['feature']`` is its path.
-            MissingExtraError: an array is to be stored as JPEG, and Pillow is not installed.
+            MissingExtraError: encoding a JPEG requires Pillow, which is not installed.
         """
         return encode_example(self.flatten(example))
 
     def decode(self, record: bytes | memoryview) -> dict[str, Any]:
-        """The example in ``record``: arrays, NumPy scalars, ``bytes``, ``Ragged``, and dicts of them.
+        """Decode ``record`` to an example: a dict of arrays, NumPy scalars, ``bytes``, ``Ragged``, and nested dicts.
 
         Raises:
-            CorruptExampleError: no tf.train.Example, or one that does not hold these features.
-            MissingExtraError: an image needs Pillow, and it is not installed.
+            CorruptExampleError: the record is not a tf.train.Example, or does not hold these features.
+            MissingExtraError: decoding an image requires Pillow, which is not installed.
         """
         return self.restore(decode_example(record))
 
     def flatten(self, example: Mapping[str, Any]) -> dict[str, FlatValue]:
-        """The flat values of ``example`` by their keys: all of ``encode`` but the bytes."""
+        """The flat values of ``example`` by key, which ``encode`` serializes.
+
+        Raises:
+            FeatureError: a name is missing or unknown, or a value does not fit; ``details['feature']`` is its path.
+        """
         flat: dict[str, FlatValue] = {}
         _flatten(self.features, [example], (), "", flat)
         return flat
 
     def restore(self, flat: Mapping[str, FlatValue]) -> dict[str, Any]:
-        """The example of these flat values; keys that no feature asks for are ignored, as TFDS does."""
+        """The example of these flat values. As in TFDS, keys that belong to no feature are ignored.
+
+        Raises:
+            CorruptExampleError: the flat values do not fit the features.
+        """
         return fill_tree(self.tree, [column.read(flat) for column in self.columns])
 
     def decode_block(self, data: Octets, offsets: Places, lengths: Places, *, copy: bool = True) -> ExampleBlock:
-        """The examples in many records at once: of each of ``lengths`` bytes from one of ``offsets`` in ``data`` on.
+        """Decode many records at once.
 
-        ``data`` is contiguous, 1-d uint8, and may be a read-only view of a mapped file; records may be in any order and
-        may repeat. Without ``copy``, text comes as memoryviews of ``data``, and tensors stored as bytes come as
-        read-only arrays on it; nothing else keeps ``data`` alive, and all else may be written to.
+        Args:
+            data: contiguous 1-d uint8; it may be a read-only view of a mapped file.
+            offsets: int64, the first byte of each record in ``data``; in any order, and records may repeat.
+            lengths: int64, the number of bytes of each record.
+            copy: without it, texts are memoryviews of ``data``, and tensors stored as bytes are read-only arrays that
+                share its memory. All other values are writable copies that do not keep ``data`` alive.
 
-        A record that cannot be decoded ends the block: see ``ExampleBlock``.
+        Returns:
+            The examples. The block ends before the first record that cannot be decoded; its ``fault`` is the error.
         """
         least = _MIN_VECTORIZED_UNLIKE if constant(lengths) is None else _MIN_VECTORIZED
         if self.has_unknown or (copy and offsets.size < least):
             return self._decode_each(data, offsets, lengths)
         flat = self.block_decoder.decode(data, offsets, lengths)
         found = self._read_columns(repeat(flat, len(self.columns)), flat.num_records, flat.fault, copy=copy)
-        if len(found) < flat.num_records:  # what the bad record holds may not show in the columns of those before it
+        # Decode the sound records again without the bad one, which may have changed the form of their columns.
+        if len(found) < flat.num_records:
             size = len(found)
             found.leaves = self.decode_block(data, offsets[:size], lengths[:size], copy=copy).leaves
         return found
 
     def restore_block(self, blocks: AnySequence[FlatBlock], num_records: int, *, copy: bool = True) -> ExampleBlock:
-        """The examples of ``num_records`` rows that were never records: ``blocks`` has a block for each of ``columns``.
+        """The examples of ``num_records`` rows from a columnar file, given as a block for each of ``columns``.
 
-        A row that is not an example ends the block, as in ``decode_block``.
+        The block ends before the first row that is not a valid example, as in ``decode_block``.
         """
         if not num_records:
             return ExampleBlock(self.tree, [reader.column_of([]) for reader in self.columns], 0)
@@ -149,7 +163,7 @@ class Codec:
         return ExampleBlock(self.tree, columns, num_sound, None if fault is None else at_record(fault, num_sound))
 
     def _decode_each(self, data: Octets, offsets: Places, lengths: Places) -> ExampleBlock:
-        """The same one by one."""
+        """``decode_block``, one record at a time."""
         check_pieces(data, offsets, lengths)
         rows: list[list[Any]] = []
         fault = None
@@ -166,15 +180,15 @@ class Codec:
 
 @dataclass(slots=True, eq=False)
 class ExampleBlock:
-    """The decoded examples of a block of records, made by ``Codec.decode_block``.
+    """The decoded examples of a block of records, returned by ``Codec.decode_block``.
 
-    ``len`` is the number of sound examples: all, or those before the first record that could not be decoded.
+    ``len()`` is the number of sound examples: all of them, or those before the first record that could not be decoded.
 
     Attributes:
-        tree: of the codec.
-        leaves: the values of each leaf, not yet put together.
+        tree: the tree of the codec.
+        leaves: the column of each leaf.
         num_examples: the number of sound examples.
-        fault: why the next record could not be decoded. ``columns`` and ``examples`` raise it.
+        fault: the error of the next record, if it could not be decoded. ``columns`` and ``examples`` raise it.
     """
 
     tree: Mapping[str, Any]
@@ -191,33 +205,38 @@ class ExampleBlock:
         return replace(self, fault=None)
 
     def columns(self) -> dict[str, Any]:
-        r"""For each feature an array of its values in all examples, nested as an example is.
+        r"""For each feature, one array of its values in all examples, nested like an example.
 
         The first dimension counts examples, and ``column[i]`` equals the value in example ``i``:
 
-        - an array (n, \*shape) of the feature's dtype, where the value has the same shape in every example;
+        - an array (n, \*shape) of the feature's dtype if the value has the same shape in every example;
         - an object array (n,) of ``bytes`` for text, (n, \*shape) for arrays of text;
-        - an object array (n,) of arrays where their shapes differ, of ``Ragged`` for a Sequence of Sequences;
-        - of a Dataset what a Sequence gives; an object array (n,) of raw values for a feature that is not known;
-        - for an optional feature whose missing values read as None, always a masked array (``numpy.ma``) of these
+        - an object array (n,) of arrays if their shapes differ, or of ``Ragged`` for a Sequence of Sequences;
+        - for a Dataset, the columns of a Sequence;
+        - for a feature of an unknown class, an object array (n,) of its stored values;
+        - for an optional feature whose missing values are read as None, always a masked array (``numpy.ma``) of these
           shapes and dtypes, masked where an example has None, with a mask for every entry.
 
         Raises:
-            CorruptExampleError: a record could not be decoded; ``details["record"]`` is its place in the block.
+            CorruptExampleError: a record could not be decoded; ``details["record"]`` is its index in the block.
         """
         if self.fault is not None:
             raise self.fault
         return fill_tree(plain_tree(self.tree), [column.array(self.num_examples) for column in self.leaves])
 
     def examples(self) -> Iterator[dict[str, Any]]:
-        """The examples, equal to what ``Codec.decode`` gives for each record. Errors as ``example_lists``."""
+        """The examples, equal to ``Codec.decode`` of each record.
+
+        Raises:
+            CorruptExampleError: a record could not be decoded; raised after the examples before it.
+        """
         return chain.from_iterable(self.example_lists())
 
     def example_lists(self) -> Iterator[list[dict[str, Any]]]:
-        """The examples, some hundreds at a time, so that they are in the processor's cache when they are used.
+        """The examples in lists of up to 512, so that they are in the processor's cache when they are used.
 
         Raises:
-            CorruptExampleError: a record could not be decoded, after all examples before it.
+            CorruptExampleError: a record could not be decoded; raised after the examples before it.
         """
         row_bytes = sum(column.row_bytes for column in self.leaves)
         size = max(1, min(_CHUNK_EXAMPLES, _CHUNK_BYTES // max(1, row_bytes)))
@@ -229,7 +248,7 @@ class ExampleBlock:
 
 
 def at_record(error: RegistryError, place: int) -> RegistryError:
-    """``error``; where the record is at fault, with its place in the block."""
+    """``error``; if it is about a damaged record, with the record's index in the block in its details."""
     if not isinstance(error, CorruptExampleError):
         return error
     fault = CorruptExampleError(error.message, hint=error.hint, details={**error.details, "record": place})
@@ -238,7 +257,7 @@ def at_record(error: RegistryError, place: int) -> RegistryError:
 
 
 def fill_tree(tree: Mapping[str, Any], values: list[Any]) -> dict[str, Any]:
-    """The nested dict ``tree``, with the value of each place in it."""
+    """The nested dict ``tree``, with each index replaced by its value."""
     return {name: values[at] if type(at) is int else _fill(at, values) for name, at in tree.items()}
 
 
@@ -252,9 +271,10 @@ def _fill(at: Any, values: list[Any]) -> Any:
 def _flatten(
     feature: Feature, batch: Any, levels: tuple[list[int], ...], path: str, flat: dict[str, FlatValue]
 ) -> None:
-    """Adds the flat values of ``batch``: every value of ``feature`` in one example, in order.
+    """Add the flat values of ``batch``, which holds every value of ``feature`` in one example, in order.
 
-    ``levels`` are the row lengths of the Sequences around it, outermost first; without any, the batch is one value.
+    ``levels`` are the row lengths of the Sequences around the feature, outermost first. Outside Sequences the batch is
+    a single value.
     """
     if isinstance(feature, FeaturesDict):
         for value in batch:
@@ -279,7 +299,7 @@ def _flatten(
 
 
 def _elements(feature: Sequence, batch: Any, path: str) -> tuple[list[int], Any]:
-    """How many elements each Sequence of ``batch`` has, and all of them one after the other."""
+    """The number of elements of each Sequence of ``batch``, and all elements one after the other."""
     lengths: list[int] = []
     elements: list[Any] = []
     for given in batch:
@@ -292,22 +312,22 @@ def _elements(feature: Sequence, batch: Any, path: str) -> tuple[list[int], Any]
         elif _is_sequence(value):
             found = value
         else:
-            raise feature_fault(path, f"{type(value).__name__} is no sequence", "Give a list, a tuple or an array.")
+            raise feature_fault(path, f"expected a list, a tuple or an array, found {type(value).__name__}")
         if feature.length not in (None, len(found)):
-            raise feature_fault(path, f"{len(found)} elements, where the declared length is {feature.length}")
+            raise feature_fault(path, f"expected {feature.length} elements, found {len(found)}")
         lengths.append(len(found))
         if len(batch) == 1 and isinstance(found, np.ndarray) and isinstance(feature.feature, Leaf):
-            return lengths, found  # stays one array: no Python object for each of its values
+            return lengths, found  # keep one array instead of a Python object for each value
         elements.extend(found)
     return lengths, elements
 
 
 def _nested_lengths(features: Feature, value: Mapping[str, Any], path: str) -> dict[str, int]:
-    """How many values each leaf of a dict of lists has, by its path."""
+    """The number of values of each leaf of a dict of lists, by path."""
     while isinstance(features, Sequence):
         features = features.feature
     if not isinstance(features, FeaturesDict):
-        raise feature_fault(path, "a dict is no sequence", "Give a list, a tuple or an array.")
+        raise feature_fault(path, "expected a list, a tuple or an array, found a dict")
     _check_names(features, value, path)
     lengths: dict[str, int] = {}
     for name, values in value.items():
@@ -317,7 +337,7 @@ def _nested_lengths(features: Feature, value: Mapping[str, Any], path: str) -> d
         elif _is_sequence(values):
             lengths[here] = len(values)
         else:
-            raise feature_fault(here, f"{type(values).__name__} is no sequence", "Give a list, a tuple or an array.")
+            raise feature_fault(here, f"expected a list, a tuple or an array, found {type(values).__name__}")
     return lengths
 
 
@@ -333,22 +353,22 @@ def _pick(value: Any, index: int) -> Any:
 
 def _check_names(features: FeaturesDict, value: Any, path: str) -> None:
     if not isinstance(value, Mapping):
-        raise feature_fault(path, f"{type(value).__name__} is no dict of features")
+        raise feature_fault(path, f"expected a dict of features, found {type(value).__name__}")
     if value.keys() == features.keys():
         return
     prefix = f"{path}/" if path else ""
     for name in value:
         if name not in features:
-            raise feature_fault(f"{prefix}{name}", "there is no such feature", suggest(str(name), features))
+            raise feature_fault(f"{prefix}{name}", "unknown feature", suggest(str(name), features))
     missing = [name for name in features if name not in value]
-    raise feature_fault(prefix + missing[0], "the example does not hold this feature")
+    raise feature_fault(prefix + missing[0], "missing in the example")
 
 
 def _tree_of(feature: Feature, names: tuple[str, ...], places: Iterator[int], *, is_nested: bool = True) -> Any:
-    """The tree of an example of ``feature``: dicts by name, a place for each leaf, in the order of ``columns_of``.
+    """The tree of an example of ``feature``: dicts by name, and for each leaf the next index from ``places``.
 
-    A Dataset is a ``NestedNode`` where ``is_nested``, and else as a Sequence: nothing of it, or of the Sequence around
-    it, can be told apart into examples.
+    A Dataset becomes a ``NestedNode``. Inside a Sequence, or with an unknown feature in it, its values cannot be
+    divided into examples, so it is treated as a Sequence.
     """
     if isinstance(feature, FeaturesDict):
         return {name: _tree_of(feature[name], (*names, name), places, is_nested=is_nested) for name in feature}
@@ -362,9 +382,9 @@ def _tree_of(feature: Feature, names: tuple[str, ...], places: Iterator[int], *,
 
 
 def make_dicts(tree: Mapping[str, Any], columns: AnySequence[list[Any]], count: int) -> list[dict[str, Any]]:
-    """The dicts ``tree``, one for each of ``count`` values of the columns that it names."""
+    """``count`` nested dicts of the form ``tree``, filled with the values of ``columns``."""
     lists = [columns[at] if type(at) is int else _make_inner(at, columns, count) for at in tree.values()]
-    match list(tree):  # dicts are made fastest from four keys at once, as measured
+    match list(tree):  # measured: building dicts from four keys at a time is fastest
         case []:
             return [{} for _ in range(count)]
         case [a]:

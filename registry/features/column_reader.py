@@ -1,9 +1,9 @@
-"""Reads one column, which is a leaf of a schema, out of one record or out of a block of records.
+"""Reads one leaf of a schema from a record or from a block of records.
 
     flat values of a record -> ColumnReader.read -> a value
-    flat columns of a block -> ColumnReader.read_block -> a BlockColumn, equal to what ``read`` gives for each record
+    flat columns of a block -> ColumnReader.read_block -> a BlockColumn, equal to ``read`` of each record
 
-``codec`` has a reader for each leaf of a schema and puts their values together.
+``codec`` has a reader for each leaf of a schema and combines their values to examples.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Restore: TypeAlias = Callable[[tuple[FlatValue, ...], int | None, str], Any]
 
 @dataclass(frozen=True, slots=True)
 class ColumnReader:
-    """Reads one leaf: the keys of its parts are spelled out once."""
+    """Reads one leaf. The keys of its parts are computed once, when the reader is created."""
 
     path: str
     leaf: Leaf
@@ -43,30 +43,30 @@ class ColumnReader:
 
     @classmethod
     def of(cls, column: Column, known: frozenset[str]) -> ColumnReader:
-        """The reader of ``column``; ``known`` are the keys of all features whose keys are known."""
+        """The reader of ``column``; ``known`` are the keys of all features of known classes."""
         if isinstance(column.leaf, RawFeature):
             return RawReader(column.path, column.leaf, (), (), True, False, False, known)
         parts = tuple((part, tuple(column.keys(part))) for part in column.leaf.parts)
-        # TensorFlow's parser takes an absent key for an empty list where the first dimension is unknown, and TFDS's own
-        # writers left empty lists out at times.
+        # If the first dimension is unknown, TensorFlow's parser reads an absent key as an empty list, and some versions
+        # of TFDS left empty lists out.
         may_be_missing = column.lengths[0] is None if column.lengths else len(parts) == 1 and parts[0][0].size is None
         absent = (column.may_be_absent, column.may_read_none)
         return cls(column.path, column.leaf, column.lengths, parts, may_be_missing, *absent)
 
     def read(self, flat: Mapping[str, FlatValue]) -> Any:
-        """The value of this leaf in the example of these flat values."""
+        """The value of this leaf in the record with these flat values."""
         if self.may_be_absent and self._is_absent(flat):
             return self.leaf.restore_absent()
         return self._read(flat, self.leaf.restore)
 
     def read_content(self, flat: Mapping[str, FlatValue]) -> Any:
-        """What two examples are compared by: the value, or a list of it that is empty for None where it may be None."""
+        """The value by which two examples are compared; for an optional leaf a list of it, which is empty for None."""
         if not self.may_be_absent:
             return self._read(flat, self.leaf.restore_content)
         return [] if self._is_absent(flat) else [self._read(flat, self.leaf.restore_content)]
 
     def read_block(self, flat: FlatBlock, *, copy: bool) -> BlockColumn | None:
-        """The values in a block of records; None where they cannot be read at once, or a record may be damaged."""
+        """The values in a block of records; None if they cannot be read at once or a record may be damaged."""
         if len(self.lengths) > 1 or not flat.num_records:
             return None
         if self.may_be_absent:
@@ -74,7 +74,7 @@ class ColumnReader:
         return self._read_whole(flat, copy=copy)
 
     def read_each(self, flat: FlatBlock, num_records: int) -> tuple[list[Any], RegistryError | None]:
-        """The values in the first records of a block, one by one, up to the first damaged one, and its error."""
+        """Read the first records of a block one by one; returns the values up to a damaged record, and its error."""
         values: list[Any] = []
         for record in self.split(flat)[:num_records]:
             try:
@@ -84,7 +84,7 @@ class ColumnReader:
         return values, None
 
     def column_of(self, values: list[Any]) -> BlockColumn:
-        """The column of these ``values``, of one for each record."""
+        """The column of ``values``, one for each record."""
         if not self.may_read_none:
             return ArrayColumn(self._stack(values))
         rows = np.array([row for row, value in enumerate(values) if value is not None], np.int64)
@@ -92,7 +92,7 @@ class ColumnReader:
         return self._masked(ArrayColumn(self._stack(present)), rows, len(values))
 
     def split(self, flat: FlatBlock) -> list[dict[str, FlatValue]]:
-        """The flat values of this leaf in each record of a block, by their keys."""
+        """The flat values of this leaf by key, for each record of a block."""
         stored: list[dict[str, FlatValue]] = [{} for _ in range(flat.num_records)]
         for _, keys in self.parts:
             for key in keys:
@@ -124,9 +124,9 @@ class ColumnReader:
         else:
             found = "int64" if values.dtype == _INT64 else "float" if values.dtype == _FLOAT32 else str(values.dtype)
         if found != kind:
-            if not len(values):  # an empty list does not say of what
+            if not len(values):  # the type of an empty list does not matter
                 return empty_flat(kind)  # type: ignore[arg-type]  # a WireKind
-            raise corrupt_fault(self.path, f"the record holds {found} values, where {kind} belongs")
+            raise corrupt_fault(self.path, f"expected {kind} values, found {found}")
         return values
 
     def _count(self, values: FlatValue) -> int:
@@ -134,9 +134,9 @@ class ColumnReader:
         size, length = self.parts[0][0].size, self.lengths[0]
         count = len(values) // size if size else length
         if count is None or (size and len(values) % size):
-            raise corrupt_fault(self.path, f"holds {len(values)} values, not a multiple of {size}")
+            raise corrupt_fault(self.path, f"expected a multiple of {size} values, found {len(values)}")
         if length not in (None, count):
-            raise corrupt_fault(self.path, f"holds {count} elements, where {length} belong")
+            raise corrupt_fault(self.path, f"expected {length} elements, found {count}")
         return count
 
     def _read_ragged(self, flat: Mapping[str, FlatValue], restore: _Restore) -> Ragged:
@@ -150,18 +150,18 @@ class ColumnReader:
             lengths = levels
         size = self.parts[0][0].size or 1
         if len(values[0]) % size:
-            raise corrupt_fault(self.path, f"holds {len(values[0])} values, not a multiple of {size}")
+            raise corrupt_fault(self.path, f"expected a multiple of {size} values, found {len(values[0])}")
         restored = restore(tuple(values), len(values[0]) // size, self.path)
         for level, (length, found) in enumerate(zip(self.lengths, [[len(lengths[0])], *lengths], strict=True)):
             if length is not None and any(number != length for number in found):
-                raise corrupt_fault(self.path, f"a row of level {level} has not the declared length {length}")
+                raise corrupt_fault(self.path, f"a row of level {level} does not have the declared length {length}")
         try:
             return Ragged(restored, lengths)
         except ValueError as error:
             raise corrupt_fault(self.path, str(error)) from error
 
     def _read_whole(self, flat: FlatBlock, *, copy: bool) -> BlockColumn | None:
-        """The column of a leaf that all records hold."""
+        """The column of a leaf that must be in every record."""
         columns: list[FlatColumn] = []
         for part, keys in self.parts:
             column = _complete(flat, keys[0], part.kind, may_be_missing=self.may_be_missing)
@@ -182,8 +182,8 @@ class ColumnReader:
         return self.leaf.restore_block(BlockParts(flat.num_records, data, tuple(columns), counts, copy), self.path)
 
     def _read_optional(self, flat: FlatBlock, *, copy: bool) -> BlockColumn | None:
-        """The column of an optional leaf, which some records may lack; None where one may not be sound."""
-        ((part, (key,)),) = self.parts  # one: its shape is known
+        """The column of an optional leaf, which some records may lack; None if a record may be damaged."""
+        ((part, (key,)),) = self.parts  # exactly one part, because an optional leaf has a known shape
         stored = [kind for kind in ("int64", "float", "bytes") if (key, kind) in flat.columns]
         column = flat.columns.get((key, part.kind))
         if stored and (column is None or len(stored) > 1):
@@ -209,13 +209,13 @@ class ColumnReader:
 
     def _masked(self, present: BlockColumn, rows: npt.NDArray[np.int64], num_rows: int) -> MaskedColumn:
         leaf = self.leaf
-        if 0 in leaf.shape:  # of no entries a mask would not tell: each value is an object
+        if 0 in leaf.shape:  # a value without entries has no mask: store each value as an object
             values = np.fromiter(present.rows(0, rows.size), TEXT, rows.size)
             return MaskedColumn(ArrayColumn(values), rows, num_rows, (), TEXT)
         return MaskedColumn(present, rows, num_rows, tuple(leaf.shape), leaf.dtype)
 
     def _stack(self, values: list[Any]) -> npt.NDArray[Any]:
-        """``values`` as ``ExampleBlock.columns`` describes them, of which none is missing."""
+        """``values``, none of them missing, in the form that ``ExampleBlock.columns`` describes."""
         if not values:
             return self._no_rows()
         first = values[0]
@@ -228,7 +228,7 @@ class ColumnReader:
         return np.fromiter(values, TEXT, len(values))
 
     def _no_rows(self) -> npt.NDArray[Any]:
-        """The column of no values: of the leaf's dtype, and of its shape as far as it is known."""
+        """A column without values, with the leaf's dtype and, as far as it is known, its shape."""
         if len(self.lengths) > 1:
             return np.empty(0, TEXT)
         shape = tuple(size or 0 for size in (*self.lengths, *self.leaf.shape))
@@ -237,25 +237,25 @@ class ColumnReader:
 
 @dataclass(frozen=True, slots=True)
 class RawReader(ColumnReader):
-    """Reads a feature that is not known: what is stored under its key, unless another feature has that key."""
+    """Reads the stored values of a feature of an unknown class, except those that belong to another feature."""
 
     others: frozenset[str]
 
     def read(self, flat: Mapping[str, FlatValue]) -> Any:
-        """What is stored: an array, or a dict of them by suffix."""
+        """The stored values: an array, or a dict of arrays by suffix."""
         if not isinstance(self.leaf, RawFeature):
             raise TypeError(self.leaf)
         return self.leaf.take(flat, self.path, self.others)
 
     def read_block(self, flat: FlatBlock, *, copy: bool) -> None:
-        """None: a block is decoded for its known keys only."""
+        """Always None, because blocks are decoded for known keys only."""
 
     def column_of(self, values: list[Any]) -> BlockColumn:
-        """A column of objects, whatever the first of them is."""
+        """An object column of ``values``."""
         return ArrayColumn(np.fromiter(values, TEXT, len(values)))
 
     def read_content(self, flat: Mapping[str, FlatValue]) -> Any:
-        """The same, with the suffix and the kind of each array."""
+        """The stored values, with the suffix and the dtype of each array."""
         found = self.read(flat)
         arrays = found if isinstance(found, dict) else {None: found}
         return [
@@ -265,7 +265,10 @@ class RawReader(ColumnReader):
 
 
 def _complete(flat: FlatBlock, key: str, kind: WireKind, *, may_be_missing: bool) -> FlatColumn | None:
-    """The values of ``key`` in all records, none in those that may go without it; None where one does not hold them."""
+    """The values of ``key`` in all records; a record that may lack the key gets an empty list.
+
+    None if a record lacks the key although it must have it, or holds values of another kind.
+    """
     column = flat.columns.get((key, kind))
     if column is not None and column.rows is None:
         return column

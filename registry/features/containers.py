@@ -1,7 +1,7 @@
-"""The containers of features: FeaturesDict gives features names, Sequence repeats one, Dataset repeats an example.
+"""The containers of features: FeaturesDict names features, Sequence repeats a feature, Dataset repeats an example.
 
 They store nothing themselves: nested names are joined by ``/``, and a Sequence adds a level to every leaf below it.
-They are data: ``codec`` makes records of examples, and ``schema`` the JSON form.
+They are plain data: ``codec`` encodes examples as records, and ``schema`` writes the JSON form.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from registry.errors import FeatureError, suggest
-from registry.features.dtypes import is_sane_shape
+from registry.features.dtypes import MAX_VALUES, is_sane_shape
 from registry.features.feature import Feature, Leaf, Part, RawFeature, feature_fault, is_text
 from registry.features.nested import Ragged
 from registry.features.tensor import Tensor
@@ -27,8 +27,12 @@ if TYPE_CHECKING:
 class Column:
     """One leaf of a schema.
 
-    ``path`` is ``names`` joined by ``/``; ``lengths`` has the length of each Sequence around it, outermost first (None:
-    any length), and ``words`` what each of these is for a reader, a Sequence or a Dataset.
+    Attributes:
+        path: ``names`` joined by ``/``.
+        names: the names from the outermost dict to the leaf.
+        leaf: the feature.
+        lengths: the length of each Sequence around it, outermost first; None for any length.
+        words: ``Sequence`` or ``Dataset`` for each of these.
     """
 
     path: str
@@ -39,12 +43,12 @@ class Column:
 
     @property
     def may_be_absent(self) -> bool:
-        """Whether a record may store nothing for it: it is optional, and in no Sequence."""
+        """Whether a record may store nothing for it: it is optional and not in a Sequence."""
         return self.leaf.may_be_absent and not self.lengths
 
     @property
     def may_read_none(self) -> bool:
-        """Whether such a value reads as None."""
+        """Whether a missing value is read as None."""
         return self.leaf.may_read_none and not self.lengths
 
     def keys(self, part: Part) -> list[str]:
@@ -58,18 +62,18 @@ class Column:
 
 @dataclass(frozen=True, repr=False)
 class FeaturesDict(Feature, Mapping[str, Feature]):
-    """The schema of an example: features by name. Nested dicts become FeaturesDict, dtypes become scalar tensors.
+    """The schema of an example: features by name. Follows ``tfds.features.FeaturesDict``.
 
     >>> features = FeaturesDict({"id": "int64", "box": {"height": "uint8"}})
     >>> features.shape, features["box"]["height"].dtype
     ({'id': (), 'box': {'height': ()}}, dtype('uint8'))
 
     Attributes:
-        features: by name.
-        class_name: the class that features.json names, where that is another package's.
+        features: features by name. A nested dict becomes a FeaturesDict, and a dtype becomes a Tensor of shape ``()``.
+        class_name: the class named in features.json, if it belongs to another package; otherwise empty.
 
     Raises:
-        FeatureError: a name that cannot be stored, or two features that would be stored under the same key.
+        FeatureError: a name is invalid, or two features would be stored under the same key.
     """
 
     features: Mapping[str, Any]
@@ -79,7 +83,7 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
         object.__setattr__(self, "features", {name: as_feature(feature) for name, feature in self.features.items()})
         for name in self.features:
             if not is_text(name) or "\0" in name:
-                raise feature_fault("", f"{name!r} is no feature name", "A name is text, not empty, without NUL.")
+                raise feature_fault("", f"invalid feature name {name!r}", "A name must be non-empty text without NUL.")
         keys = [key for column in columns_of(self) for part in column.leaf.parts for key in column.keys(part)]
         if len(set(keys)) != len(keys):
             twice = next(key for key in keys if keys.count(key) > 1)
@@ -96,49 +100,52 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
         return {name: feature.dtype for name, feature in self.features.items()}
 
     def labels(self) -> dict[str, list[str]]:
-        """The label names of every named ClassLabel and LabeledImage, by the stem of its file: ``<stem>.labels.txt``.
+        """The label names of every ClassLabel and LabeledImage that has names, by the stem of ``<stem>.labels.txt``.
 
-        As in TFDS: nested names joined by ``-``, ``/`` in a name as ``.``; a Sequence adds nothing.
+        As in TFDS, the stem is the nested names joined by ``-``, with ``.`` for a ``/`` in a name.
         """
         return {stem: list(label.names) for stem, label in self.class_labels().items() if label.names is not None}
 
     def class_labels(self) -> dict[str, ClassLabel]:
-        """Every ClassLabel by the stem of its label file, whether its names are known or not; so of a LabeledImage."""
+        """Every ClassLabel by the stem of its label file, with or without names, including those of LabeledImages."""
         found: dict[str, ClassLabel] = {}
         for column in columns_of(self):
             if (label := column.leaf.class_label) is not None:
                 stem = _label_stem(column.names)
                 if stem in found and found[stem].names != label.names:
-                    raise feature_fault(column.path, f"its label file {stem}.labels.txt is another feature's, too")
+                    raise feature_fault(column.path, f"another feature uses the same label file, {stem}.labels.txt")
                 found[stem] = label
         return found
 
     def with_labels(self, labels: Mapping[str, AnySequence[str]]) -> FeaturesDict:
-        """This schema with the names of its labels, by the stem of their files; stems of other files are ignored.
+        """A copy of this schema with label names.
+
+        Args:
+            labels: label names by the stem of their file; stems that match no feature are ignored.
 
         Raises:
-            FeatureError: not as many names as classes, or other names than the schema has.
+            FeatureError: the number of names is not the number of classes, or the schema already has different names.
         """
         return self._changed(lambda leaf, names: _name_labels(leaf, labels, names))
 
     def unknown_features(self) -> dict[str, str]:
-        """The class of each feature that is not known here, by its path: a ``RawFeature``, which gives raw values."""
+        """The class name of each feature of an unknown class, by path. These features decode to their stored values."""
         return {
             column.path: column.leaf.class_name for column in columns_of(self) if isinstance(column.leaf, RawFeature)
         }
 
     def missing_as_none(self) -> FeaturesDict:
-        """This schema with None for the missing values of its optional features, which is how every schema begins.
+        """A copy of this schema that reads missing values of optional features as None. This is the default.
 
-        Columns of these features are masked arrays (``numpy.ma``). features.json is the same.
+        Columns of these features are masked arrays (``numpy.ma``). features.json does not change.
         """
         return self._with_missing(lambda leaf, _: replace(leaf, missing=None))
 
     def missing_as_tfds(self) -> FeaturesDict:
-        """This schema with what TFDS reads through TensorFlow for the missing values of its optional features.
+        """A copy of this schema that reads missing values of optional features as TFDS does through TensorFlow.
 
-        That is the lowest number of the dtype, ``b""`` or False, which cannot be told from an equal value that is
-        stored. Columns are plain arrays. features.json is the same.
+        A missing value becomes the lowest number of the dtype, ``b""`` or False, and cannot be distinguished from a
+        stored value that is equal. Columns are plain arrays. features.json does not change.
 
         >>> from registry.features import Scalar, codec_of
         >>> features = FeaturesDict({"age": Scalar("int8", optional=True)})
@@ -149,9 +156,16 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
         return self._with_missing(lambda leaf, _: replace(leaf, missing=leaf.lowest_value))
 
     def fill_missing(self, values: Mapping[str, Any]) -> FeaturesDict:
-        """This schema with ``values`` for the missing values of optional features, by their paths (``a/b``).
+        """A copy of this schema that replaces missing values of optional features. Columns are plain arrays.
 
-        A value is one number, text or bytes; a tensor is filled with it. Columns are plain arrays.
+        Args:
+            values: by the path of a feature (``a/b``), one number, text or bytes; a tensor is filled with it.
+
+        >>> from registry.features import Scalar, codec_of
+        >>> features = FeaturesDict({"age": Scalar("int8", optional=True)})
+        >>> record = codec_of(features).encode({"age": None})
+        >>> int(codec_of(features.fill_missing({"age": 0})).decode(record)["age"])
+        0
 
         Raises:
             FeatureError: no feature has that path, it is not optional, or the value does not fit it.
@@ -160,15 +174,15 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
         filled: dict[tuple[str, ...], Leaf] = {}
         for path, value in values.items():
             if path not in columns:
-                raise feature_fault(path, "there is no such feature", suggest(path, columns))
+                raise feature_fault(path, "unknown feature", suggest(path, columns))
             leaf = columns[path].leaf
             if not columns[path].may_be_absent or not isinstance(leaf, Tensor):
-                raise feature_fault(path, "it is not optional: none of its values can be missing")
+                raise feature_fault(path, "the feature is not optional, so its values cannot be missing")
             filled[columns[path].names] = leaf.with_missing(value, path)
         return self._changed(lambda leaf, names: filled.get(names, leaf))
 
     def optional_paths(self) -> list[str]:
-        """The paths of the features whose values may be None, in the order of their names."""
+        """The paths of the features whose values may be None, in schema order."""
         return [column.path for column in columns_of(self) if column.may_read_none]
 
     def _with_missing(self, change: Callable[[Tensor, tuple[str, ...]], Leaf]) -> FeaturesDict:
@@ -201,21 +215,22 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
 
 @dataclass(frozen=True, repr=False)
 class Sequence(Feature):
-    """Any number of values of one feature; exactly ``length`` where it is given.
+    """A variable or fixed number of values of one feature. Follows ``tfds.features.Sequence``.
 
-    Takes a list, tuple or array, and decodes to an array with one dimension more; sequences in sequences decode to
-    ``Ragged``. A Sequence of a dict takes a list of dicts or a dict of lists, and decodes to a dict of sequences.
+    It accepts a list, a tuple or an array, and decodes to an array with one more dimension, or to a ``Ragged`` for a
+    Sequence in a Sequence. A Sequence of a dict accepts a list of dicts or a dict of lists, and decodes to a dict of
+    sequences.
 
     >>> Sequence("int32").shape, Sequence({"name": str}, length=3).shape
     ((None,), {'name': (3,)})
 
     Attributes:
-        feature: of each element.
-        length: how many there are; None for any number.
-        class_name: the class that features.json names, where that is another package's.
+        feature: the feature of each element; a dict or a dtype is converted to a feature.
+        length: number of elements; None for any number.
+        class_name: the class named in features.json, if it belongs to another package; otherwise empty.
 
     Raises:
-        FeatureError: the number of its elements could not be told from what is stored.
+        FeatureError: the length is invalid, or the number of elements could not be derived from the stored values.
     """
 
     word: ClassVar[str] = "Sequence"
@@ -227,14 +242,17 @@ class Sequence(Feature):
     def __post_init__(self) -> None:
         object.__setattr__(self, "feature", as_feature(self.feature))
         if self.length is not None and (type(self.length) is not int or not 0 <= self.length < 2**31):
-            raise feature_fault("", f"{self.length!r} is no length of a Sequence")
+            raise feature_fault("", f"invalid Sequence length {self.length!r}: expected None or an int in 0..2**31-1")
         columns = columns_of(self)
         if not columns:
             raise feature_fault("", "a Sequence of an empty FeaturesDict stores nothing")
         for column in columns:
-            size = column.leaf.parts[0].size if column.leaf.parts else 1  # what is not known is not taken apart
+            # An unknown feature has no parts; its stored values are never split into elements.
+            size = column.leaf.parts[0].size if column.leaf.parts else 1
             if not is_sane_shape((*column.lengths, *column.leaf.shape)):
-                raise feature_fault(column.path, f"{self.length} of them are more values than there can be")
+                raise feature_fault(
+                    column.path, f"a Sequence of length {self.length} has more than {MAX_VALUES} values"
+                )
             if not size and (len(column.lengths) > 1 or self.length is None):
                 raise feature_fault(
                     column.path,
@@ -244,28 +262,40 @@ class Sequence(Feature):
 
     @property
     def shape(self) -> Any:
-        """The feature's shape with the length before it; a dict for a Sequence of a dict."""
+        """The length, followed by the shape of the feature; a dict for a Sequence of a dict."""
         return _prefix(self.feature.shape, self.length)
 
     @property
     def dtype(self) -> Any:
-        """The feature's dtype; a dict for a Sequence of a dict."""
+        """The dtype of the feature; a dict for a Sequence of a dict."""
         return self.feature.dtype
 
-    def elements_of(self, value: Any, path: str) -> Any:  # noqa: ARG002 - for those that take more
-        """``value`` as a list, a tuple, an array, or a dict of them. Raises FeatureError, with ``path``."""
+    def elements_of(self, value: Any, path: str) -> Any:  # noqa: ARG002 - subclasses use it in errors
+        """Convert ``value`` to a list, a tuple, an array, or a dict of them. Subclasses accept further types.
+
+        Raises:
+            FeatureError: a subclass does not accept the value; the error names ``path``.
+        """
         return value
 
 
 @dataclass(frozen=True, repr=False)
 class Dataset(Sequence):
-    """Any number of examples of one feature, most often a dict: a dataset inside an example, as steps of an episode.
+    """A dataset inside an example, such as the steps of an episode. Follows ``tfds.features.Dataset``.
 
-    Takes any iterable of examples, or a dict of iterables; stored as a ``Sequence`` is. Decodes to ``NestedExamples``,
-    which makes an example when it is asked for. Inside a Sequence it decodes as a Sequence; so it does with features
-    in it that are not known.
+    It accepts any iterable of examples, or a dict of iterables, and is stored like a ``Sequence``. It decodes to
+    ``NestedExamples``, which creates an example when it is indexed. Inside a Sequence, or with an unknown feature in
+    it, it decodes like a Sequence. As in TFDS, ``shape`` is the shape of one example.
 
-    ``shape`` is that of one example, as in TFDS.
+    >>> Dataset({"reward": "float32"}).shape
+    {'reward': ()}
+
+    Attributes:
+        feature: the feature of each example, usually a dict.
+        length: number of examples; None for any number.
+
+    Raises:
+        FeatureError: the length is invalid, or the number of examples could not be derived from the stored values.
     """
 
     word: ClassVar[str] = "Dataset"
@@ -282,12 +312,16 @@ class Dataset(Sequence):
         if isinstance(value, (list, tuple, np.ndarray, Ragged)):
             return value
         if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-            raise feature_fault(path, f"{type(value).__name__} is no dataset", "Give an iterable of examples.")
+            raise feature_fault(path, f"expected an iterable of examples, found {type(value).__name__}")
         return list(value)
 
 
 def as_feature(value: Any) -> Feature:
-    """``value`` as a feature: itself, a dict of features, or the tensor of shape ``()`` that TFDS makes of a dtype."""
+    """Convert ``value`` to a feature: a dict becomes a FeaturesDict, a dtype a Tensor of shape ``()``, as in TFDS.
+
+    Raises:
+        FeatureError: ``value`` is not a feature, a dict of features or a dtype.
+    """
     if isinstance(value, Feature):
         return value
     if isinstance(value, Mapping):
@@ -296,14 +330,14 @@ def as_feature(value: Any) -> Feature:
         return Tensor(shape=(), dtype=value)
     except FeatureError as error:
         raise feature_fault(
-            "", f"{value!r} is no feature", "Use a feature, a dict of features, or a dtype such as 'int64'."
+            "", f"expected a feature, found {value!r}", "Use a feature, a dict of features, or a dtype such as 'int64'."
         ) from error
 
 
 def columns_of(
     feature: Feature, names: tuple[str, ...] = (), lengths: tuple[int | None, ...] = (), words: tuple[str, ...] = ()
 ) -> list[Column]:
-    """Every leaf below ``feature``, in the order of its names."""
+    """Every leaf below ``feature``, in schema order."""
     if isinstance(feature, Leaf):
         return [Column("/".join(names), names, feature, lengths, words)]
     if isinstance(feature, Sequence):
@@ -326,7 +360,7 @@ def _label_stem(names: tuple[str, ...]) -> str:
 def _change_leaves(
     feature: Feature, change: Callable[[Leaf, tuple[str, ...]], Leaf], names: tuple[str, ...] = ()
 ) -> Feature:
-    """``feature`` with each of its leaves as ``change`` gives it; itself where that changes none."""
+    """``feature`` with ``change`` applied to each leaf; the same object if no leaf changes."""
     if isinstance(feature, Leaf):
         return change(feature, names)
     if isinstance(feature, Sequence):
@@ -346,7 +380,7 @@ def _name_labels(leaf: Leaf, labels: Mapping[str, AnySequence[str]], names: tupl
         return leaf
     path = "/".join(names)
     if label.names is not None and label.names != tuple(found):
-        raise feature_fault(path, "it has other label names already")
+        raise feature_fault(path, "the feature already has different label names")
     if label.num_classes not in (0, len(found)):
-        raise feature_fault(path, f"{len(found)} label names for {label.num_classes} classes")
+        raise feature_fault(path, f"expected {label.num_classes} label names, found {len(found)}")
     return leaf.with_label_names(tuple(found))

@@ -1,9 +1,9 @@
-"""Content of a record: for each feature bytes that are equal if, and only if, a reader gets the same value.
+"""Computes the content of a record: for each feature, bytes that are equal if and only if a reader gets equal values.
 
-They are made of decoded values, so that the encoding of a tensor, the compression of a PNG and the order of map keys
-do not count. One exception: a JPEG, and a PNG that only Pillow decodes, is its file's bytes, because its pixels differ
-between versions of libjpeg. Every form says where it ends, so that two different rows of values never give the same
-bytes.
+The bytes are computed from decoded values, so they do not depend on the encoding of a tensor, the compression of a PNG
+or the order of map keys. There is one exception: a JPEG, or a PNG that only Pillow decodes, is represented by the bytes
+of its file, because its pixels depend on the version of libjpeg. Each value is preceded by its shape or length, so that
+different sequences of values never give the same bytes.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _IS_LITTLE: Final = sys.byteorder == "little"
 _MOST_PATH_BYTES: Final = 1000
 
 _LARGE_ROW: Final = 4096
-"""Values of this size are handed on as they lie, not laid out anew."""
+"""Values of at least this many bytes are passed on without copying them into one buffer."""
 
 _COUNT_DTYPE: Final = np.dtype("<u8")
 
 
 class ContentReader:
-    """Takes the content out of the records of one schema; ``paths`` are the features, in the order of what it gives.
+    """Computes the content of the records of one schema. ``paths`` lists the features in the order of its results.
 
     >>> reader = ContentReader(FeaturesDict({"id": "int64", "name": "str"}))
     >>> record = codec_of(reader.features).encode({"id": 7, "name": "x"})
@@ -57,22 +57,27 @@ class ContentReader:
         """The content of each feature of ``record``.
 
         Raises:
-            CorruptExampleError: no tf.train.Example, or one that does not hold these features.
+            CorruptExampleError: the record is not a tf.train.Example, or does not hold these features.
         """
         return self.read_flat(decode_example(record))
 
     def read_flat(self, flat: Mapping[str, FlatValue]) -> list[bytes]:
-        """The content of each feature of the record that has these flat values. Errors as ``read``."""
+        """The content of each feature of the record with these flat values.
+
+        Raises:
+            CorruptExampleError: the flat values do not fit the features.
+        """
         return [content_bytes(column.read_content(flat)) for column in self._columns.values()]
 
     def read_block(self, data: Octets, offsets: Places, lengths: Places) -> list[Iterator[Any]] | None:
-        """The content of many records: for each of ``paths`` buffers that, joined, are the contents of the records.
+        """The content of many records: for each of ``paths``, buffers that hold the contents of all records in order.
 
-        What takes a hundred calls for each record takes a few for a thousand: columns are decoded together, and laid
-        out in the bytes that each value alone would give.
+        Columns are decoded together, which takes a few calls for a thousand records. The bytes are the same as those of
+        ``read`` for each record.
 
-        None where a record may be damaged: read alone, it says what is wrong. None, too, where a feature is not known,
-        because its keys are not. ``CorruptExampleError``, while the buffers are made, means the same.
+        Returns None if a record may be damaged, or if a feature has an unknown class, whose keys are unknown too. The
+        caller then uses ``read``, which reports what is wrong. A CorruptExampleError from iterating the buffers has the
+        same meaning.
         """
         if self._codec.has_unknown:
             return None
@@ -82,19 +87,21 @@ class ContentReader:
         return [_buffers(flat, reader) for reader in self._columns.values()]
 
     def values(self, record: bytes, paths: Iterable[str]) -> dict[str, Any]:
-        """The decoded values of the features ``paths`` of ``record``; None for one that is missing.
+        """The decoded values of the features ``paths`` of ``record``; None for a missing value.
 
-        Errors as ``Codec.decode``.
+        Raises:
+            CorruptExampleError: the record is not a tf.train.Example, or does not hold these features.
+            MissingExtraError: decoding an image requires Pillow, which is not installed.
         """
         flat = decode_example(record)
         return {path: self._columns[path].read(flat) for path in paths}
 
 
 def content_path(names: Sequence[str]) -> str:
-    r"""What the content of a feature is known by: its ``names``, from the outermost dict inwards, joined by ``/``.
+    r"""The path that identifies a feature's content: its ``names`` from the outermost dict inwards, joined by ``/``.
 
-    A ``/`` in a name is written ``\/``, and a backslash twice, because a reader finds ``a/b`` and ``a``, ``b`` in
-    different places. A path of more than 1,000 bytes ends in its sha256: a database's index holds no longer one.
+    A ``/`` in a name is escaped as ``\/`` and a backslash as ``\\``, because the feature ``a/b`` differs from ``b`` in
+    ``a``. A path of more than 1,000 bytes is cut and ends in its sha256, because a database index has a maximum length.
     """
     path = "/".join(name.replace("\\", r"\\").replace("/", r"\/") for name in names)
     data = path.encode()
@@ -104,16 +111,16 @@ def content_path(names: Sequence[str]) -> str:
 
 
 def content_bytes(value: Any) -> bytes:
-    """The bytes of a decoded value: the shape, then the values, little-endian.
+    """The bytes of a decoded value: its shape, then its values, little-endian.
 
-    The dtype is not in them: values are compared under one schema.
+    They do not contain the dtype, because values are only compared under one schema.
     """
     if isinstance(value, bytes):
         return _COUNT.pack(len(value)) + value
     if isinstance(value, Ragged):
         return b"".join(map(content_bytes, (*value.row_lengths, value.flat_values)))
     if value is None:
-        return b"\xff"  # no number of dimensions
+        return b"\xff"  # not a possible number of dimensions, the first byte of an array
     if isinstance(value, dict):
         return content_bytes([part for name, inner in value.items() for part in (name.encode(), inner)])
     if isinstance(value, (list, tuple)):
@@ -131,13 +138,13 @@ def _shape_bytes(shape: tuple[int, ...]) -> bytes:
 
 
 def _little_endian(value: Any) -> bytes:
-    """The bytes of what was decoded, which is in the machine's order."""
+    """The little-endian bytes of a decoded value, which is in the machine's byte order."""
     stored: bytes = value.tobytes() if _IS_LITTLE else value.astype(value.dtype.newbyteorder("<")).tobytes()
     return stored
 
 
 def _buffers(flat: FlatBlock, reader: ColumnReader) -> Iterator[Any]:
-    # Where content is another thing than the value, as with images, it is told one by one.
+    # If the content is not the value itself, as for images, it is computed record by record.
     is_plain = type(reader.leaf).restore_content is Leaf.restore_content and not reader.may_be_absent
     column = reader.read_block(flat, copy=False) if is_plain else None
     if column is None:
@@ -158,7 +165,7 @@ def _lay_out(column: BlockColumn, count: int) -> Iterator[Any]:
 
 
 def _rows(values: npt.NDArray[Any]) -> Octets:
-    """Each value behind its shape, little-endian, all in one buffer."""
+    """Each value after its shape, little-endian, all in one buffer."""
     head = np.frombuffer(_shape_bytes(values.shape[1:]), np.uint8)
     stored = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
     body = stored.view(np.uint8).reshape(len(values), -1) if stored.size else np.empty((len(values), 0), np.uint8)
@@ -169,7 +176,7 @@ def _rows(values: npt.NDArray[Any]) -> Octets:
 
 
 def _texts(column: TextColumn) -> Iterator[Any]:
-    """Each text behind its length."""
+    """Each text after its length."""
     count, sizes = column.starts.size, np.ascontiguousarray(column.sizes, _COUNT_DTYPE)
     if int(sizes.sum()) > _LARGE_ROW * count:
         for head, text in zip(sizes.view("V8").tolist(), column.rows(0, count), strict=True):

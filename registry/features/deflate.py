@@ -1,9 +1,9 @@
-"""Compresses bytes to the same zlib stream on every machine, by a small deflate encoder of our own.
+"""Compresses bytes to the same zlib stream on every machine, with a small deflate encoder.
 
-``zlib.compress`` gives other bytes with zlib, zlib-ng or another version, so a file made with it has another sha256 on
-another machine. This encoder (RFC 1950, RFC 1951) is fixed by its code: one block, matches at distance 1 only (runs of
-one byte; after PNG's filters flat areas are runs), with Huffman codes made for the data, the fixed codes, or stored,
-whichever is smallest. It computes in integers only. Any zlib reads its streams.
+The output of ``zlib.compress`` differs between zlib, zlib-ng and their versions, so a file written with it has a
+different sha256 on another machine. The output of this encoder (RFC 1950, RFC 1951) depends on the data only: one
+block, with matches at distance 1 only (runs of one byte; PNG's filters turn flat areas into runs), and the smallest of
+Huffman codes for the data, the fixed codes, and no compression. It uses integers only. Any zlib can read its streams.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Array = npt.NDArray[Any]
 
 
 def compress(data: bytes) -> bytes:
-    """``data`` as a zlib stream; depends on ``data`` alone.
+    """Compress ``data`` to a zlib stream that depends on ``data`` only.
 
     >>> zlib.decompress(compress(b"a" * 1000)) == b"a" * 1000, len(compress(b"a" * 1000))
     (True, 16)
@@ -51,9 +51,9 @@ def compress(data: bytes) -> bytes:
 
 
 def _tokens(values: npt.NDArray[np.uint8]) -> _Array:
-    """What to write: 0..255 is that byte, 256 the end, 256 + n a match of n bytes (3..258) with the byte before.
+    """The tokens to write: 0..255 is that byte, 256 is the end, 256 + n repeats the previous byte n times (3..258).
 
-    A run of one byte is the byte, then matches as long as they can be, then what is left of it: a match, or bytes where
+    A run of one byte becomes the byte, then matches of maximum length, then a match for the rest, or single bytes if
     fewer than 3 are left.
     """
     repeats = np.zeros(values.size + 1, np.int8)
@@ -79,15 +79,15 @@ def _tokens(values: npt.NDArray[np.uint8]) -> _Array:
 
 
 def _pack(header: list[tuple[int, int]], tokens: _Array, codes: tuple[_Array, _Array], num_bits: int) -> bytes:
-    """The bits of ``header`` and of the tokens, first bit lowest, as bytes."""
+    """The bits of ``header`` and of the tokens as bytes, lowest bit first."""
     words = np.zeros(num_bits // 32 + 2, np.uint32)
     start = 0
     for bits, widths in _coded_blocks(header, tokens, codes):
         stops = start + np.cumsum(widths)
         starts, start = stops - widths, int(stops[-1])
         first, number = int(starts[0]) >> 5, (start >> 5) + 2 - (int(starts[0]) >> 5)
-        # A token has at most 28 bits, so two words hold it, and two tokens never share a bit: adding sets them. The
-        # floats of bincount are exact below 2**53.
+        # A token has at most 28 bits, so two words hold it. Tokens share no bits, so adding them sets their bits. The
+        # floats that bincount adds are exact below 2**53.
         word, shifted = (starts >> 5) - first, bits << (starts & 31)
         words[first : first + number] += np.bincount(word, shifted & 0xFFFFFFFF, number).astype(np.uint32)
         words[first : first + number] += np.bincount(word + 1, shifted >> 32, number).astype(np.uint32)
@@ -97,7 +97,7 @@ def _pack(header: list[tuple[int, int]], tokens: _Array, codes: tuple[_Array, _A
 def _coded_blocks(
     header: list[tuple[int, int]], tokens: _Array, codes: tuple[_Array, _Array]
 ) -> Iterator[tuple[_Array, _Array]]:
-    """Bits and their number of the header, then of the tokens, in blocks that stay in the processor's cache."""
+    """The bits and bit widths of the header, then of the tokens, in blocks that fit the processor's cache."""
     yield np.array([value for value, _ in header]), np.array([width for _, width in header])
     for first in range(0, tokens.size, _BLOCK):
         block = tokens[first : first + _BLOCK]
@@ -115,7 +115,7 @@ def _stored(data: bytes) -> bytes:
 
 
 def _code_lengths(counts: list[int]) -> list[int]:
-    """Huffman code lengths of at most 15 bits for symbols that occur ``counts`` times; 0 for those that do not."""
+    """Huffman code lengths of at most 15 bits for symbols that occur ``counts`` times; 0 for symbols without use."""
     while True:
         heap: list[tuple[int, int, tuple[int, ...]]] = [
             (count, symbol, (symbol,)) for symbol, count in enumerate(counts) if count
@@ -147,7 +147,7 @@ def _canonical_codes(lengths: list[int]) -> list[int]:
 
 
 def _token_codes(lengths: list[int], distance_width: int) -> tuple[_Array, _Array]:
-    """Bits and their number for each token: the symbol, its extra bits, for a match the distance code (zeros)."""
+    """The bits and bit width of each token: its symbol, extra bits, and the distance code (zeros) for a match."""
     codes, widths = np.array(_canonical_codes(lengths), np.int64), np.array(lengths, np.int64)
     bits = codes[_SYMBOL] | _EXTRA << widths[_SYMBOL]
     return bits, widths[_SYMBOL] + _NUM_EXTRA + np.where(_SYMBOL > _END, distance_width, 0)
@@ -156,8 +156,8 @@ def _token_codes(lengths: list[int], distance_width: int) -> tuple[_Array, _Arra
 def _own_header(lengths: list[int]) -> list[tuple[int, int]]:
     """The header of a last block with its own codes (RFC 1951, 3.2.7), as (bits, number of bits).
 
-    The lengths 0..15 are written with 4 bits each, without run lengths: 150 bytes at most, and nothing to choose. One
-    distance code of one bit follows them.
+    The lengths 0..15 are written with 4 bits each, without run lengths: 150 bytes at most. One distance
+    code of one bit follows them.
     """
     order = (16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15)
     number = max(symbol for symbol, length in enumerate(lengths) if length) + 1
@@ -176,7 +176,7 @@ def _token_table() -> tuple[_Array, _Array, _Array]:
         for extra in range(2**num_extra):
             symbols[_END + length], extras[_END + length], num_extras[_END + length] = symbol, extra, num_extra
             length += 1
-    # The last code's last length has a symbol of its own, without extra bits.
+    # The longest match, 258, has its own symbol without extra bits.
     symbols[-1], extras[-1], num_extras[-1] = _NUM_SYMBOLS - 1, 0, 0
     return symbols, extras, num_extras
 

@@ -1,7 +1,7 @@
-"""The dtypes and shapes of tensors, and the casts between values, arrays and flat values, which change no number.
+"""The dtypes and shapes of tensors, and casts between values, arrays and flat values that never change a number.
 
-As TFDS stores them in a tf.train.Example: bool and all integers as int64 (uint64 with its bits kept), all floats as
-float32, text and bytes as bytes, flattened in C order.
+The flat values are those that TFDS stores in a tf.train.Example: bool and all integers as int64 (uint64 by its bits),
+all floats as float32, text and bytes as bytes, flattened in C order.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {
         *("float16", "float32", "float64"),
     )
 } | {"string": TEXT}
-"""Every dtype that a tensor may have, by its name in features.json, but ``BFLOAT16``, which NumPy does not have."""
+"""Every dtype of tensors by its name in features.json, except ``BFLOAT16``, which is not part of NumPy."""
 
 BFLOAT16: Final = "bfloat16"
 """The upper half of a float32; the package ml_dtypes adds it to NumPy."""
 
 MAX_VALUES: Final = 2**40
-"""Most values that a shape may ask for; NumPy makes no array of far larger ones, not even an empty one."""
+"""Most values that a shape may have. NumPy cannot create arrays with much larger shapes, even empty ones."""
 
-_HINT: Final = f"There are: {', '.join(DTYPES)}, {BFLOAT16}."
-_SHAPE_HINT: Final = "Write a tuple of int or None, e.g. (28, None)."
+_HINT: Final = f"Supported dtypes: {', '.join(DTYPES)}, {BFLOAT16}."
+_SHAPE_HINT: Final = "Pass a tuple of int or None, e.g. (28, None)."
 
 
 def as_dtype(dtype: Any) -> np.dtype[Any]:
-    """The NumPy dtype that ``dtype`` names, native byte order.
+    """Convert ``dtype`` to a NumPy dtype in native byte order; text of any kind becomes ``object``.
 
     Raises:
-        FeatureError: a tensor cannot have it.
+        FeatureError: it is not a dtype that a tensor can have.
         MissingExtraError: it is bfloat16, and ml_dtypes is not installed.
     """
     if isinstance(dtype, str) and dtype in DTYPES:
@@ -50,13 +50,13 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
     try:
         found = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError) as error:
-        raise feature_fault("", f"{dtype!r} is no dtype", _HINT) from error
+        raise feature_fault("", f"unknown dtype {dtype!r}", _HINT) from error
     if is_bfloat16(found):
         return _bfloat16()
     if found.kind in "OSUT":
         return TEXT
     if found.name not in DTYPES:
-        raise feature_fault("", f"a tensor of {found} cannot be stored", _HINT)
+        raise feature_fault("", f"cannot store a tensor of dtype {found}", _HINT)
     return DTYPES[found.name]
 
 
@@ -66,17 +66,19 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 
 
 def is_bfloat16(dtype: np.dtype[Any]) -> bool:
-    """Whether it is bfloat16, which for NumPy is of the kind ``V``: none of its own."""
+    """Whether ``dtype`` is bfloat16. Its NumPy kind is ``V``, so it has to be recognized by name."""
     return dtype.name == BFLOAT16
 
 
 def wire_kind(dtype: np.dtype[Any]) -> WireKind:
-    """Which of the three lists of a tf.train.Feature holds values of ``dtype``."""
+    """The list of a tf.train.Feature that holds values of ``dtype``: ``bytes``, ``int64`` or ``float``."""
     return "bytes" if dtype == TEXT else "int64" if dtype.kind in "biu" else "float"
 
 
 def lowest_value(dtype: np.dtype[Any], *, exact: bool) -> Any:
-    """What TFDS reads, through TensorFlow, where a value of ``dtype`` is missing; without ``exact`` through a float32.
+    """The value that TFDS reads through TensorFlow for a missing value of ``dtype``.
+
+    Without ``exact``, a float goes through float32, the form in which it is stored.
 
     >>> int(lowest_value(np.dtype("int8"), exact=True)), float(lowest_value(np.dtype("float64"), exact=False))
     (-128, -inf)
@@ -97,20 +99,20 @@ def lowest_value(dtype: np.dtype[Any], *, exact: bool) -> Any:
 
 
 def check_shape(shape: Any) -> Shape:
-    """``shape`` as a tuple of non-negative int or None."""
+    """``shape`` as a tuple of non-negative int or None. Raises FeatureError if it is invalid."""
     try:
         sizes = tuple(shape)
     except TypeError as error:
-        raise feature_fault("", f"{shape!r} is no shape", _SHAPE_HINT) from error
+        raise feature_fault("", f"invalid shape {shape!r}", _SHAPE_HINT) from error
     if any(size is not None and (type(size) is not int or not 0 <= size < 2**31) for size in sizes) or len(sizes) > 32:
-        raise feature_fault("", f"{sizes!r} is no shape", _SHAPE_HINT)
+        raise feature_fault("", f"invalid shape {sizes!r}", _SHAPE_HINT)
     if not is_sane_shape(sizes):
-        raise feature_fault("", f"shape {sizes} asks for more than {MAX_VALUES} values")
+        raise feature_fault("", f"shape {sizes} has more than {MAX_VALUES} values")
     return sizes
 
 
 def is_sane_shape(sizes: Iterable[int | None]) -> bool:
-    """Whether an array of these sizes can be, a size of 0 or None taken for 1."""
+    """Whether an array of these sizes has at most ``MAX_VALUES`` values. A size of 0 or None counts as 1."""
     return math.prod(size or 1 for size in sizes) <= MAX_VALUES
 
 
@@ -122,13 +124,19 @@ def _bfloat16() -> np.dtype[Any]:
 
 
 def exact_array(value: Any, dtype: np.dtype[Any], path: str) -> npt.NDArray[Any]:
-    """``value`` as an array of ``dtype``; FeatureError where the cast changes a number (floats are rounded)."""
+    """Convert ``value`` to an array of ``dtype``. Floats are rounded to the nearest float.
+
+    Raises:
+        FeatureError: the cast would change a number, or ``value`` is not an array of numbers; the error names ``path``.
+    """
     if dtype == TEXT:
         return _text_array(value, path)
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, OverflowError) as error:
-        raise feature_fault(path, f"{show_value(value)} does not make an array: its rows differ in length") from error
+        raise feature_fault(
+            path, f"cannot convert {show_value(value)} to an array: its rows differ in length"
+        ) from error
     if array.dtype == dtype:
         return array
     if array.dtype.kind == "f" and dtype.kind in "iu" and not isinstance(value, np.ndarray):
@@ -136,7 +144,7 @@ def exact_array(value: Any, dtype: np.dtype[Any], path: str) -> npt.NDArray[Any]
     if is_bfloat16(array.dtype):
         array = array.astype(np.float32)
     if array.dtype.kind not in "biuf":
-        raise feature_fault(path, f"{show_value(value)} does not fit {dtype}")
+        raise feature_fault(path, f"expected dtype {dtype}, found {show_value(value)}")
     with np.errstate(over="ignore", invalid="ignore"):
         cast = array.astype(dtype)
     if wire_kind(dtype) == "float":
@@ -146,15 +154,19 @@ def exact_array(value: Any, dtype: np.dtype[Any], path: str) -> npt.NDArray[Any]
     else:
         bounds = np.iinfo(dtype)
         changed = (array < bounds.min) | (array > bounds.max)
-        if array.dtype.kind == "f":  # bounds.max is not a float where it has more than 53 bits: compare with the next
+        # bounds.max of a 64-bit integer has no exact float, but bounds.max + 1 has one.
+        if array.dtype.kind == "f":
             changed = ~((array >= bounds.min) & (array < float(bounds.max) + 1) & (np.trunc(array) == array))
     if changed.any():
-        raise feature_fault(path, f"{array[changed].flat[0]} does not fit {dtype}")
+        raise feature_fault(path, f"expected dtype {dtype}, found {array[changed].flat[0]}")
     return cast
 
 
 def _keep_whole(value: Any, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """``value`` in 64 bits where all of it is whole: NumPy makes floats of small and large numbers together."""
+    """``value`` as 64-bit integers if all its numbers are whole.
+
+    NumPy converts a list that mixes integers above 2**63 with smaller ones to floats, which would round them.
+    """
     items = np.asarray(value, object)
     if items.shape != array.shape or not all(isinstance(item, int | np.integer) for item in items.flat):
         return array
@@ -166,25 +178,27 @@ def _keep_whole(value: Any, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def to_bytes(item: Any, path: str) -> bytes:
-    """Text as UTF-8, bytes as they are."""
+    """``item`` as bytes: text is encoded as UTF-8, bytes are returned unchanged."""
     if isinstance(item, np.ndarray) and not item.ndim:
         item = item[()]
     if isinstance(item, bytes):
         return bytes(item)
     if not isinstance(item, str):
-        raise feature_fault(path, f"{show_value(item)} is neither text nor bytes")
+        raise feature_fault(path, f"expected text or bytes, found {show_value(item)}")
     try:
         return item.encode()
     except UnicodeEncodeError as error:
-        raise feature_fault(path, f"{show_value(item)} is no Unicode text: {error.reason}") from error
+        raise feature_fault(path, f"{show_value(item)} is not valid Unicode text: {error.reason}") from error
 
 
 def _text_array(value: Any, path: str) -> npt.NDArray[Any]:
-    # Never through an array of kind S: it drops trailing zero bytes.
+    # An array of kind S would drop trailing zero bytes, so the array has to be of objects.
     try:
         array = np.asarray(value, dtype=object)
     except ValueError as error:
-        raise feature_fault(path, f"{show_value(value)} does not make an array: its rows differ in length") from error
+        raise feature_fault(
+            path, f"cannot convert {show_value(value)} to an array: its rows differ in length"
+        ) from error
     encoded = np.empty(array.size, object)
     encoded[:] = [to_bytes(item, path) for item in array.flat]
     return encoded.reshape(array.shape)
@@ -202,7 +216,7 @@ def to_flat(array: npt.NDArray[Any], path: str) -> FlatValue:
 
 
 def from_flat(values: npt.NDArray[Any], dtype: np.dtype[Any], path: str) -> npt.NDArray[Any]:
-    """Stored numbers cast to ``dtype``. Raises CorruptExampleError where that changes one."""
+    """Cast stored numbers to ``dtype``. Raises CorruptExampleError if the cast changes a number."""
     if values.dtype == dtype:
         return values
     if dtype == np.uint64:
@@ -212,11 +226,11 @@ def from_flat(values: npt.NDArray[Any], dtype: np.dtype[Any], path: str) -> npt.
             return values.astype(dtype)
     cast = values.astype(dtype)
     if dtype.kind != "f" and (cast != values).any():
-        raise corrupt_fault(path, f"holds {values[cast != values][0]}, which is no {dtype}")
+        raise corrupt_fault(path, f"expected dtype {dtype}, found {values[cast != values][0]}")
     return cast
 
 
 def show_value(value: Any) -> str:
-    """``value`` in an error's message: the start of its repr."""
+    """``value`` in an error message: its repr, shortened to 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,9 +1,9 @@
-"""The base of every feature, the feature that is not known, and the faults of both.
+"""The base classes of features, ``RawFeature`` for unknown classes, and the errors of features.
 
-A feature is the type of one entry of an example. It is stored as *flat values*, what a tf.train.Example can hold: a 1-d
-int64 array, a 1-d float32 array or a list of bytes. A leaf (``Tensor``, ``Text``, ``Image``) turns a value into flat
+A feature is the type of one entry of an example. It is stored as *flat values*, the types of a tf.train.Example: a 1-d
+int64 array, a 1-d float32 array or a list of bytes. A leaf (``Tensor``, ``Text``, ``Image``) converts a value to flat
 values and back; the containers (``FeaturesDict``, ``Sequence``) arrange leaves. ``codec`` walks the tree, and
-``registry.wire`` makes the bytes of a record.
+``registry.wire`` encodes the flat values as the bytes of a record.
 """
 
 from __future__ import annotations
@@ -29,32 +29,38 @@ if TYPE_CHECKING:
 
 
 Shape: TypeAlias = tuple[int | None, ...]
-"""Number of values in each dimension; None where it differs from example to example."""
+"""Size of each dimension; None if it differs from example to example."""
 
 _MAX_FILE: Final = 2**30
 
 TEXT: Final = np.dtype(object)
-"""The dtype of text and bytes: NumPy has no other one that holds bytes of any length and content."""
+"""The dtype of text and bytes: the only NumPy dtype that holds bytes of any length and content."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Feature:
     """The type of one entry of an example: immutable, compared by value.
 
-    Every feature has ``shape`` (a tuple, None for an unknown dimension) and ``dtype`` (of NumPy; ``object`` for text
-    and bytes); for a dict of features both are dicts. ``description`` and ``value_range`` are for people.
-    ``unknown_fields`` are those of its features.json that are not known here; they are written as they were read.
+    Every feature has a ``shape`` (a tuple, with None for an unknown dimension) and a NumPy ``dtype`` (``object`` for
+    text and bytes); for a dict of features both are dicts.
+
+    Attributes:
+        description: free text for people.
+        value_range: free text for people: the range or the unit of the values.
+        unknown_fields: fields of its features.json that this version does not know; they are written back unchanged.
     """
 
     description: str = ""
     value_range: str = ""
     unknown_fields: Mapping[str, Any] | None = field(default=None, hash=False, repr=False)
 
-    if TYPE_CHECKING:  # fields in some features, properties in others; a property here would become a field's default
+    # shape and dtype are fields of some subclasses and properties of others. A real property here would become the
+    # default of a subclass's field, so they are declared for type checkers only.
+    if TYPE_CHECKING:
 
         @property
         def shape(self) -> Any:
-            """Number of values in each dimension."""
+            """Size of each dimension."""
 
         @property
         def dtype(self) -> Any:
@@ -70,7 +76,10 @@ class Feature:
 class Part:
     """One flat value of a leaf.
 
-    ``suffix`` follows the feature's path in its key; one value takes ``size`` entries (None: it differs).
+    Attributes:
+        suffix: appended to the feature's path to form the key in the record.
+        kind: which list of a tf.train.Feature holds it.
+        size: number of entries for one value; None if it differs.
     """
 
     suffix: str
@@ -79,60 +88,67 @@ class Part:
 
 
 class Leaf(Feature, ABC):
-    """A feature that stores values itself. Pure: a value to one flat value for each of ``parts``, and back."""
+    """A feature that stores values itself: it converts a value to one flat value per part, and back."""
 
     @property
     @abstractmethod
     def parts(self) -> tuple[Part, ...]:
-        """What is stored, in the order of ``flatten``."""
+        """The stored flat values, in the order in which ``flatten`` returns them."""
 
     @abstractmethod
     def flatten(self, value: Any, path: str) -> tuple[FlatValue, ...]:
-        """The flat values of one value. Raises FeatureError, with ``path``, where the value does not fit."""
+        """Convert one value to its flat values. Raises FeatureError, with ``path``, if it does not fit."""
 
     @abstractmethod
     def restore(self, flat: tuple[FlatValue, ...], count: int | None, path: str) -> Any:
-        """The value of ``flat``; with ``count``, an array of that many values, along a new first dimension.
+        """Convert flat values back to a value; with ``count``, to an array of ``count`` values along a new dimension 0.
 
-        ``flat`` has the kinds of ``parts``; sizes are checked here. Raises CorruptExampleError, with ``path``.
+        The caller has checked that ``flat`` has the kinds of ``parts``; this method checks the sizes.
+
+        Raises:
+            CorruptExampleError: the flat values do not fit the feature; the error names ``path``.
         """
 
     @property
     def may_be_absent(self) -> bool:
-        """Whether a value may be None, which stores nothing; only outside of every Sequence."""
+        """Whether a value may be None, which stores nothing. This only applies outside Sequences."""
         return False
 
     @property
     def may_read_none(self) -> bool:
-        """Whether a value that is absent reads as None, and as a masked one in a column."""
+        """Whether a missing value is read as None, and as a masked entry of a column."""
         return False
 
     @property
     def class_label(self) -> ClassLabel | None:
-        """The label whose names are in a file beside the records, if the feature has one."""
+        """The ClassLabel of the feature, whose names are in a file next to the records; None if it has no label."""
         return None
 
     def with_label_names(self, names: tuple[str, ...]) -> Self:  # noqa: ARG002
-        """This feature with ``names`` for the classes of its ``class_label``."""
+        """A copy of this feature whose ``class_label`` has ``names`` for its classes."""
         return self
 
     def restore_absent(self) -> Any:
-        """The value that a missing one decodes to."""
+        """The value that a missing value decodes to."""
         raise NotImplementedError(type(self).__name__)
 
     def restore_block(self, parts: BlockParts, path: str) -> BlockColumn | None:  # noqa: ARG002
-        """The values of a block, equal to what ``restore`` gives for each record; None to have each restored alone.
+        """Convert the flat values of a block of records to a column, equal to ``restore`` of each record.
 
-        None, too, where a record may not be sound: restored alone, it says what is wrong.
+        Returns None if the records have to be restored one by one: because the feature cannot do it in a block, or
+        because a record may be damaged, so that ``restore`` reports what is wrong with it.
         """
         return None
 
     def restore_content(self, flat: tuple[FlatValue, ...], count: int | None, path: str) -> Any:
-        """What two values are compared by: the decoded value, unless decoding it differs from machine to machine."""
+        """The value by which two records are compared.
+
+        It is the decoded value, or the stored bytes if decoders on different machines give different values.
+        """
         return self.restore(flat, count, path)
 
     def flatten_many(self, values: Sequence[Any] | npt.NDArray[Any], path: str) -> tuple[FlatValue, ...]:
-        """The flat values of many values, one after the other."""
+        """The flat values of several values, one after the other."""
         columns = [self.flatten(value, path) for value in values]
         return tuple(
             _concatenate([column[place] for column in columns], part.kind) for place, part in enumerate(self.parts)
@@ -140,7 +156,7 @@ class Leaf(Feature, ABC):
 
 
 def _shown(value: Any) -> str:
-    """``value`` in a feature's repr; of the thousand names of a label the first few."""
+    """``value`` in a feature's repr; a long tuple, such as the names of a label, is shortened."""
     if isinstance(value, np.dtype):
         return "text" if value == TEXT else value.name
     if isinstance(value, tuple) and len(value) > 12:
@@ -149,12 +165,12 @@ def _shown(value: Any) -> str:
 
 
 def empty_flat(kind: WireKind) -> FlatValue:
-    """A flat value of no entries."""
+    """A flat value without entries."""
     return [] if kind == "bytes" else np.empty(0, np.int64 if kind == "int64" else np.float32)
 
 
 def stack_values(values: list[npt.NDArray[Any]], shape: Shape, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """One array of all values, along a new first dimension; a 1-d object array of arrays where their shapes differ."""
+    """One array of all values along a new first dimension; a 1-d object array of arrays if their shapes differ."""
     if not values:
         return np.empty((0, *(size or 0 for size in shape)), dtype)
     if all(value.shape == values[0].shape for value in values):
@@ -172,15 +188,15 @@ def fits_shape(actual: tuple[int, ...], declared: Shape) -> bool:
 
 
 def is_file(value: Any) -> bool:
-    """Whether ``value`` is a file: its bytes, its path, or open for reading."""
+    """Whether ``value`` is a file: its bytes, its path, or an open file."""
     return isinstance(value, (str, bytes, os.PathLike)) or hasattr(value, "read")
 
 
 def file_bytes(value: Any, path: str) -> bytes | None:
-    """The bytes of the file that ``value`` is; None where it is not one.
+    """The bytes of the file ``value``; None if ``value`` is not a file.
 
     Raises:
-        FeatureError: with the feature's ``path``; the file cannot be read, or was opened as text.
+        FeatureError: the file cannot be read, is larger than 1 GiB, or was opened as text; it names ``path``.
     """
     if isinstance(value, bytes):
         return value
@@ -190,28 +206,34 @@ def file_bytes(value: Any, path: str) -> bytes | None:
             size = file.stat().st_size
             data = file.read_bytes() if size <= _MAX_FILE else b""
         except (OSError, ValueError) as error:
-            raise feature_fault(path, f"{file} cannot be read: {error}") from error
+            raise feature_fault(path, f"cannot read {file}: {error}") from error
         if size > _MAX_FILE:
-            raise feature_fault(path, f"{file} has {size} bytes, more than {_MAX_FILE}")
+            raise feature_fault(path, f"expected a file of at most {_MAX_FILE} bytes, {file} has {size}")
         return data
     if not hasattr(value, "read"):
         return None
     data = value.read(_MAX_FILE)
     if not isinstance(data, bytes):
-        raise feature_fault(path, "the file was opened as text", "Open it with 'rb'.")
+        raise feature_fault(
+            path, "expected a binary file, found one that was opened as text", "Open it with mode 'rb'."
+        )
     return data
 
 
 def take_files(flat: tuple[FlatValue, ...], count: int | None, noun: str, path: str) -> FlatValue:
-    """The files of a leaf that stores one for each value. Raises CorruptExampleError where they are not ``count``."""
+    """The files of a leaf that stores one file for each value.
+
+    Raises:
+        CorruptExampleError: the number of files is not ``count``.
+    """
     files, expected = flat[0], 1 if count is None else count
     if len(files) != expected:
-        raise corrupt_fault(path, f"holds {len(files)} {noun}, where {expected} belong")
+        raise corrupt_fault(path, f"expected {expected} {noun}, found {len(files)}")
     return files
 
 
 def is_text(value: Any) -> bool:
-    """Whether ``value`` is a text that is not empty and that UTF-8 can write: without half surrogate pairs."""
+    """Whether ``value`` is non-empty text that UTF-8 can encode, that is, without half surrogate pairs."""
     try:
         return isinstance(value, str) and bool(value.encode())
     except UnicodeEncodeError:
@@ -219,15 +241,15 @@ def is_text(value: Any) -> bool:
 
 
 def feature_fault(path: str, problem: str, hint: str | None = None) -> FeatureError:
-    """The error of a value that does not fit the feature at ``path``, or of a feature that contradicts itself."""
+    """The error for a value that does not fit the feature at ``path``, or for an invalid feature."""
     return FeatureError(f"feature {path!r}: {problem}" if path else problem, hint=hint, details={"feature": path})
 
 
 def corrupt_fault(path: str, problem: str) -> CorruptExampleError:
-    """The error of a record that does not hold the feature at ``path``."""
+    """The error for a record that does not hold valid values of the feature at ``path``."""
     return CorruptExampleError(
         f"feature {path!r}: {problem}",
-        hint="The record does not hold what features.json promises. `registry verify --deep` walks every record.",
+        hint="The record does not match features.json. `registry verify --deep` checks every record.",
         details={"feature": path, "problem": problem},
     )
 
@@ -240,14 +262,15 @@ def _concatenate(values: list[FlatValue], kind: WireKind) -> FlatValue:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RawFeature(Leaf):
-    """A feature of a class, or of a form, that is not known here. It can be read, not written.
+    """A feature whose class, or whose form in features.json, is unknown. It can be read but not written.
 
-    Decodes to what the record stores under its key: an array of int64 or float32, or an object array of ``bytes``.
-    Where there is no such key: a dict of what is stored under each ``key/suffix``, by suffix, maybe empty.
+    It decodes to the stored values: an int64 or float32 array, or an object array of ``bytes``. If the record has no
+    value under the feature's own key, it decodes to a dict of the values under each ``key/suffix``, by suffix; the dict
+    may be empty.
 
     Attributes:
-        class_name: TFDS's name of its class, or another package's.
-        node: the object in features.json, which is written as it was.
+        class_name: the name of its Python class, from TFDS or another package.
+        node: its object in features.json, which is written back unchanged.
     """
 
     class_name: str
@@ -257,15 +280,15 @@ class RawFeature(Leaf):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """None that is known."""
+        """Empty, because its parts are unknown."""
         return ()
 
     def flatten(self, value: Any, path: str) -> NoReturn:  # noqa: ARG002 - as every leaf
         """Raises FeatureError."""
         raise feature_fault(
             path,
-            f"values of the feature {self.class_name!r:.200} cannot be encoded, as it is not known here",
-            "Declare it as one of registry.features, such as a Tensor of what it stores.",
+            f"cannot encode values of the unknown feature class {self.class_name!r:.200}",
+            "Declare it as a known feature, e.g. registry.features.Tensor(shape=(None,), dtype='float32').",
         )
 
     def flatten_many(self, values: Any, path: str) -> NoReturn:
@@ -273,11 +296,11 @@ class RawFeature(Leaf):
         self.flatten(values, path)
 
     def restore(self, flat: tuple[FlatValue, ...], count: int | None, path: str) -> NoReturn:
-        """Has no parts to restore from: see ``take``."""
+        """Not available, because its parts are unknown: ``take`` reads it."""
         raise NotImplementedError(path)
 
     def take(self, flat: Mapping[str, FlatValue], path: str, others: frozenset[str]) -> Any:
-        """What ``flat`` holds under ``path``; ``others`` are the keys of known features."""
+        """The values that ``flat`` holds under ``path``; ``others`` are the keys of known features."""
         if path in flat and path not in others:
             return _as_array(flat[path])
         prefix = f"{path}/"
@@ -294,15 +317,15 @@ def _as_array(value: FlatValue) -> Any:
 
 
 def describe_unknown(unknown: Mapping[str, str]) -> str | None:
-    """What to tell of ``FeaturesDict.unknown_features()``; None where all are known.
+    """A message about ``FeaturesDict.unknown_features()``; None if there are no unknown features.
 
     >>> describe_unknown({"video": "lab.features.Lidar"})
-    "the feature 'video' (lab.features.Lidar) is not known here: it is read as the raw values that are stored"
+    "the class of feature 'video' (lab.features.Lidar) is unknown: its stored values are returned unchanged"
     """
     if not unknown:
         return None
     named = [f"{path!r} ({class_name[:80]})" for path, class_name in list(unknown.items())[:3]]
     if len(unknown) == 1:
-        return f"the feature {named[0]} is not known here: it is read as the raw values that are stored"
+        return f"the class of feature {named[0]} is unknown: its stored values are returned unchanged"
     more = f" and {len(unknown) - len(named)} more" if len(unknown) > len(named) else ""
-    return f"the features {', '.join(named)}{more} are not known here: they are read as the raw values that are stored"
+    return f"the classes of features {', '.join(named)}{more} are unknown: their stored values are returned unchanged"

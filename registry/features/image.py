@@ -1,4 +1,4 @@
-"""Images, images of classes, videos and boxes. An image is stored as the bytes of a PNG or JPEG file."""
+"""Images, label images, videos and bounding boxes. An image is stored as the bytes of a PNG or JPEG file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from registry.features.text import ClassLabel
 from registry.wire import FlatValue
 
 MAX_UNDECLARED_PIXELS: Final = 2**26
-"""Largest image (8192 x 8192) that is decoded where the shape does not declare both height and width."""
+"""Most pixels (8192 x 8192) that are decoded if the shape does not declare both height and width."""
 
 BBOX_FORMATS: Final = ("XYXY", "YXYX", "XYWH", "REL_XYXY", "REL_YXYX")
 _RELATIVE: Final = ("REL_XYXY", "REL_YXYX")
@@ -43,20 +43,30 @@ _CHANNELS: Final = {None: (None, 1, 2, 3, 4), "png": (None, 1, 2, 3, 4), "jpeg":
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Image(Leaf):
-    """An image, shape (height, width, channels). Decodes to an array of that shape.
+    """An image of shape (height, width, channels). Decodes to an array of that shape. Follows ``tfds.features.Image``.
 
-    Takes an array; the bytes of a PNG or JPEG file; a path (``str`` or ``Path``) or an open binary file of one. Files
-    are kept byte for byte. An array is written in ``encoding_format``: as PNG with the same bytes on every machine, as
-    JPEG (quality 95) by Pillow. It is cast where that changes no value, so whole floats in 0..255 do as well.
+    It accepts an array, the bytes of a PNG or JPEG file, a path to one (``str`` or ``Path``), or an open binary file.
+    Files are stored byte for byte. Arrays are encoded as ``encoding_format``: PNG by this package, with the same bytes
+    on every machine, or JPEG (quality 95) by Pillow. An array is cast if that changes no value, so whole floats in
+    0..255 are accepted for uint8.
 
     Attributes:
-        shape: height, width and channels (1 to 4); None where they differ, or for the file's own channels.
-        dtype: uint8; uint16 (PNG); float32 (PNG, one channel, its bits kept in four channels of 8 bits, as TFDS does).
-        encoding_format: ``png`` (also where it is None) or ``jpeg``: what arrays become. Files may be of either format.
-        use_colormap: show a one-channel image in colours; kept for viewers.
+        shape: height, width and channels (1 to 4). None for a height or width that differs, or to keep the channels of
+            the file.
+        dtype: uint8; uint16 (PNG only); float32 (PNG only, one channel, stored as four 8-bit channels, as in TFDS).
+        encoding_format: ``png`` or ``jpeg``, the encoding of arrays; None is ``png``. Files may have either format.
+        use_colormap: whether viewers should show a one-channel image in colours.
+
+    >>> import numpy as np
+    >>> from registry.features import FeaturesDict, codec_of
+    >>> codec = codec_of(FeaturesDict({"image": Image(shape=(28, 28, 1))}))
+    >>> image = codec.decode(codec.encode({"image": np.zeros((28, 28, 1), np.uint8)}))["image"]
+    >>> image.shape, image.dtype
+    ((28, 28, 1), dtype('uint8'))
 
     Raises:
-        FeatureError: a contradiction in these, or a value that does not fit.
+        FeatureError: the options contradict each other, or a value does not fit.
+        MissingExtraError: Pillow is needed to encode or decode, and is not installed.
     """
 
     shape: Shape = (None, None, 3)
@@ -70,17 +80,19 @@ class Image(Leaf):
         if self.encoding_format not in _DTYPES:
             raise feature_fault("", f"unknown image format {self.encoding_format!r}", "Use 'png' or 'jpeg'.")
         if self.dtype.name not in _DTYPES[self.encoding_format]:
-            raise feature_fault("", f"an image stored as {self.encoding_format or 'png'} cannot be {self.dtype}")
+            raise feature_fault(
+                "", f"an image stored as {self.encoding_format or 'png'} cannot have the dtype {self.dtype}"
+            )
         if len(self.shape) != 3 or self.shape[2] not in _CHANNELS[self.encoding_format]:
             raise feature_fault(
-                "", f"{self.shape} is no shape of an image", "It is (height, width, channels), e.g. (None, None, 3)."
+                "", f"invalid image shape {self.shape}", "Pass (height, width, channels), e.g. (None, None, 3)."
             )
         if self._is_float and self.shape[2] != 1:
-            raise feature_fault("", f"an image of float32 has one channel, not {self.shape[2]}")
+            raise feature_fault("", f"a float32 image must have 1 channel, not {self.shape[2]}")
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The file's bytes."""
+        """The bytes of the file."""
         return (Part("", "bytes", 1),)
 
     def flatten(self, value: Any, path: str) -> tuple[FlatValue, ...]:
@@ -91,30 +103,30 @@ class Image(Leaf):
         if data is None:
             raise feature_fault(
                 path,
-                f"{type(value).__name__} is no image",
-                "Give an array, a path, or the bytes of a PNG or JPEG file.",
+                f"expected an image, found {type(value).__name__}",
+                "Pass an array, a path, or the bytes of a PNG or JPEG file.",
             )
         try:
             picture = read_picture(data)
         except PictureError as error:
-            raise feature_fault(path, f"{error}", "Give an array, or the bytes of a PNG or JPEG file.") from error
+            raise feature_fault(path, f"{error}", "Pass an array, or the bytes of a PNG or JPEG file.") from error
         if not fits_shape((picture.height, picture.width), self.shape[:2]):
             raise feature_fault(
-                path, f"an image of {picture.height} x {picture.width} does not fit the declared shape {self.shape}"
+                path, f"expected shape {self.shape}, found an image of {picture.height} x {picture.width}"
             )
         return ([data],)
 
     def restore(self, flat: tuple[FlatValue, ...], count: int | None, path: str) -> Any:
-        """An array (height, width, channels); with ``count`` an array of images."""
+        """An array (height, width, channels); with ``count``, an array of ``count`` images."""
         files = take_files(flat, count, "images", path)
         if count is None:
             return self._decode(files[0], path)
         return stack_values([self._decode(file, path) for file in files], self.shape, self.dtype)
 
     def restore_content(self, flat: tuple[FlatValue, ...], count: int | None, path: str) -> Any:
-        """For each image its pixels where this software decodes them, else the bytes of its file.
+        """For each image, a tag and its pixels if this package decodes it, otherwise a tag and the bytes of its file.
 
-        JPEG has many decoders, which differ. What comes first tells the two apart.
+        The pixels of a JPEG depend on the decoder, so its bytes are compared. The tag distinguishes the two forms.
         """
         return [self._content(data, path) for data in take_files(flat, count, "images", path)]
 
@@ -125,7 +137,7 @@ class Image(Leaf):
     def _encode(self, value: npt.NDArray[Any], path: str) -> bytes:
         array = exact_array(value, self.dtype, path)
         if not fits_shape(array.shape, self.shape) or not array.size or array.shape[2] > 4:
-            raise feature_fault(path, f"shape {array.shape} does not fit the declared shape {self.shape}")
+            raise feature_fault(path, f"expected shape {self.shape}, found {array.shape}")
         if self._is_float:
             array = np.ascontiguousarray(array, "<f4").view(np.uint8)
         return encode_jpeg(array) if self.encoding_format == "jpeg" else encode_png(array)
@@ -143,33 +155,41 @@ class Image(Leaf):
         try:
             return read_picture(data)
         except PictureError as error:
-            raise corrupt_fault(path, f"holds {error}") from error
+            raise corrupt_fault(path, f"{error}") from error
 
     def _decode_picture(self, picture: Picture, path: str) -> npt.NDArray[Any]:
         try:
             size = f"{picture.height} x {picture.width}"
             if not fits_shape((picture.height, picture.width), self.shape[:2]):
-                raise PictureError(f"an image of {size}, where the declared shape is {self.shape}")
+                raise PictureError(f"expected shape {self.shape}, found an image of {size}")
             if None in self.shape[:2] and picture.height * picture.width > MAX_UNDECLARED_PIXELS:
-                raise PictureError(f"an image of {size}: more than {MAX_UNDECLARED_PIXELS} pixels")
+                raise PictureError(f"expected at most {MAX_UNDECLARED_PIXELS} pixels, found an image of {size}")
             channels = 4 if self._is_float else self.shape[2]
             pixels = decode_picture(picture, channels=channels, wide=self.dtype == np.uint16)
         except PictureError as error:
-            raise corrupt_fault(path, f"holds {error}") from error
+            raise corrupt_fault(path, f"{error}") from error
         return np.ascontiguousarray(pixels).view("<f4").astype(self.dtype) if self._is_float else pixels
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class LabeledImage(Image):
-    """An image of one channel, whose pixels are numbers of classes, e.g. of a segmentation. Decodes as an ``Image``.
+    """A one-channel image whose pixels are class numbers, such as a segmentation mask. Decodes like an ``Image``.
 
-    Give ``names`` or ``num_classes`` (0 where it is not known) as for a ``ClassLabel``; ``label`` is that one.
+    Follows ``tfds.features.LabeledImage``.
+
+    Attributes:
+        num_classes: the number of classes; 0 if it is not known yet.
+        names: the class names; None if the classes have no names. Pass ``names`` or ``num_classes``.
+        shape: (height, width, 1); None for a height or width that differs.
+        dtype, encoding_format: as in ``Image``.
 
     >>> LabeledImage(names=["background", "car"], shape=(4, 4, 1)).label.int2str(1)
     'car'
 
     Raises:
-        FeatureError: as for ``Image`` and ``ClassLabel``; more than one channel.
+        FeatureError: there is more than one channel, the options contradict each other, a class name is invalid, or a
+            value does not fit.
+        MissingExtraError: Pillow is needed to encode or decode, and is not installed.
     """
 
     num_classes: int | None = None
@@ -180,38 +200,46 @@ class LabeledImage(Image):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.shape[2] != 1:
-            raise feature_fault("", f"an image of classes has one channel, not {self.shape[2]}")
+            raise feature_fault("", f"a LabeledImage must have 1 channel, not {self.shape[2]}")
         label = ClassLabel(num_classes=self.num_classes, names=self.names)
         object.__setattr__(self, "names", label.names)
         object.__setattr__(self, "num_classes", label.num_classes)
 
     @property
     def class_label(self) -> ClassLabel:
-        """As ``label``."""
+        """The label of a pixel, the same as ``label``."""
         return self.label
 
     def with_label_names(self, names: tuple[str, ...]) -> Self:
-        """This feature with ``names`` for its classes."""
+        """A copy of this feature with ``names`` for its classes."""
         return replace(self, num_classes=None, names=names)
 
     @property
     def label(self) -> ClassLabel:
-        """What a pixel is."""
+        """The ClassLabel of a pixel."""
         return ClassLabel(num_classes=self.num_classes, names=self.names)
 
 
 @dataclass(frozen=True, repr=False)
 class Video(Sequence):
-    """A video, shape (frames, height, width, channels). Takes and decodes to an array of that shape.
+    """A video of shape (frames, height, width, channels). Decodes to an array of that shape.
 
-    Takes a list of frames, too: arrays, files, or bytes of files, as ``Image`` does. A video file is not taken apart
-    here: give its frames.
+    Follows ``tfds.features.Video``. It accepts an array, or a list of frames: arrays, PNG or JPEG files, or their
+    bytes. It does not decode video files: pass the frames.
 
     Attributes:
-        shape: None where a number differs from example to example.
-        encoding_format: what frames become: ``png`` or ``jpeg``; None is PNG.
-        ffmpeg_extra_args: what TFDS hands to ffmpeg; kept for it.
-        use_colormap, dtype: as of ``Image``.
+        shape: frames, height, width and channels; None for a number that differs from example to example.
+        encoding_format: ``png`` or ``jpeg``, the encoding of frames; None is ``png``.
+        ffmpeg_extra_args: arguments that TFDS passes to ffmpeg; kept for TFDS and not used here.
+        use_colormap: whether viewers should show one-channel frames in colours.
+        dtype: uint8; uint16 (PNG only); float32 (PNG only, one channel).
+
+    >>> Video(shape=(None, 64, 64, 3)).shape
+    (None, 64, 64, 3)
+
+    Raises:
+        FeatureError: the options contradict each other, or a value does not fit.
+        MissingExtraError: Pillow is needed to encode or decode, and is not installed.
     """
 
     feature: Any = field(init=False)
@@ -227,7 +255,11 @@ class Video(Sequence):
         object.__setattr__(self, "dtype", as_dtype(self.dtype))
         object.__setattr__(self, "ffmpeg_extra_args", tuple(self.ffmpeg_extra_args))
         if len(self.shape) != 4:
-            raise feature_fault("", f"{self.shape} is no shape of a video", "It is (frames, height, width, channels).")
+            raise feature_fault(
+                "",
+                f"invalid video shape {self.shape}",
+                "Pass (frames, height, width, channels), e.g. (None, 64, 64, 3).",
+            )
         frame = Image(
             shape=self.shape[1:], dtype=self.dtype, encoding_format=self.encoding_format, use_colormap=self.use_colormap
         )
@@ -236,27 +268,35 @@ class Video(Sequence):
         super().__post_init__()
 
     def elements_of(self, value: Any, path: str) -> Any:
-        """The frames."""
+        """The frames of ``value``: an array or a list."""
         if isinstance(value, (str, bytes, os.PathLike)) or hasattr(value, "read"):
-            raise feature_fault(path, "a video file is not taken apart here", "Give its frames: an array, or a list.")
+            raise feature_fault(
+                path,
+                "expected the frames of a video, found a file",
+                "Decode it, and pass an array or a list of images.",
+            )
         return value if not isinstance(value, Iterable) or isinstance(value, np.ndarray) else list(value)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class BBox(PlainTensor):
-    """A box of four numbers, as ``bbox_format`` says; by default ``(ymin, xmin, ymax, xmax)``, each in 0..1.
+    """A bounding box of four numbers; by default ``(ymin, xmin, ymax, xmax)``, each in 0..1.
 
-    Decodes to a float32 array of shape (4,). The numbers are stored as they are given. As in TFDS, those of
-    ``REL_YXYX`` and ``REL_XYXY`` have to be in 0..1, and in ``REL_YXYX`` and ``YXYX`` no minimum may be above its
-    maximum.
+    Follows ``tfds.features.BBoxFeature``. Decodes to a float32 array of shape (4,). The numbers are stored unchanged.
+    As in TFDS, the numbers of ``REL_YXYX`` and ``REL_XYXY`` must be in 0..1, and in ``REL_YXYX`` and ``YXYX`` a minimum
+    must not exceed its maximum.
 
     Attributes:
-        bbox_format: ``XYXY``, ``YXYX``, ``XYWH``, ``REL_XYXY``, ``REL_YXYX``; None where it is not known.
+        bbox_format: ``REL_YXYX`` (the default), ``REL_XYXY``, ``YXYX``, ``XYXY`` (in pixels) or ``XYWH`` (a corner,
+            width and height); None if it is unknown.
 
     >>> BBox().flatten((0.5, 0.0, 0.25, 1.0), "box")
     Traceback (most recent call last):
     ...
     registry.errors.FeatureError: feature 'box': the box (0.5, 0.0, 0.25, 1.0) has a minimum above its maximum
+
+    Raises:
+        FeatureError: the format is unknown, or a value is not four numbers that are valid in it.
     """
 
     shape: Shape = field(default=(4,), init=False)
@@ -267,7 +307,7 @@ class BBox(PlainTensor):
         super().__post_init__()
         if self.bbox_format is not None and self.bbox_format not in BBOX_FORMATS:
             raise feature_fault(
-                "", f"unknown box format {self.bbox_format!r}", f"There are: {', '.join(BBOX_FORMATS)}."
+                "", f"unknown box format {self.bbox_format!r}", f"Known formats: {', '.join(BBOX_FORMATS)}."
             )
 
     def flatten(self, value: Any, path: str) -> tuple[FlatValue, ...]:
@@ -282,7 +322,11 @@ class BBox(PlainTensor):
         for box in np.asarray(flat[0]).reshape(-1, 4).tolist():
             shown = tuple(round(number, 6) for number in box)
             if self.bbox_format in _RELATIVE and not all(0 <= number <= 1 for number in box):
-                raise feature_fault(path, f"the box {shown} leaves 0..1", "Divide by the image's height and width.")
+                raise feature_fault(
+                    path,
+                    f"expected relative coordinates in 0..1, found the box {shown}",
+                    "Divide by the height and width of the image.",
+                )
             if self.bbox_format in _ORDERED and (box[0] > box[2] or box[1] > box[3]):
                 raise feature_fault(
                     path, f"the box {shown} has a minimum above its maximum", "The order is ymin, xmin, ymax, xmax."

@@ -1,7 +1,7 @@
-"""Reads JSON values together with their key paths, so that every fault names its file and key.
+"""Reads JSON values together with their key paths, so that every error names the file and the key.
 
-``features.json`` and ``dataset_info.json`` are proto3 JSON: camelCase names (snake_case is read, too), a default value
-left out or null, 64-bit integers as text or as numbers. Every fault is a PreparedFormatError.
+``features.json`` and ``dataset_info.json`` are proto3 JSON: camelCase names (snake_case is accepted too), default
+values omitted or null, and 64-bit integers as text or as numbers. All errors are PreparedFormatErrors.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any, Final, NoReturn
 from registry.errors import PreparedFormatError
 
 MAX_DEPTH: Final = 100
-"""Deepest nesting that is read; a schema of 30 Sequences in each other has 90 levels."""
+"""Maximum nesting that is read; a schema of 30 nested Sequences has 90 levels."""
 
 _SAFE_DIGITS: Final = 19
-"""Numbers of fewer digits have at most 64 bits."""
+"""Numbers with fewer digits always fit 64 bits."""
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
 
 
 @dataclass(frozen=True, slots=True)
 class JsonNode:
-    """A JSON value, where it was found (``splits[0].numBytes``), the file, and its key as it is written there."""
+    """A JSON value, its path (``splits[0].numBytes``), its file, and its key as written in the file."""
 
     value: Any
     path: str
@@ -34,7 +34,7 @@ class JsonNode:
     key: str = ""
 
     def fields(self) -> dict[str, JsonNode]:
-        """The members of a message by their camelCase names, those that are null left out."""
+        """The members of a message by camelCase name, without members that are null."""
         found: dict[str, JsonNode] = {}
         for node in self.entries().values():
             name = re.sub(r"_([a-z0-9])", lambda match: match[1].upper(), node.key)
@@ -45,53 +45,53 @@ class JsonNode:
         return found
 
     def entries(self) -> dict[str, JsonNode]:
-        """The members of an object by their keys."""
+        """The members of an object by key."""
         if not isinstance(self.value, dict):
-            self.fail(f"an object belongs here, not {_kind(self.value)}")
+            self.fail(f"expected an object, found {_kind(self.value)}")
         prefix = f"{self.path}." if self.path else ""
         return {key: JsonNode(value, f"{prefix}{key}", self.source, key) for key, value in self.value.items()}
 
     def elements(self) -> list[JsonNode]:
         """The elements of a list."""
         if not isinstance(self.value, list):
-            self.fail(f"a list belongs here, not {_kind(self.value)}")
+            self.fail(f"expected a list, found {_kind(self.value)}")
         return [JsonNode(value, f"{self.path}[{place}]", self.source) for place, value in enumerate(self.value)]
 
     def text(self) -> str:
-        """A text."""
+        """The value as text."""
         if not isinstance(self.value, str):
-            self.fail(f"a text belongs here, not {_kind(self.value)}")
+            self.fail(f"expected text, found {_kind(self.value)}")
         return self.value
 
     def boolean(self) -> bool:
-        """A truth value."""
+        """The value as a bool."""
         if not isinstance(self.value, bool):
-            self.fail(f"true or false belongs here, not {_kind(self.value)}")
+            self.fail(f"expected true or false, found {_kind(self.value)}")
         return self.value
 
     def integer(self) -> int:
-        """A 64-bit integer, written as a number or as text."""
+        """The value as a 64-bit integer, written as a number or as text."""
         value = self.value
         if isinstance(value, str) and _INTEGER.fullmatch(value):
             value = int(value)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
-            self.fail(f"an integer belongs here, not {_kind(value)}")
+            self.fail(f"expected an integer, found {_kind(value)}")
         if not -(2**63) <= value < 2**63:
             self.fail(f"{value} has more than 64 bits")
         return value
 
     def number(self) -> int | float:
-        """A number, written as one."""
+        """The value as a number; text is not accepted."""
         if isinstance(self.value, bool) or not isinstance(self.value, int | float):
-            self.fail(f"a number belongs here, not {_kind(self.value)}")
+            self.fail(f"expected a number, found {_kind(self.value)}")
         return self.value
 
     def integers(self) -> Iterator[int]:
-        """The elements of a list of 64-bit integers; a list may hold millions, so nothing is made for each of them."""
+        """The elements of a list of 64-bit integers. A list may have millions, so usually no JsonNode is created."""
         if not isinstance(self.value, list):
-            self.fail(f"a list belongs here, not {_kind(self.value)}")
+            self.fail(f"expected a list, found {_kind(self.value)}")
         for place, value in enumerate(self.value):
             if isinstance(value, str) and len(value) < _SAFE_DIGITS and value.isascii() and value.isdigit():
                 yield int(value)
@@ -99,7 +99,7 @@ class JsonNode:
                 yield JsonNode(value, f"{self.path}[{place}]", self.source).integer()
 
     def fail(self, problem: str, *, hint: str | None = None, cause: Exception | None = None) -> NoReturn:
-        """Raises the PreparedFormatError of this place."""
+        """Raise a PreparedFormatError that names this file and key path."""
         where = f"{self.source}: {self.path}" if self.path else self.source
         raise PreparedFormatError(
             f"{where}: {problem}", hint=hint, details={"file": self.source, "key": self.path, "problem": problem}
@@ -107,9 +107,11 @@ class JsonNode:
 
 
 def parse_json(text: str, source: str) -> JsonNode:
-    """The JSON document ``text`` of the file ``source``.
+    """Parse the JSON document ``text`` of the file ``source``.
 
-    Refuses double keys, numbers that are not finite, lone surrogates and deep nesting.
+    Raises:
+        PreparedFormatError: the text is not JSON, or has duplicate keys, numbers that are not finite, lone surrogates,
+            or more than 100 levels of nesting.
     """
     root = JsonNode(None, "", source)
 
@@ -120,35 +122,35 @@ def parse_json(text: str, source: str) -> JsonNode:
         return found
 
     def refuse(constant: str) -> NoReturn:
-        root.fail(f"{constant} is no JSON number")
+        root.fail(f"{constant} is not a JSON number")
 
     def finite(number: str) -> float:
         found = float(number)
-        if math.isinf(found):  # it would be written as Infinity, which is not JSON
-            root.fail(f"{number[:40]} is more than a JSON number can be")
+        if math.isinf(found):  # it would be written back as Infinity, which is not JSON
+            root.fail(f"{number[:40]} is too large for a number")
         return found
 
     try:
         value = json.loads(text, object_pairs_hook=unique, parse_constant=refuse, parse_float=finite)
     except json.JSONDecodeError as error:
-        root.fail(f"no JSON: {error.msg} in line {error.lineno}, column {error.colno}", cause=error)
+        root.fail(f"invalid JSON: {error.msg} in line {error.lineno}, column {error.colno}", cause=error)
     except RecursionError as error:
         root.fail(f"it is nested more than {MAX_DEPTH} levels deep", cause=error)
     except ValueError as error:
         if isinstance(error, PreparedFormatError):
             raise
-        root.fail(f"no JSON: {error}", cause=error)
+        root.fail(f"invalid JSON: {error}", cause=error)
     for node, depth in _walk(JsonNode(value, "", source)):
         if depth > MAX_DEPTH:
             node.fail(f"it is nested more than {MAX_DEPTH} levels deep")
         for text_here in (node.key, node.value):
             if isinstance(text_here, str) and not text_here.isascii() and re.search("[\ud800-\udfff]", text_here):
-                node.fail("it holds half of a surrogate pair, which is no text")
+                node.fail("it contains half of a surrogate pair, which is not valid text")
     return JsonNode(value, "", source)
 
 
 def _walk(root: JsonNode) -> Iterator[tuple[JsonNode, int]]:
-    """Every value that may be at fault, with its depth. One at a time: a file of 64 MiB holds millions of them."""
+    """Every value that ``parse_json`` has to check, with its depth. Lazy, because a file of 64 MiB has millions."""
     yield root, 0
     open_nodes = [_inside(root)]
     while open_nodes:
@@ -178,9 +180,9 @@ def _first_twice(names: Iterable[str]) -> str:
         if name in seen:
             return name
         seen.add(name)
-    raise AssertionError("no name is given twice")
+    raise AssertionError("no name occurs twice")
 
 
 def _kind(value: Any) -> str:
-    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    names = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")

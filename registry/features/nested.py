@@ -1,7 +1,7 @@
-"""Decoded values that are not arrays: ``Ragged`` of nested sequences, and ``NestedExamples`` of a Dataset.
+"""Decoded values that are not arrays: ``Ragged`` for nested sequences, and ``NestedExamples`` for a Dataset.
 
-NumPy has no array whose rows differ in length. ``Ragged`` is the form that TFDS stores: one array of all values, and
-how many of them are in each row. It equals TensorFlow's RaggedTensor of ``flat_values`` and ``nested_row_lengths``.
+NumPy has no array whose rows differ in length. ``Ragged`` has the form in which TFDS stores them: one array of all
+values and the length of each row, like the ``flat_values`` and ``nested_row_lengths`` of TensorFlow's RaggedTensor.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Ragged(Sequence[Any]):
 
     Attributes:
         flat_values: all values, one after the other, along the first dimension.
-        row_lengths: one int64 array for each level below the first: how many entries each row has. The number of rows
-            of the outermost level is the length of the first array.
+        row_lengths: the number of entries of each row, one int64 array for each level below the first. The length of
+            the first array is the number of rows of the outermost level.
 
     >>> ragged = Ragged(np.array([1, 2, 3]), (np.array([2, 0, 1]),))
     >>> len(ragged), ragged[2], ragged.to_list()
@@ -39,12 +39,12 @@ class Ragged(Sequence[Any]):
 
     def __init__(self, flat_values: npt.NDArray[Any], row_lengths: Sequence[npt.NDArray[np.int64]]) -> None:
         if not row_lengths:
-            raise ValueError("a ragged value has row lengths for at least one level")
+            raise ValueError("a Ragged requires row lengths for at least one level")
         lengths = tuple(np.asarray(level, np.int64) for level in row_lengths)
         ends = [level.cumsum() for level in lengths]
         for depth, (level, end) in enumerate(zip(lengths, ends, strict=True)):
             size = len(lengths[depth + 1]) if depth + 1 < len(lengths) else len(flat_values)
-            # A sum that wraps around in int64 is negative at first.
+            # A sum that overflows int64 becomes negative first, so the minimum of the sums detects it.
             if (
                 level.ndim != 1
                 or (end[-1] if level.size else 0) != size
@@ -68,7 +68,7 @@ class Ragged(Sequence[Any]):
         return len(self.row_lengths[0])
 
     def __getitem__(self, index: Any) -> Any:
-        """The row at ``index``: an array, or a Ragged where there are further levels."""
+        """The row at ``index``: an array, or a Ragged if there are more levels."""
         if isinstance(index, slice):
             return [self[place] for place in range(*index.indices(len(self)))]
         place = range(len(self))[index]
@@ -95,7 +95,7 @@ class Ragged(Sequence[Any]):
             and np.array_equal(self.flat_values, other.flat_values)
         )
 
-    __hash__ = None  # type: ignore[assignment]  # like the arrays that it holds
+    __hash__ = None  # type: ignore[assignment]  # unhashable, like the arrays that it holds
 
     def __repr__(self) -> str:
         shown = self.to_list() if self.flat_values.size <= 20 else f"{self.flat_values.size} values"
@@ -104,14 +104,14 @@ class Ragged(Sequence[Any]):
 
 @dataclass(frozen=True, slots=True)
 class NestedNode:
-    """A ``Dataset`` in the tree of an example: the ``tree`` of its examples, or the place of the only leaf it has."""
+    """A ``Dataset`` in the tree of an example: the ``tree`` of its examples, or the index of its only leaf."""
 
     tree: Any
     path: str
 
 
 class NestedExamples(Sequence[Any]):
-    """The examples of a ``Dataset`` feature: read-only, with a length, an index and slices. Made by decoding.
+    """The decoded examples of a ``Dataset`` feature: a read-only sequence that supports indexing and slicing.
 
     >>> examples = NestedExamples({"id": [7, 8], "name": [b"a", b"b"]}, {"id": 0, "name": 1}, "steps")
     >>> len(examples), examples[1], [example["id"] for example in examples]
@@ -120,7 +120,7 @@ class NestedExamples(Sequence[Any]):
     {'id': [7, 8], 'name': [b'a', b'b']}
 
     Raises:
-        CorruptExampleError: on any use, where the record holds more values of one feature than of another.
+        CorruptExampleError: on any use, if the record holds more values of one feature than of another.
     """
 
     __slots__ = ("_columns", "_path", "_tree")
@@ -131,7 +131,7 @@ class NestedExamples(Sequence[Any]):
         self._path = path
 
     def columns(self) -> Any:
-        """For each feature all its values, as a ``Sequence`` of the dict decodes; one array where it is not a dict."""
+        """All values of each feature, as a ``Sequence`` of a dict decodes; one array if the feature is not a dict."""
         return self._columns
 
     def __len__(self) -> int:
@@ -155,7 +155,7 @@ class NestedExamples(Sequence[Any]):
 
 
 def plain_tree(tree: Any) -> Any:
-    """``tree`` with a dict, or a place, for each Dataset in it: what the columns of an example are put into."""
+    """``tree`` with each Dataset replaced by the dict of its columns, or by the index of its only column."""
     if isinstance(tree, NestedNode):
         return plain_tree(tree.tree)
     return tree if type(tree) is int else {name: plain_tree(inner) for name, inner in tree.items()}

@@ -1,8 +1,8 @@
-"""Reads the headers of encoded images, decodes them and converts channels and bit depth.
+"""Reads the headers of encoded images, decodes them, and converts channels and bit depth.
 
-PNG is decoded by ``png``, JPEG and rare kinds of PNG by Pillow.
-The size is read from the file's header before anything is inflated, so that a small record cannot ask for a huge
-array. Channels and bit depth are converted as TensorFlow's ``decode_image`` does.
+PNG is decoded by ``png``; JPEG and rare kinds of PNG are decoded by Pillow. The size is read from the header before
+anything is decompressed, so that a small record cannot allocate a huge array. Channels and bit depth are converted like
+TensorFlow's ``decode_image``.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from PIL import Image as PillowImage
 
 JPEG_QUALITY: Final = 95
-"""TensorFlow's default, so TFDS's."""
+"""TensorFlow's default, which TFDS uses."""
 
 JPEG_SIGNATURE: Final = b"\xff\xd8\xff"
 _FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _SEGMENTS: Final = _FRAMES | {0xC4, 0xCC, 0xDB, 0xDD, 0xFE} | set(range(0xE0, 0xF0))
-_MARKER: Final = re.compile(rb"\xff([^\x00\x01\xd0-\xd7\xff])")  # not those without a segment, nor fill bytes
+_MARKER: Final = re.compile(rb"\xff([^\x00\x01\xd0-\xd7\xff])")  # markers with a segment, without fill bytes
 _ADOBE: Final = 0xEE
 
 _WORTH_PILLOW: Final = 1500
@@ -41,12 +41,12 @@ _PILLOW_FAULTS: Final = (
 
 
 class PictureError(ValueError):
-    """Bytes that are no image we read, or a damaged one."""
+    """The bytes are not an image that can be read, or the image is damaged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """An encoded image and what it says of itself: ``png`` or ``jpeg``, and its size."""
+    """An encoded image with the facts from its header: ``png`` or ``jpeg``, height and width in pixels."""
 
     format: str
     height: int
@@ -57,12 +57,13 @@ class Picture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JpegHeader:
-    """What the segments of a JPEG say up to its frame.
+    """The facts from the segments of a JPEG up to its frame header.
 
     Attributes:
-        components: 1, 3 or 4.
-        is_adobe: whether Adobe's segment is among them.
-        has_gaps: whether other bytes are between them. libjpeg skips these; Pillow's reader of files does not.
+        height, width: size in pixels.
+        components: number of colour components: 1, 3 or 4.
+        is_adobe: whether there is an Adobe segment.
+        has_gaps: whether there are other bytes between segments. libjpeg skips them; Pillow does not.
     """
 
     height: int
@@ -73,27 +74,31 @@ class JpegHeader:
 
 
 def read_picture(data: bytes) -> Picture:
-    """An encoded image by its header; PictureError for anything that is neither PNG nor JPEG."""
+    """Read the header of an encoded image.
+
+    Raises:
+        PictureError: ``data`` is not a PNG or JPEG file, or is damaged.
+    """
     if data.startswith(JPEG_SIGNATURE):
         jpeg = read_jpeg_header(data)
         if jpeg is None or not jpeg.height or not jpeg.width:
-            raise PictureError("a damaged JPEG: it has no frame")
+            raise PictureError("damaged JPEG: it has no frame")
         if jpeg.has_gaps:
-            raise PictureError("a damaged JPEG: there are bytes between its segments")
+            raise PictureError("damaged JPEG: there are bytes between its segments")
         return Picture(format="jpeg", height=jpeg.height, width=jpeg.width, data=data)
     try:
         png = read_png(data)
     except PngError as error:
         raise PictureError(
-            f"a damaged PNG: {error}" if data.startswith(SIGNATURE) else "neither PNG nor JPEG"
+            f"damaged PNG: {error}" if data.startswith(SIGNATURE) else "expected a PNG or JPEG file, found other bytes"
         ) from error
     return Picture(format="png", height=png.height, width=png.width, data=data, png=png)
 
 
 def read_jpeg_header(data: bytes) -> JpegHeader | None:
-    """Walks the segments to the start of the frame (ITU-T T.81, B.2.2), over bytes between them, as libjpeg does.
+    """Read the segments up to the frame header (ITU-T T.81, B.2.2). Like libjpeg, skip bytes between segments.
 
-    None for a file that is damaged, or of a kind that libjpeg does not read.
+    Returns None if the file is damaged, or of a kind that libjpeg cannot read.
     """
     place, is_adobe, has_gaps = 2, False, False
     while found := _MARKER.search(data, place):
@@ -114,14 +119,19 @@ def read_jpeg_header(data: bytes) -> JpegHeader | None:
 
 
 def decode_picture(picture: Picture, *, channels: int | None, wide: bool) -> npt.NDArray[Any]:
-    """The pixels, shape (height, width, channels); uint16 where ``wide``, else uint8.
+    """Decode an image to pixels of shape (height, width, channels).
 
-    ``channels`` None keeps those of the file. Colour becomes grey first, in the bits of the file; then 8 bits become 16
-    by repeating them, 16 become 8 by dropping the lower. An alpha channel that a PNG lacks is opaque (TensorFlow fills
-    in 1, 3 or 15 of 255 where the PNG has fewer than 8 bits).
+    Colour is first converted to grey at the bit depth of the file. Then 8 bits are widened to 16 by repeating them, and
+    16 bits are reduced to 8 by dropping the lower byte. An alpha channel that the file lacks is opaque. (For a PNG with
+    fewer than 8 bits, TensorFlow fills in 1, 3 or 15 of 255 instead.)
+
+    Args:
+        picture: the image, from ``read_picture``.
+        channels: 1 to 4; None keeps the channels of the file.
+        wide: whether to return uint16 instead of uint8.
 
     Raises:
-        PictureError: damaged or truncated.
+        PictureError: the image is damaged or truncated.
         MissingExtraError: Pillow is needed, and is not installed.
     """
     pixels = None if picture.png is None else _decode_png(picture.png)
@@ -136,7 +146,7 @@ def decode_picture(picture: Picture, *, channels: int | None, wide: bool) -> npt
 
 
 def as_channels(color: npt.NDArray[Any], alpha: npt.NDArray[Any] | int, channels: int) -> npt.NDArray[Any]:
-    """``channels`` 1 to 4 of colours (height, width, 1 or 3); ``alpha`` (height, width), or one value for all."""
+    """Convert colours (height, width, 1 or 3) to 1 to 4 ``channels``; ``alpha`` is (height, width), or one value."""
     if channels < 3 and color.shape[2] == 3:
         color = to_grey(color)
     if channels in (1, 3):
@@ -148,7 +158,7 @@ def as_channels(color: npt.NDArray[Any], alpha: npt.NDArray[Any] | int, channels
 
 
 def as_depth(pixels: npt.NDArray[Any], *, wide: bool) -> npt.NDArray[Any]:
-    """Pixels of 8 or 16 bits as uint16 where ``wide``, else as uint8."""
+    """Convert 8-bit or 16-bit pixels to uint16 if ``wide``, otherwise to uint8."""
     if wide and pixels.dtype == np.uint8:
         return pixels.astype(np.uint16) * np.uint16(257)
     if not wide and pixels.dtype == np.uint16:
@@ -159,7 +169,8 @@ def as_depth(pixels: npt.NDArray[Any], *, wide: bool) -> npt.NDArray[Any]:
 def to_grey(color: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The brightness (height, width, 1) of colours (height, width, 3) of uint8 or uint16.
 
-    It is 0.299 red + 0.587 green + 0.114 blue (ITU-R 601) in 1/32768 as libpng has it, which cuts 8 bits and rounds 16.
+    It is 0.299 red + 0.587 green + 0.114 blue (ITU-R 601) in units of 1/32768, as in libpng, which truncates 8-bit and
+    rounds 16-bit values.
     """
     red, green, blue = (color[:, :, channel].astype(np.uint32) for channel in range(3))
     half = 0x4000 if color.dtype == np.uint16 else 0
@@ -167,13 +178,13 @@ def to_grey(color: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def mix(red: npt.NDArray[Any], green: npt.NDArray[Any], blue: npt.NDArray[Any], half: int) -> npt.NDArray[Any]:
-    """The weighted sum of three uint32 arrays: 16 bits at most, and ``half`` of 0x4000 to round."""
+    """The weighted sum of three uint32 arrays of at most 16 bits; a ``half`` of 0x4000 rounds, 0 truncates."""
     mixed: npt.NDArray[Any] = (red * 9797 + green * 19234 + blue * 3737 + half) >> 15
     return mixed
 
 
 def encode_jpeg(array: npt.NDArray[Any]) -> bytes:
-    """The JPEG of a uint8 array (height, width, 1 or 3). Its bytes depend on the installed libjpeg."""
+    """Encode a uint8 array (height, width, 1 or 3) as JPEG. The bytes depend on the installed libjpeg."""
     pillow = import_pillow("writing JPEG images")
     file = io.BytesIO()
     pillow.fromarray(array[:, :, 0] if array.shape[2] == 1 else array).save(file, "JPEG", quality=JPEG_QUALITY)
@@ -181,15 +192,14 @@ def encode_jpeg(array: npt.NDArray[Any]) -> bytes:
 
 
 def _decode_png(png: Png) -> npt.NDArray[Any] | None:
-    """The pixels as they are stored, or None where Pillow has to decode, or is there and does it faster."""
+    """The stored pixels; None if Pillow has to decode the image, or is installed and faster."""
     if not png.is_simple:
         return None
     try:
         raw = png.inflate()
     except PngError as error:
-        raise PictureError(f"a damaged PNG: {error}") from error
-    # Pillow takes 150 microseconds at least. It has one mode of 16 bits, grey: wide images are decoded here, whatever
-    # that takes.
+        raise PictureError(f"damaged PNG: {error}") from error
+    # Pillow takes at least 150 microseconds. Its only 16-bit mode is grey, so 16-bit images are always decoded here.
     if png.bit_depth == 8 and png.num_slow_bytes(raw) > _WORTH_PILLOW and has_pillow():
         return None
     return undo_filters(png, raw)
@@ -198,25 +208,25 @@ def _decode_png(png: Png) -> npt.NDArray[Any] | None:
 def _decode_with_pillow(picture: Picture, channels: int | None) -> npt.NDArray[Any]:
     pillow = import_pillow("decoding JPEG, and PNG with a palette, few bits or interlacing,")
     if picture.png is not None and picture.png.bit_depth == 16 and picture.png.channels > 1:
-        raise PictureError("an interlaced or transparent PNG with 16 bits and colour, which is not supported")
+        raise PictureError("interlaced or transparent 16-bit colour PNGs are not supported")
     try:
         with pillow.open(io.BytesIO(picture.data), formats=(picture.format.upper(),)) as image:
             if image.size != (picture.width, picture.height):
-                raise PictureError(f"it says two sizes: {image.size} and {(picture.width, picture.height)}")
+                raise PictureError(f"expected the size {(picture.width, picture.height)}, found {image.size}")
             if picture.format == "jpeg" and channels == 1:
-                image.draft("L", image.size)  # the stored brightness itself, as libjpeg gives it
+                image.draft("L", image.size)  # decode the stored brightness directly, as libjpeg does
             image.load()
             if image.mode.startswith("I"):
                 return np.asarray(image).astype(np.uint16)[:, :, np.newaxis]
             mode = _pillow_mode(image, channels, is_png=picture.png is not None)
             array = np.asarray(image if image.mode == mode else image.convert(mode))
     except _PILLOW_FAULTS as error:
-        raise PictureError(f"a damaged {picture.format.upper()}: {error}") from error
+        raise PictureError(f"damaged {picture.format.upper()}: {error}") from error
     return array[:, :, np.newaxis] if array.ndim == 2 else array
 
 
 def _pillow_mode(image: PillowImage.Image, channels: int | None, *, is_png: bool) -> str:
-    """The mode to convert to. Colour of a PNG stays colour: Pillow rounds its grey otherwise than libpng."""
+    """The Pillow mode to convert to. A colour PNG stays in colour, as Pillow rounds grey differently from libpng."""
     if is_png and channels in (1, 2) and image.mode not in ("1", "L", "LA"):
         return "RGB" if channels == 1 else "RGBA"
     if channels:
@@ -236,7 +246,7 @@ def has_pillow() -> bool:
 
 
 def import_pillow(needed_for: str) -> Any:
-    """The module ``PIL.Image``; MissingExtraError where it is not installed."""
+    """Import ``PIL.Image``. Raises MissingExtraError if Pillow is not installed."""
     with require_extra("image", package="pillow", needed_for=needed_for):
         from PIL import Image
     return Image

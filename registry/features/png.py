@@ -1,8 +1,8 @@
-"""Encodes arrays as PNG files and decodes the usual kinds, without an image library.
+"""Encodes arrays as PNG files and decodes the common kinds of PNG, without an image library.
 
-Writing is deterministic (``deflate``): 8 or 16 bits, grey, grey with alpha, RGB or RGBA, one filter for the whole
-image, the one of None, Sub and Up that leaves the smallest differences. Reading covers the same kinds with all five
-filters; palettes, fewer bits and interlacing are left to others (``pictures``, and ``slim.image_png``).
+Writing is deterministic (``deflate``): 8 or 16 bits, grey, grey with alpha, RGB or RGBA. The whole image has one
+filter: None, Sub or Up, whichever leaves the smallest differences. Reading supports the same kinds with all five
+filters; other modules read palettes, fewer bits and interlacing (``pictures`` and ``slim.image_png``).
 Source: the PNG specification, third edition.
 """
 
@@ -33,15 +33,21 @@ _NONE, _SUB, _UP, _AVERAGE, _PAETH = range(5)
 
 
 class PngError(ValueError):
-    """Bytes that are no PNG, or a damaged one."""
+    """The bytes are not a PNG, or the PNG is damaged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Png:
-    """A PNG taken apart: what its header says, and its compressed data.
+    """The fields of a PNG's header, and its compressed data.
 
-    ``channels`` is the number of samples of a pixel as they are stored: 1 for a palette. ``palette`` and
-    ``transparency`` are the bodies of the chunks PLTE and tRNS; ``gamma`` is in 1/100000, 0 where nothing is said.
+    Attributes:
+        height, width: size in pixels.
+        bit_depth: bits per sample.
+        channels: number of stored samples per pixel; 1 for a palette.
+        is_simple: whether this module can decode it.
+        data: the compressed rows.
+        palette, transparency: the bodies of the chunks PLTE and tRNS.
+        gamma: in units of 1/100000; 0 if it is not specified.
     """
 
     height: int
@@ -58,31 +64,35 @@ class Png:
 
     @property
     def stride(self) -> int:
-        """Bytes of one row of a simple PNG: the byte that names its filter, then the samples."""
+        """Number of bytes of one row of a simple PNG: the filter type, then the samples."""
         return 1 + self.width * self.channels * self.bit_depth // 8
 
     def inflate(self) -> bytes:
-        """The filtered rows of a simple PNG; never more than the header allows. PngError where they are fewer."""
+        """Decompress the filtered rows of a simple PNG, and stop at the size given by the header.
+
+        Raises:
+            PngError: the data is damaged, or does not have that size.
+        """
         inflater = zlib.decompressobj()
         size = self.stride * self.height
         try:
             raw = inflater.decompress(self.data, size + 1)
         except zlib.error as error:
-            raise PngError(f"its data does not inflate: {error}") from error
+            raise PngError(f"its data cannot be decompressed: {error}") from error
         if len(raw) != size:
-            raise PngError(f"it holds {len(raw)} bytes, where {size} belong")
+            raise PngError(f"expected {size} bytes, found {len(raw)}")
         if max(raw[:: self.stride]) > _PAETH:
             raise PngError("it has an unknown filter")
         return raw
 
     def num_slow_bytes(self, raw: bytes) -> int:
-        """How many bytes were filtered by Average or Paeth, which are undone byte by byte: 0.1 microseconds each."""
+        """The number of bytes filtered by Average or Paeth, which are undone byte by byte: 0.1 microseconds each."""
         filters = raw[:: self.stride]
         return (filters.count(_AVERAGE) + filters.count(_PAETH)) * self.stride
 
 
 def encode_png(array: npt.NDArray[Any]) -> bytes:
-    """The PNG of an array of shape (height, width, 1..4), uint8 or uint16; the same bytes on every machine."""
+    """Encode an array of shape (height, width, 1..4), uint8 or uint16, as PNG; the same bytes on every machine."""
     height, width, channels = array.shape
     depth = array.dtype.itemsize
     header = b"".join(
@@ -97,15 +107,19 @@ def encode_png(array: npt.NDArray[Any]) -> bytes:
 
 
 def read_png(data: bytes) -> Png:
-    """Takes a PNG apart and checks every checksum; PngError for anything else."""
+    """Parse a PNG and check every checksum.
+
+    Raises:
+        PngError: ``data`` is not a PNG, or is damaged.
+    """
     return describe_png(*read_chunks(data))
 
 
 def read_chunks(data: bytes) -> tuple[bytes, bytes, dict[bytes, bytes]]:
-    """The body of the header, the compressed data, and the bodies of other chunks that say how to read them.
+    """The body of the header, the compressed data, and the bodies of other chunks that affect decoding.
 
     Raises:
-        PngError: a chunk up to IEND is cut off, its checksum is wrong, or the first one is not the header.
+        PngError: a chunk up to IEND is truncated, its checksum is wrong, or the first chunk is not the header.
     """
     if not data.startswith(SIGNATURE):
         raise PngError("it does not start with the PNG signature")
@@ -132,7 +146,7 @@ def read_chunks(data: bytes) -> tuple[bytes, bytes, dict[bytes, bytes]]:
 
 
 def describe_png(header: bytes, data: bytes, extras: Mapping[bytes, bytes]) -> Png:
-    """The PNG of what ``read_chunks`` gives; PngError where the header means nothing."""
+    """The PNG with the chunks that ``read_chunks`` returned. Raises PngError if the header is invalid."""
     width, height, bit_depth, color_type, compression, filtering, interlacing = _HEADER.unpack(header)
     if not (0 < height < 2**31 and 0 < width < 2**31) or compression or filtering or interlacing > 1:
         raise PngError("it has no valid header")
@@ -152,7 +166,7 @@ def describe_png(header: bytes, data: bytes, extras: Mapping[bytes, bytes]) -> P
 
 
 def undo_filters(png: Png, raw: bytes) -> npt.NDArray[Any]:
-    """The array (height, width, channels), uint8 or uint16, of the rows that ``png.inflate`` gave."""
+    """The array (height, width, channels), uint8 or uint16, of the rows that ``png.inflate`` returned."""
     depth = png.bit_depth // 8
     samples: npt.NDArray[Any] = undo_row_filters(raw, png.height, png.channels * depth)
     if depth == 2:
@@ -161,7 +175,7 @@ def undo_filters(png: Png, raw: bytes) -> npt.NDArray[Any]:
 
 
 def undo_row_filters(raw: bytes, height: int, pixel: int) -> npt.NDArray[np.uint8]:
-    """The bytes (height, bytes of a row) of filtered rows whose pixels have ``pixel`` bytes."""
+    """The bytes (height, bytes of a row) of filtered rows with ``pixel`` bytes per pixel."""
     rows = np.frombuffer(raw, np.uint8).reshape(height, -1)
     filters, rows = rows[:, 0].tolist(), rows[:, 1:]
     kinds = set(filters)
@@ -215,12 +229,12 @@ def _undo_paeth(row: bytes, above: bytes, pixel: int) -> bytearray:
 
 
 def _roughness(rows: npt.NDArray[np.uint8]) -> int:
-    """Sum of the bytes taken as signed differences: the PNG specification's measure for choosing a filter."""
+    """Sum of the bytes as signed differences: the PNG specification's measure for choosing a filter."""
     return int(np.minimum(rows, -rows).sum(dtype=np.int64))
 
 
 def _filtered(rows: npt.NDArray[np.uint8], kind: int, pixel: int) -> npt.NDArray[np.uint8]:
-    """The rows with ``kind`` undone by the reader, each after the byte that names it."""
+    """The rows filtered by ``kind``, each after the byte of its filter type."""
     out = np.empty((rows.shape[0], rows.shape[1] + 1), np.uint8)
     out[:, 0] = kind
     out[:, 1:] = rows

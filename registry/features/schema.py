@@ -1,9 +1,9 @@
 """Reads and writes a schema as TFDS's features.json.
 
-Each feature is an object with ``pythonClassName``, TFDS's class, and one content field, which is a message of TFDS's
-feature.proto. ``KINDS``, at the end, is the table of them: a type of feature is added there. What TFDS 4.3 and older
-wrote is read as well (``schema_old``). A feature of another class, or of a form that is not known, becomes a
-``RawFeature``; fields that are not known are kept beside the feature.
+Each feature is an object with ``pythonClassName``, the class in TFDS, and one content field, a message of TFDS's
+feature.proto. The table ``KINDS``, at the end, lists all feature types; add new ones there. The form of TFDS 4.3 and
+older is read too (``schema_old``). A feature of an unknown class or form becomes a ``RawFeature``; unknown fields are
+kept in ``Feature.unknown_fields`` and written back.
 """
 
 from __future__ import annotations
@@ -30,40 +30,45 @@ _PACKAGE: Final = "tensorflow_datasets.core.features."
 _ABOUT: Final = {"description": "description", "valueRange": "value_range"}
 
 _Known: TypeAlias = Mapping[str, Any]
-"""The fields of a message; None for each that is not a message itself."""
+"""The known fields of a message; None for each field that is not a message itself."""
 
 
 class UnknownFormError(Exception):
-    """A content that is sound, as far as can be told, and of a form that is not known here."""
+    """A content that may be valid, but has a form that this version does not know."""
 
 
 def features_to_json(features: FeaturesDict) -> str:
-    r"""The text of features.json: keys sorted, defaults left out, indented by 4 as TFDS writes it.
-
-    Raises:
-        FeatureError: a feature of a class that is not in ``KINDS``.
+    r"""Write ``features`` as the text of a features.json: sorted keys, no defaults, indented by 4, as TFDS writes it.
 
     >>> features_to_json(FeaturesDict({}))[:24]
     '{\n    "featuresDict": {}'
+
+    Raises:
+        FeatureError: features.json has no form for the class of a feature.
     """
     return json.dumps(_write(features), indent=4, sort_keys=True)
 
 
 def features_from_json(text: str) -> FeaturesDict:
-    """The schema in the text of a features.json. Names of labels are not in it: see ``FeaturesDict.with_labels``.
+    """Read the schema from the text of a features.json.
 
-    A feature that is not known is a ``RawFeature``: see ``FeaturesDict.unknown_features``.
+    The text does not contain label names; ``FeaturesDict.with_labels`` adds them. A feature of an unknown class becomes
+    a ``RawFeature``, which ``FeaturesDict.unknown_features`` lists.
+
+    >>> features = FeaturesDict({"id": "int64"})
+    >>> features_from_json(features_to_json(features)) == features
+    True
 
     Raises:
-        PreparedFormatError: no JSON, or not of this form; ``details['key']`` is the path of the field.
-        MissingExtraError: a tensor of bfloat16, and ml_dtypes is not installed.
+        PreparedFormatError: the text is not JSON, or is malformed; ``details['key']`` is the path of the field.
+        MissingExtraError: a tensor has the dtype bfloat16, and ml_dtypes is not installed.
     """
     root = parse_json(text, FILENAME)
     features = _read(root)
     if isinstance(features, RawFeature):
-        root.fail(f"the outermost feature is of a class that is not known, {features.class_name!r:.200}")
+        root.fail(f"expected a FeaturesDict as the outermost feature, found the class {features.class_name!r:.200}")
     if not isinstance(features, FeaturesDict):
-        root.fail(f"the outermost feature is a {type(features).__name__}, not a FeaturesDict")
+        root.fail(f"expected a FeaturesDict as the outermost feature, found a {type(features).__name__}")
     return features
 
 
@@ -72,7 +77,7 @@ def _write(feature: Feature) -> dict[str, Any]:
         return dict(feature.node)
     kind = next((kind for kind in KINDS if kind.feature is type(feature)), None)
     if kind is None:
-        raise FeatureError(f"features.json has no form for a {type(feature).__name__}", details={"feature": ""})
+        raise FeatureError(f"cannot write a {type(feature).__name__} to features.json", details={"feature": ""})
     name = feature.class_name if isinstance(feature, (FeaturesDict, Sequence)) else ""
     written = {"pythonClassName": name or _PACKAGE + kind.class_name, kind.content: kind.write(feature)}
     written |= {theirs: text for theirs, ours in _ABOUT.items() if (text := getattr(feature, ours))}
@@ -88,7 +93,7 @@ def _read(node: JsonNode) -> Feature:
         found = NormalizedFeature(fields["pythonClassName"].text(), contents, node.value)
         return _read_described(found, node, about, known)
     if "type" not in fields:
-        node.fail("it has no pythonClassName, so it is no feature")
+        node.fail("expected a feature, found an object without pythonClassName")
     old = read_old_form(node, _read, _PACKAGE)
     return old if isinstance(old, Feature) else _read_described(old, node, {}, None)
 
@@ -96,17 +101,17 @@ def _read(node: JsonNode) -> Feature:
 def _read_described(
     described: NormalizedFeature, node: JsonNode, about: dict[str, Any], known: dict[str, Any] | None
 ) -> Feature:
-    """The feature of a class name and its content; ``known`` are the other fields that ``node`` may have.
+    """Read a feature from its class name and content; ``known`` are the other known fields of ``node``.
 
-    ``known`` is None for the old form, of which nothing else is kept: written again it would be in a message of today,
-    where it means nothing.
+    ``known`` is None for the old form. Its unknown fields are not kept, because they would have no meaning in the
+    current message, in which the feature is written back.
     """
     name, contents = described.class_name, described.contents
     short = name.removeprefix(_PACKAGE) if name.startswith(_PACKAGE) else ""
     kind = next((kind for kind in KINDS if short in (kind.class_name, *kind.aliases)), None)
     content = kind.content if kind is not None else next(iter(contents), "")
     if kind is not None and not contents:
-        node.fail(f"a {kind.feature.__name__} has the field {kind.content!r}, which is not here")
+        node.fail(f"the field {kind.content!r} of the {kind.feature.__name__} is missing")
     raw = RawFeature(class_name=name, node=described.node, **about)
     if kind is None and content in _PLAIN:
         kind, about = _PLAIN[content], about | {"class_name": name}
@@ -114,7 +119,7 @@ def _read_described(
         return raw
     here = contents[content]
     if not isinstance(here.value, dict):
-        here.fields()  # raises: it is not an object
+        here.fields()  # raises, because it is not an object
     unknown = {} if known is None else _unknown_fields(node, known | {content: None})
     inside = {} if known is None else _unknown_fields(here, _CONTENTS[content])
     if inside:
@@ -131,7 +136,7 @@ def _read_described(
 
 
 def _unknown_fields(node: JsonNode, known: _Known) -> dict[str, Any]:
-    """The fields of a message besides the ``known`` ones, at any depth; a known one by its camelCase name."""
+    """The unknown fields of a message, at any depth. Known fields around them get their camelCase names."""
     found: dict[str, Any] = {}
     for name, inner in node.fields().items():
         if name not in known:
@@ -153,16 +158,16 @@ def _merge(written: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a content.
+    """A field of a content message.
 
     Attributes:
-        name: in features.json.
-        option: the feature's attribute, and the option of its class, that it is; the whole feature where it is empty.
-        read: the option of the field.
-        write: the field of the attribute; None to leave the field out, as proto3 does with defaults.
-        default: the option where the field is absent.
-        is_required: whether there has to be one.
-        known: the fields in it, where it is a message.
+        name: its name in features.json.
+        option: the attribute of the feature, and the argument of its class; if empty, ``write`` gets the whole feature.
+        read: converts the JSON value to the argument.
+        write: converts the attribute to the JSON value; None omits the field, as proto3 does for defaults.
+        default: the argument if the field is absent.
+        is_required: whether the field must be present.
+        known: the known fields in it, if it is a message.
     """
 
     name: str
@@ -176,10 +181,10 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One type of feature: its class, TFDS's class and content field, and the fields of the content.
+    """One feature type: its class, the class and the content field in TFDS, and the fields of the content.
 
-    ``make`` makes the feature of its options, given the content for errors; without it, the class does. It raises
-    UnknownFormError for options that the class cannot have.
+    ``make`` creates the feature from its arguments; it also gets the content, for errors. Without it, the class is
+    called. It raises UnknownFormError for arguments that the class does not support.
     """
 
     feature: type[Feature]
@@ -190,12 +195,12 @@ class Kind:
     aliases: tuple[str, ...] = ()
 
     def write(self, feature: Feature) -> dict[str, Any]:
-        """The content of ``feature``."""
+        """The content message of ``feature``."""
         pairs = ((one.name, one.write(getattr(feature, one.option) if one.option else feature)) for one in self.fields)
         return {name: value for name, value in pairs if value is not None}
 
     def read(self, node: JsonNode, about: dict[str, Any]) -> Feature:
-        """The feature of a content; ``about`` are the options that are beside it."""
+        """Read the feature from its content; ``about`` are the arguments from the fields next to the content."""
         given = node.fields()
         options = dict(about)
         for one in self.fields:
@@ -218,14 +223,14 @@ def _read_shape(node: JsonNode) -> Shape:
     for element in dimensions.elements() if dimensions else ():
         size = element.integer()
         if not -1 <= size < 2**31:
-            element.fail(f"{size} is no dimension")
+            element.fail(f"invalid dimension {size}")
         sizes.append(None if size == -1 else size)
     return tuple(sizes)
 
 
 def _read_dtype(node: JsonNode) -> Any:
     name = node.text()
-    if name in ("object", "str", "bytes"):  # what some versions of TFDS wrote for text
+    if name in ("object", "str", "bytes"):  # some versions of TFDS wrote these for text
         return TEXT
     if name not in DTYPES and name != BFLOAT16:
         raise UnknownFormError
@@ -233,7 +238,7 @@ def _read_dtype(node: JsonNode) -> Any:
 
 
 def _read_encoding(node: JsonNode) -> str:
-    """The encoding of a tensor, in any case: TFDS writes that of audio in capitals."""
+    """The encoding of a tensor, in upper or lower case: TFDS writes the encoding of audio in upper case."""
     return _one_of(node.text().lower() or "none", ENCODINGS)
 
 
@@ -252,12 +257,12 @@ def _write_texts(texts: tuple[str, ...] | None) -> list[str] | None:
 
 
 def _write_number(number: int | None) -> str | None:
-    """A number of 64 bits, which proto3 JSON writes as text; 0 is the default."""
+    """A 64-bit integer, which proto3 JSON writes as text; 0 is the default and is omitted."""
     return str(number) if number else None
 
 
 def _write_bound(bound: int | None) -> str | None:
-    """A bound of values has presence in proto3: a 0 that is set is written."""
+    """A bound of values. It has explicit presence in proto3, so a 0 is written."""
     return None if bound is None else str(bound)
 
 
@@ -289,12 +294,12 @@ def _make_tensor(_: JsonNode, options: dict[str, Any]) -> Feature:
 
 def _make_scalar(node: JsonNode, options: dict[str, Any]) -> Feature:
     if shape := options.pop("shape"):
-        node.fail(f"a Scalar has the shape (), not {shape}")
+        node.fail(f"a Scalar must have the shape (), not {shape}")
     return Scalar(**options)
 
 
 def _make_image(_: JsonNode, options: dict[str, Any]) -> Feature:
-    if len(options["shape"]) > 3:  # TFDS takes one for a moving GIF
+    if len(options["shape"]) > 3:  # TFDS accepts four dimensions for an animated GIF
         raise UnknownFormError
     return Image(**options)
 
@@ -306,7 +311,7 @@ def _make_labeled_image(_: JsonNode, options: dict[str, Any]) -> Feature:
 
 def _make_bbox(node: JsonNode, options: dict[str, Any]) -> Feature:
     if (options.pop("shape"), dtype_name(options.pop("dtype"))) != ((4,), "float32"):
-        node.fail("a box is four float32")
+        node.fail("a box must be float32 of shape (4,)")
     return BBox(**options)
 
 
@@ -384,12 +389,12 @@ KINDS: Final = (
     Kind(Sequence, "sequence_feature.Sequence", "sequence", _SEQUENCE),
     Kind(Dataset, "dataset_feature.Dataset", "sequence", _SEQUENCE),
 )
-"""Every type of feature that features.json has a form for."""
+"""Every feature type that features.json can represent."""
 
 _PLAIN: Final = {kind.content: kind for kind in KINDS if kind.feature in (FeaturesDict, Sequence)}
-"""By its content, what a class of another package is read as, if it is a container."""
+"""By content field, the container as which a container class of another package is read."""
 
 _CONTENTS: Final[dict[str, dict[str, Any]]] = {"jsonFeature": {"json": None}}
-"""Every content field of a feature, and the fields of its message."""
+"""Every content field of a feature, and the known fields of its message."""
 for _kind in KINDS:
     _CONTENTS.setdefault(_kind.content, {}).update({one.name: one.known for one in _kind.fields})

@@ -1,9 +1,10 @@
-"""Reads the features.json of TFDS 4.3 and older: ``type``, and ``content`` in a class's own JSON or today's messages.
+"""Reads the features.json of TFDS 4.3 and older, which has ``type`` and ``content`` instead of ``pythonClassName``.
 
-    {"type": class, "content": {...}}                      -> translated into a message of today
-    {"type": class, "content": {...} or text, "proto_cls"}  -> a message of today, maybe as text
+    {"type": class, "content": {...}}                       -> the class's own JSON, translated to a current message
+    {"type": class, "content": {...} or text, "proto_cls"}  -> a current message, possibly as text
 
-Containers are read here, because the features in them are at another path than today.
+``schema`` calls it and reads the resulting message. Containers are read here, because their features are at another
+path than in the current form.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _CONTENTS: Final = {
     "translation_feature.Translation": "translation",
     "translation_feature.TranslationVariableLanguages": "translation",
 }
-"""Which message of today the own JSON of a class becomes."""
+"""The current message into which the own JSON of a class is translated."""
 
 _LABELS: Final = {"class_label_feature.ClassLabel": "names", "labeled_image.LabeledImage": "labels"}
 """The key of the label names in the own JSON of a class."""
@@ -52,7 +53,7 @@ _ENCODERS: Final = ("useEncoder", "encoder", "encoderConfig")
 
 @dataclass(frozen=True, slots=True)
 class NormalizedFeature:
-    """A feature as today's features.json would describe it: its class, its contents by field, all of it as JSON."""
+    """A feature in the form of a current features.json: its class, its contents by field, and the whole JSON object."""
 
     class_name: str
     contents: dict[str, JsonNode]
@@ -61,16 +62,16 @@ class NormalizedFeature:
 
 
 def read_old_form(node: JsonNode, read: Callable[[JsonNode], Feature], package: str) -> Feature | NormalizedFeature:
-    """The feature of an object with ``type``: itself, or what is to be read as it would be today.
+    """Read an object with ``type``: a container as a feature, anything else as a NormalizedFeature.
 
     Raises:
-        PreparedFormatError: it has no content, or one of another type.
+        PreparedFormatError: it has no content, or its content has the wrong type.
     """
     fields = node.fields()
     class_name = fields["type"].text()
     short = class_name.removeprefix(package) if class_name.startswith(package) else ""
     if "content" not in fields:
-        node.fail("it has no content, so it is no feature")
+        node.fail("expected a feature, found an object without content")
     content = fields["content"]
     message = fields["protoCls"].text() if "protoCls" in fields else ""
     if message:
@@ -85,7 +86,7 @@ def read_old_form(node: JsonNode, read: Callable[[JsonNode], Feature], package: 
             case "sequence_feature.Sequence" | "dataset_feature.Dataset":
                 inside = content.fields()
                 if "feature" not in inside:
-                    content.fail("a Sequence has the field 'feature', which is not here")
+                    content.fail("the field 'feature' of the Sequence is missing")
                 length = inside["length"].integer() if "length" in inside else None
                 kind = Dataset if short.startswith("dataset") else Sequence
                 return kind(read(inside["feature"]), length)
@@ -98,7 +99,7 @@ def read_old_form(node: JsonNode, read: Callable[[JsonNode], Feature], package: 
 
 
 def _parse_inside(content: JsonNode) -> Any:
-    """The JSON document in a text of another one."""
+    """Parse the JSON document that is a text inside another JSON document."""
     try:
         return parse_json(content.value, content.source).value
     except PreparedFormatError as error:
@@ -106,7 +107,7 @@ def _parse_inside(content: JsonNode) -> Any:
 
 
 def _described(class_name: str, field: str, content: JsonNode) -> NormalizedFeature:
-    """As today; a content of no message of today as the JSON of a class."""
+    """The normalized feature. A content that is not a current message is kept as the JSON of its class."""
     if not field:
         field = "jsonFeature"
         own = {"json": json.dumps(content.value, sort_keys=True)}
@@ -115,7 +116,7 @@ def _described(class_name: str, field: str, content: JsonNode) -> NormalizedFeat
 
 
 def _is_unreadable(content: JsonNode) -> bool:
-    """Whether text was made numbers by an encoder, or label names are in a file of the author's own."""
+    """Whether the stored form is unknown: an encoder made numbers of text, or label names are in a separate file."""
     fields = content.fields()
     return any(fields[name].value for name in _ENCODERS if name in fields) or "namesFile" in fields
 
@@ -129,7 +130,7 @@ def _label_names(short: str, content: JsonNode) -> tuple[str, ...] | None:
 
 
 def _translated(short: str, content: JsonNode) -> JsonNode:
-    """The message of today for a class's own JSON. Its keys are snake_case, which is read today, too."""
+    """The current message for a class's own JSON. Its keys stay snake_case, which JsonNode accepts too."""
     found = {key: value for key, value in content.value.items() if value is not None}
     names = found.pop(_LABELS.get(short, ""), None)
     count = len(names) if isinstance(names, list) else names
@@ -138,7 +139,7 @@ def _translated(short: str, content: JsonNode) -> JsonNode:
         found["shape"] = {"dimensions": [-1 if size is None else size for size in shape]}
     for bound in ("minimum", "maximum"):
         if isinstance(found.get(bound), float) and not found[bound].is_integer():
-            del found[bound]  # today they are whole
+            del found[bound]  # current messages hold whole numbers only
     if short == "bounding_boxes.BBoxFeature" and "bbox_format" not in content.value:
         found["bbox_format"] = "REL_YXYX"
     if short == "labeled_image.LabeledImage":

@@ -1,6 +1,6 @@
-"""Tensor and Scalar: arrays of numbers, text or bytes. Most other leaves build on them.
+"""Tensor and Scalar: arrays of numbers, text or bytes. Most other leaves are based on them.
 
-They are stored as flat numbers (``dtypes``); or, with ``encoding="bytes"`` or ``"zlib"``, as the array's own
+They are stored as flat numbers (``dtypes``) or, with ``encoding="bytes"`` or ``"zlib"``, as the array's own
 little-endian bytes, which keeps float64 exact and allows several unknown dimensions.
 """
 
@@ -48,40 +48,40 @@ from registry.wire.gather import as_rows, constant, take, take_texts
 
 ENCODINGS: Final = ("none", "bytes", "zlib")
 MAX_MISSING: Final = 2**26
-"""Most values of an optional tensor, because a record that stores none of them decodes to all."""
+"""Maximum number of values of an optional tensor, because a record without it still decodes to all of them."""
 
 MAX_INFLATED: Final = 2**30
-"""Most bytes that one compressed array is inflated to where its shape does not say how many they are."""
+"""Maximum size in bytes of a decompressed array whose shape does not determine its size."""
 
-_MANY_UNKNOWN: Final = "Store it with Tensor(..., encoding='bytes'), which stores the shape beside the values."
+_MANY_UNKNOWN: Final = "Declare the Tensor with encoding='bytes', which also stores the shape."
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Tensor(Leaf):
-    """An array of numbers, or of text or bytes.
+    """An array of numbers, text or bytes. Follows ``tfds.features.Tensor``.
 
-    A value is anything that NumPy makes an array of; it is refused where the cast would change a number (300 into
-    uint8, 1.5 into int32, 1e39 into float32; floats are rounded to the nearest). Decodes to an array of this dtype and
-    shape; a NumPy scalar (``bytes`` for text) where the shape is ``()``.
+    It accepts anything that NumPy converts to an array, and rejects a value that the cast would change (300 to uint8,
+    1.5 to int32, 1e39 to float32); floats are rounded to the nearest. It decodes to an array of this dtype and shape,
+    or, for the shape ``()``, to a NumPy scalar (``bytes`` for text).
 
     Attributes:
-        shape: None for an unknown dimension; more than one only with an encoding.
+        shape: the size of each dimension, None if unknown. More than one unknown dimension requires an encoding.
         dtype: bool, any integer, float16, float32, float64, or text (``str``, ``bytes``, ``object``), which decodes to
-            ``bytes``; with an encoding, and the package ml_dtypes, bfloat16. float64 without an encoding is stored as
-            float32; that is TFDS's format.
-        encoding: ``none``, ``bytes``, or ``zlib``, which is compressed by a small encoder of this package, so that the
-            same array is the same bytes everywhere.
-        minimum, maximum: bounds for people and agents; they are kept in features.json, which holds them as
-            whole numbers of 64 bits, and not enforced.
-        optional: whether None may be given, which is not stored. The shape has to be known.
-        missing: what a value that is not stored decodes to: None, or the number or bytes that an array of this shape is
-            filled with. See ``FeaturesDict.missing_as_tfds`` and ``fill_missing``.
+            ``bytes``. bfloat16 requires an encoding and the package ml_dtypes. As in TFDS, float64 without an encoding
+            is stored as float32.
+        encoding: ``none``, ``bytes`` or ``zlib``. zlib data is compressed by an encoder in this package, so that the
+            same array gives the same bytes on every machine.
+        minimum, maximum: 64-bit integer bounds, for people and tools; stored in features.json and not enforced.
+        optional: whether a value may be None, which is not stored. Requires a known shape.
+        missing: what a missing value decodes to: None, or the number, text or bytes that an array of this shape is
+            filled with. ``FeaturesDict.missing_as_tfds`` and ``FeaturesDict.fill_missing`` set it.
 
     >>> Tensor(shape=(2, None), dtype="int32").flatten([[1, 2], [3, 4]], "mat")
     (array([1, 2, 3, 4]),)
 
     Raises:
         FeatureError: the shape or dtype cannot be stored, or a value does not fit.
+        MissingExtraError: the dtype is bfloat16 and ml_dtypes is not installed.
     """
 
     shape: Shape
@@ -100,28 +100,32 @@ class Tensor(Leaf):
         if self.encoding not in ENCODINGS:
             raise feature_fault("", f"unknown encoding {self.encoding!r}", "Use 'none', 'bytes' or 'zlib'.")
         if self.encoding != "none" and self.dtype == TEXT:
-            raise feature_fault("", f"text has no encoding {self.encoding!r}", "Leave the encoding out.")
+            raise feature_fault("", f"text cannot have the encoding {self.encoding!r}", "Leave encoding= out.")
         if self.encoding == "none" and is_bfloat16(self.dtype):
-            raise feature_fault("", "bfloat16 is stored only with an encoding", "Use encoding='bytes' or 'zlib'.")
+            raise feature_fault("", "bfloat16 requires an encoding", "Use encoding='bytes' or 'zlib'.")
         if self.optional and None in self.shape:
-            raise feature_fault("", f"an optional tensor has a known shape, not {self.shape}")
+            raise feature_fault("", f"an optional tensor requires a known shape, not {self.shape}")
         if self.optional and math.prod(size or 0 for size in self.shape) > MAX_MISSING:
-            raise feature_fault("", f"an optional tensor of shape {self.shape}: more than {MAX_MISSING} values")
+            raise feature_fault(
+                "", f"an optional tensor can have at most {MAX_MISSING} values, and shape {self.shape} has more"
+            )
         if self.encoding == "none" and None in self.shape and 0 in self.shape:
-            raise feature_fault("", f"shape {self.shape}: the unknown dimension of an array without values is lost")
+            raise feature_fault(
+                "", f"shape {self.shape} cannot be stored: an array without values loses its unknown dimension"
+            )
         if self.missing is not None:
             if not self.optional:
-                raise feature_fault("", "missing= is the value of an optional tensor", "Add optional=True.")
+                raise feature_fault("", "missing= requires an optional tensor", "Add optional=True.")
             object.__setattr__(self, "missing", self._one_value(self.missing, ""))
 
     @property
     def has_stored_shape(self) -> bool:
-        """Whether the shape is stored beside the values (``k/shape``, ``k/value``): several dimensions are unknown."""
+        """Whether the shape is stored too (``k/shape``, ``k/value``), because several dimensions are unknown."""
         return self.shape.count(None) > 1
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:  # asked for with every example
-        """One flat value; two, ``/shape`` and ``/value``, where several dimensions are unknown."""
+    def parts(self) -> tuple[Part, ...]:  # cached, because it is used for every example
+        """One flat value, or ``/shape`` and ``/value`` if several dimensions are unknown."""
         if self.encoding != "none":
             value = Part("/value" if self.has_stored_shape else "", "bytes", 1)
             return (Part("/shape", "int64", len(self.shape)), value) if self.has_stored_shape else (value,)
@@ -129,7 +133,7 @@ class Tensor(Leaf):
         return (Part("", wire_kind(self.dtype), size),)
 
     def flatten(self, value: Any, path: str) -> tuple[FlatValue, ...]:
-        """One value, cast without change to the dtype, in C order."""
+        """One flat value: the array cast to the dtype without changing a number, in C order."""
         array = exact_array(value, self.dtype, path)
         self._check_fit(array.shape, self.shape, path)
         if self.encoding == "none":
@@ -138,7 +142,7 @@ class Tensor(Leaf):
         return (np.array(array.shape, np.int64), data) if self.has_stored_shape else (data,)
 
     def flatten_many(self, values: Sequence[Any] | npt.NDArray[Any], path: str) -> tuple[FlatValue, ...]:
-        """All values at once where they are stored as numbers."""
+        """The flat values of several values; converted in one call unless there is an encoding."""
         if self.encoding != "none":
             return super().flatten_many(values, path)
         if not len(values):
@@ -156,12 +160,12 @@ class Tensor(Leaf):
         values = flat[0]
         if count is None and not self.shape:
             if len(values) != 1:
-                raise corrupt_fault(path, f"holds {len(values)} values, where 1 belongs")
+                raise corrupt_fault(path, f"expected 1 value, found {len(values)}")
             return values[0] if isinstance(values, list) else from_flat(values, self.dtype, path)[0]
         known = math.prod(size for size in self.shape if size is not None) * (1 if count is None else count)
         fits = (len(values) == known) if None not in self.shape else (not known or len(values) % known == 0)
         if not fits:
-            raise corrupt_fault(path, f"holds {len(values)} values, which do not make shape {self.shape}")
+            raise corrupt_fault(path, f"expected values of shape {self.shape}, found {len(values)} values")
         if isinstance(values, list):
             array = np.empty(len(values), TEXT)
             array[:] = values
@@ -175,13 +179,13 @@ class Tensor(Leaf):
         return array.reshape([-1 if size is None else size for size in shape])
 
     def restore_absent(self) -> Any:
-        """None, or what ``missing`` says instead."""
+        """None, or an array of this shape filled with ``missing``."""
         if self.missing is None or not self.shape:
             return self.missing
         return np.full(self.shape, self.missing, self.dtype)
 
     def restore_block(self, parts: BlockParts, path: str) -> BlockColumn | None:
-        """All at once where the shape is known, or the number of values tells it."""
+        """The column of a block; None if the shapes cannot be derived from the number of values."""
         if len(parts.columns) > 1 or not parts.num_records:
             return None
         if self.encoding != "none":
@@ -205,11 +209,11 @@ class Tensor(Leaf):
 
     @property
     def may_read_none(self) -> bool:
-        """Whether it is optional, and nothing was chosen for a missing value."""
+        """Whether it is optional and ``missing`` is not set."""
         return self.optional and self.missing is None
 
     def with_missing(self, value: Any, path: str) -> Tensor:
-        """This feature with ``value``, one number, text or bytes, for a missing value.
+        """A copy of this feature that reads a missing value as ``value``: one number, text or bytes.
 
         Raises:
             FeatureError: the value does not fit the dtype.
@@ -218,19 +222,21 @@ class Tensor(Leaf):
 
     @property
     def lowest_value(self) -> Any:
-        """What TFDS reads, through TensorFlow, where a value is missing: the lowest number, ``b""``, False."""
+        """What TFDS reads through TensorFlow for a missing value: the lowest number, ``b""`` or False."""
         return lowest_value(self.dtype, exact=self.encoding != "none")
 
     def _one_value(self, value: Any, path: str) -> Any:
         array = exact_array(value, self.dtype, path)
         if array.shape:
-            raise feature_fault(path, f"{show_value(value)} is not one value", "Give a number, a text or bytes.")
+            raise feature_fault(path, f"expected one number, text or bytes, found {show_value(value)}")
         return array[()]
 
     def _restore_stored(self, flat: tuple[FlatValue, ...], count: int | None, path: str) -> Any:
         blobs, number = flat[-1], 1 if count is None else count
-        if len(blobs) != number or (self.has_stored_shape and len(flat[0]) != number * len(self.shape)):
-            raise corrupt_fault(path, f"holds {len(blobs)} values, or not a shape for each, where {number} belong")
+        if len(blobs) != number:
+            raise corrupt_fault(path, f"expected {number} stored arrays, found {len(blobs)}")
+        if self.has_stored_shape and len(flat[0]) != number * len(self.shape):
+            raise corrupt_fault(path, f"expected {number * len(self.shape)} sizes in its shapes, found {len(flat[0])}")
         shapes = np.asarray(flat[0]).reshape(-1, len(self.shape)).tolist() if self.has_stored_shape else None
         arrays = [
             unpack_array(self, blob, None if shapes is None else shapes[index], path)
@@ -244,17 +250,22 @@ class Tensor(Leaf):
         if self.has_stored_shape and self.encoding == "none":
             raise feature_fault(path, f"shape {self.shape} has several unknown dimensions", _MANY_UNKNOWN)
         if not fits_shape(actual, declared):
-            raise feature_fault(path, f"shape {actual} does not fit the declared shape {declared}")
+            raise feature_fault(path, f"expected shape {declared}, found {actual}")
 
 
 @dataclass(frozen=True, repr=False)
 class Scalar(Tensor):
-    """One number, text or bytes: a Tensor of shape ``()``, with a name of its own in features.json.
+    """One number, text or bytes: a Tensor of shape ``()`` with its own class in features.json.
+
+    Follows ``tfds.features.Scalar``. It has the options of a ``Tensor`` except ``shape``.
 
     >>> Scalar("uint8").flatten(300, "age")
     Traceback (most recent call last):
     ...
-    registry.errors.FeatureError: feature 'age': 300 does not fit uint8
+    registry.errors.FeatureError: feature 'age': expected dtype uint8, found 300
+
+    Raises:
+        FeatureError: the dtype cannot be stored, or a value does not fit.
     """
 
     dtype: Any = field(kw_only=False)
@@ -263,7 +274,7 @@ class Scalar(Tensor):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class PlainTensor(Tensor):
-    """A tensor without the options of a ``Tensor``: the base of those that mean something, such as a label or a box."""
+    """A tensor without the options of ``Tensor``: the base of features with a meaning, such as a label or a box."""
 
     encoding: str = field(default="none", init=False)
     minimum: int | None = field(default=None, init=False)
@@ -279,8 +290,8 @@ def _check_bound(bound: Any) -> int | None:
     if not is_whole or not -(2**63) <= bound < 2**63:
         raise feature_fault(
             "",
-            f"{show_value(bound)} is no bound: minimum and maximum are whole numbers of 64 bits",
-            "Say what a value means in value_range=, which is free text.",
+            f"invalid bound {show_value(bound)}: minimum and maximum must be 64-bit integers",
+            "Describe other bounds in value_range=, which is free text.",
         )
     return int(bound)
 
@@ -288,7 +299,10 @@ def _check_bound(bound: Any) -> int | None:
 def _shaped(
     values: npt.NDArray[Any], counts: int | npt.NDArray[np.int64], parts: BlockParts, declared: tuple[int | None, ...]
 ) -> BlockColumn | None:
-    """``values`` in the shape of each record: ``counts`` of them, that make ``declared``, or some of it."""
+    """The column of a block: ``counts`` of the ``values`` belong to each record, in the shape ``declared``.
+
+    For a leaf in a Sequence the shape gains a first dimension. None if the counts do not fit the shape.
+    """
     shape = declared if parts.counts is None else (None, *declared)
     known = math.prod(size for size in shape if size is not None)
     if isinstance(counts, int):
@@ -322,28 +336,30 @@ def _restore_stored(tensor: Tensor, parts: BlockParts) -> BlockColumn | None:
 
 
 def _one_each(column: BytesColumn) -> bool:
-    """Whether every record holds one item; where they differ, ``counts`` are an array."""
+    """Whether every record holds exactly one item. ``counts`` is an array if records differ."""
     return isinstance(column.counts, int) and column.counts == 1
 
 
 def pack_array(array: npt.NDArray[Any], encoding: str) -> bytes:
-    """The bytes of ``array``. Compressed by this package's own encoder: zlib's differ between its versions."""
+    """The bytes of ``array``, compressed by this package's own encoder, as zlib versions differ in their output."""
     data = _stored_form(array.dtype, array).tobytes()
     return compress(data) if encoding == "zlib" else data
 
 
 def unpack_array(tensor: Tensor, data: bytes, stored: list[int] | None, path: str) -> npt.NDArray[Any]:
-    """The array in ``data``; ``stored`` is its shape where that is stored beside it.
+    """Decode the array in ``data``; ``stored`` is its shape if the record stores it.
+
+    Decompression stops at the size of the shape, or at ``MAX_INFLATED`` bytes if the shape does not determine it, so
+    that a small record cannot allocate a lot of memory.
 
     Raises:
-        CorruptExampleError: the bytes, inflated, do not make the shape. No more memory is taken than the shape asks
-            for, or ``MAX_INFLATED``, whatever they inflate to.
+        CorruptExampleError: the bytes, or the decompressed bytes, do not fit the shape.
     """
     dtype = tensor.dtype
     if stored is not None and (
         not fits_shape(tuple(stored), tensor.shape) or min(stored, default=0) < 0 or not is_sane_shape(stored)
     ):
-        raise corrupt_fault(path, f"holds the shape {stored}, where {tensor.shape} is declared")
+        raise corrupt_fault(path, f"expected shape {tensor.shape}, found {stored}")
     known = math.prod(size for size in tensor.shape if size is not None)
     if tensor.encoding == "zlib":
         sure = math.prod(stored) if stored is not None else known if None not in tensor.shape else None
@@ -353,13 +369,13 @@ def unpack_array(tensor: Tensor, data: bytes, stored: list[int] | None, path: st
     missing = num_values // known if known else 0
     shape = stored or [missing if size is None else size for size in tensor.shape]
     if rest or math.prod(shape) != num_values:
-        raise corrupt_fault(path, f"holds {len(data)} bytes, which do not make {dtype} of shape {shape}")
+        raise corrupt_fault(path, f"expected {dtype} of shape {shape}, found {len(data)} bytes")
     if is_bfloat16(dtype):
         halves: npt.NDArray[Any] = np.frombuffer(data, "<u2").astype(np.uint16).view(dtype)
         return halves.reshape(shape)
     array = np.frombuffer(data, dtype.newbyteorder("<")).reshape(shape)
     if dtype == np.bool_ and array.view(np.uint8).max(initial=0) > 1:
-        raise corrupt_fault(path, "holds a bool that is neither 0 nor 1")
+        raise corrupt_fault(path, "expected bools stored as 0 or 1, found another byte")
     return array.astype(dtype)
 
 
@@ -370,14 +386,14 @@ def _stored_form(dtype: np.dtype[Any], array: npt.NDArray[Any]) -> npt.NDArray[A
 
 
 def _inflate(data: bytes, most: int, path: str) -> bytes:
-    """The zlib stream ``data``, refused once it gives more than ``most`` bytes."""
+    """Decompress the zlib stream ``data``; CorruptExampleError once it exceeds ``most`` bytes."""
     stream = zlib.decompressobj()
     try:
         found = stream.decompress(data, min(most + 1, sys.maxsize))
     except zlib.error as error:
-        raise corrupt_fault(path, f"holds no sound zlib stream: {error}") from error
+        raise corrupt_fault(path, f"invalid zlib stream: {error}") from error
     if len(found) > most:
-        raise corrupt_fault(path, f"holds a zlib stream of more than {most} bytes")
+        raise corrupt_fault(path, f"expected at most {most} bytes in the zlib stream, found more")
     if not stream.eof or stream.unused_data:
-        raise corrupt_fault(path, "holds a zlib stream that is cut, or has bytes behind it")
+        raise corrupt_fault(path, "the zlib stream is truncated or has trailing bytes")
     return found

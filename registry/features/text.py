@@ -1,4 +1,4 @@
-"""Text, class labels and translations. Text is stored as UTF-8 and decodes to the stored bytes."""
+"""Text, class labels and translations: leaves that store text as UTF-8, and decode it to the stored bytes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ from registry.wire import FlatValue
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Text(PlainTensor):
-    r"""A text. Takes ``str``, or ``bytes`` as they are; decodes to ``bytes``, UTF-8 where it was written as ``str``.
+    r"""A text of shape ``()``. Accepts ``str``, stored as UTF-8, or ``bytes``, stored unchanged; decodes to ``bytes``.
 
-    Decoding gives bytes as TFDS's NumPy path does: records hold bytes, nothing promises that they are UTF-8, and who
-    reads them often wants them as they are. Write ``example["text"].decode()`` for a ``str``.
+    Follows ``tfds.features.Text`` and its NumPy output. Decoding returns bytes because a record may hold bytes that are
+    not UTF-8. For a ``str``, write ``example["text"].decode()``.
 
     >>> Text().flatten("grün", "colour")
     ([b'gr\xc3\xbcn'],)
+
+    Raises:
+        FeatureError: a value is not text or bytes, or is a ``str`` with half a surrogate pair.
     """
 
     shape: Shape = field(default=(), init=False)
@@ -43,17 +46,22 @@ class Text(PlainTensor):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ClassLabel(PlainTensor):
-    """One of ``num_classes`` classes. Takes the number or the name; -1 is "no label". Decodes to an int64 scalar.
+    """One of ``num_classes`` classes. Accepts a class number or name; decodes to an int64 scalar.
 
-    Give ``names`` (any iterable of text; kept as a tuple) or ``num_classes`` (0 where it is not known yet). Names are
-    written one a line, so they are not blank, hold no line break and no space around them.
+    Follows ``tfds.features.ClassLabel``. Classes are numbered from 0; -1 means no label.
+
+    Attributes:
+        num_classes: the number of classes; 0 if it is not known yet.
+        names: the class names, any iterable of text (kept as a tuple); None if the classes have no names. The label
+            file has one name per line, so a name must not be blank or contain line breaks or surrounding spaces.
 
     >>> label = ClassLabel(names=["cat", "dog"])
     >>> label.str2int("dog"), label.int2str(0), label.num_classes
     (1, 'cat', 2)
 
     Raises:
-        FeatureError: both or neither given, a name twice, a label that there is not.
+        FeatureError: both or neither of ``names`` and ``num_classes`` are given, a name is invalid or occurs twice, or
+            a value is not one of the classes.
     """
 
     num_classes: int | None = None
@@ -67,43 +75,53 @@ class ClassLabel(PlainTensor):
         number = self.num_classes if names is None else len(names)
         if number is None or type(number) is not int or number < 0 or self.num_classes not in (None, number):
             raise feature_fault(
-                "", "a ClassLabel takes names=, or num_classes= (0 or more)", "e.g. ClassLabel(names=['cat', 'dog'])."
+                "",
+                "a ClassLabel requires names= or num_classes= (0 or more)",
+                "For example: ClassLabel(names=['cat', 'dog']).",
             )
         if names is not None:
             for name in names:
                 if not is_text(name) or name != name.strip() or "\n" in name or "\r" in name:
-                    raise feature_fault("", f"{name!r} is no label name: labels are written one a line")
+                    raise feature_fault(
+                        "", f"invalid label name {name!r}: expected one line of text without surrounding spaces"
+                    )
             if len(set(names)) != len(names):
-                raise feature_fault(
-                    "", f"a label name is used twice: {sorted(n for n in names if names.count(n) > 1)[0]!r}"
-                )
+                raise feature_fault("", f"duplicate label name {sorted(n for n in names if names.count(n) > 1)[0]!r}")
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "num_classes", number)
         object.__setattr__(self, "_numbers", {name: place for place, name in enumerate(names or ())})
 
     @property
     def class_label(self) -> ClassLabel:
-        """Itself."""
+        """The label itself."""
         return self
 
     def with_label_names(self, names: tuple[str, ...]) -> Self:
-        """This label with ``names``."""
+        """A copy of this label with ``names``."""
         return replace(self, num_classes=None, names=names)
 
     def str2int(self, name: str) -> int:
-        """The number of the class ``name``; FeatureError offers the nearest. Without names, the number it spells."""
+        """The number of the class ``name``. Without class names, ``name`` is a number as text.
+
+        Raises:
+            FeatureError: there is no such class; the hint suggests the nearest name.
+        """
         return self._number(name, "")
 
     def int2str(self, number: int) -> str:
-        """The name of class ``number`` (0 or more); without names, the number as text."""
+        """The name of class ``number``; without class names, the number as text.
+
+        Raises:
+            FeatureError: ``number`` is not in 0..num_classes-1.
+        """
         if not 0 <= number < (self.num_classes or 0):
-            raise feature_fault("", f"there is no class {number}: there are {self.num_classes}")
+            raise feature_fault("", f"class number {number} is out of range for {self.num_classes} classes")
         return str(number) if self.names is None else str(self.names[number])
 
     def flatten(self, value: Any, path: str) -> tuple[FlatValue, ...]:
         """One int64."""
         if not isinstance(value, (str, bytes, int, np.integer)) and np.ndim(value):
-            raise feature_fault(path, f"shape {np.shape(value)} does not fit the declared shape ()")
+            raise feature_fault(path, f"expected shape (), found {np.shape(value)}")
         return self.flatten_many([value], path)
 
     def flatten_many(self, values: AnySequence[Any] | npt.NDArray[Any], path: str) -> tuple[FlatValue, ...]:
@@ -116,7 +134,7 @@ class ClassLabel(PlainTensor):
         if outside.any():
             raise feature_fault(
                 path,
-                f"there is no class {numbers[outside][0]}: there are {self.num_classes}",
+                f"class number {numbers[outside][0]} is out of range for {self.num_classes} classes",
                 "Classes are numbered from 0; -1 means no label.",
             )
         return flat
@@ -130,19 +148,22 @@ class ClassLabel(PlainTensor):
         if spelled and int(text) < (self.num_classes or 0):
             return int(text)
         known = self.names or [str(number) for number in range(min(self.num_classes or 0, 1000))]
-        raise feature_fault(path, f"there is no label {text[:80]!r}", suggest(text[:80], known))
+        raise feature_fault(path, f"unknown label {text[:80]!r}", suggest(text[:80], known))
 
 
 @dataclass(frozen=True, repr=False)
 class Translation(FeaturesDict):
-    """A text in each of ``languages``: a dict of ``Text`` by language.
+    """A text in each of ``languages``: a dict of ``Text`` by language. Follows ``tfds.features.Translation``.
+
+    Attributes:
+        languages: the language codes, sorted, as TFDS sorts them.
 
     >>> from registry.features import codec_of
     >>> codec_of(Translation(languages=["en", "de"])).flatten({"de": "Katze", "en": "cat"})
     {'de': [b'Katze'], 'en': [b'cat']}
 
     Raises:
-        FeatureError: a language twice, or none that is text.
+        FeatureError: a language occurs twice or is not text, or a value does not have exactly these languages.
     """
 
     features: Mapping[str, Any] = field(init=False)
@@ -161,16 +182,20 @@ class Translation(FeaturesDict):
 class TranslationVariableLanguages(Sequence):
     """Texts in languages that differ from example to example.
 
-    Takes a dict with a text, or several, for each language. Stored as a Sequence of ``language`` and ``translation``,
-    sorted, and decodes to the dict of these two arrays, which is taken as well.
+    Follows ``tfds.features.TranslationVariableLanguages``. It accepts a dict with one or several texts for each
+    language. It is stored as a sorted Sequence of ``language`` and ``translation``, and decodes to a dict of these two
+    arrays, which it also accepts.
 
     Attributes:
-        languages: those that there may be; None for any.
+        languages: the allowed languages; None allows any.
 
     >>> feature = TranslationVariableLanguages(languages=["de", "en", "fr"])
     >>> from registry.features import codec_of
     >>> codec_of(FeaturesDict({"x": feature})).flatten({"x": {"fr": ["chat", "chatte"], "en": "cat"}})
     {'x/language': [b'en', b'fr', b'fr'], 'x/translation': [b'cat', b'chat', b'chatte']}
+
+    Raises:
+        FeatureError: a value has a language that is not allowed, or something other than text.
     """
 
     feature: Any = field(init=False)
@@ -184,7 +209,7 @@ class TranslationVariableLanguages(Sequence):
         super().__post_init__()
 
     def elements_of(self, value: Any, path: str) -> Any:
-        """A list of dicts of a language and a translation, sorted."""
+        """``value`` as a sorted list of dicts, each with a language and a translation."""
         if not isinstance(value, Mapping):
             return value
         if value.keys() == {"language", "translation"} and not any(isinstance(v, (str, bytes)) for v in value.values()):
@@ -193,18 +218,20 @@ class TranslationVariableLanguages(Sequence):
         for language, texts in value.items():
             if self.languages is not None and language not in self.languages:
                 raise feature_fault(
-                    path, f"there is no language {language!r:.80}", f"There are: {', '.join(self.languages)}."
+                    path, f"unknown language {language!r:.80}", f"Declared languages: {', '.join(self.languages)}."
                 )
             if isinstance(texts, Mapping) or not isinstance(texts, (str, bytes, Iterable)):
-                raise feature_fault(path, f"{type(texts).__name__} is neither a text nor texts")
+                raise feature_fault(path, f"expected a text or a list of texts, found {type(texts).__name__}")
             several = [texts] if isinstance(texts, (str, bytes)) else texts
             pairs += [(to_bytes(language, path), to_bytes(text, path)) for text in several]
         return [{"language": language, "translation": text} for language, text in sorted(pairs)]
 
 
 def check_languages(languages: Any) -> tuple[str, ...]:
-    """``languages`` sorted, as TFDS writes them."""
+    """``languages`` as a sorted tuple, the order in which TFDS writes them. Raises FeatureError if one is invalid."""
     found = () if isinstance(languages, str) else tuple(languages)
     if not all(map(is_text, found)) or len(set(found)) != len(found) or isinstance(languages, str):
-        raise feature_fault("", f"{languages!r:.80} are no languages", "Give each once, e.g. languages=['de', 'en'].")
+        raise feature_fault(
+            "", f"invalid languages {languages!r:.80}", "Pass each language once, e.g. languages=['de', 'en']."
+        )
     return tuple(sorted(found))

@@ -14,8 +14,8 @@ from registry.errors import UnknownFeatureWarning
 
 EVERYTHING = Path(__file__).parents[1] / "conformance/prepared/lab_features/1.0.0"
 NOTE = (
-    "lab_features:1.0.0: the feature 'own' (lab_features.Own) is not known here: "
-    "it is read as the raw values that are stored"
+    "lab_features:1.0.0: the class of feature 'own' (lab_features.Own) is unknown: "
+    "its stored values are returned unchanged"
 )
 
 

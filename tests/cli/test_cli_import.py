@@ -53,7 +53,7 @@ def test_a_folder_that_cannot_be_read_is_named_with_what_is_wrong(cli: Cli, data
     ran = cli("import", "tfds", str(data_dir))
     assert ran.code == 1
     assert ran.err.splitlines()[0] == (
-        f"refused {data_dir}/animals/1.1.0: dataset_info.json: no JSON: "
+        f"refused {data_dir}/animals/1.1.0: dataset_info.json: invalid JSON: "
         "Expecting property name enclosed in double quotes in line 1, column 2"
     )
 
@@ -130,7 +130,7 @@ def test_unknown_formats_name_the_nearest(cli: Cli) -> None:
 def test_a_warning_of_the_library_is_a_note(cli: Cli, data_dir: Path) -> None:
     schema = data_dir / "animals/1.0.0/features.json"
     schema.write_text(schema.read_text().replace("tensorflow_datasets.core.features.text_feature.Text", "lab.Lidar"))
-    note = "the feature 'name' (lab.Lidar) is not known here: it is read as the raw values that are stored"
+    note = "the class of feature 'name' (lab.Lidar) is unknown: its stored values are returned unchanged"
     ran = cli("import", "tfds", str(data_dir / "animals/1.0.0"))
     assert (ran.code, ran.err) == (0, f"note: animals:1.0.0: {note}\n")
     ran = cli("read", "animals", "train[:1]")

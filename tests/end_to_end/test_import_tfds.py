@@ -167,7 +167,7 @@ def test_a_default_config_that_cannot_be_read_is_noted_and_no_version_is_refused
     assert {one.outcome for one in found.values()} == {ImportOutcome.IMPORTED}
     note = (
         "cannot read which config is the default: "
-        "pets/.config/metadata.json: no JSON: Expecting value in line 1, column 25"
+        "pets/.config/metadata.json: invalid JSON: Expecting value in line 1, column 25"
     )
     assert [one.notes for one in found.values()] == [(), (), (note,), (note,)]
     metadata.write_text('{"default_config_name": "tall"}')
@@ -463,7 +463,7 @@ def test_a_version_folder_that_is_none_is_named_with_what_it_lacks(catalog: regi
     told = {Path(one.folder).relative_to(data_dir).as_posix(): one.error for one in found if one.error is not None}
     assert {folder: error.message for folder, error in told.items()} == {
         "animals/1.0.0": f"{(data_dir / 'animals/1.0.0').as_uri()} holds no prepared dataset: it has no features.json",
-        "animals/1.1.0": "dataset_info.json: version: a text belongs here, not a number",
+        "animals/1.1.0": "dataset_info.json: version: expected text, found a number",
         "birds/1.0.0": f"{(data_dir / 'birds/1.0.0').as_uri()} holds no prepared dataset: "
         "it has no dataset_info.json and no features.json",
     }
@@ -504,8 +504,8 @@ def test_a_number_that_no_schema_can_hold_is_refused_before_it_is_published(
     info.write_text(info.read_text().replace("0.5", "1e999"))
     found = list(catalog.import_tfds(data_dir / "animals"))
     assert [one.error.message if one.error else "" for one in found] == [
-        "features.json: 1e999 is more than a JSON number can be",
-        "dataset_info.json: 1e999 is more than a JSON number can be",
+        "features.json: 1e999 is too large for a number",
+        "dataset_info.json: 1e999 is too large for a number",
     ]
 
 
@@ -568,7 +568,7 @@ def lidar(folder: Path) -> Path:
 def test_a_feature_that_is_not_known_is_noted_once_and_read_as_it_is_stored(
     catalog: registry.Catalog, tmp_path: Path
 ) -> None:
-    note = "the feature 'name' (lab.features.Lidar) is not known here: it is read as the raw values that are stored"
+    note = "the class of feature 'name' (lab.features.Lidar) is unknown: its stored values are returned unchanged"
     (imported,) = catalog.import_tfds(lidar(tmp_path / "animals/1.0.0"))
     assert (imported.outcome, imported.notes) == (ImportOutcome.IMPORTED, (note,))
     dataset = catalog.dataset("animals")

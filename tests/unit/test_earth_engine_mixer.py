@@ -61,8 +61,8 @@ def test_south_up_and_turned_transforms_stay_as_they_are() -> None:
         ("projection", ..., "m.json: it has no 'projection'"),
         ("projection.crs", ..., "m.json: projection: it has no 'crs'"),
         ("projection.crs", "", "m.json: projection.crs: it is empty"),
-        ("projection.crs", 4326, "m.json: projection.crs: a text belongs here, not a number"),
-        ("projection.affine", [1], "m.json: projection.affine: an object belongs here, not a list"),
+        ("projection.crs", 4326, "m.json: projection.crs: expected text, found a number"),
+        ("projection.affine", [1], "m.json: projection.affine: expected an object, found a list"),
         (
             "projection.affine.doubleMatrix",
             [1, 2],
@@ -77,11 +77,11 @@ def test_south_up_and_turned_transforms_stay_as_they_are() -> None:
         (
             "projection.affine.doubleMatrix",
             [1, "0", 0, 0, 1, 0],
-            "m.json: projection.affine.doubleMatrix[1]: a number belongs here, not a text",
+            "m.json: projection.affine.doubleMatrix[1]: expected a number, found text",
         ),
         ("patchDimensions", [256], "m.json: patchDimensions: it has 1 numbers; it has two, width and height"),
         ("patchDimensions", [256, 0], "m.json: patchDimensions[1]: it is 0; it is a whole number above 0"),
-        ("patchDimensions", [256, 2.5], "m.json: patchDimensions[1]: an integer belongs here, not a number"),
+        ("patchDimensions", [256, 2.5], "m.json: patchDimensions[1]: expected an integer, found a number"),
         ("patchesPerRow", ..., "m.json: it has no 'patchesPerRow'"),
         ("patchesPerRow", 2**40, "m.json: patchesPerRow: it is 1099511627776; it is a whole number above 0"),
         (

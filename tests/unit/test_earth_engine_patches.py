@@ -260,8 +260,8 @@ def test_a_mixer_of_another_export_is_refused(dataset: Dataset) -> None:
 @pytest.mark.parametrize(
     ("kept", "problem"),
     [
-        ([], "the version's metadata: earth_engine: an object belongs here, not a list"),
-        ({"splits": 1}, "the version's metadata: earth_engine.splits: an object belongs here, not a number"),
+        ([], "the version's metadata: earth_engine: expected an object, found a list"),
+        ({"splits": 1}, "the version's metadata: earth_engine.splits: expected an object, found a number"),
         (
             {"splits": {"train": {"bands": [{"name": "a"}]}}},
             "the version's metadata: earth_engine.splits.train.bands[0]: it has no 'kind'",

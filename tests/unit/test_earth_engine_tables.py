@@ -331,12 +331,13 @@ def test_floats_are_written_with_their_shortest_digits(tmp_path: Path) -> None:
         ("a.csv", b"a\n\xff", "{path}: no UTF-8 text: invalid start byte at byte 2"),
         ("a.json", b"{}", "{path} is neither a FeatureCollection nor a list of rows"),
         ("a.json", b"[1]", "{path}: row 0 is no object"),
-        ("a.json", b"[", "{path} is no JSON: Expecting value: line 1 column 2 (char 1)"),
+        ("a.json", b"[", "{path} is invalid JSON: Expecting value: line 1 column 2 (char 1)"),
         ("a.json", b"\xff", "{path}: no UTF-8 text: invalid start byte at byte 0"),
         (
             "a.jsonl",
             b"{}\n{",
-            "{path}: row 1 is no JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+            "{path}: row 1 is invalid JSON: "
+            "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
         ),
         ("a.geojson", b'{"type": "Feature", "properties": 3}', "{path}: the properties of feature 0 are no object"),
     ],
@@ -351,7 +352,7 @@ def test_a_file_that_is_not_of_its_format_is_refused(tmp_path: Path, name: str, 
 
 def test_deep_json_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("[" * 200_000)
-    with pytest.raises(PreparedFormatError, match="is no JSON: "):
+    with pytest.raises(PreparedFormatError, match="is invalid JSON: "):
         list(read_rows(tmp_path / "a.json"))
 
 

@@ -150,10 +150,10 @@ def test_examples_before_a_bad_record_are_given(number: int, copy: bool) -> None
     found = []
     with pytest.raises(CorruptExampleError) as caught:
         found.extend(block.examples())
-    assert caught.value.message == "feature 'vec': holds 7 values, which do not make shape (8,)"
+    assert caught.value.message == "feature 'vec': expected values of shape (8,), found 7 values"
     assert caught.value.details == {
         "feature": "vec",
-        "problem": "holds 7 values, which do not make shape (8,)",
+        "problem": "expected values of shape (8,), found 7 values",
         "record": 7,
     }
     assert [one["label"] for one in found] == list(range(7))
@@ -162,7 +162,7 @@ def test_examples_before_a_bad_record_are_given(number: int, copy: bool) -> None
 
 def test_columns_of_a_block_with_a_bad_record_are_refused_and_those_before_it_are_sound() -> None:
     block = codec_of(FEATURES).decode_block(*joined(bad_at(7, 100)))
-    with pytest.raises(CorruptExampleError, match="holds 7 values, which do not make shape"):
+    with pytest.raises(CorruptExampleError, match="expected values of shape"):
         block.columns()
     columns = block.sound.columns()
     assert columns["vec"].shape == (7, 8)
@@ -180,7 +180,7 @@ def test_the_first_bad_record_counts_whatever_is_wrong_with_it() -> None:
     made[20] = made[40]
     fault = codec_of(FEATURES).decode_block(*joined(made)).fault
     assert (fault.message, fault.details["record"]) == (
-        "feature 'label': the record holds bytes values, where int64 belongs",
+        "feature 'label': expected int64 values, found bytes",
         20,
     )
 
@@ -188,17 +188,14 @@ def test_the_first_bad_record_counts_whatever_is_wrong_with_it() -> None:
 def test_of_two_features_that_are_wrong_in_a_record_the_first_is_named() -> None:
     made = records(FEATURES, map(example, range(100)))
     made[5] = encode_example({"label": np.array([1, 2]), "vec": np.ones(3, np.float32)})
-    assert (
-        codec_of(FEATURES).decode_block(*joined(made)).fault.message
-        == "feature 'label': holds 2 values, where 1 belongs"
-    )
+    assert codec_of(FEATURES).decode_block(*joined(made)).fault.message == "feature 'label': expected 1 value, found 2"
 
 
 @pytest.mark.parametrize(
     ("feature", "problem"),
     [
-        (Text(), "holds 2 values, where 1 belongs"),
-        (Scalar("float64", encoding="bytes"), "holds 2 values, or not a shape for each, where 1 belong"),
+        (Text(), "expected 1 value, found 2"),
+        (Scalar("float64", encoding="bytes"), "expected 1 stored arrays, found 2"),
     ],
 )
 def test_a_record_with_two_values_among_others_with_one_is_named(feature: Any, problem: str) -> None:

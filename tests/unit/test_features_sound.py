@@ -60,13 +60,13 @@ def test_channels_are_mixed_as_pydub_does(lazy: bool) -> None:
     assert decoded(Audio(lazy_decode=lazy), three).tolist() == [3 + 3 - 1]
     with pytest.raises(FeatureError) as caught:
         decoded(Audio(shape=(None, 2), lazy_decode=lazy), three)
-    assert caught.value.message == "feature 'x': an audio file of 3 channels, which cannot be made 2"
+    assert caught.value.message == "feature 'x': expected 2 channels, found 3, which cannot be converted"
 
 
 def test_a_dtype_that_is_too_narrow_wraps_where_a_file_is_read_and_is_refused_where_samples_are_written() -> None:
     file = wav(struct.pack("<i", 2**16 + 5), bits=32)
     assert decoded(Audio(dtype="int16", lazy_decode=True), file).tolist() == [5]
-    with pytest.raises(FeatureError, match="65541 does not fit int16"):
+    with pytest.raises(FeatureError, match="expected dtype int16, found 65541"):
         decoded(Audio(dtype="int16"), file)
 
 
@@ -92,8 +92,8 @@ def test_a_file_that_is_kept_is_kept_byte_for_byte() -> None:
     assert codec_of(features).flatten({"x": io.BytesIO(file)}) == {"x": [file]}
     with pytest.raises(FeatureError) as caught:
         codec_of(features).encode({"x": [1, 2]})
-    assert caught.value.message == "feature 'x': list is no audio file, and it is stored as a file"
-    assert caught.value.hint == "Give its bytes or its path; or leave lazy_decode out, which stores samples."
+    assert caught.value.message == "feature 'x': lazy_decode stores files: expected an audio file, found list"
+    assert caught.value.hint == "Pass its bytes or its path, or leave lazy_decode out to store samples."
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_wav_of_the_extensible_form_is_read_here(monkeypatch: pytest.MonkeyPat
     with pytest.raises(MissingExtraError) as caught:
         decoded(Audio(), wav(struct.pack("<2f", 1, 0), coding=3, bits=32))
     assert caught.value.message == (
-        "decoding audio that is no WAV of integers needs the package 'soundfile', which is not installed"
+        "decoding audio other than WAV with integers needs the package 'soundfile', which is not installed"
     )
     assert caught.value.hint == "Install it with: pip install 'shardbook[audio]'"
 
@@ -132,12 +132,12 @@ def test_a_wav_of_the_extensible_form_is_read_here(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (b"RIFF\0\0\0\0WAVE", "holds a damaged WAV: it has no format, or no samples"),
-        (wav(b"")[:30], "holds a damaged WAV: it has no format, or no samples"),
-        (wav(b"\0\0", channels=0), "holds a WAV of 0 channels with 16 bits a sample"),
-        (wav(b"\0\0", bits=12), "holds a WAV of 1 channels with 12 bits a sample"),
-        (b"nothing", "holds no audio file that can be read: "),
-        (b"fLaC" + bytes(50), "holds no audio file that can be read: "),
+        (b"RIFF\0\0\0\0WAVE", "damaged WAV file: the fmt or data chunk is missing"),
+        (wav(b"")[:30], "damaged WAV file: the fmt or data chunk is missing"),
+        (wav(b"\0\0", channels=0), "unsupported WAV file: 0 channels of 16 bits per sample"),
+        (wav(b"\0\0", bits=12), "unsupported WAV file: 1 channels of 12 bits per sample"),
+        (b"nothing", "cannot read the audio file: "),
+        (b"fLaC" + bytes(50), "cannot read the audio file: "),
     ],
 )
 def test_a_damaged_file_is_corrupt(data: bytes, problem: str) -> None:
@@ -151,9 +151,9 @@ def test_a_file_that_would_become_huge_is_refused() -> None:
     channels = 2**30
     with pytest.raises(CorruptExampleError) as caught:
         codec_of(FeaturesDict({"x": Audio(shape=(None, channels), lazy_decode=True)})).restore({"x": [wav(b"\0\0")]})
-    problem = f"holds an audio file of 1 samples, more than {MAX_SAMPLES} in {channels} channels"
+    problem = f"expected at most {MAX_SAMPLES} samples, found an audio file of 1 in {channels} channels"
     assert caught.value.details["problem"] == problem
-    with pytest.raises(CorruptExampleError, match="holds 2 audio files, where 1 belong"):
+    with pytest.raises(CorruptExampleError, match="expected 1 audio files, found 2"):
         codec_of(FeaturesDict({"x": Audio(lazy_decode=True)})).restore({"x": [b"", b""]})
 
 

@@ -56,7 +56,7 @@ def test_bfloat16_is_the_upper_half_of_a_float32(encoding: str) -> None:
         codec_of(FeaturesDict({"x": Tensor(shape=(4,), dtype="float32")})).flatten({"x": found})["x"].dtype
         == np.float32
     )  # type: ignore[union-attr]
-    with pytest.raises(FeatureError, match=r"1e\+39 does not fit bfloat16"):
+    with pytest.raises(FeatureError, match=r"expected dtype bfloat16, found 1e\+39"):
         codec_of(features).encode({"x": [1e39]})
 
 
@@ -73,11 +73,11 @@ def test_bfloat16_asks_for_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     ("make", "message"),
     [
         (lambda: Tensor(shape=(), dtype="int8", encoding="zip"), "unknown encoding 'zip'"),
-        (lambda: Tensor(shape=(), dtype=str, encoding="zlib"), "text has no encoding 'zlib'"),
-        (lambda: Tensor(shape=(), dtype="bfloat16"), "bfloat16 is stored only with an encoding"),
+        (lambda: Tensor(shape=(), dtype=str, encoding="zlib"), "text cannot have the encoding 'zlib'"),
+        (lambda: Tensor(shape=(), dtype="bfloat16"), "bfloat16 requires an encoding"),
         (
             lambda: Tensor(shape=(None,), dtype="int8", optional=True),
-            "an optional tensor has a known shape, not (None,)",
+            "an optional tensor requires a known shape, not (None,)",
         ),
     ],
 )
@@ -96,18 +96,22 @@ GOOD = zlib.compress(bytes(4))
 @pytest.mark.parametrize(
     ("feature", "flat", "problem"),
     [
-        (KNOWN, {"x": [b""]}, "holds a zlib stream that is cut, or has bytes behind it"),
-        (KNOWN, {"x": [b"junk"]}, "holds no sound zlib stream: "),
-        (KNOWN, {"x": [GOOD[:-1]]}, "holds a zlib stream that is cut, or has bytes behind it"),
-        (KNOWN, {"x": [GOOD + b"x"]}, "holds a zlib stream that is cut, or has bytes behind it"),
-        (KNOWN, {"x": [GOOD[:-1] + b"x"]}, "holds no sound zlib stream: "),
-        (KNOWN, {"x": [zlib.compress(bytes(5))]}, "holds a zlib stream of more than 4 bytes"),
-        (KNOWN, {"x": [zlib.compress(bytes(2))]}, "holds 2 bytes, which do not make int16 of shape [2]"),
-        (UNKNOWN, {"x": [zlib.compress(bytes(3))]}, "holds 3 bytes, which do not make int16 of shape [1]"),
-        (SHAPED, {"x/shape": np.array([2, -1]), "x/value": [GOOD]}, "holds the shape [2, -1], where "),
-        (SHAPED, {"x/shape": np.array([2, 2]), "x/value": [GOOD]}, "holds 4 bytes, which do not make int16 of "),
-        (SHAPED, {"x/shape": np.array([1, 1]), "x/value": [GOOD]}, "holds a zlib stream of more than 2 bytes"),
-        (SHAPED, {"x/shape": np.array([2]), "x/value": [GOOD]}, "holds 1 values, or not a shape for each, where 1 "),
+        (KNOWN, {"x": [b""]}, "the zlib stream is truncated or has trailing bytes"),
+        (KNOWN, {"x": [b"junk"]}, "invalid zlib stream: "),
+        (KNOWN, {"x": [GOOD[:-1]]}, "the zlib stream is truncated or has trailing bytes"),
+        (KNOWN, {"x": [GOOD + b"x"]}, "the zlib stream is truncated or has trailing bytes"),
+        (KNOWN, {"x": [GOOD[:-1] + b"x"]}, "invalid zlib stream: "),
+        (KNOWN, {"x": [zlib.compress(bytes(5))]}, "expected at most 4 bytes in the zlib stream, found more"),
+        (KNOWN, {"x": [zlib.compress(bytes(2))]}, "expected int16 of shape [2], found 2 bytes"),
+        (UNKNOWN, {"x": [zlib.compress(bytes(3))]}, "expected int16 of shape [1], found 3 bytes"),
+        (SHAPED, {"x/shape": np.array([2, -1]), "x/value": [GOOD]}, "expected shape (None, None), found [2, -1]"),
+        (SHAPED, {"x/shape": np.array([2, 2]), "x/value": [GOOD]}, "expected int16 of shape [2, 2], found 4 bytes"),
+        (
+            SHAPED,
+            {"x/shape": np.array([1, 1]), "x/value": [GOOD]},
+            "expected at most 2 bytes in the zlib stream, found more",
+        ),
+        (SHAPED, {"x/shape": np.array([2]), "x/value": [GOOD]}, "expected 2 sizes in its shapes, found 1"),
     ],
 )
 def test_what_does_not_make_the_tensor_is_corrupt(feature: Any, flat: Any, problem: str) -> None:
@@ -164,7 +168,7 @@ def test_shapes_that_no_array_can_have_are_refused() -> None:
         lambda: Sequence(Tensor(shape=(huge,), dtype="int8"), length=huge),
         lambda: Tensor(shape=(2**27,), dtype="int8", optional=True),
     ):
-        with pytest.raises(FeatureError, match=r"more than|more values than"):
+        with pytest.raises(FeatureError, match=r"at most|more than"):
             make()
     for flat in (
         {"x/shape": np.array([2**62, 0]), "x/value": [b""]},

@@ -116,10 +116,11 @@ def test_containers_of_another_package_are_read_as_plain_ones() -> None:
 def test_a_feature_that_is_not_known_cannot_be_written() -> None:
     with pytest.raises(FeatureError) as caught:
         codec_of(features_from_json(schema(f=OWN))).encode({"f": 1})
-    assert caught.value.message == (
-        "feature 'f': values of the feature 'my.package.Own' cannot be encoded, as it is not known here"
+    assert caught.value.message == ("feature 'f': cannot encode values of the unknown feature class 'my.package.Own'")
+    assert (
+        caught.value.hint
+        == "Declare it as a known feature, e.g. registry.features.Tensor(shape=(None,), dtype='float32')."
     )
-    assert caught.value.hint == "Declare it as one of registry.features, such as a Tensor of what it stores."
 
 
 def test_content_tells_raw_values_of_different_keys_and_kinds_apart() -> None:

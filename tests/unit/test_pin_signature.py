@@ -174,17 +174,17 @@ def test_without_a_key_nothing_is_checked() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no envelope: no JSON: Expecting value in line 1, column 1"),
+        ("", "no envelope: invalid JSON: Expecting value in line 1, column 1"),
         (b"\xff{}", "no envelope: no UTF-8 text: invalid start byte at byte 0"),
         ("[]", "no envelope: it is no JSON object"),
         ("{}", "no envelope: 'payloadType' is missing, or no text"),
         ('{"a": 1, "a": 2}', "no envelope: the key 'a' is given twice"),
-        ('{"a": NaN}', "no envelope: NaN is no JSON number"),
-        ('{"a": [-1e999]}', "no envelope: -1e999 is more than a JSON number can be"),
-        (f'{{"a": 1.{"0" * 100}e999}}', f"no envelope: 1.{'0' * 38} is more than a JSON number can be"),
+        ('{"a": NaN}', "no envelope: NaN is not a JSON number"),
+        ('{"a": [-1e999]}', "no envelope: -1e999 is too large for a number"),
+        (f'{{"a": 1.{"0" * 100}e999}}', f"no envelope: 1.{'0' * 38} is too large for a number"),
         ("[" * 100_000, "no envelope: it is nested more than 100 levels deep"),
         (" " * (MAX_BYTES + 1), f"no envelope: it is longer than {MAX_BYTES} bytes"),
-        (DATA, "no envelope: no JSON: Expecting value in line 1, column 1"),
+        (DATA, "no envelope: invalid JSON: Expecting value in line 1, column 1"),
     ],
 )
 def test_what_is_no_json_object_is_no_envelope(text: str | bytes, message: str) -> None:
@@ -258,7 +258,7 @@ def test_what_was_signed_has_its_form(change: dict[str, Any], message: str) -> N
 
 def test_a_signed_text_that_is_no_json_is_refused() -> None:
     assert refusal(DATA, signed_by_hand(None, raw=b"{")) == (
-        "the signed text is no statement of a pin: no JSON: "
+        "the signed text is no statement of a pin: invalid JSON: "
         "Expecting property name enclosed in double quotes in line 1, column 2"
     )
     assert refusal(DATA, signed_by_hand(None)) == (
@@ -314,7 +314,7 @@ def test_nobody_signs_what_others_signed_of_another_file() -> None:
         assert caught.value.message == (
             f"the envelope is not of {name} as it is now: its signatures would not be of what you sign"
         )
-    with pytest.raises(SignatureError, match="no envelope: no JSON"):
+    with pytest.raises(SignatureError, match="no envelope: invalid JSON"):
         sign_pin(DATA, BOB, name=NAME, envelope="")
 
 

@@ -138,10 +138,10 @@ def test_what_is_not_there_is_told_with_what_is(
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"{", "no JSON"),
-        (b"[]", "an object belongs here, not a list"),
+        (b"{", "invalid JSON"),
+        (b"[]", "expected an object, found a list"),
         (b"\xff", "no UTF-8 text"),
-        (b'{"default_config_name": 3}', "a text belongs here, not a number"),
+        (b'{"default_config_name": 3}', "expected text, found a number"),
         (b'{"default_config_name": "../x"}', "invalid config name '../x'"),
     ],
 )

@@ -87,12 +87,16 @@ def test_dataset_without_features_is_refused(store: Store) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("kind-label.labels.txt", b"a\nb\nc\n", "kind-label.labels.txt: feature 'kind/label': 3 label names for 2"),
-        ("kind-label.labels.txt", b"a\na\n", "kind-label.labels.txt: a label name is used twice: 'a'"),
+        (
+            "kind-label.labels.txt",
+            b"a\nb\nc\n",
+            "kind-label.labels.txt: feature 'kind/label': expected 2 label names, found 3",
+        ),
+        ("kind-label.labels.txt", b"a\na\n", "kind-label.labels.txt: duplicate label name 'a'"),
         ("kind-label.labels.txt", b"\xff\n", "kind-label.labels.txt: no UTF-8 text: invalid start byte at byte 0"),
         ("features.json", b"\xff", "features.json: no UTF-8 text"),
-        ("features.json", b"{", "features.json: no JSON"),
-        ("dataset_info.json", b"null", "dataset_info.json: an object belongs here, not null"),
+        ("features.json", b"{", "features.json: invalid JSON"),
+        ("dataset_info.json", b"null", "dataset_info.json: expected an object, found null"),
     ],
 )
 def test_file_that_does_not_fit_is_named(store: Store, name: str, data: bytes, message: str) -> None:

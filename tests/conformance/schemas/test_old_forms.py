@@ -93,20 +93,24 @@ def test_bounds_that_are_not_whole_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("feature", "key", "problem"),
     [
-        (old("tensor_feature.Tensor", []), "content.f.content", "an object belongs here, not a list"),
+        (old("tensor_feature.Tensor", []), "content.f.content", "expected an object, found a list"),
         (old("tensor_feature.Tensor", {"shape": []}), "content.f.content", "it has no dtype"),
         (
             old("tensor_feature.Tensor", {"shape": 5, "dtype": "int8"}),
             "content.f.content.shape",
-            "an object belongs here",
+            "expected an object",
         ),
         (
             old("image_feature.Image", {"shape": [1], "dtype": "uint8"}),
             "content.f.content",
-            "(1,) is no shape of an image",
+            "invalid image shape (1,)",
         ),
-        (old("sequence_feature.Sequence", {"length": 3}), "content.f.content", "a Sequence has the field 'feature'"),
-        (old("sequence_feature.Sequence", {"feature": 5}), "content.f.content.feature", "an object belongs here"),
+        (
+            old("sequence_feature.Sequence", {"length": 3}),
+            "content.f.content",
+            "the field 'feature' of the Sequence is missing",
+        ),
+        (old("sequence_feature.Sequence", {"feature": 5}), "content.f.content.feature", "expected an object"),
         (
             old(
                 "sequence_feature.Sequence",
@@ -115,17 +119,21 @@ def test_bounds_that_are_not_whole_are_left_out() -> None:
             "content.f.content",
             "a Sequence cannot hold tensors of shape (None,)",
         ),
-        (old("features_dict.FeaturesDict", {"a": {}}), "content.f.content.a", "it has no pythonClassName"),
+        (old("features_dict.FeaturesDict", {"a": {}}), "content.f.content.a", "an object without pythonClassName"),
         (
             old("class_label_feature.ClassLabel", {"names": ["a", "a"]}),
             "content.f.content",
-            "a label name is used twice: 'a'",
+            "duplicate label name 'a'",
         ),
-        (old("class_label_feature.ClassLabel", {"names": [5]}), "content.f.content.names[0]", "a text belongs here"),
+        (
+            old("class_label_feature.ClassLabel", {"names": [5]}),
+            "content.f.content.names[0]",
+            "expected text, found a number",
+        ),
         (
             old("text_feature.Text", "[", proto_cls="tensorflow_datasets.TextFeature"),
             "content.f.content",
-            "no JSON: Expecting value in line 1, column 2",
+            "invalid JSON: Expecting value in line 1, column 2",
         ),
     ],
 )
