@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -20,18 +21,44 @@ import pytest
 from catalog_server import PostgresServer
 from fault_proxy import FaultProxy
 from hypothesis import HealthCheck, settings
+from levels import EXAMPLES, is_quick, may_hold_quick_tests
 from s3_server import CREDENTIALS, S3Server
 
-# No test is about time: cores are shared and noisy. On CI the examples are the same on every run. So many of each law
-# keep the whole suite short; REGISTRY_EXAMPLES=1000 attacks a law for longer.
+# No test is about time: cores are shared and noisy. On CI the examples are the same on every run. levels.py says how
+# many a law gets; REGISTRY_EXAMPLES=1000 attacks it for longer.
 settings.register_profile(
     "registry",
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=bool(os.environ.get("CI")),
-    max_examples=int(os.environ.get("REGISTRY_EXAMPLES", "40")),
+    max_examples=EXAMPLES,
 )
 settings.load_profile("registry")
+settings.register_profile("quick", settings.get_profile("registry"), max_examples=min(5, EXAMPLES))
+
+# A program that a test starts may keep its compiled modules, whatever the caller's environment says: without them each
+# of some thousand programs compiles the package again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The quick level tries few examples of each law."""
+    if config.option.markexpr == "quick":
+        settings.load_profile("quick")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The quick level does not import the files of the other levels."""
+    if config.option.markexpr == "quick" and not may_hold_quick_tests(collection_path, config.rootpath):
+        return True
+    return None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the tests of the quick level."""
+    if is_quick(item):
+        item.add_marker(pytest.mark.quick)
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:

@@ -12,6 +12,7 @@ import pytest
 from catalog_samples import execute, logged, publish, sample
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from registry.catalog import CatalogBackend, open_catalog
 from registry.errors import (
@@ -121,7 +122,7 @@ def stands(catalog: CatalogBackend, name: str, config: str | None, at: datetime 
 
 @pytest.mark.parametrize("has_configs", [False, True])
 @settings(
-    max_examples=25, phases=(Phase.explicit, Phase.reuse, Phase.generate)
+    max_examples=examples(25), phases=(Phase.explicit, Phase.reuse, Phase.generate)
 )  # each example is a catalog: not shrunk
 @given(operations=operations)
 def test_every_moment_stands_as_it_stood_when_it_was_now(

@@ -13,6 +13,7 @@ import pytest
 from catalog_samples import publish
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 from strategies import search_texts
 
 from registry.catalog import CatalogBackend, open_catalog
@@ -48,7 +49,7 @@ def both(
         yield sqlite, pg
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     metadata=st.lists(documents, min_size=len(NAMES), max_size=len(NAMES)),
     features=st.lists(schemas, min_size=len(NAMES), max_size=len(NAMES)),

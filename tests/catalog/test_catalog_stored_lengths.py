@@ -17,6 +17,7 @@ from catalog_samples import damage, execute, publish, sample
 from catalog_stored import find_stored, small_blocks
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 from strategies import read_instructions, shard_lengths
 
 from registry.catalog import CatalogBackend, load_shards, open_catalog, queries
@@ -62,7 +63,7 @@ def questions(lengths: ShardLengths) -> st.SearchStrategy[Callable[[ShardLengths
     )
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(layouts(), st.data())
 def test_stored_lengths_answer_as_those_in_memory(publish_layout, layout, data: st.DataObject) -> None:
     catalog, name = publish_layout(layout)
@@ -77,7 +78,7 @@ def test_stored_lengths_answer_as_those_in_memory(publish_layout, layout, data: 
             assert stored != ShardLengths([*in_memory, 0])
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(layouts(), st.lists(read_instructions(st.sampled_from(NAMES)), min_size=1, max_size=8))
 def test_slices_of_stored_lengths_are_those_of_lengths_in_memory(publish_layout, layout, instructions) -> None:
     catalog, name = publish_layout(layout)

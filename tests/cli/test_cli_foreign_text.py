@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 import registry
 from registry.cli.main import run
@@ -169,7 +170,7 @@ TEXTS = st.text(
 VALUES = st.recursive(TEXTS | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(VALUES, st.booleans())
 def test_escaped_json_means_the_same_value(value: Any, is_ascii: bool) -> None:
     text = escape_json(json.dumps(value, ensure_ascii=is_ascii, indent=1))
@@ -178,7 +179,7 @@ def test_escaped_json_means_the_same_value(value: Any, is_ascii: bool) -> None:
     assert json.loads(text) == json.loads(json.dumps(value))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(TEXTS)
 def test_no_text_is_printed_that_steers_a_terminal(text: str) -> None:
     assert not STEERING.search(printable(text))

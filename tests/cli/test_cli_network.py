@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from fault_proxy import FaultProxy
+from levels import cases
 
 import registry
 
@@ -48,7 +49,7 @@ def test_an_endpoint_that_is_not_there(cli: Cli, stored: str, command: str, monk
     assert error["message"].endswith(": the server cannot be reached")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", cases(COMMANDS, everyday=1))
 def test_an_endpoint_that_is_silent(
     cli: Cli, stored: str, command: str, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,7 +61,7 @@ def test_an_endpoint_that_is_silent(
     assert HINT in ran.err.replace("\n", " ")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", cases(COMMANDS, everyday=1))
 def test_ctrl_c_ends_a_command_whose_store_is_silent(stored: str, command: str, fault_proxy: FaultProxy) -> None:
     fault_proxy.inject("silence")
     environment = os.environ | {"REGISTRY_READ_TIMEOUT": "300", "REGISTRY_RETRY_TIMEOUT": "300"}

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from levels import either
 
 import registry
 from registry.errors import ConflictError
@@ -37,11 +38,12 @@ def start(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def test_pins_that_are_added_at_once_are_all_there(pins: Cli) -> None:
-    running = [start("pin", "add", "numbers:2.0.0", f"p{number}=train") for number in range(6)]
+@pytest.mark.parametrize("count", either(3, 6))
+def test_pins_that_are_added_at_once_are_all_there(pins: Cli, count: int) -> None:
+    running = [start("pin", "add", "numbers:2.0.0", f"p{number}=train") for number in range(count)]
     told = [(process.communicate(), process.returncode) for process in running]
-    assert [(err, code) for (_, err), code in told] == [(NOTE, 0)] * 6
-    assert {*registry.load_pin(FILE)} == {"old", *(f"p{number}" for number in range(6))}
+    assert [(err, code) for (_, err), code in told] == [(NOTE, 0)] * count
+    assert {*registry.load_pin(FILE)} == {"old", *(f"p{number}" for number in range(count))}
     assert pins("pin", "verify", FILE).code == 0
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from levels import cases
 
 import registry
 from registry.pins import PinFile
@@ -29,7 +30,7 @@ def old_pin(digits: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> st
     source = {"url": "https://example.org/z?key=hunter2", "sha256": None, "num_bytes": None}
     entry["provenance"] = {**entry["provenance"], "sources": [source]}
     made = PinFile.of([entry], created_by="shardbook 0")
-    made.save(overwrite=True)
+    made.save(force=True)
     return str(workspace / "dataset.lock.yaml")
 
 
@@ -55,8 +56,9 @@ def test_a_url_with_a_secret_is_not_stored(digits: Cli, arguments: list[str], me
     assert "hunter2" not in ran.out + ran.err
 
 
-@pytest.mark.parametrize("debug", ["", "1"])
-@pytest.mark.parametrize("form", ["human", "json"])
+@pytest.mark.parametrize(
+    ("debug", "form"), cases([("", "json"), ("1", "json"), ("", "human"), ("1", "human")], everyday=2)
+)
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -60,10 +60,10 @@ def test_the_ten_lines_of_python_print_what_they_say(environment: dict[str, str]
     ("document", "number"),
     [
         ("README.md", 6),
-        ("docs/importing.md", 6),
-        ("docs/pinning.md", 12),
+        pytest.param("docs/importing.md", 6, marks=pytest.mark.long),
+        pytest.param("docs/pinning.md", 12, marks=pytest.mark.long),
         ("docs/splits.md", 4),
-        ("docs/earth-engine.md", 6),
+        pytest.param("docs/earth-engine.md", 6, marks=pytest.mark.long),
     ],
 )
 def test_the_lines_of_shell_print_what_they_say(
@@ -118,6 +118,7 @@ def test_the_blocks_of_python_print_what_they_say(environment: dict[str, str], t
     assert run(f"{sys.executable} blocks.py", environment, tmp_path) == "".join(blocks("text", document))
 
 
+@pytest.mark.long
 def test_the_lines_of_shell_go_on_where_the_blocks_of_python_ended(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "blocks.py").write_text("\n".join(blocks("python", "docs/publishing.md")))
     run(f"{sys.executable} blocks.py", environment, tmp_path)

@@ -19,6 +19,7 @@ import pytest
 from framework_samples import FEATURES, plain, read_twice, stored, wide_reader
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from registry.errors import FeatureError, MissingExtraError, UsageError
 from registry.features import FeaturesDict, Image, RawFeature, Tensor, Text
@@ -56,7 +57,7 @@ def flat(value: dict[str, Any], path: str = "") -> dict[str, Any]:
     return found
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(lengths=LENGTHS, config=CONFIGS, process=SHARES)
 def test_numpy_holds_what_iterating_gives(lengths: list[int], config: ReadConfig, process: tuple[int, int]) -> None:
     reader = wide_reader(lengths, config, process=process)
@@ -66,7 +67,7 @@ def test_numpy_holds_what_iterating_gives(lengths: list[int], config: ReadConfig
     assert [plain(row) for row in found] == [plain(example) for example in first_epoch(reader)]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(lengths=LENGTHS, config=CONFIGS, process=SHARES, text=st.sampled_from(["str", "bytes"]))
 def test_a_data_frame_holds_what_iterating_gives(
     lengths: list[int], config: ReadConfig, process: tuple[int, int], text: Any
@@ -78,7 +79,7 @@ def test_a_data_frame_holds_what_iterating_gives(
     assert frame.index.equals(pd.RangeIndex(len(reader)))
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(
     lengths=LENGTHS,
     config=CONFIGS,
@@ -260,7 +261,7 @@ def test_a_reader_with_a_function_of_no_name_says_why_it_stays_here() -> None:
 
 
 @given(sizes=st.lists(st.integers(1, 3), min_size=1, max_size=8), cut=st.integers(1, 8))
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 def test_shapes_that_change_from_block_to_block_are_kept(sizes: list[int], cut: int) -> None:
     rows = [np.full((size, 2), place) for place, size in enumerate(sizes)]
     column, done = np.empty(0), 0

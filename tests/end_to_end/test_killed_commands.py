@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from levels import cases
 from prepared_samples import animals, prepare
 
 import registry
@@ -42,7 +43,7 @@ COMMANDS: dict[str, tuple[list[str], tuple[int, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", cases(COMMANDS, everyday=2))
 def test_the_next_run_removes_what_a_killed_one_left(published: Path, tmp_path: Path, name: str) -> None:
     command, codes = COMMANDS[name]
     given = (published / "given.lock.yaml").read_text()

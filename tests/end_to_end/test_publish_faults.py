@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from levels import cases
 
 import registry
 from registry.errors import ConflictError, ShardMismatchError, VersionExistsError, VersionWithdrawnError
@@ -89,7 +90,7 @@ def build_and_die(catalog_url: str, data_dir: Path, place: str) -> int:
     return done.returncode
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", cases(PLACES, everyday=3))
 def test_killed_build_shows_nothing_and_a_second_run_finishes(catalog_url: str, tmp_path: Path, place: str) -> None:
     data_dir = tmp_path / "datasets"
     build_and_die(catalog_url, data_dir, place)
@@ -134,6 +135,7 @@ import registry
 from registry.errors import RegistryError
 url, data_dir, folder, start = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
 catalog = registry.connect(url, data_dir=data_dir)
+time.sleep(max(0, start - time.time() - 0.01))
 while time.time() < start: pass
 try:
     print("published" if catalog.publish(folder).newly else "already")
@@ -159,16 +161,23 @@ def race(catalog_url: str, data_dirs: list[Path], folders: list[Path]) -> list[s
     return sorted(racer.communicate(timeout=120)[0].strip() for racer in racers)
 
 
-@pytest.fixture
-def prepared(tmp_path: Path) -> list[Path]:
-    """Two folders of digits:1.0.0 with different content."""
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two folders of digits:1.0.0 with different content, for all tests of this file: copy them."""
     folders = []
     for shards in (3, 5):
-        data_dir = tmp_path / f"prepared-{shards}"
-        with registry.connect(tmp_path / f"{shards}.db", data_dir=data_dir) as catalog:
+        place = tmp_path_factory.mktemp(f"prepared-{shards}")
+        with registry.connect(place / "catalog.db", data_dir=place) as catalog:
             catalog.build("digits", num_shards=shards)
-        folders.append(data_dir / "digits" / "1.0.0")
+        folders.append(place / "digits" / "1.0.0")
     return folders
+
+
+@pytest.fixture
+def prepared(built: list[Path], tmp_path: Path) -> list[Path]:
+    """Two folders of digits:1.0.0 with different content, which a test may change."""
+    targets = [tmp_path / folder.parents[1].name / "digits" / "1.0.0" for folder in built]
+    return [shutil.copytree(folder, target) for folder, target in zip(built, targets, strict=True)]
 
 
 def test_publishers_of_the_same_content_all_succeed_once(

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from fault_proxy import FaultProxy
+from levels import either
 from prepared_samples import animals, prepare
 
 import registry
@@ -46,9 +47,10 @@ def run_script(*arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.parametrize("every", either(4 * EVERY, EVERY))
 @pytest.mark.parametrize("other", [False, True], ids=["same content", "other content"])
 def test_a_publish_that_was_killed_at_any_step_never_stops_the_next_one(
-    bucket: str, tmp_path: Path, sqlite_template: Path, rivals: tuple[Path, Path], other: bool
+    bucket: str, tmp_path: Path, sqlite_template: Path, rivals: tuple[Path, Path], other: bool, every: int
 ) -> None:
     def job(step: int) -> dict[str, Any]:
         url = shutil.copy(sqlite_template, tmp_path / f"{step}.db")
@@ -56,7 +58,7 @@ def test_a_publish_that_was_killed_at_any_step_never_stops_the_next_one(
         return {"url": str(url), "data_dir": f"{bucket}/{step}", "step": step, **folders}
 
     [(whole, _, _)] = run_script("kills", json.dumps([job(0)]))
-    steps = range(1, whole["steps"] + 1, EVERY)
+    steps = range(1, whole["steps"] + 1, every)
     notes = set()
     for step, (killed, rerun, read) in zip(steps, run_script("kills", json.dumps([*map(job, steps)])), strict=True):
         assert killed is None, f"step {step}: it was not killed: {killed}"
@@ -82,6 +84,7 @@ def publish(url: str, data_dir: str, folder: Path) -> tuple[bool | RegistryError
             return error, [str(one.message) for one in told]
 
 
+@pytest.mark.parametrize("every", either(3 * EVERY, EVERY))
 @pytest.mark.parametrize("fault", ["forbidden", "cut", "error"])
 def test_one_fault_at_any_request_is_typed_and_the_next_run_finishes(
     bucket: str,
@@ -90,13 +93,14 @@ def test_one_fault_at_any_request_is_typed_and_the_next_run_finishes(
     sqlite_template: Path,
     rivals: tuple[Path, Path],
     fault: Any,
+    every: int,
 ) -> None:
     url = str(shutil.copy(sqlite_template, tmp_path / "count.db"))
     fault_proxy.reset()
     assert publish(url, f"{bucket}/count", rivals[0]) == (True, [])
     total = fault_proxy.count()
     refused = 0
-    for index in range(0, total, EVERY):
+    for index in range(0, total, every):
         url, data_dir = str(shutil.copy(sqlite_template, tmp_path / f"{index}.db")), f"{bucket}/{index}"
         fault_proxy.reset()
         fault_proxy.inject(fault, at=index, times=1)
@@ -163,10 +167,11 @@ def test_every_pair_of_requests_may_have_a_rival_between_them(
     assert winners == {True, False}
 
 
+@pytest.mark.parametrize("rounds", either(2, 8))
 def test_of_many_who_race_for_one_number_one_wins_and_the_others_are_told(
-    bucket: str, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
+    bucket: str, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None], rounds: int
 ) -> None:
     monkeypatch.setenv("RACE_BUCKET", bucket)
-    report = run_script("rounds", "8", "3")
+    report = run_script("rounds", str(rounds), "3")
     record_property("a race on a bucket", report["outcomes"])
     assert report["faults"] == []

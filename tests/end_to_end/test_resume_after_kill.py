@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from levels import cases
 
 import registry
 from registry.features import FeaturesDict
@@ -70,11 +71,14 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize(
     ("config", "epochs"),
-    [
-        ({}, 1),
-        ({"shuffle": "global", "seed": 3, "repeat": 2}, 2),
-        ({"shuffle_files": True, "shuffle_seed": 5, "interleave_cycle_length": 3}, 1),
-    ],
+    cases(
+        [
+            ({}, 1),
+            ({"shuffle_files": True, "shuffle_seed": 5, "interleave_cycle_length": 3}, 1),
+            ({"shuffle": "global", "seed": 3, "repeat": 2}, 2),
+        ],
+        everyday=1,
+    ),
 )
 def test_every_record_is_seen_exactly_once(
     catalog: str, tmp_path: Path, config: dict[str, object], epochs: int

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from levels import cases
 
 import registry
 from registry import slim
@@ -21,7 +22,7 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[registry.Catal
         yield opened
 
 
-@pytest.mark.parametrize("split", ["train", "train[90%:]+train[10:500]"])
+@pytest.mark.parametrize("split", cases(["train", "train[90%:]+train[10:500]"], everyday=1))
 @pytest.mark.parametrize("num_epochs", [1, 3])
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("num_readers", [1, 2, 4])

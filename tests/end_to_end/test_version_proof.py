@@ -388,6 +388,7 @@ print(json.dumps([seen[-1], records.same, records.changed, records.moved, str(re
 """
 
 
+@pytest.mark.long
 def test_a_dataset_larger_than_memory_is_proved_and_compared(sqlite_template: Path, tmp_path: Path) -> None:
     """390 MB where 280 MB are all that a process may take; the numbers of a PATCH and of a MAJOR version."""
     features = FeaturesDict({"blob": Tensor(shape=(300_000,), dtype="uint8", encoding="bytes")})

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from levels import cases, either
 from prepared_samples import prepare
 from test_shard_formats_published import prepare_as
 
@@ -112,7 +113,7 @@ READS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("way", READS)
-@pytest.mark.parametrize("make_wrong", WRONG)
+@pytest.mark.parametrize("make_wrong", cases(WRONG, everyday=2))
 def test_no_way_of_reading_hands_out_a_record_of_a_wrong_file(
     catalog: Catalog, folder: Path, make_wrong: Callable[[Path], None], way: str
 ) -> None:
@@ -295,7 +296,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-@pytest.mark.parametrize("publish", [publish_in_place, import_in_place, import_by_trusting])
+@pytest.mark.parametrize("publish", cases([publish_in_place, import_by_trusting, import_in_place], everyday=1))
 def test_who_publishes_hashes_for_all_later_readers(
     catalog: Catalog, tmp_path: Path, own_cache: Path, publish: Callable[[Catalog, Path], None]
 ) -> None:
@@ -323,7 +324,7 @@ def restore_pin(catalog: Catalog, pin_file: Path) -> None:
     restore(registry.load_pin(pin_file), None, str(catalog.data_dir))
 
 
-@pytest.mark.parametrize("prove", [verify, make_pin, verify_pin, restore_pin])
+@pytest.mark.parametrize("prove", cases([verify, make_pin, restore_pin, verify_pin], everyday=2))
 def test_who_verifies_hashes_for_all_later_readers(
     catalog: Catalog, tmp_path: Path, own_cache: Path, prove: Callable[[Catalog, Path], None]
 ) -> None:
@@ -364,18 +365,19 @@ def substitute(folder: Path, generator: random.Random) -> str:
     return f"{name}: {kind}"
 
 
+@pytest.mark.parametrize("number_of_files", either(25, 100))
 def test_every_substitution_of_a_whole_file_is_caught(
-    catalog: Catalog, folder: Path, tmp_path: Path, record_property: Callable[[str, object], None]
+    catalog: Catalog, folder: Path, tmp_path: Path, record_property: Callable[[str, object], None], number_of_files: int
 ) -> None:
     generator, right = random.Random(19), tmp_path / "right"
     shutil.copytree(folder, right)
     dataset = catalog.dataset("animals:1.0.0")
     ways = [way for way in READS if way not in ("one by its number", "some by their numbers")]
-    for number in range(100):
+    for number in range(number_of_files):
         told = substitute(folder, generator)
         with pytest.raises(ShardMismatchError):
             pytest.fail(f"read: {told}, {READS[ways[number % len(ways)]](dataset)!r:.80}")
         shutil.rmtree(folder)
         shutil.copytree(right, folder)
     assert len(list(dataset.read("train"))) == COUNT
-    record_property("substitutions of whole files caught", 100)
+    record_property("substitutions of whole files caught", number_of_files)

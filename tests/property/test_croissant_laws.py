@@ -9,6 +9,7 @@ from typing import Any
 
 from feature_strategies import schemas
 from hypothesis import assume, given, settings
+from levels import examples
 
 from registry.errors import FeatureError
 from registry.features import FeaturesDict, features_to_json
@@ -37,7 +38,7 @@ def leaves(fields: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             yield field
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(features=schemas())
 def test_every_schema_has_a_document_with_a_field_for_each_leaf(features: FeaturesDict) -> None:
     try:

@@ -15,6 +15,7 @@ import rasterio
 from affine import Affine
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 from rasterio.windows import Window, bounds, transform
 
 from registry.builders.earth_engine.assembling.assemble import assemble
@@ -52,7 +53,7 @@ def rasters(draw: Any) -> dict[str, npt.NDArray[Any]]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(rasters(), sides, sides, kernels, st.sampled_from([1, 500, 2**30]), st.booleans(), st.data())
 def test_what_is_exported_comes_back_exactly(
     raster: dict[str, npt.NDArray[Any]],
@@ -110,7 +111,7 @@ def test_what_is_exported_comes_back_exactly(
         shutil.rmtree(folder)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.integers(1, 5),
     st.integers(1, 5),

@@ -13,6 +13,7 @@ from feature_strategies import is_lazy, schemas, schemas_and_examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from levels import examples
 
 from registry.errors import CorruptExampleError, FeatureError, PreparedFormatError
 from registry.features import (
@@ -203,7 +204,7 @@ def test_compressed_bytes_inflate_to_what_they_were(runs: list[tuple[bytes, int]
     assert zlib.decompress(compress(data)) == data
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(0, 2**32 - 1), st.integers(1, 16))
 def test_compressed_noise_of_any_skew_inflates_to_what_it_was(seed: int, skew: int) -> None:
     noise = np.random.default_rng(seed).geometric(1 / 2**skew, 20_000).astype(np.uint8).tobytes()

@@ -17,6 +17,7 @@ import pyarrow as pa
 from arrow_strategies import LEAVES, values_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 from pyarrow import parquet
 from shard_samples import assert_same
 
@@ -92,7 +93,7 @@ def assert_value(found: Any, given: Any) -> None:
         assert found == given
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(drawn=columns(), size=st.integers(1, 7), data=st.data())
 def test_nulls_are_null_wherever_they_are_read(
     drawn: tuple[list[pa.DataType], list[list[Any]]], size: int, data: st.DataObject
@@ -136,7 +137,7 @@ def test_nulls_are_null_wherever_they_are_read(
                     assert_value(found, value)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(drawn=columns(), data=st.data())
 def test_the_values_of_tfds_are_what_they_were(
     drawn: tuple[list[pa.DataType], list[list[Any]]], data: st.DataObject

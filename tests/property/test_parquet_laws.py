@@ -12,6 +12,7 @@ import pyarrow as pa
 from arrow_strategies import SCHEMAS, values_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from levels import examples
 from pyarrow import parquet
 from reading_samples import readable
 from shard_samples import assert_same, write_columns, write_tfrecord
@@ -58,7 +59,7 @@ def assert_alike(features: FeaturesDict, table: TableBlock, records: Sequence[by
         assert len(list(found.examples())) == len(records)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(schema=SCHEMAS, data=st.data(), copy=st.booleans())
 def test_rows_give_what_their_records_give(schema: pa.Schema, data: st.DataObject, *, copy: bool) -> None:
     features = features_or_not(schema)
@@ -75,7 +76,7 @@ def test_rows_give_what_their_records_give(schema: pa.Schema, data: st.DataObjec
         assert_alike(features, block.take(places), [records[place] for place in places], copy=copy)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(schema=SCHEMAS, data=st.data())
 def test_a_folder_of_parquet_is_read_like_the_tfrecords_of_its_rows(schema: pa.Schema, data: st.DataObject) -> None:
     features_or_not(schema)
@@ -119,7 +120,7 @@ def test_a_folder_of_parquet_is_read_like_the_tfrecords_of_its_rows(schema: pa.S
         assert_same(ours[::-1], theirs[::-1])
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(schema=SCHEMAS, data=st.data(), as_tfds=st.booleans(), statistics=st.booleans())
 def test_rows_with_nulls_give_what_their_records_give(
     schema: pa.Schema, data: st.DataObject, *, as_tfds: bool, statistics: bool

@@ -17,6 +17,7 @@ from feature_strategies import schemas_and_examples, tensors, values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from levels import examples
 from PIL import Image as Pillow
 from prepared_samples import prepare
 
@@ -146,7 +147,7 @@ def test_a_nan_is_the_same_content_as_itself() -> None:
     assert content_of(features, records[0]) == content_of(features, records[1])
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.tuples(st.integers(1, 9), st.integers(1, 9), st.sampled_from([1, 3, 4])), st.data(), st.integers(0, 9))
 def test_the_filters_and_the_compression_of_a_png_are_no_content(
     shape: tuple[int, int, int], data: st.DataObject, level: int
@@ -228,14 +229,14 @@ def cuts(draw: st.DrawFn, count: int) -> list[int]:
     return [stop - start for start, stop in zip([0, *places], [*places, count], strict=True)]
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(st.sampled_from([0, 1, 1023, 1024, 1025, 2500]).flatmap(lambda n: st.tuples(st.just(n), cuts(n))), st.booleans())
 def test_shards_and_compression_do_not_change_a_fingerprint(sizes: tuple[int, list[int]], compress: bool) -> None:
     count, lengths = sizes
     assert fingerprint(rows(count), shards=lengths, compress=compress) == fingerprint(rows(count))
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(st.integers(0, 2499), st.sampled_from(["number", "text"]))
 def test_a_changed_value_changes_its_feature_and_its_block_and_nothing_else(place: int, path: str) -> None:
     examples = rows(2500)
@@ -299,7 +300,7 @@ def test_every_place_of_two_lists_is_in_one_class(old: list[int], new: list[int]
     check_alignment(old, new, align(digests(old), digests(new)))
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(0, 2**32 - 1), st.sampled_from([2, 40, 2000]), st.integers(0, 5000), st.integers(0, 5000))
 def test_long_lists_of_few_values_are_aligned(seed: int, kinds: int, old_length: int, new_length: int) -> None:
     random = np.random.default_rng(seed)

@@ -10,6 +10,7 @@ from block_checks import joined
 from feature_strategies import schemas_and_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 import registry
 from registry.errors import CorruptExampleError, FeatureError, PreparedFormatError
@@ -119,7 +120,7 @@ def test_a_record_of_another_schema_decodes_or_is_corrupt(
         read_record(changed.missing_as_tfds(), record)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.sampled_from(OLD_FORMS), st.data())
 def test_a_changed_schema_of_the_old_form_is_read_or_names_the_key(case: Any, data: st.DataObject) -> None:
     features = read_schema(change(data, json.loads(json.dumps(case["old"]))))

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 from reading_samples import readable
 from shard_samples import WRITERS, assert_same
 
@@ -54,7 +55,7 @@ def _example(number: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("file_format", ["array_record", "parquet"])
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     lengths=st.lists(st.integers(0, 9), min_size=1, max_size=4),
     bounds=st.tuples(st.integers(0, 100), st.integers(0, 100)).map(sorted),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 from PIL import Image as Pillow
 from slim_image_checks import decode, problem
 from slim_image_samples import (
@@ -188,7 +189,7 @@ def _checked(data: bytes) -> bytes:
     return b"".join(chunks)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(damaged_files(), st.sampled_from([0, 1, 3, 4]), st.sampled_from(["uint8", "uint16", "float32", "int32"]))
 def test_a_damaged_file_is_an_image_or_a_corrupt_example(data: bytes, channels: int, dtype: str) -> None:
     with contextlib.suppress(CorruptExampleError):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from registry.errors import CorruptRecordError
 from registry.slim.data_decoder import DataDecoder
@@ -171,7 +172,7 @@ def test_how_records_arrive_does_not_change_the_shuffle(sizes: list[int], chunk:
     assert all(item < place + size + 1 for place, item in enumerate(found))
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(seed=st.integers(0, 2**64 - 1))
 def test_every_order_of_a_full_buffer_is_as_likely(seed: int) -> None:
     orders: Counter[tuple[int, ...]] = Counter()

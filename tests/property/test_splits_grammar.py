@@ -10,6 +10,7 @@ import pytest
 from grammar_reading import recogniser
 from hypothesis import example, given
 from hypothesis import strategies as st
+from levels import cases
 from strategies import read_instructions
 
 from registry.errors import SplitSyntaxError
@@ -116,7 +117,9 @@ def test_any_text_ends_in_a_value_or_a_syntax_error(text: str, slicing: SlicingR
         "),",
     ],
 )
-@pytest.mark.parametrize("beginning", ["", "train", "train[", "train[:", "even(", "even(train,", "even(train,3)["])
+@pytest.mark.parametrize(
+    "beginning", cases(["", "train", "train[", "even(", "even(train,", "even(train,3)[", "train[:"], everyday=2)
+)
 def test_a_megabyte_ends_in_a_value_or_a_syntax_error(beginning: str, piece: str) -> None:
     with pytest.raises(SplitSyntaxError) as caught:
         ReadInstruction.from_spec(beginning + piece * (2**20 // len(piece)) + "!")

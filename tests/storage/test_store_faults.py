@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from fault_proxy import Fault, FaultProxy, Request
+from levels import cases
 from s3_server import S3Server
 
 from registry.errors import (
@@ -129,7 +130,7 @@ def faulty(proxy: FaultProxy) -> int:
     return sum(request.fault is not None for request in proxy.requests)
 
 
-@pytest.mark.parametrize("fault", REASONS)
+@pytest.mark.parametrize("fault", cases(REASONS, everyday=2))
 def test_a_fault_that_stays_is_a_typed_error_after_three_requests(
     store: Store, fault_proxy: FaultProxy, operation: Operation, fault: Fault
 ) -> None:
@@ -149,7 +150,7 @@ def test_a_fault_that_stays_is_a_typed_error_after_three_requests(
         assert store.read_bytes(operation.name) == operation.result
 
 
-@pytest.mark.parametrize("fault", REASONS)
+@pytest.mark.parametrize("fault", cases(REASONS, everyday=3))
 def test_a_fault_that_passes_is_not_noticed(
     store: Store, fault_proxy: FaultProxy, operation: Operation, fault: Fault
 ) -> None:
@@ -224,7 +225,7 @@ def test_a_large_object_is_never_handed_out_short(store: Store, fault_proxy: Fau
             file.read()
 
 
-@pytest.mark.parametrize("fault", ["drop", "cut", "truncate"])
+@pytest.mark.parametrize("fault", cases(["drop", "cut", "truncate"], everyday=1))
 def test_one_fault_at_any_request_of_a_large_upload_is_not_noticed(
     store: Store, fault_proxy: FaultProxy, fault: Fault
 ) -> None:

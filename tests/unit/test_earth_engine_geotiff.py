@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import rasterio
+from levels import cases
 
 from registry.builders.earth_engine.assembling.geotiff import check_output, create_geotiff
 from registry.builders.earth_engine.grid import Size, Transform
@@ -215,7 +216,7 @@ except StorageError as error:
 """
 
 
-@pytest.mark.parametrize("share", [0.3, 0.9, 0.999])
+@pytest.mark.parametrize("share", cases([0.3, 0.9, 0.999], everyday=1))
 def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path, share: float) -> None:
     path = tmp_path / "x.tif"
     command = [sys.executable, "-c", _LIMITED, str(path)]

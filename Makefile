@@ -1,0 +1,38 @@
+# One entry for every tool of a contributor; CONTRIBUTING.md explains the loop. `make` lists the targets.
+# Each target uses the environment .venv of this folder; `make venv` creates it.
+
+bin := .venv/bin
+.PHONY: help venv quick test long check format docs torch tfds release
+
+help:          ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+
+venv:          ## create .venv with all tests, checks and docs tools
+	python3 -m venv .venv && $(bin)/pip install -q -e '.[test,check,docs]'
+
+quick:         ## tests without databases, servers and processes: under a minute
+	$(bin)/pytest -q -m quick
+
+test:          ## the README's test line: SQLite, PostgreSQL, S3, kills
+	$(bin)/pytest -q -n auto
+
+long:          ## what .ci/run adds: every law with 40 examples or more, and the long variants
+	REGISTRY_EXAMPLES=40 $(bin)/pytest -q -n auto -m "long or hypothesis"
+
+check:         ## lint, format, types, layers, generated code and docs
+	PATH="$(CURDIR)/$(bin):$$PATH" .ci/check static
+
+format:        ## format the code and sort its imports
+	$(bin)/ruff check -q --fix-only . && $(bin)/ruff format .
+
+docs:          ## build the documentation site into site/
+	$(bin)/mkdocs build --strict
+
+torch:         ## the tests with PyTorch, in an environment of their own
+	.ci/beside torch
+
+tfds:          ## the tests beside TensorFlow and TFDS, in an environment of their own
+	.ci/beside tfds
+
+release:       ## build wheel, sdist and SBOM into dist/ and prove them
+	.ci/release

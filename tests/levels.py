@@ -1,0 +1,104 @@
+"""The three levels of the suite: which cases run at each, and how many examples a law gets.
+
+- **quick** (``pytest -m quick``): tests without a database server, an object store, a process or a long loop.
+- **everyday** (the README's line): every law, on a sample of its cases and with few examples.
+- **long** (``pytest -m "long or hypothesis"`` with ``REGISTRY_EXAMPLES=40``): the other cases, and every law again with
+  more examples. ``.ci/run`` runs the everyday level first and this one after it.
+
+A law is never in the long level alone: ``cases`` and ``either`` always leave some of it for every day.
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+EXAMPLES: Final = int(os.environ.get("REGISTRY_EXAMPLES", "12"))
+"""Number of examples that hypothesis tries for a law that asks for no number of its own."""
+
+_USUAL: Final = 40
+
+
+def examples(number: int) -> int:
+    """The examples of a law for which ``number`` would be right in the long level: fewer every day, never below 5."""
+    return max(5, number * EXAMPLES // _USUAL)
+
+
+def cases(values: Iterable[object], *, everyday: int) -> list[object]:
+    """Parameters for ``parametrize``: ``everyday`` of them, evenly spaced up to the last; the others are long."""
+    every = list(values)
+    kept = {round((number + 1) * len(every) / everyday) - 1 for number in range(everyday)}
+    return [one if place in kept else _long(one) for place, one in enumerate(every)]
+
+
+def either(everyday: object, long: object) -> list[object]:
+    """Parameters for ``parametrize``: a size for every day, and a larger one for the long level."""
+    return [everyday, _long(long)]
+
+
+def _long(value: object) -> object:
+    values = value if isinstance(value, tuple) else (value,)
+    return pytest.param(*values, marks=pytest.mark.long)
+
+
+QUICK_FOLDERS: Final = ("tests/unit", "tests/property", "tests/conformance", "registry", "builders")
+"""Where quick tests are; with ``-m quick`` pytest imports no other test file."""
+
+SERVERS: Final = {"postgres_server", "s3_server", "catalog_url", "database_url", "bucket"}
+"""Fixtures that start a server: a test that requests one is not quick."""
+
+THOROUGH: Final = {
+    "test_array_record_isolated",  # processes
+    "test_block_laws",
+    "test_croissant_laws",
+    "test_distribution",  # parses the whole package
+    "test_earth_engine_assemble",
+    "test_earth_engine_geotiff",  # processes and full disks
+    "test_earth_engine_replacing",  # processes that are killed
+    "test_frozen",  # a PostgreSQL dump
+    "test_import_circles",  # parses the whole package
+    "test_import_cost",  # processes
+    "test_mutated_files",  # processes
+    "test_order_permutation",  # statistics
+    "test_parquet_bombs",  # processes with little memory
+    "test_parquet_footer",  # processes
+    "test_parquet_import",
+    "test_pin_bombs",  # processes with little memory
+    "test_pin_digest_laws",
+    "test_pin_signature",
+    "test_prepared_info",
+    "test_proof_laws",
+    "test_reader",
+    "test_shard_faults",  # every flipped bit
+    "test_shard_formats",
+    "test_slim_image_laws",
+    "test_slim_parallel_reader",  # threads that wait for each other
+    "test_slim_prefetching",  # the same
+    "test_splits_grammar",  # texts of a megabyte
+    "test_tfrecord_faults",  # every flipped bit
+    "test_tfrecord_files",
+    "test_tfrecord_forward",
+}
+"""Files of the quick folders that take too long for the quick level."""
+
+
+def is_quick(item: pytest.Item) -> bool:
+    """Whether a test belongs to the quick level."""
+    if item.get_closest_marker("long") or SERVERS & set(getattr(item, "fixturenames", ())):
+        return False
+    return item.path.stem not in THOROUGH and _is_below(item.path, item.config.rootpath)
+
+
+def _is_below(path: Path, root: Path) -> bool:
+    relative = path.relative_to(root).as_posix()
+    return any(relative == folder or relative.startswith(f"{folder}/") for folder in QUICK_FOLDERS)
+
+
+def may_hold_quick_tests(path: Path, root: Path) -> bool:
+    """Whether ``-m quick`` has to look into a file or folder."""
+    if path.is_dir():
+        relative = path.relative_to(root).as_posix()
+        return relative == "tests" or _is_below(path, root)
+    return path.stem not in THOROUGH and _is_below(path, root)
