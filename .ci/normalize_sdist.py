@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def normalize(path: Path, *, epoch: int) -> None:
-    """Sort the members of the tar file at ``path``, and give each the time ``epoch`` (seconds), owner 0 and no names."""
+    """Sort the members of the tar file at ``path``; give each the time ``epoch`` in seconds, owner 0 and no names."""
     packed = io.BytesIO()
     with tarfile.open(path) as source, tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as target:
         for member in sorted(source.getmembers(), key=lambda member: member.name):
