@@ -237,7 +237,7 @@ class Reader:
             names: names of features, or one list of them.
 
         Returns:
-            Another reader, which continues at the place of this one.
+            Another reader, which continues at the place of this one. Its features are in the order of ``names``.
 
         Raises:
             UsageError: no name, or an unknown name.

@@ -78,6 +78,15 @@ def test_some_features_are_read_from_the_same_place_on(tmp_path: Path) -> None:
     assert rest.drew_seed
     assert [list(example) for example in islice(rest, 1)] == [["id"]]
     assert sorted(numbers + ids(reader.select("id"))) == list(range(9))
+    assert list(reader.select(["text", "id"])[0]) == ["text", "id"]
+    with pytest.raises(UsageError, match=r"^select needs at least one feature$"):
+        reader.select()
+    with pytest.raises(UsageError, match=r"^no feature 5$"):
+        reader.select(5)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"^no feature 'txt'$"):
+        reader.as_supervised("id", "txt")
+    with pytest.raises(UsageError, match=r"^supervised examples need at least one feature$"):
+        reader.as_supervised()
     with pytest.raises(UsageError) as caught:
         reader.select("txt")
     assert (caught.value.message, caught.value.hint) == (

@@ -81,7 +81,7 @@ class Collate:
             if path not in seen and seen:
                 raise UsageError(
                     f"pad names {path!r}, which the examples do not have",
-                    hint=suggest(path, sorted(seen), have="They have:"),
+                    hint=suggest(path, sorted(seen - {""}), have="They have:"),
                     details={"path": path},
                 )
         return batch
