@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import os
 import re
+import time
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from functools import cached_property
+from threading import Event as ThreadEvent
+from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -48,7 +51,16 @@ from registry.errors import (
     UsageError,
     YankedVersionWarning,
 )
-from registry.model import Event, ProgressCallback, Reference, Standing, VersionState, count_progress
+from registry.model import (
+    Event,
+    Progress,
+    ProgressCallback,
+    Reference,
+    Standing,
+    VersionState,
+    count_progress,
+    whole_number,
+)
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or published
     from registry.api.pinning import CatalogPins
@@ -348,10 +360,11 @@ class Catalog(Publishing):
         self,
         *,
         deep: bool = False,
+        processes: int | None = None,
         progress: ProgressCallback | None = None,
         each: Callable[[VerifiedVersion], None] | None = None,
     ) -> CatalogReport:
-        """Compare the files of every version with the catalog, one version after the other. Nothing is changed.
+        """Compare the files of every version with the catalog. Nothing is changed.
 
         Dropped versions are skipped. A version that fails does not stop the next. Together with ``verify_log`` it
         proves that everything that was published still exists unchanged.
@@ -362,22 +375,58 @@ class Catalog(Publishing):
 
         Args:
             deep: also decode every record.
-            progress: called with a ``Progress``, in records; ``subject`` is the version.
-            each: called with the result of each version as soon as it is known.
+            processes: the number of versions that are compared at the same time, by threads; with ``deep``, the number
+                of worker processes that decode the records of one version after the other. None compares one version
+                after the other.
+            progress: called with a ``Progress``, in records. ``subject`` is the version, or ``""`` if several are
+                compared at the same time.
+            each: called with the result of each version, in the order of the catalog, as soon as it is known.
 
         Returns:
             One result for each version; ``require_sound()`` raises if one does not match.
 
         Raises:
             CatalogError: the catalog itself failed. Any other failure is the ``error`` of one version.
+            UsageError: ``processes`` is not a positive integer.
         """
+        from registry.engines import Piece, ThisProcess
+
+        if processes is not None:
+            whole_number(processes, "processes", least=1)
+        versions = [
+            one
+            for dataset in self.datasets()
+            for one in self.backend.versions(dataset.name, dataset.config)
+            if one.state is not VersionState.DROPPED
+        ]
+        width = 1 if deep or processes is None else max(1, min(processes, len(versions)))
+        for_each = None if processes is None else max(1, processes // width)
+        added_up = None
+        if progress is not None and width > 1:
+            added_up = _add_up(progress, sum(one.num_examples for one in versions))
+        stop = ThreadEvent()
+
+        def verify(one: VersionSummary) -> VerifiedVersion:
+            report = progress if added_up is None else added_up()
+
+            def watched(progressed: Progress) -> None:
+                if stop.is_set():
+                    raise KeyboardInterrupt
+                if report is not None:
+                    report(progressed)
+
+            return self._verify(one, deep=deep, processes=for_each, progress=watched)
+
         found = []
-        for dataset in self.datasets():
-            for one in self.backend.versions(dataset.name, dataset.config):
-                if one.state is not VersionState.DROPPED:
-                    found.append(self._verify(one, deep=deep, progress=progress))
+        with ThisProcess(threads=width) as engine:
+            pieces = (Piece(verify, one) for one in versions)
+            try:
+                for _, result in engine.run(pieces, doing="verified versions", failure=CatalogError):
+                    found.append(result)
                     if each is not None:
-                        each(found[-1])
+                        each(result)
+            finally:
+                stop.set()  # ends the threads with the file that they read, not with their version
         return CatalogReport(found)
 
     def close(self) -> None:
@@ -405,15 +454,19 @@ class Catalog(Publishing):
             raise _offer_builder(error, wanted.name) from error
         return Dataset(past.version, FoundAt(past, self, moment))
 
-    def _verify(self, one: VersionSummary, *, deep: bool, progress: ProgressCallback | None) -> VerifiedVersion:
+    def _verify(
+        self, one: VersionSummary, *, deep: bool, processes: int | None, progress: ProgressCallback
+    ) -> VerifiedVersion:
         reference = Reference.exactly(one.name, one.config, one.version)
+        report, failed, started = None, None, time.monotonic()
         try:
-            report = self.look_up(reference).verify(deep=deep, progress=progress)
+            report = self.look_up(reference).verify(deep=deep, processes=processes, progress=progress)
         except CatalogError:
             raise
         except RegistryError as error:
-            return VerifiedVersion(reference=reference, state=one.state, error=error)
-        return VerifiedVersion(reference=reference, state=one.state, report=report)
+            failed = error
+        seconds = time.monotonic() - started
+        return VerifiedVersion(reference=reference, state=one.state, report=report, error=failed, seconds=seconds)
 
     def _given(self, wanted: Reference, moment: datetime | None) -> Reference | None:
         """The version that a refused reference names at that moment, for the hint."""
@@ -421,6 +474,25 @@ class Catalog(Publishing):
             return self._find(wanted, moment).reference
         except NotFoundError:
             return None
+
+
+def _add_up(progress: ProgressCallback, total: int) -> Callable[[], ProgressCallback]:
+    """Makes a callback for each of several versions; ``progress`` is called with the sum of their records."""
+    lock, sums = Lock(), [0]
+
+    def make() -> ProgressCallback:
+        before = 0
+
+        def add(progressed: Progress) -> None:
+            nonlocal before
+            with lock:
+                sums[0] += progressed.done - before
+                before = progressed.done
+                progress(Progress(stage=progressed.stage, done=sums[0], total=total))
+
+        return add
+
+    return make
 
 
 def _offer_builder(error: DatasetNotFoundError, name: str) -> DatasetNotFoundError:

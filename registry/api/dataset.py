@@ -487,7 +487,9 @@ class Dataset:
 
         return describe_croissant(self.facts, self.features, self._all_shards(), base_url=base_url, creators=creators)
 
-    def verify(self, *, deep: bool = False, progress: ProgressCallback | None = None) -> VerifyReport:
+    def verify(
+        self, *, deep: bool = False, processes: int | None = None, progress: ProgressCallback | None = None
+    ) -> VerifyReport:
         """Compare every shard file with its record in the catalog or pin file: size, number of records, sha256.
 
         >>> report = digits.verify()
@@ -496,6 +498,8 @@ class Dataset:
 
         Args:
             deep: also decode every record.
+            processes: the number of files that are compared at the same time: by threads, or by worker processes with
+                ``deep``. None decides by the size of the version.
             progress: called with a ``Progress``, in records.
 
         Returns:
@@ -514,6 +518,7 @@ class Dataset:
             {split.name: self.shards(split.name) for split in self.facts.splits},
             features=self.features if deep else None,
             indexes=open_indexes(),
+            processes=processes,
             advance=count_progress(progress, "verifying", str(self.reference), total=self.facts.num_examples),
         )
         return report.name_foreign(self.provenance.describe_shards, self.provenance.recovery)

@@ -129,12 +129,14 @@ class VerifiedVersion:
         state: its state in the catalog, e.g. ``supported`` or ``yanked``.
         report: what was compared and what differs, or None if there is an error.
         error: why the version could not be verified, or None.
+        seconds: how long it took.
     """
 
     reference: Reference
     state: VersionState
     report: VerifyReport | None = None
     error: RegistryError | None = None
+    seconds: float = field(default=0.0, compare=False)
 
     @property
     def is_sound(self) -> bool:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.lazy_group import LazyGroup
-from registry.cli.options import reference_argument
+from registry.cli.options import reference_argument, write_file
 from registry.cli.output import Block, JsonText, size
 from registry.cli.progress import show_progress
 from registry.envelope import fields_of
-from registry.errors import AlreadyStoredError
 
 _COMMANDS: Final = {
     "tfds": ("registry.cli.export:tfds", "Write a version as a folder that TFDS loads."),
@@ -98,33 +96,12 @@ def croissant(
 
     if missing := missing_properties(document):
         session.out.note(f"note: Croissant asks every dataset for {_listed(missing)}, which this version does not have")
-    path = None if output is None else _write(output, croissant_to_json(document).encode(), force=force)
+    path = None if output is None else write_file(output, croissant_to_json(document).encode(), force=force)
 
     def human(it: dict[str, Any]) -> Iterator[Block]:
         yield JsonText(partial(json_for_page, it["document"])) if output is None else f"wrote {output}"
 
     session.out.present("export.croissant", {"path": path, "document": document}, human)
-
-
-def _write(output: str, data: bytes, *, force: bool) -> str:
-    """Write the file in one step; the path. A file with the same content is left as it is."""
-    from registry.storage import open_store
-
-    place = Path(output).expanduser().absolute()
-    store = open_store(place.parent)
-    with store.exclusive(place.name):
-        if place.is_file() and place.stat().st_size == len(data) and place.read_bytes() == data:
-            return str(place)
-        try:
-            with store.create(place.name, overwrite=force) as file:
-                file.write(data)
-        except AlreadyStoredError as error:
-            raise AlreadyStoredError(
-                f"{output} already exists and holds something else",
-                hint="Name another file with -o, or replace it with --force.",
-                details={"path": output},
-            ) from error
-    return str(place)
 
 
 def _listed(names: list[str]) -> str:

@@ -19,7 +19,7 @@ from registry.cli.completion import (
     complete_split,
     complete_version,
 )
-from registry.errors import UsageError
+from registry.errors import AlreadyStoredError, UsageError
 from registry.model import SlicingRule, Use
 
 if TYPE_CHECKING:
@@ -105,6 +105,13 @@ show_option: Final = click.option(
     metavar="N",
     help="Describe up to N differing records of each split.",
 )
+processes_option: Final = click.option(
+    "-j",
+    "--processes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Check N versions, or N files of one version, at the same time.  [default: by the size of the data]",
+)
 limit_option: Final = click.option(
     "--limit", "--take", "limit", type=click.IntRange(min=0), metavar="N", help="Stop after N examples.  [default: all]"
 )
@@ -184,6 +191,49 @@ places_options: Final = _collect(
         "file:///folder; may be repeated.  [also: $REGISTRY_ALLOWED_HOSTS]",
     ),
 )
+
+
+def check_output(output: str, *, option: str, force: bool) -> None:
+    """Refuse an output file that cannot be written, before the work begins.
+
+    Raises:
+        UsageError: its folder does not exist.
+        AlreadyStoredError: the file exists, and ``force`` is not set.
+    """
+    path = Path(output).expanduser()
+    if not path.parent.is_dir():
+        raise UsageError(f"the folder {path.parent} does not exist", hint="Create it, or name another file.")
+    if path.exists() and not force:
+        raise AlreadyStoredError(
+            f"{output} already exists",
+            hint=f"Name another file with {option}, or replace it with --force.",
+            details={"path": output},
+        )
+
+
+def write_file(output: str, data: bytes, *, force: bool, option: str = "-o") -> str:
+    """Write the file ``output`` in one step; the path. A file with the same content is left as it is.
+
+    Raises:
+        AlreadyStoredError: the file has other content, and ``force`` is not set.
+    """
+    from registry.storage import open_store
+
+    place = Path(output).expanduser().absolute()
+    store = open_store(place.parent)
+    with store.exclusive(place.name):
+        if place.is_file() and place.stat().st_size == len(data) and place.read_bytes() == data:
+            return str(place)
+        try:
+            with store.create(place.name, overwrite=force) as file:
+                file.write(data)
+        except AlreadyStoredError as error:
+            raise AlreadyStoredError(
+                f"{output} already exists and holds something else",
+                hint=f"Name another file with {option}, or replace it with --force.",
+                details={"path": output},
+            ) from error
+    return str(place)
 
 
 def order_options(*, seed: str = "[default: a new one each time]") -> Callable[[_Command], _Command]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from registry.cli.commands import Session, examples, joint_exit_code, session_command, version_values
 from registry.cli.completion import complete_reference
+from registry.cli.options import check_output, force_option, processes_option, write_file
 from registry.cli.output import size
 from registry.cli.progress import show_progress
-from registry.envelope import fields_of
-from registry.errors import UsageError, VerificationError
+from registry.envelope import fields_of, result_envelope
+from registry.errors import NotStoredError, UsageError, VerificationError
 from registry.splits import counted
 
 if TYPE_CHECKING:  # numpy is loaded when something is verified
@@ -25,64 +29,128 @@ if TYPE_CHECKING:  # numpy is loaded when something is verified
     "verify",
     at=True,
     locked=True,
-    epilog=examples("registry verify digits", "registry verify 'mnist:3.*' --deep", "registry verify --all"),
+    epilog=examples(
+        "registry verify digits",
+        "registry verify 'mnist:3.*' --deep",
+        "registry verify --all",
+        "registry verify --all -j 8 --report report.json",
+    ),
 )
 @click.argument("reference", metavar="[REF]", required=False, shell_complete=complete_reference)
 @click.option("--all", "every", is_flag=True, help="Check every version that is not dropped, yanked ones too.")
 @click.option("--deep", is_flag=True, help="Also decode every record.")
-def verify(session: Session, reference: str | None, every: bool, deep: bool) -> int:
+@processes_option
+@click.option(
+    "--report",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="With --all: also write the result to FILE, as JSON. It is written after Ctrl-C, too.",
+)
+@force_option
+def verify(
+    session: Session,
+    reference: str | None,
+    *,
+    every: bool,
+    deep: bool,
+    processes: int | None,
+    report: str | None,
+    force: bool,
+) -> int:
     """Check every shard file of a version: size, number of records, sha256, each record's checksum.
 
-    Ends with exit code 5 where a shard is not as the catalog promises; the shards are named. With --all the
-    check goes on after a version that fails.
+    Names the files that differ from the catalog, and then ends with exit code 5. With --all, checks every version and
+    does not stop at the first that fails; Ctrl-C keeps the results so far.
     """
     if every == (reference is not None) or (every and session.at is not None):
         raise UsageError(
             "name one version, or --all alone", hint="Try: registry verify digits, or: registry verify --all"
         )
+    if report is not None and not every:
+        raise UsageError("--report writes the result of --all", hint="Leave it out, or try: --format json > FILE")
     if reference is None:
-        return _verify_all(session, deep=deep)
+        return _verify_all(session, deep=deep, processes=processes, path=report, force=force)
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)
         with show_progress(session.out) as progress:
-            report = dataset.verify(deep=deep, progress=progress)
+            found = dataset.verify(deep=deep, processes=processes, progress=progress)
     value = {
         **version_values(dataset.reference),
         "deep": deep,
-        **fields_of(report, "num_shards", "num_examples", "num_bytes", "is_whole", "recovery"),
-        "faults": _fault_values(report),
+        **fields_of(found, "num_shards", "num_examples", "num_bytes", "is_whole", "recovery"),
+        "faults": _fault_values(found),
     }
 
     def human(it: dict[str, Any]) -> Iterator[str]:
-        yield from _describe(dataset.reference, report)
+        yield from _describe(dataset.reference, found)
         if it["recovery"]:
             yield it["recovery"]
         if not it["is_whole"]:
-            yield "  so many are bad that the others were not looked at"
+            yield "  the other shards were not checked: too many failed"
 
     session.out.present("verify", value, human)
-    return VerificationError.exit_code if report.faults else 0
+    return VerificationError.exit_code if found.faults else 0
 
 
-def _verify_all(session: Session, *, deep: bool) -> int:
-    """Verify every version, and tell people of each as it is done; the exit code."""
+def _verify_all(session: Session, *, deep: bool, processes: int | None, path: str | None, force: bool) -> int:
+    """Verify every version, and print each result as soon as it is known; the exit code.
+
+    Whatever ends the command, Ctrl-C too, the results so far are printed and written.
+    """
+    if path is not None:
+        check_output(path, option="--report", force=force)
+    started_at, started = datetime.now(UTC), time.monotonic()
+    versions: list[VerifiedVersion] = []
 
     def tell(one: VerifiedVersion) -> None:
+        versions.append(one)
         if one.report is not None:
             session.out.tell(_describe(one.reference, one.report))
         else:
             session.out.tell([f"{one.reference}: not verified: {'' if one.error is None else one.error.message}"])
 
-    with session.connect() as catalog, show_progress(session.out) as progress:
-        report = catalog.verify_all(deep=deep, progress=progress, each=tell)
-    versions = list(map(_version_values, report))
-    num_sound = report.num_sound
-    exit_codes = [(one.error or VerificationError).exit_code for one in report.failed]
-    value = {"deep": deep, "num_versions": len(versions), "num_sound": num_sound, "versions": versions}
-    are = "is" if len(versions) == 1 else "are"
-    told = f"{num_sound} of {counted(len(versions), 'version')} {are} as published"
-    session.out.present("verify.all", value, lambda _: [told])
-    return joint_exit_code(exit_codes)
+    is_complete = False
+    try:
+        with session.connect() as catalog, show_progress(session.out) as progress:
+            catalog.verify_all(deep=deep, processes=processes, progress=progress, each=tell)
+        is_complete = True
+    finally:
+        value = {
+            "deep": deep,
+            "is_complete": is_complete,
+            "started_at": started_at,
+            "seconds": round(time.monotonic() - started, 3),
+            "num_versions": len(versions),
+            "num_sound": sum(one.is_sound for one in versions),
+            "num_damaged": sum(_is_damaged(one) for one in versions),
+            "num_unchecked": sum(not one.is_sound and not _is_damaged(one) for one in versions),
+            "versions": list(map(_version_values, versions)),
+        }
+        if path is not None:
+            text = json.dumps(result_envelope("verify.all", value, []), indent=2)
+            write_file(path, f"{text}\n".encode(), force=force, option="--report")
+        session.out.present("verify.all", value, lambda it: _summarize(it, path))
+    return joint_exit_code((one.error or VerificationError).exit_code for one in versions if not one.is_sound)
+
+
+def _is_damaged(one: VerifiedVersion) -> bool:
+    """Whether files differ from the catalog; False also if they could not be checked."""
+    if one.report is not None:
+        return bool(one.report.faults)
+    return isinstance(one.error, VerificationError | NotStoredError)
+
+
+def _summarize(it: dict[str, Any], path: str | None) -> Iterator[str]:
+    are = "is" if it["num_versions"] == 1 else "are"
+    kinds = {"damaged": it["num_damaged"], "could not be checked": it["num_unchecked"]}
+    bad = "".join(f", {count:,} {kind}" for kind, count in kinds.items() if count)
+    stopped = "" if it["is_complete"] else "stopped early: "
+    yield (
+        f"{stopped}{it['num_sound']:,} of {counted(it['num_versions'], 'version')} {are} as published{bad} "
+        f"({it['seconds']:.1f} s)"
+    )
+    if path is not None:
+        yield f"wrote {path}"
 
 
 def _describe(reference: Reference, report: VerifyReport) -> Iterator[str]:
@@ -106,5 +174,6 @@ def _version_values(one: VerifiedVersion) -> dict[str, Any]:
         **fields_of(one, "state", "is_sound"),
         **(dict.fromkeys(sizes) if report is None else fields_of(report, *sizes)),
         "faults": [] if report is None else _fault_values(report),
+        "seconds": round(one.seconds, 3),
         "error": None if error is None else fields_of(error, "code", "message", "hint"),
     }

@@ -119,6 +119,7 @@ def verify_shards(
     features: FeaturesDict | None = None,
     walk: bool = True,
     indexes: IndexFolder | None = None,
+    processes: int | None = None,
     advance: Advance | None = None,
 ) -> VerifyReport:
     """Walk shard files: framing, checksums, and the number of records that ``splits`` say; hash them.
@@ -132,6 +133,8 @@ def verify_shards(
         features: a schema by which every record is decoded as well.
         walk: False hashes the files, and takes the number of records as it is said.
         indexes: where it is kept which files were hashed, so that readers need not hash them again.
+        processes: the number of files that are walked at the same time: by threads, or by worker processes if records
+            are decoded. None decides by the size of the files.
         advance: called with the number of records done since the last call.
 
     Raises:
@@ -155,7 +158,11 @@ def verify_shards(
                 yield Piece(walker, (place, index), (FileRange(store.url, split.filename(index)),))
 
     num_bytes = sum(split.num_bytes for split in splits)
-    with choose_engine(num_bytes=num_bytes, is_local=store.local_root is not None, is_unlocked=True) as engine:
+    # Hashing releases the interpreter's lock, decoding does not.
+    is_unlocked = features is None or processes is None
+    with choose_engine(
+        processes, num_bytes=num_bytes, is_local=store.local_root is not None, is_unlocked=is_unlocked
+    ) as engine:
         for (place, index), found in engine.run(pieces(), doing="verified files", failure=StorageError):
             split = splits[place]
             outcome = _compare(split, found, chosen[split.name][index], walk=walk)

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 
@@ -42,7 +50,7 @@ def test_verify_takes_one_version_or_all(digits: Cli) -> None:
 
 def test_a_dropped_version_whose_files_are_gone_is_not_brought_back(digits: Cli, workspace: Path) -> None:
     assert digits("drop", "digits:1.0.0", "--reason", "licence").code == 0
-    assert digits("verify", "--all").out == "0 of 0 versions are as published\n"
+    assert re.fullmatch(r"0 of 0 versions are as published \(0\.\d s\)\n", digits("verify", "--all").out)
     shard = next(workspace.glob("**/digits-train.tfrecord-00001-of-00004"))
     kept = shard.read_bytes()
     shard.unlink()
@@ -57,3 +65,84 @@ def test_a_dropped_version_whose_files_are_gone_is_not_brought_back(digits: Cli,
     shard.write_bytes(kept)
     assert digits("drop", "digits:1.0.0", "--undo").code == 0
     assert digits("verify", "digits").code == 0
+
+
+def test_the_report_counts_sound_damaged_and_unchecked_versions(numbers: Cli, workspace: Path) -> None:
+    damaged = next(workspace.glob("datasets/numbers/1.1.0/*tfrecord*"))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    (workspace / "datasets/words/de/2.0.0").rename(workspace / "elsewhere")
+    path = workspace / "report.json"
+    ran = numbers("verify", "--all", "--report", str(path))
+    assert ran.code == 5
+    *_, summary, wrote = ran.out.splitlines()
+    assert re.fullmatch(r"6 of 8 versions are as published, 2 damaged \(\d+\.\d s\)", summary)
+    assert wrote == f"wrote {path}"
+    report = json.loads(path.read_text())
+    assert report["schema"] == "registry.verify.all/1"
+    data = report["data"]
+    assert (data["is_complete"], data["num_versions"], data["num_sound"]) == (True, 8, 6)
+    assert (data["num_damaged"], data["num_unchecked"]) == (2, 0)
+    assert data["seconds"] >= max(one["seconds"] for one in data["versions"])
+    assert {(one["dataset"], one["version"]) for one in data["versions"] if not one["is_sound"]} == {
+        ("numbers", "1.1.0"),
+        ("words/de", "2.0.0"),
+    }
+    again = numbers("verify", "--all", "--report", str(path))
+    assert (again.code, again.err) == (
+        1,
+        f"error: {path} already exists\nhint: Name another file with --report, or replace it with --force.\n",
+    )
+    assert numbers("verify", "--all", "--report", str(path), "--force").code == 5
+
+
+@pytest.mark.parametrize("options", [["-j", "1"], ["-j", "3"], ["-j", "20"], ["-j", "2", "--deep"]])
+def test_any_number_of_processes_gives_the_same_report(numbers: Cli, workspace: Path, options: list[str]) -> None:
+    damaged = next(workspace.glob("datasets/numbers/1.1.0/*tfrecord*"))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+
+    def told(*more: str) -> object:
+        found = numbers("verify", "--all", "--format", "json", *more)
+        assert found.code == 5
+        versions = found.json()["data"]["versions"]
+        return [{key: value for key, value in one.items() if key != "seconds"} for one in versions]
+
+    assert told(*options) == told()
+
+
+def test_a_report_is_of_all_versions(digits: Cli) -> None:
+    ran = digits("verify", "digits", "--report", "x.json")
+    assert (ran.code, ran.err) == (
+        2,
+        "error: --report writes the result of --all\nhint: Leave it out, or try: --format json > FILE\n",
+    )
+
+
+@pytest.mark.parametrize("processes", ["1", "3"])
+def test_ctrl_c_keeps_the_results_so_far(numbers: Cli, workspace: Path, processes: str) -> None:
+    path, begun = workspace / "report.json", workspace / "begun"
+    script = (
+        "import pathlib, sys, time\n"
+        "from registry.api.dataset import Dataset\n"
+        "verify = Dataset.verify\n"
+        "def slow(self, **options):\n"
+        "    if self.reference.name == 'words':\n"
+        f"        pathlib.Path({str(begun)!r}).touch()\n"
+        "        time.sleep(2)\n"
+        "    return verify(self, **options)\n"
+        "Dataset.verify = slow\n"
+        "from registry.cli.main import main\n"
+        "main()\n"
+    )
+    command = [sys.executable, "-c", script, "verify", "--all", "-j", processes, "--report", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        while not begun.exists():
+            assert running.poll() is None
+            time.sleep(0.01)
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert err.lstrip().startswith("error: interrupted\n")
+    data = json.loads(path.read_text())["data"]
+    assert data["is_complete"] is False
+    assert data["num_versions"] == len(data["versions"]) < 8
+    assert out.splitlines()[-2].startswith("stopped early: ")
