@@ -1,9 +1,10 @@
-"""How does a stranger get the same records in ten years? A pin file, what proves it, and what is made of it.
+"""Pins: files that name the exact records of a dataset version, with the digests that prove them.
 
     version + expression --create--> PinFile (dataset.lock.yaml) --verify--> the same records, or what differs and where
                                         |--> read without a catalog, restore, bundle, cite, sign
 
-Names are loaded when they are first used: a worker that hashes records needs neither pydantic nor YAML.
+``api/`` makes pins from a catalog's versions. Everything else here needs only the pin file and the shards.
+Names are loaded when they are first used, because a worker that hashes records needs neither pydantic nor YAML.
 """
 
 from typing import TYPE_CHECKING

@@ -1,11 +1,11 @@
-"""Writes a bundle: one tar with pins, the shards that they need, and a check that needs nothing but Python.
+"""Writes a bundle: one tar with pins, the shards that they need, and a script that checks them with Python alone.
 
     pins --shards, hashed while they are copied--> paper.tar
 
     paper/{dataset.lock.yaml, dataset.lock.json, verify.py, README.txt, CITATION.bib ...}
     paper/data/<name>[/<config>]/<version>/<file>
 
-The same pins give the same bytes: members are sorted and carry no time, owner or mode of their own.
+The same pins give the same bytes: members are sorted, and none carries a time, an owner or a mode of its own.
 """
 
 from __future__ import annotations
@@ -53,14 +53,15 @@ _RECORD: Final = 20 * _BLOCK
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleReport:
-    """What was written.
+    """The result of ``write_bundle``.
 
     Attributes:
-        path: of the tar, or its URL.
-        num_bytes, sha256: of the tar; 64 hex digits.
-        digest: of the pin file in it, ``sha256:`` and 64 hex digits.
+        path: the path or URL of the tar.
+        num_bytes: the size of the tar.
+        sha256: the sha256 of the tar, 64 hex digits.
+        digest: the digest of the pin file in it, ``sha256:`` and 64 hex digits.
         members: the names of the files in it, sorted.
-        problems: places of shards that were passed over, and what was wrong at each.
+        problems: the rejected places of shards, and what is wrong at each.
     """
 
     path: str
@@ -80,34 +81,35 @@ def write_bundle(
     citation_texts: Mapping[str, str],
     advance: AdvanceBytes | None = None,
 ) -> BundleReport:
-    """Write pins, their shards and a check of them to a tar. Its one folder has the name of the tar.
+    """Write pins, their shards and a script that checks them to a tar. Its only folder has the name of the tar.
 
-    Shards are looked for as in ``restore``. After ``tar xf paper.tar``, ``Places(beside="paper")`` reads the pins of
+    Shards are searched as in ``restore``. After ``tar xf paper.tar``, ``Places(beside="paper")`` reads the pins of
     ``paper/dataset.lock.yaml``, and ``python -I -S paper/verify.py`` checks them.
 
     Args:
         pin_file: the pins.
-        names: which of them, by name or expression; the pin file in the bundle holds only these. None is all.
-        path: of the tar, ending with ``.tar``: a local path or a URL.
+        path: the path or URL of the tar, which ends with ``.tar``.
+        names: names or split expressions of some pins; the pin file in the bundle holds only these. None is all.
         force: replace an existing file.
         citation_texts: further files of the bundle by name, such as ``CITATION.bib``.
         advance: called with the number of bytes copied since the last call.
 
     Raises:
         UsageError: the name of the bundle, or of a file in it, is invalid; or a pin names a URL with a password.
-        PinNotFoundError: no such pin.
+        PinNotFoundError: a name is unknown.
         ConflictError: two pins need different bytes in one file.
         AlreadyStoredError: the file exists, and ``force`` is False.
-        ShardMismatchError: no place holds a shard as it was pinned, and one holds other bytes; no tar is left.
+        ShardMismatchError: no place holds a shard as pinned, and one holds other bytes; no tar is left.
         NotStoredError: no place holds a shard at all; no tar is left.
-        FetchNotAllowedError: the same, and places that the pins name were not asked (``PinFile.places``).
+        FetchNotAllowedError: no place holds a shard, and the pins name places that ``pin_file.places`` does not allow.
+        StorageError: the tar cannot be written.
     """
     store, filename = _open_target(path)
     chosen = pin_file.only(names or ())
     if chosen.without_secrets() is not chosen:
         raise UsageError(
-            "the pins name a URL with a password or another secret, which everybody could read in the bundle",
-            hint="Take it out of the pin file with: registry pin update FILE; and change the password.",
+            "the pins name a URL with a password or another secret, which every reader of the bundle would see",
+            hint="Change the password, and remove it from the pin file with: registry pin update FILE",
         )
     files = list_files(pin.entry for pin in chosen.values())
     top = filename.removesuffix(_SUFFIX)
@@ -125,7 +127,7 @@ def write_bundle(
                     else:
                         tar.add_shard(name, shards[name].wanted, sources[shards[name].wanted.path])
                 tar.end()
-        except _BadSourceError as bad:  # a tar cannot be corrected: it is written again, without that place
+        except _BadSourceError as bad:  # a tar cannot be corrected, so it is written again without that place
             shards[bad.member].reject(bad.source, bad.error)
         else:
             return BundleReport(
@@ -141,7 +143,7 @@ def write_bundle(
 def check_json(path: str, pins: PinFile) -> None:
     """Compare the JSON pin file in an unpacked bundle with ``pins``, which were read from the YAML file at ``path``.
 
-    ``verify.py`` does the same, and both must agree. A pin file outside of a bundle is not checked.
+    ``verify.py`` makes the same comparison. A pin file outside of a bundle is not checked.
 
     Raises:
         PinChangedError: the two files differ, or the JSON file is missing.
@@ -156,14 +158,14 @@ def check_json(path: str, pins: PinFile) -> None:
         is_same = False
     if not is_same:
         raise PinChangedError(
-            f"{twin}: it does not say what {yaml.name} beside it says",
+            f"{twin}: its values differ from those in {yaml.name}",
             hint="Unpack the bundle again: tar xf paper.tar",
             details={"file": str(twin), "key": None, "digest": pins.digest},
         )
 
 
 def _locate(locators: Sequence[ShardLocator]) -> dict[str, Source]:
-    """The first place of each shard, by the shard's path; an error that names all shards without one."""
+    """The first place of each shard, by the shard's path. Raises an error that names all shards without a place."""
     found = {one.wanted.path: next(one.sources(), None) for one in locators}
     missing = [one for one in locators if found[one.wanted.path] is None]
     if missing:
@@ -182,7 +184,7 @@ class _BadSourceError(Exception):
 
 
 class _Tar:
-    """Writes a tar from front to back. The standard library makes its headers, and reads it in the tests."""
+    """Writes a tar in one pass. The standard library makes the headers; the tests read the tar with it."""
 
     def __init__(self, file: Any, advance: AdvanceBytes | None) -> None:
         self.hasher = hashlib.sha256()
@@ -197,7 +199,7 @@ class _Tar:
         self._fill(_BLOCK)
 
     def add_shard(self, name: str, wanted: PinnedFile, source: Source) -> None:
-        """Add a pinned file, which is hashed while it is copied."""
+        """Add a pinned file; it is hashed while it is copied."""
         self._begin(name, wanted.file.num_bytes)
         try:
             copy_checked(wanted, source, self._copy)
@@ -237,8 +239,8 @@ def _open_target(path: str | os.PathLike[str]) -> tuple[Store, str]:
     folder, _, name = text.rpartition("/") if "://" in text else ("", "", Path(text).name)
     if not name.endswith(_SUFFIX) or not _STEM.fullmatch(name.removesuffix(_SUFFIX)):
         raise UsageError(
-            f"{text[:200]!r} cannot be a bundle: its name has letters, digits and '_ . + -', and ends with .tar",
-            hint="Name it paper.tar, for example; the folder in it is then called paper.",
+            f"invalid name of a bundle: {text[:200]!r}; expected letters, digits and '_ . + -', and .tar at the end",
+            hint="Name it e.g. paper.tar: the folder in it is then called paper.",
             details={"path": text[:200]},
         )
     return open_store(folder or Path(text).expanduser().absolute().parent), name
@@ -248,8 +250,8 @@ def _texts(pin_file: PinFile, citation_texts: Mapping[str, str]) -> dict[str, st
     for name in citation_texts:
         if not _STEM.fullmatch(name) or name.lower() in _OWN_NAMES:
             raise UsageError(
-                f"{name[:100]!r} cannot be the name of a text in a bundle",
-                hint="Names have letters, digits and '_ . + -', and are not those of the bundle's own files.",
+                f"invalid name of a text in a bundle: {name[:100]!r}",
+                hint="Use letters, digits and '_ . + -', and not the name of one of the bundle's own files.",
                 details={"name": name[:100]},
             )
     return {
@@ -262,7 +264,7 @@ def _texts(pin_file: PinFile, citation_texts: Mapping[str, str]) -> dict[str, st
 
 
 def _readme(pin_file: PinFile) -> str:
-    """README.txt, exact enough to write a reader from it; the same for the same pins."""
+    """The text of README.txt. A reader can be written from it alone. The same pins give the same text."""
     pins = "".join(
         f"  {pin.name}\n"
         f"      {pin.num_examples} records of {pin.reference}, split expression {pin.split}\n"

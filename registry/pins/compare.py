@@ -1,4 +1,4 @@
-"""Describes one pin in sentences, and how the pins of two files differ: in their records, and in what else they say."""
+"""Describes a pin in sentences, and the differences between the pins of two files: their records and other fields."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class PinDifference:
     """One pin in two files.
 
     Attributes:
-        name: of the pin.
-        kind: ``added``, ``removed``, ``changed``, or ``same`` if both files say the same about it.
-        records: ``same``; ``reordered``, the same in another order; ``other``; or ``""`` if only one file has it.
+        name: the name of the pin.
+        kind: ``added``, ``removed``, ``changed``, or ``same`` if all its fields are equal.
+        records: ``same``; ``reordered``, the same in another order; ``other``; or ``""`` if only one file has the pin.
         lines: the differences, in words.
     """
 
@@ -32,8 +32,8 @@ class PinDifference:
 
 
 def compare_pins(old: PinFile, new: PinFile) -> tuple[PinDifference, ...]:
-    """The pins of ``old``, compared with those of ``new``; then the pins that only ``new`` has."""
-    before, after = dict(old), dict(new)  # by name only: in a file, an expression may name a pin too
+    """One difference for each pin of ``old``, then one for each pin that only ``new`` has."""
+    before, after = dict(old), dict(new)  # plain dicts, since a PinFile also finds a pin by its expression
     found = []
     for name in {**before, **after}:
         if name in before and name in after:
@@ -84,7 +84,7 @@ def _lines(old: Pin, new: Pin) -> Iterator[str]:
 
 
 def _range_lines(old: Pin, new: Pin) -> Iterator[str]:
-    """How the positions of the records differ; counts are only comparable within one version."""
+    """How the positions of the records differ. Shared records can be counted within one version only."""
     before, after = old.plan.ranges, new.plan.ranges
     if before == after:
         return
@@ -93,7 +93,7 @@ def _range_lines(old: Pin, new: Pin) -> Iterator[str]:
         shared = sum(one.num_examples for one in common(before, after))
         gone = sum(one.num_examples for one in without(before, after))
         fresh = sum(one.num_examples for one in without(after, before))
-        yield f"of the records, {shared:,} are in both, {gone:,} are gone, {fresh:,} are new"
+        yield f"{shared:,} records are in both, {gone:,} were removed, {fresh:,} were added"
 
 
 def _other_lines(before: PinEntry, after: PinEntry) -> Iterator[str]:
@@ -103,7 +103,7 @@ def _other_lines(before: PinEntry, after: PinEntry) -> Iterator[str]:
         yield "the schema, or the names of its labels"
     if before.files != after.files:
         kept = len({file.sha256 for file in before.files} & {file.sha256 for file in after.files})
-        yield f"files: {len(before.files)} -> {len(after.files)}, of which {kept} are the same"
+        yield f"files: {len(before.files)} -> {len(after.files)}; {kept} are in both"
     for what, one, other in (
         ("locations", before.locations, after.locations),
         ("licence", before.license, after.license),
@@ -123,19 +123,19 @@ def _describe_order(entry: PinEntry) -> str:
 
 
 def explain_pin(pin: Pin) -> tuple[str, ...]:
-    """A pin in sentences: the request, the version and why, which records, where they are, and how to prove them."""
+    """A pin in sentences: the request and why it gave the version, the records, their files and their digests."""
     return tuple(_sentences(pin))
 
 
 def _sentences(pin: Pin) -> Iterator[str]:
     entry = pin.entry
-    yield f"{entry.request} was requested, and gave {pin.reference}, which was {entry.status} when it was pinned."
+    yield f"The request {entry.request} gave {pin.reference}, which was {entry.status} when it was pinned."
     yield from entry.why
     if entry.alias is not None:
-        reason = f": {entry.alias.message}" if entry.alias.message else ""
-        yield f"The alias {entry.alias.name} was set to it on {entry.alias.set_at} by {entry.alias.set_by}{reason}."
+        alias, reason = entry.alias, f": {entry.alias.message}" if entry.alias.message else ""
+        yield f"The alias {alias.name} was set to this version on {alias.set_at} by {alias.set_by}{reason}."
     if entry.status_message:
-        yield f"Its publisher said: {entry.status_message}"
+        yield f"Message of its publisher: {entry.status_message}"
     for flag, value in entry.experiments.items():
         yield f"The version switches the experiment {flag} {'on' if value else 'off'}."
     rounding = f", percents rounded by {entry.rounding}" if entry.rounding else ""
@@ -144,7 +144,7 @@ def _sentences(pin: Pin) -> Iterator[str]:
     yield f"The slice has {counted(entry.num_examples, 'record')}; {totals}."
     num_bytes = sum(file.num_bytes for file in entry.files)
     files = counted(len(entry.files), "file")
-    yield f"They lie in {files} of {counted(num_bytes, 'byte')}, whose sha256 are in the pin."
+    yield f"They are stored in {files} of {counted(num_bytes, 'byte')}; the pin holds the sha256 of each file."
     if entry.records.first and entry.records.last:
         yield f"The first is {entry.records.first.id}, the last {entry.records.last.id}."
     yield f"The sha256 over the sha256 of every record, in order, is {entry.records.ordered[7:]}."
@@ -155,14 +155,14 @@ def _sentences(pin: Pin) -> Iterator[str]:
         builder = entry.provenance.builder
         yield f"It can be built with {builder.code} of {builder.package} {builder.version}."
     for source in entry.provenance.sources:
-        yield f"It was made of {source.url}{f' ({source.sha256})' if source.sha256 else ''}."
+        yield f"It was built from {source.url}{f' ({source.sha256})' if source.sha256 else ''}."
     if entry.license:
         yield f"Licence: {entry.license}"
 
 
 def _explain_order(pin: Pin) -> str:
     order = pin.entry.order
-    turns = f"{order.cycle_length} files in turns, {order.block_length} records of each"
+    turns = f"{order.cycle_length} files in turns, {order.block_length} records of each at a time"
     if order.cycle_length == 1:
         turns = "one file after the other"
     match order.shuffle:

@@ -1,4 +1,7 @@
-"""Makes the entry of a pin: hashes every file and compares it with the catalog, and digests every record."""
+"""Makes the entry of a pin: hashes every file, compares it with the catalog, and computes the digests of all records.
+
+``api/pinning.py`` calls it with a version and a plan, and puts the entries into a ``PinFile``.
+"""
 
 from __future__ import annotations
 
@@ -41,17 +44,18 @@ _MOST_SOURCES: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinSource:
-    """What is pinned from: a version, how it was found, and where its shards lie.
+    """The version to pin, and how it was found.
 
     Attributes:
         readable: the version: its facts, the folder of its shards, its default order.
-        request, why: what was asked for, and why it gave this version, in sentences.
-        alias: the alias that was asked for, with the event that set it.
-        shards: gives the stored files of a split.
-        builder: the code that made it, where that is known.
-        packages: versions of the packages that had a part in it, by name.
-        status: of the version when it was found; None is the one that follows from its facts.
-        provenance: what an earlier pin of the version recorded of its making; None gathers it from the rest.
+        request: the reference that was requested.
+        why: why the request gave this version, in sentences.
+        shards: returns the stored files of a split.
+        alias: the requested alias with the event that set it, or None.
+        builder: the code that built the version, or None if it is unknown.
+        packages: versions of the packages that were used to build it, by name.
+        status: the status of the version when it was found; None derives it from the facts.
+        provenance: the provenance in an earlier pin of the version; None collects it from the other fields.
     """
 
     readable: ReadableVersion
@@ -67,14 +71,14 @@ class PinSource:
 
 @contextmanager
 def _refusing_odd_values() -> Iterator[None]:
-    """Report values that a pin file cannot hold with their key paths: a pin's name, or facts of the catalog."""
+    """Raise PinFormatError, with key paths, for values that a pin file cannot hold: a name, or facts of the catalog."""
     from pydantic import ValidationError
 
     try:
         yield
     except ValidationError as error:
         faults = [(".".join(map(str, one["loc"])), None, one["msg"]) for one in error.errors()]
-        raise PinFormatError.of("the pin", faults, hint="This cannot stand in a pin file.") from error
+        raise PinFormatError.of("the pin", faults, hint="A pin file cannot hold this value.") from error
 
 
 @_refusing_odd_values()
@@ -88,29 +92,30 @@ def make_entry(
     processes: int | None = None,
     advance: AdvanceBytes | None = None,
 ) -> dict[str, Any]:
-    """The values of a pin of ``plan``, as in a pin file.
+    """The plain values of a new pin, in the form of a pin file.
 
     Args:
         source: the version.
-        name: of the pin.
-        plan: which records of it.
-        read_config: the order in which they are to be read; None is the default order of the version.
+        name: the name of the pin.
+        plan: the records to pin.
+        read_config: the order in which to read them; None is the default order of the version.
         locations: URLs of folders that hold the files, for other readers.
-        processes: number of workers; None uses as many as there are cores if the data is large enough.
+        processes: number of workers; None uses one for each core if there is enough data.
         advance: called with the number of bytes hashed since the last call.
 
     Raises:
-        ShardMismatchError: a file differs from what the catalog promises.
+        ShardMismatchError: the size or sha256 of a file differs from the catalog's.
         CorruptRecordError, CorruptExampleError, StorageError: a record cannot be read.
-        UsageError: a shuffle without a seed, an order that cannot be written as text, or an invalid location.
-        PinFormatError: a name, or a value of the version, that a pin file cannot hold.
+        UsageError: the order lacks a seed or cannot be written as text, a location is invalid, or the version is not
+            stored as tfrecord.
+        PinFormatError: a pin file cannot hold the name or a value of the version.
     """
     version = source.readable.facts
     order = _order_entry(source.readable.order(read_config))
     check_locations(locations)
     if version.file_format != "tfrecord":
         raise UsageError(
-            f"{version.reference} is stored as {version.file_format}: only tfrecord can be pinned",
+            f"{version.reference} is stored as {version.file_format}; only tfrecord files can be pinned",
             hint=f"Write the records as tfrecord and pin those: registry export tfds {version.reference} tfrecord && "
             f"registry import tfds tfrecord --name {version.reference.name}_tfrecord",
             details={"file_format": version.file_format},
@@ -127,8 +132,8 @@ def make_entry(
     for file in files:
         if (found[file.name].num_bytes, f"sha256:{found[file.name].sha256}") != (file.num_bytes, file.sha256):
             raise ShardMismatchError(
-                f"{file.name}: its sha256 is {found[file.name].sha256}, the catalog promises {file.sha256[7:]}",
-                hint="Damaged files cannot be pinned. `registry verify` names every bad shard.",
+                f"{file.name}: sha256 mismatch: the catalog has {file.sha256[7:]}, found {found[file.name].sha256}",
+                hint=f"Damaged files cannot be pinned. To list all damaged shards: registry verify {version.reference}",
                 details={"path": file.name},
             )
     touched = {one.split for one in plan.ranges} | {split.name for split in plan.splits}
@@ -180,29 +185,29 @@ def check_names(names: Iterable[Any]) -> None:
     for name in names:
         if not _is_form(LongLine, name):
             raise UsageError(
-                f"{_shown(name)} is no name for a pin: that is one line of text",
-                hint='Name it e.g. "train"; in Python pin({"train": "train[:80%]"}).',
+                f"invalid name of a pin: {_shown(name)}; expected one line of text",
+                hint='Use e.g. train; in Python pin({"train": "train[:80%]"})',
             )
 
 
 def check_locations(locations: Sequence[str]) -> None:
-    """Raise UsageError for the first invalid location of a pin; the message hides a password in it."""
+    """Raise UsageError for the first invalid location of a pin. The message hides a password in it."""
     if isinstance(locations, str | bytes):
         raise UsageError(
-            "locations are a list, and this is one text", hint='Put it in brackets: locations=["https://..."].'
+            "locations: expected a list, found one text", hint='Put it in brackets: locations=["https://..."]'
         )
     for location in locations:
         if not _is_form(Line, location):
             raise UsageError(
-                f"{_shown(location)} cannot be a location of a pin: that is one line of text of at most 1000 characters"
+                f"invalid location of a pin: {_shown(location)}; expected one line of at most 1000 characters"
             )
         if problem := location_problem(location):
-            raise UsageError(f"{_shown(location)} cannot be a location of a pin: {problem}")
+            raise UsageError(f"invalid location of a pin: {_shown(location)}: {problem}")
         require_no_secrets(location, "the location")
 
 
 def _is_form(form: Any, value: Any) -> bool:
-    """Whether a value is valid for a type of field of pin files."""
+    """Whether a value is valid for a field type of pin files."""
     from pydantic import TypeAdapter, ValidationError
 
     try:
@@ -213,22 +218,22 @@ def _is_form(form: Any, value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    """A given value for an error message: shortened, and without a password."""
+    """A value for an error message: shortened, and without a password."""
     shown = repr(mask(value) if isinstance(value, str) else value)
     return shown if len(shown) <= 100 else f"{shown[:97]}..."
 
 
 def check_order(config: ReadConfig) -> None:
-    """UsageError for an order that a pin cannot hold."""
+    """Raise UsageError for an order that a pin cannot hold."""
     if config.needs_seed:
         raise UsageError(
-            "a pinned order needs its seed",
+            "a pinned shuffle needs a seed",
             hint="Add --shuffle-seed 42; in Python shuffle_seed=42, or seed=42 for a global shuffle.",
         )
     if config.interleave_sort_fn is not None:
-        raise UsageError("a function that sorts files cannot be pinned", hint="Leave interleave_sort_fn out.")
+        raise UsageError("a pin file cannot hold a function: interleave_sort_fn", hint="Leave out interleave_sort_fn.")
     if config.repeat != 1 or config.add_tfds_id:
-        raise UsageError("repeat and add_tfds_id are no order", hint="Give them when the pin is read.")
+        raise UsageError("repeat and add_tfds_id cannot be pinned", hint="Use them when the pin is read.")
 
 
 def choose_names(
@@ -238,23 +243,23 @@ def choose_names(
     taken: Collection[str],
     dataset: str,
 ) -> dict[str, str]:
-    """The name of each expression: the given ones, and for one of ``texts`` that of its split if that is unique.
+    """Choose names for pins: an expression without a name is named by its split if that name is free.
 
     Args:
-        named: expressions by their given names.
+        named: expressions by their chosen names.
         texts: expressions without a name.
-        splits_of: gives the names of an expression's splits, joined by ``+``.
-        taken: names of existing pins of other expressions.
-        dataset: the reference of the version, the prefix of a name that is taken.
+        splits_of: returns the names of an expression's splits, joined by ``+``.
+        taken: names of existing pins with other expressions.
+        dataset: the reference of the version; it becomes a prefix if the name is taken.
 
     Returns:
-        Names and expressions, those of ``texts`` first.
+        The expressions by name, first ``texts``, then ``named``.
 
     Raises:
         UsageError: an expression is given twice.
     """
     if len({*texts}) != len(texts):
-        raise UsageError("a split expression is given twice", hint="Give one of them a name: NAME=SPLIT.")
+        raise UsageError("a split expression is given twice", hint="Give one of them a name: NAME=SPLIT")
     shorts = [splits_of(text) for text in texts]
     found: dict[str, str] = {}
     for text, short in zip(texts, shorts, strict=True):
@@ -265,7 +270,7 @@ def choose_names(
 
 
 def _sources(version: DatasetVersion) -> tuple[SourceEntry, ...]:
-    """The sources of the dataset, if its builder recorded them: TFDS's ``downloadChecksums``."""
+    """The sources of the dataset that its builder recorded in TFDS's ``downloadChecksums``."""
     told = version.metadata.extra.get("downloadChecksums", version.metadata.extra.get("download_checksums"))
     if not isinstance(told, Mapping):
         return ()
@@ -284,12 +289,12 @@ def _sources(version: DatasetVersion) -> tuple[SourceEntry, ...]:
 
 
 def _rounding(plan: Plan) -> Rounding | None:
-    """The rounding of the expression's percents, which its text does not hold; None for the default."""
+    """The rounding of the expression's percents, which its text does not contain; None for the default."""
     roundings = plan.instruction.roundings
     if len(roundings) > 1:
         raise UsageError(
-            f"{plan.expression} rounds its percents in {len(roundings)} ways, which its text does not say",
-            hint="Pin each part for itself.",
+            f"{plan.expression} rounds its percents in {len(roundings)} ways, which a pin cannot hold",
+            hint="Pin each part separately.",
         )
     return roundings[0] if roundings and roundings[0] != "closest" else None
 
@@ -310,7 +315,7 @@ def _order_entry(config: ReadConfig) -> OrderEntry:
 
 
 def _files(source: PinSource, plan: Plan) -> list[FileEntry]:
-    """The files that the plan touches, split by split, in shard order."""
+    """The files that hold records of the plan, split by split, in shard order."""
     touched = {file.filename for file in plan}
     files = []
     for split in source.readable.facts.splits:

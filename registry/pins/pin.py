@@ -1,6 +1,6 @@
-"""One pin: a slice of a version, with its plan, its records and their proof.
+"""``Pin``: one pinned slice of a dataset version. It reads and verifies the records.
 
-Reading a pin needs only the pin file and the shards: no catalog is opened and no connection is made.
+A pin needs only its pin file and the shards. It opens no catalog and makes no connection that the reader did not allow.
 """
 
 from __future__ import annotations
@@ -38,15 +38,31 @@ if TYPE_CHECKING:
 
 
 class Pin:
-    """A pinned slice of a dataset version: which records, what proves them, and where they are looked for.
+    """A pinned slice of a dataset version: which records, their digests, and where to look for their files.
+
+    Pins come from a ``PinFile``: ``registry.load_pin("dataset.lock.yaml")["train"]``.
 
     Attributes:
-        entry: all that the pin file says about it.
+        entry: the fields of the pin in its file.
         places: where its files are looked for.
+
+    >>> import registry, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with registry.connect(f"{folder.name}/catalog.db") as catalog:
+    ...     built = catalog.build("digits")
+    ...     pins = catalog.dataset("digits:1.*").pin({"train": "train[:80%]"})
+    ...     data_dir = str(catalog.data_dir)
+    >>> path = pins.save(f"{folder.name}/dataset.lock.yaml")
+    >>> train = registry.load_pin(path, data_dir=data_dir)["train"]
+    >>> train
+    <Pin train: digits:1.0.0 train[:80%], 1438 examples>
+    >>> sorted(train.read()[0]), train.verify().is_sound
+    (['image', 'label'], True)
+    >>> folder.cleanup()
     """
 
     def __init__(self, entry: PinEntry, places: Places, *, parts: Sequence[PinEntry] = ()) -> None:
-        """A pin of a file, or several pins of one version as one: then ``parts`` are their entries."""
+        """One pin of a file. For several pins of one version read as one, ``parts`` holds their entries."""
         self.entry = entry
         self.places = places
         self._parts = tuple(parts) or (entry,)
@@ -59,7 +75,7 @@ class Pin:
 
     @cached_property
     def reference(self) -> Reference:
-        """The reference that names exactly the pinned version."""
+        """The exact reference of the pinned version, e.g. ``digits:1.0.0``."""
         return reference_of(self.entry)
 
     @property
@@ -69,7 +85,7 @@ class Pin:
 
     @property
     def num_examples(self) -> int:
-        """Number of records."""
+        """Number of pinned records."""
         return self.entry.num_examples
 
     @cached_property
@@ -89,18 +105,18 @@ class Pin:
 
     @cached_property
     def read_config(self) -> ReadConfig:
-        """The order that was pinned."""
+        """The pinned reading order."""
         return config_of(self.entry.order)
 
     @property
     def yank_note(self) -> str | None:
-        """A note for readers if the version was yanked when it was pinned; else None."""
+        """A note for readers if the version was yanked when it was pinned, else None."""
         if self.entry.status != "yanked":
             return None
         return f"{self.reference} was yanked when it was pinned: {self.entry.status_message}"
 
     def allowing(self, *, fetch: bool = False, allow_hosts: Iterable[str] = ()) -> Pin:
-        """The same pin; more of the places that it names may be asked (see ``registry.load_pin``)."""
+        """A copy of this pin that may read from more of the places that it names; arguments as in ``load_pin``."""
         if not fetch and not allow_hosts:
             return self
         return Pin(self.entry, self.places.allowing(fetch=fetch, hosts=allow_hosts), parts=self._parts)
@@ -109,8 +125,9 @@ class Pin:
         """The folder that holds all files of the pin, each with its pinned size.
 
         Raises:
-            NotStoredError: there is none; the message lists the places.
-            FetchNotAllowedError: the same, and places that the pin names were not asked.
+            NotStoredError: no folder holds them all; the message lists the places that were searched.
+            StorageUnavailableError: no folder holds them all, and one of the places could not be reached.
+            FetchNotAllowedError: no folder holds them all, and the pin names places that you did not allow.
         """
         return self.places.find(self.entry)
 
@@ -125,25 +142,29 @@ class Pin:
         fetch: bool = False,
         allow_hosts: Iterable[str] = (),
     ) -> Reader:
-        """The pinned examples as dicts of numpy arrays, in the pinned order; arguments as in ``Dataset.read``.
+        """A reader of the pinned examples, dicts of numpy arrays, in the pinned order.
 
-        The first, the middle and the last record are compared with the pin at once. Each file is proved to be the
-        pinned one, or to hold all pinned records, when it is opened; each record is checked against its checksums.
+        The first, the middle and the last record are compared with the pin at once. Each file is checked when it is
+        opened: it must be the pinned file, or hold all pinned records. Each record is checked against its checksums.
 
         Args:
-            read_config: another order; None is the pinned one.
+            read_config: another order; None uses the pinned one.
             state: the result of ``Reader.state``, to continue from there.
             process: (index, count), if several processes share the examples.
-            verify: how the checksums of records are checked.
-            copy: False gives large values as read-only views of the mapped files.
-            fetch: whether places that the pin names may be asked, as long as their addresses are public.
-            allow_hosts: hosts, buckets and folders that may be asked; what the pin file was loaded with counts as well.
+            verify: how the checksums of records are checked: ``block``, ``record`` or ``off``.
+            copy: False returns large values as read-only views of the mapped files.
+            fetch: allow downloads from every place that the pin names, if its address is public.
+            allow_hosts: hosts, buckets and folders to allow, in addition to those that the pin file was loaded with.
 
         Raises:
             NotStoredError: no place holds the files.
-            FetchNotAllowedError: the same, and places that the pin names were not asked.
+            FetchNotAllowedError: no allowed place holds the files, and the pin names places that you did not allow.
             RecordsMismatchError: the files hold other records.
-            As ``Reader``, and while iterating as it does; ShardMismatchError also for a file with other records.
+            UsageError: ``read_config`` or ``process`` is invalid.
+            StateMismatchError: ``state`` is of another read.
+            CorruptRecordError, CorruptExampleError, ShardMismatchError: while reading, a record or file is damaged, or
+                is not the pinned one.
+            StorageError: a file cannot be read.
         """
         if fetch or allow_hosts:
             allowing = self.allowing(fetch=fetch, allow_hosts=allow_hosts)
@@ -163,21 +184,28 @@ class Pin:
         slicing: SlicingRule | str | None = None,
         rounding: str | None = None,
     ) -> Slice:
-        """The pinned slice, of its expression or None: see ``registry.reading.SplitSource``.
+        """The pinned slice, for functions that accept a dataset (``registry.reading.SplitSource``).
 
         The first, the middle and the last record are compared with the pin at once.
 
+        Args:
+            split: None, or the pinned expression.
+            read_config: ignored here: a pin can be read in any order.
+            slicing: None, or the pinned slicing rule.
+            rounding: None, or the pinned rounding.
+
         Raises:
-            UsageError: ``split`` is another expression than the pinned one, or is to be resolved in another way.
-            As ``read``.
+            UsageError: ``split``, ``slicing`` or ``rounding`` differs from the pinned one.
+            NotStoredError, FetchNotAllowedError: the files are not found, as in ``read``.
+            RecordsMismatchError: the files hold other records.
         """
         from registry.reading import Slice
 
         resolved = (self.entry.slicing, self.entry.rounding)
         if split not in (None, self.split) or (slicing, rounding) not in ((None, None), resolved):
             raise UsageError(
-                f"the pin {self.name!r} is of {self.split}, not of {split!r:.100}",
-                hint="Leave the split out: a pin has one.",
+                f"the pin {self.name!r} holds {self.split}, not {split!r:.100}",
+                hint="Leave out the split: a pin has exactly one.",
                 details={"split": str(split)},
             )
         self.check_samples()
@@ -185,19 +213,20 @@ class Pin:
 
     @property
     def readable(self) -> ReadableVersion:
-        """The version with everything that is needed to read the pinned records, and no catalog.
+        """Everything that is needed to read the pinned records without a catalog.
 
-        Its default order is the pinned one. Each file is proved to be the pinned one, or to hold the pinned records.
-        The folder is looked for each time: the files may have been moved to another of its places.
+        Its default order is the pinned one. Each file is checked when it is opened: it must be the pinned file, or hold
+        the pinned records. The folder is searched on each access, because the files may have been moved meanwhile.
 
         Raises:
-            NotStoredError, FetchNotAllowedError: as ``store``.
+            NotStoredError: no place holds the files.
+            FetchNotAllowedError: no allowed place holds the files, and the pin names places that you did not allow.
         """
         from registry.reading import FileProof, make_readable
 
         hint = (
-            "This is not the file that was pinned. `registry pin verify FILE` says what differs, and "
-            "`registry pin restore FILE` gets the pinned files."
+            "This is not the pinned file. `registry pin verify FILE` shows what differs, and "
+            "`registry pin restore FILE --to DIR` gets the pinned files."
         )
         return make_readable(
             self.version,
@@ -213,7 +242,7 @@ class Pin:
 
         Raises:
             RecordsMismatchError: one of them differs.
-            CorruptRecordError, ShardMismatchError, NotStoredError, StorageError: one cannot be read.
+            CorruptRecordError, ShardMismatchError, NotStoredError, StorageError: one of them cannot be read.
         """
         from registry.pins.verify import find_wrong_sample
 
@@ -223,8 +252,9 @@ class Pin:
         fault = find_wrong_sample(self.entry, store, indexes=self.places.indexes())
         if fault is not None:
             raise RecordsMismatchError(
-                f"{self.reference} {self.split} in {store.url} is not what was pinned\n  {fault.problem}",
-                hint="registry pin verify tells more; registry pin restore gets the pinned files.",
+                f"{self.reference} {self.split} in {store.url} differs from the pin\n  {fault.problem}",
+                hint="`registry pin verify FILE` shows what differs, and "
+                "`registry pin restore FILE --to DIR` gets the pinned files.",
                 details={"faults": [fault.to_json()]},
             )
         self._is_checked = True
@@ -240,15 +270,26 @@ class Pin:
         fetch: bool = False,
         allow_hosts: Iterable[str] = (),
     ) -> PinReport:
-        """Prove that the records are the pinned ones, or say what differs: see ``registry.pins.verify``.
+        """Prove that the stored records are the pinned ones, or report what differs.
 
-        ``folder`` is that of the files, or of another version of the dataset; None searches as ``read`` does, with its
-        ``fetch`` and ``allow_hosts``. ``deep``, ``quick`` and ``processes`` are as in ``verify_pin``; ``progress`` is
-        called with a ``Progress``, in bytes.
+        Args:
+            folder: the folder of the files, or of another version of the dataset, which may have other shards. None
+                searches as ``read`` does; if the pin file is in an unpacked bundle, only the bundle is searched.
+            deep: also decode every record, and check everything that the pin says about the records.
+            quick: if all files are the pinned ones, check three records instead of all.
+            processes: number of workers; None uses one for each core if there is enough data.
+            progress: called with a ``Progress``, in bytes.
+            fetch: as in ``read``.
+            allow_hosts: as in ``read``.
+
+        Returns:
+            A report with the folder that was verified, how the records were proved, and all faults. A difference is
+            reported, not raised: see ``PinReport.is_sound`` and ``require_sound``.
 
         Raises:
-            NotStoredError: there is nothing to verify.
-            FetchNotAllowedError: the same, and places that the pin names were not asked.
+            NotStoredError: no place holds a file of the pin or a version of the dataset.
+            FetchNotAllowedError: no allowed place holds them, and the pin names places that you did not allow.
+            UsageError: both ``deep`` and ``quick``.
         """
         from registry.pins.verify import verify_pin
 
@@ -267,7 +308,7 @@ class Pin:
 
 
 def join_pins(pins: Sequence[Pin]) -> Pin:
-    """The first of some pins of one version with the splits and files of all of them: it can read all their slices."""
+    """One pin with the splits and files of several pins of one version: it can read all their slices."""
     if len(pins) == 1:
         return pins[0]
     parts = [pin.entry for pin in pins]

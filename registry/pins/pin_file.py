@@ -1,4 +1,4 @@
-"""The pin file: pins by name with one digest over all of them. It is read, checked, merged and written here."""
+"""``PinFile``: the pins of a file by name, under one digest. It reads, checks, merges and writes the file."""
 
 from __future__ import annotations
 
@@ -25,14 +25,36 @@ if TYPE_CHECKING:
 DEFAULT_FILENAME = "dataset.lock.yaml"
 
 _MOST_TRIES: Final = 100
-"""Of writing a file that others write too: each failure means that another writer succeeded."""
+"""Attempts to write a file that others write too: each failure means that another writer succeeded."""
 
 _COMMENT = """The exact records that were used. What the fields mean: docs/pinning.md of {software}.
 Check it: registry pin verify FILE    Read it: registry.load_pin(FILE)["NAME"].read()"""
 
 
 class PinFile(Mapping[str, Pin]):
-    r"""The pins of a file, by name: ``pins["train"]``, or by an expression that only one of them has.
+    r"""The pins of a file: a mapping from their names to ``Pin`` objects.
+
+    ``Dataset.pin()`` and ``registry.load_pin()`` return a PinFile, because one file may hold several pins.
+    ``pins["train"]`` finds a pin by its name, or by a split expression that only one of them has.
+
+    Attributes:
+        content: all values of the file, including fields that this release does not know.
+        document: the known fields, validated.
+        places: where the files of the pins are looked for.
+
+    >>> import registry, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with registry.connect(f"{folder.name}/catalog.db") as catalog:
+    ...     built = catalog.build("digits")
+    ...     pins = catalog.dataset("digits:1.*").pin({"train": "train[:80%]", "test": "train[80%:]"})
+    >>> list(pins), pins["train[80%:]"].name, pins["test"].num_examples
+    (['train', 'test'], 'test', 359)
+    >>> path = pins.save(f"{folder.name}/dataset.lock.yaml")
+    >>> registry.load_pin(path) == pins
+    True
+    >>> folder.cleanup()
+
+    A file that is invalid, or was edited, is rejected with the line and the field:
 
     >>> PinFile.from_yaml(b"lock_version: 1\nlock_version: 1\n", "dataset.lock.yaml")
     Traceback (most recent call last):
@@ -40,7 +62,7 @@ class PinFile(Mapping[str, Pin]):
     """
 
     def __init__(self, content: Mapping[str, Any], document: PinDocument, places: Places) -> None:
-        """``content`` are the values of the file, unknown fields included; ``document`` the known ones."""
+        """``content`` holds the values of the file, including unknown fields; ``document`` holds the known ones."""
         self.content = content
         self.document = document
         self.places = places
@@ -55,10 +77,16 @@ class PinFile(Mapping[str, Pin]):
         places: Places | None = None,
         base: PinFile | None = None,
     ) -> PinFile:
-        """The file of ``entries``, the plain values of its pins; unknown fields of ``base`` are kept.
+        """A new file from ``entries``, the plain values of its pins.
+
+        Args:
+            entries: one mapping for each pin, as ``make_entry`` returns it.
+            created_by: name and version of the software that makes the file.
+            places: where to look for the files of the pins.
+            base: a file whose unknown fields are kept.
 
         Raises:
-            PinFormatError: an invalid entry.
+            PinFormatError: an entry is invalid.
         """
         content: dict[str, Any] = {"lock_version": LOCK_VERSION, "created_by": created_by}
         content |= {"digest": "", "finder": "", "pins": list(entries)}
@@ -69,25 +97,32 @@ class PinFile(Mapping[str, Pin]):
 
     @classmethod
     def from_yaml(cls, data: bytes, source: str, *, places: Places | None = None) -> PinFile:
-        """The pins in the YAML text ``data`` of the file ``source``.
+        """The pins in the YAML text ``data``; errors call the file ``source``.
 
         Raises:
-            PinFormatError: it is not a valid pin file; every fault has its key path and line.
-            PinChangedError: it was changed since it was written; the message names the field if only one was.
+            PinFormatError: the text is not a valid pin file; every fault has its key path and line.
+            PinChangedError: the text was changed since it was written; the message names the field if only one was.
         """
         return cls._checked(read_yaml(data, source), source, Places() if places is None else places)
 
     def with_places(self, places: Places) -> PinFile:
-        """The same pins; their files are looked for in other places."""
+        """A copy of these pins that looks for their files in ``places``."""
         return PinFile(self.content, self.document, places)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, places: Places | None = None) -> PinFile:
-        """The pins in the file at ``path``, a local path or a URL. Errors as ``from_yaml``, and StorageError."""
+        """The pins in the file at ``path``, a local path or a URL.
+
+        Raises:
+            PinFormatError: the file is not a valid pin file; every fault has its key path and line.
+            PinChangedError: the file was changed since it was written.
+            NotStoredError: the file does not exist.
+            StorageError: the file cannot be read.
+        """
         text = os.fspath(path)
         folder, _, name = text.rpartition("/")
         if name in ("", ".", ".."):
-            raise NotStoredError(f"there is no pin file {text!r}: that names a folder", hint="Name the file in it.")
+            raise NotStoredError(f"there is no pin file {text!r}: that is a folder", hint="Name a file in it.")
         store = open_store(folder or ("/" if text.startswith("/") else "."))
         try:
             data = store.read_bytes(name)
@@ -106,8 +141,14 @@ class PinFile(Mapping[str, Pin]):
         if type(lock_version) is int and lock_version > LOCK_VERSION:
             raise PinFormatError.of(
                 source,
-                [("lock_version", read.lines.get("lock_version"), f"{lock_version} is newer than this release reads")],
-                hint="Install a newer shardbook.",
+                [
+                    (
+                        "lock_version",
+                        read.lines.get("lock_version"),
+                        f"expected at most {LOCK_VERSION}, found {lock_version}",
+                    )
+                ],
+                hint="Install a newer release: pip install --upgrade shardbook",
             )
         document, wrong = check_form(content)
         told = ((_key_path(keys, content), problem) for keys, problem in wrong)
@@ -116,19 +157,19 @@ class PinFile(Mapping[str, Pin]):
         sealed = seal(content)
         is_changed = sealed != (document.digest, document.finder)
         key = find_changed(content, to_plain(document)) if is_changed else None
-        if key is None:  # otherwise the changed field says more than what it contradicts
+        if key is None:  # otherwise the changed field explains more than its contradictions
             _refuse(source, read, find_faults(document))
         if is_changed:
             where = f"line {_line(read.lines, key)}, {key}: this was" if key and read.lines else f"{key or 'it'} was"
             raise PinChangedError(
-                f"{source}: {where} changed since the file was written: its digest is not that of its content",
-                hint="Take the file again from where it was published. If the change is meant, make a new one.",
+                f"{source}: {where} changed since the file was written: its digest does not match its content",
+                hint="Get the file again from where it was published. If the change is intended, make a new pin file.",
                 details={"file": source, "key": key, "digest": document.digest, "found": sealed[0]},
             )
         return cls(content, document, places)
 
     def without_secrets(self) -> PinFile:
-        """These pins without passwords and signatures in URLs, which older releases kept; itself if there are none."""
+        """These pins without passwords and signatures in URLs, which older releases kept; else ``self``."""
         entries = [_without_secrets(entry) for entry in self.content["pins"]]
         return self if entries == self.content["pins"] else self._with(entries)
 
@@ -138,15 +179,15 @@ class PinFile(Mapping[str, Pin]):
         return self.document.digest
 
     def to_yaml(self) -> str:
-        """The text of the file; the same for the same values."""
-        # A file that was written under the distribution's old name keeps its bytes.
+        """The text of the file. The same values give the same text."""
+        # A file that was written under the distribution's old name keeps its bytes: its text may be signed.
         was_named = str(self.content["created_by"]).startswith("dataset-registry ")
         comment = _COMMENT.format(software="dataset-registry" if was_named else "shardbook")
         # Known fields have the order of the format; unknown ones come after them.
         return write_yaml(_in_order(to_plain(self.document), self.content), comment=comment)
 
     def to_json(self) -> str:
-        """The same values as one line of JSON, keys sorted."""
+        """The values of the file as one line of JSON with sorted keys."""
         return canonical_json(self.content)
 
     def save(
@@ -156,7 +197,7 @@ class PinFile(Mapping[str, Pin]):
         force: bool = False,
         expected: str | None = None,
     ) -> str:
-        """Write the file in one step and return its path. A file with the same content is not changed.
+        """Write the file in one step and return its absolute path. A file with the same content is left as it is.
 
         Args:
             path: of the file.
@@ -165,7 +206,7 @@ class PinFile(Mapping[str, Pin]):
 
         Raises:
             AlreadyStoredError: a file with other content exists, and ``force`` is False.
-            ConflictError: the existing file is not the expected one: somebody else changed it meanwhile.
+            ConflictError: the existing file does not have the digest ``expected``: somebody else changed it meanwhile.
             StorageError: the file cannot be written.
         """
         place = Path(path).expanduser().absolute()
@@ -185,16 +226,17 @@ class PinFile(Mapping[str, Pin]):
         return str(place)
 
     def add_to(self, path: str | os.PathLike[str], base: PinFile) -> PinFile:
-        """Write these pins, which are ``base`` with new ones, to the file at ``path`` from which ``base`` was read.
+        """Write these pins to the file at ``path``, from which ``base`` was read: they are ``base`` and new pins.
 
         If others changed the file meanwhile, the new pins are added to theirs.
 
         Returns:
-            What was written.
+            The pins that were written.
 
         Raises:
-            ConflictError: another pin has the name of a new one by now, or the file changes again and again.
-            As ``load``.
+            ConflictError: the file has another pin of that name by now, or it changes again and again.
+            PinFormatError, PinChangedError: the file at ``path`` is invalid by now.
+            StorageError: the file cannot be read or written.
         """
         new = [name for name in self._pins if name not in base._pins]
         made = self
@@ -212,10 +254,10 @@ class PinFile(Mapping[str, Pin]):
         return made
 
     def merged(self, other: PinFile) -> PinFile:
-        """This file with the pins of ``other`` after its own, and the unknown fields of both.
+        """This file with the pins of ``other`` added, and the unknown fields of both.
 
         Raises:
-            ConflictError: both have a pin of one name, and they differ.
+            ConflictError: two different pins have the same name.
         """
         entries = list(self.content["pins"])
         for entry in other.content["pins"]:
@@ -227,10 +269,10 @@ class PinFile(Mapping[str, Pin]):
         return PinFile.of(entries, created_by=other.document.created_by, places=self.places, base=both)
 
     def only(self, names: Collection[str]) -> PinFile:
-        """This file with some of its pins.
+        """A file with some of these pins, chosen as in ``choose``.
 
         Raises:
-            PinNotFoundError: there is no such pin.
+            PinNotFoundError: a name is unknown.
         """
         chosen = {pin.name for pin in self.choose(names)}
         entries = [entry for entry in self.content["pins"] if entry["name"] in chosen]
@@ -247,36 +289,37 @@ class PinFile(Mapping[str, Pin]):
         slicing: SlicingRule | str | None = None,
         rounding: str | None = None,
     ) -> Slice:
-        """The slice of the only pin of the file: see ``registry.reading.SplitSource``.
+        """The slice of the only pin in the file, for functions that accept a dataset; arguments as in ``Pin.slice_of``.
 
         Raises:
-            UsageError: the file has several pins, or none.
-            As ``Pin.slice_of``.
+            UsageError: the file has several pins, or an argument differs from the pinned one.
+            NotStoredError, FetchNotAllowedError: the files are not found, as in ``Pin.read``.
+            RecordsMismatchError: the files hold other records.
         """
         if len(self._pins) != 1:
             names = list(self._pins)
             raise UsageError(
-                f"the file has {len(names)} pins, and one is to be read: {', '.join(names[:20])}",
-                hint=f"Say which one: load_pin(...)[{names[0]!r}]." if names else None,
+                f"expected a file with one pin, found {len(names)}: {', '.join(names[:20])}",
+                hint=f"Choose one, e.g. load_pin(...)[{names[0]!r}]" if names else None,
                 details={"known": names[:100]},
             )
         (pin,) = self._pins.values()
         return pin.slice_of(split, read_config, slicing=slicing, rounding=rounding)
 
     def choose(self, names: Collection[str] | None) -> list[Pin]:
-        """The pins of those names or expressions, in the order of the file; no names, or None, are all.
+        """The pins with these names or split expressions, in the order of the file; all pins for None or no names.
 
         Raises:
-            PinNotFoundError: there is no such pin.
+            PinNotFoundError: a name is unknown.
         """
         wanted = {self.find(name).name for name in names or self}
         return [pin for pin in self.values() if pin.name in wanted]
 
     def find(self, name: str) -> Pin:
-        """The pin of that name, or the only one of that expression.
+        """The pin with that name, or the only one with that split expression.
 
         Raises:
-            PinNotFoundError: there is none; the hint names what there is.
+            PinNotFoundError: the name is unknown, or several pins have the expression; the hint lists their names.
         """
         if name in self._pins:
             return self._pins[name]
@@ -286,7 +329,7 @@ class PinFile(Mapping[str, Pin]):
         if of_split:
             raise PinNotFoundError(
                 f"{len(of_split)} pins have the expression {name!r}",
-                hint=f"Name one: {', '.join(pin.name for pin in of_split)}.",
+                hint=f"Use a name instead: {', '.join(pin.name for pin in of_split)}.",
                 details={"name": name, "known": [pin.name for pin in of_split]},
             )
         raise PinNotFoundError.of(name, self._pins, where="the pin file")
@@ -314,16 +357,16 @@ class PinFile(Mapping[str, Pin]):
 
 
 def name_taken(pin: Pin, split: str) -> ConflictError:
-    """The error for a pin of the expression ``split`` whose name ``pin`` already has."""
+    """The error for a new pin of ``split`` that has the name of the existing ``pin``."""
     return ConflictError(
-        f"there is another pin {pin.name!r} in the file already: {pin.reference} {pin.split}",
-        hint=f"Give it a name: NAME={split}",
+        f"the file already has another pin {pin.name!r}: {pin.reference} {pin.split}",
+        hint=f"Choose another name: NAME={split}",
         details={"name": pin.name},
     )
 
 
 def _without_secrets(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a pin without secrets; unknown fields of later releases are kept."""
+    """The values of a pin without secrets; fields that this release does not know are kept."""
 
     def cleaned(value: Mapping[str, Any]) -> dict[str, Any]:
         return {**value, "locations": [remove_secrets(url) for url in value["locations"]]}
@@ -364,7 +407,7 @@ def _key_path(location: Sequence[str | int], content: Any) -> str:
     path = ""
     for key in location:
         if key == "[key]" and not (isinstance(content, Mapping) and key in content):
-            break  # pydantic's mark for a key that is invalid itself
+            break  # pydantic marks an invalid key this way
         path = join_key(path, key)
         is_there = (
             isinstance(content, list) if isinstance(key, int) else isinstance(content, Mapping) and key in content
@@ -374,7 +417,7 @@ def _key_path(location: Sequence[str | int], content: Any) -> str:
 
 
 def _line(lines: Mapping[str, int], key: str | None) -> int | None:
-    """The line of ``key``, or of the nearest value that holds it: a missing field has no line."""
+    """The line of ``key``. A missing field has no line: then it is the line of the nearest value around it."""
     while key:
         if key in lines:
             return lines[key]

@@ -1,11 +1,11 @@
-"""Finds the files of a pin: in folders of this machine first, then where the pin says.
+"""Finds the files of a pin: first in folders of this machine, then at the places that the pin names.
 
     Places --visit--> folders, nearest first --find--> one that holds every file of a pin with the pinned size
     list_files --> PinnedFile, each once --ShardLocator--> Source, a place of one file --copy_checked--> right bytes
 
-A location in a pin is a URL or path of the folder that holds its files, or a path below a data directory. Whoever wrote
-the pin chose its locations, so a URL or an absolute path is asked only after the reader agreed to it. The content of a
-folder is proved by ``verify``, and that of a copied file by ``copy_checked`` (for ``restore`` and ``bundle``).
+A location in a pin is the URL or path of the folder that holds its files, or a path below a data directory. Whoever
+wrote the pin chose its locations, so a URL or an absolute path is used only if the reader allowed it. ``verify`` checks
+the content of a folder; ``copy_checked`` checks a file while ``restore`` and ``bundle`` copy it.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ VERIFY_FILENAME: Final = "verify.py"
 """The check in a bundle, beside its pin file."""
 
 NO_SUCH_FILE: Final = "no such file"
-"""The problem of a place that lacks a file: it is true of most places, and no reason to worry."""
+"""The problem of a place that lacks a file. Most places do, so it is not reported as a warning."""
 
 _MOST_LISTED: Final = 10
-_ONLY_NAMED: Final = "only the pin names it, and you have not allowed it"
+_ONLY_NAMED: Final = "only the pin names this place"
 _GET_FILES: Final = (
     "Name their folder with --data-dir DIR (data_dir= in Python), or get them with: registry pin restore FILE --to DIR"
 )
@@ -57,14 +57,15 @@ _GET_BYTES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedSource:
-    """A place that was passed over, and why.
+    """A place that was rejected, and why.
 
     Attributes:
-        place, problem: the place of a folder or file, and what is wrong there.
-        is_wrong: a file is there, and is not the pinned one.
-        is_temporary: the place could not be reached, or broke off: another try may find the file.
-        allow: the argument of ``--allow-host`` that agrees to the place, if the reader did not.
-        hint: what makes the place usable, if that is known.
+        place: the path or URL of a folder or file.
+        problem: what is wrong there.
+        is_wrong: there is a file, but it is not the pinned one.
+        is_temporary: the place could not be reached, or the connection broke: another attempt may succeed.
+        allow: the argument of ``--allow-host`` that allows the place, if the reader did not.
+        hint: how to make the place usable, if that is known.
     """
 
     place: str
@@ -92,16 +93,16 @@ class RejectedSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Places:
-    """Where to look, in this order.
+    """Where to look for the files of pins, in this order.
 
     Attributes:
         data_dir: a folder that the reader named: a data directory, or the folder of the files itself. If it is given,
-            no other place is asked.
+            no other place is searched.
         beside: the folder of the pin file; a bundle holds its shards in ``data`` beside it.
         data_dirs: data directories of this machine.
         folders: the folders from which a catalog reads versions stored elsewhere, by their path below a data directory.
         index_folder: where readers cache the offsets of records, or None.
-        allowed: which of the places that pins name may be asked. The other places are the reader's own.
+        allowed: which of the places that pins name may be used. The other places are the reader's own.
     """
 
     data_dir: str | None = None
@@ -125,20 +126,20 @@ class Places:
         return replace(self, data_dirs=(), folders={})
 
     def indexes(self) -> IndexFolder | None:
-        """The cache of the offsets of records."""
+        """The cache of the offsets of records, or None."""
         return None if self.index_folder is None else IndexFolder(self.index_folder)
 
     def allowing(self, *, fetch: bool, hosts: Iterable[str]) -> Places:
-        """The same places, and more of those that pins name may be asked; see ``Allowed.of``."""
+        """A copy that allows more of the places that pins name; see ``Allowed.of``."""
         return replace(self, allowed=self.allowed | Allowed.of(fetch=fetch, hosts=hosts))
 
     def find(self, entry: PinEntry) -> Store:
         """The first folder that holds all files of a pin, each with its pinned size.
 
         Raises:
-            NotStoredError: there is none; the message lists the folders and what each lacks.
-            StorageUnavailableError: the same, and one of them could not be reached.
-            FetchNotAllowedError: the same, and places that the pin names were not asked.
+            NotStoredError: no folder holds them all; the message lists the folders and what each lacks.
+            StorageUnavailableError: no folder holds them all, and one could not be reached.
+            FetchNotAllowedError: no folder holds them all, and the pin names places that the reader did not allow.
         """
         rejected: list[RejectedSource] = []
         for place in self.visit(entry):
@@ -147,7 +148,7 @@ class Places:
                 continue
             try:
                 missing = first_missing(place, entry)
-            except StorageError as error:  # a server redirects to one that is not allowed, or does not answer
+            except StorageError as error:  # a server does not answer, or redirects to one that is not allowed
                 rejected.append(RejectedSource.of(place.url, error))
                 continue
             if missing is None:
@@ -166,10 +167,10 @@ class Places:
         )
 
     def find_any(self, entry: PinEntry) -> Store:
-        """As ``find``; if no folder holds all files as pinned, the first that holds one of them, or a version.
+        """As ``find``; if no folder holds all files as pinned, the first one that holds one of them, or a version.
 
         Raises:
-            NotStoredError, StorageUnavailableError, FetchNotAllowedError: there is none.
+            NotStoredError, StorageUnavailableError, FetchNotAllowedError: no folder does; see ``find``.
         """
         try:
             return self.find(entry)
@@ -183,7 +184,7 @@ class Places:
     def visit(self, entry: PinEntry) -> Iterator[Store | RejectedSource]:
         """The folders that may hold the files of a pin, nearest first, each once.
 
-        A place that the pin names is rejected if the reader did not agree to it, or if it cannot be opened.
+        A place that the pin names is rejected if the reader did not allow it, or if it cannot be opened.
         """
         seen = set()
         for url, open_place in self._own(entry):
@@ -201,21 +202,21 @@ class Places:
                     yield place
 
     def open_named(self, url: str, *, shown: str | None = None) -> Store | RejectedSource:
-        """The folder at a place that a pin names, which an error calls ``shown``."""
+        """The folder at a place that a pin names; an error calls it ``shown``."""
         try:
             return open_named(url, self.allowed)
         except FetchNotAllowedError as error:
             why = "--fetch does not cover this place" if self.allowed.fetch else _ONLY_NAMED
-            return RejectedSource(place=mask(shown or url), problem=f"not asked: {why}", allow=error.details["allow"])
+            return RejectedSource(place=mask(shown or url), problem=f"not allowed: {why}", allow=error.details["allow"])
         except (StorageError, MissingExtraError) as error:
             return RejectedSource.of(mask(shown or url), error)
 
     def _own(self, entry: PinEntry) -> Iterator[tuple[str, Callable[[str], Store]]]:
-        """The reader's own places, and how each is opened."""
+        """The reader's own places, and the function that opens each."""
         relative = [folder_of(entry), *(text for text in entry.locations if not _is_absolute(text))]
         if self.data_dir is not None:
             yield self.data_dir, open_store
-            roots = [self.data_dir, f"{self.data_dir}/data"]  # the second of an unpacked bundle
+            roots = [self.data_dir, f"{self.data_dir}/data"]  # an unpacked bundle has its data in the second
         else:
             roots = list(self.data_dirs)
             for folder in relative if self.beside is not None else ():
@@ -267,8 +268,8 @@ def list_files(entries: Iterable[PinEntry]) -> list[PinnedFile]:
             other = found.setdefault(path, PinnedFile(path=path, file=file, pin=entry))
             if (other.file.sha256, other.file.num_bytes) != (file.sha256, file.num_bytes):
                 raise ConflictError(
-                    f"the pins {other.pin.name!r} and {entry.name!r} want different bytes in {path}",
-                    hint="They are of two versions of the same name. Take one of them at a time, by its name.",
+                    f"the pins {other.pin.name!r} and {entry.name!r} need different bytes in {path}",
+                    hint="They pin different data under one version number. Use one of them at a time, by its name.",
                     details={"path": path, "pins": [other.pin.name, entry.name]},
                 )
     return [found[path] for path in sorted(found)]
@@ -283,12 +284,12 @@ class Source:
 
     @property
     def url(self) -> str:
-        """The file's place, for people."""
+        """The path or URL of the file, for messages."""
         return self.store.locate(self.name)
 
 
 class ShardLocator:
-    """Looks for one pinned file, place by place, and keeps what was wrong at each: it is not tried again."""
+    """Looks for one pinned file, place by place. It remembers the rejected places and does not try them again."""
 
     def __init__(self, wanted: PinnedFile, places: Places) -> None:
         self.wanted = wanted
@@ -316,11 +317,11 @@ class ShardLocator:
                 if num_bytes == self.wanted.file.num_bytes:
                     yield source
                 else:
-                    problem = f"it has {num_bytes} bytes, {self.wanted.file.num_bytes} are pinned"
+                    problem = f"expected {self.wanted.file.num_bytes} bytes, found {num_bytes}"
                     self.rejected.append(RejectedSource(place=place, problem=problem, is_wrong=True))
 
     def reject(self, source: Source, error: RegistryError) -> None:
-        """Do not try a place again that failed with ``error``."""
+        """Reject a place that failed with ``error``: it is not tried again."""
         self.rejected.append(RejectedSource.of(source.url, error))
 
     def _all(self) -> Iterator[Source | RejectedSource]:
@@ -330,7 +331,7 @@ class ShardLocator:
         for location in file.locations if self._places.data_dir is None else ():
             folder, _, last_part = location.rpartition("/")
             if not folder or not _is_absolute(location):
-                yield RejectedSource(place=location, problem="this is no URL of a file")
+                yield RejectedSource(place=location, problem="not the URL of a file")
                 continue
             place = self._places.open_named(folder, shown=location)
             name = unquote(last_part) if folder.startswith("file://") else last_part
@@ -338,7 +339,7 @@ class ShardLocator:
 
 
 def copy_checked(wanted: PinnedFile, source: Source, write: Callable[[memoryview], object]) -> None:
-    """Read a file from one place and pass its bytes to ``write``; they are right if this returns.
+    """Read a file from one place and pass its bytes to ``write``. If this returns, they are the pinned bytes.
 
     Raises:
         ShardMismatchError: the bytes are not the pinned ones; some of them were written.
@@ -353,22 +354,22 @@ def copy_checked(wanted: PinnedFile, source: Source, write: Callable[[memoryview
             hasher.update(piece)
             write(piece)
     if num_bytes != wanted.file.num_bytes:
-        found = f"it gave {num_bytes} bytes, {wanted.file.num_bytes} are pinned"
+        found = f"expected {wanted.file.num_bytes} bytes, received {num_bytes}"
         if num_bytes > wanted.file.num_bytes:
-            found = f"it gave more than the pinned {wanted.file.num_bytes} bytes"
+            found = f"expected {wanted.file.num_bytes} bytes, received more"
         raise ShardMismatchError(found, details={"path": source.url})
     if hasher.hexdigest() != wanted.sha256:
         raise ShardMismatchError(
-            f"its sha256 is {hasher.hexdigest()}, {wanted.sha256} is pinned", details={"path": source.url}
+            f"sha256 mismatch: expected {wanted.sha256}, found {hasher.hexdigest()}", details={"path": source.url}
         )
 
 
 def no_right_bytes(missing: Sequence[ShardLocator]) -> RegistryError:
-    """The error for files that no place holds as they were pinned: it lists the places and what is wrong there."""
+    """The error for files that no place holds as pinned: it lists the places and what is wrong at each."""
     listed = []
     for one in missing[:_MOST_LISTED]:
         listed.append(f"\n  {one.wanted.path} ({one.wanted.file.sha256}, {one.wanted.file.num_bytes} bytes)")
-        listed += [f"\n    {rejected}" for rejected in one.rejected] or ["\n    there is no place to look at"]
+        listed += [f"\n    {rejected}" for rejected in one.rejected] or ["\n    there is no place to search"]
     if len(missing) > _MOST_LISTED:
         listed.append(f"\n  and {len(missing) - _MOST_LISTED} more")
     count = counted(len(missing), "pinned file")
@@ -380,7 +381,7 @@ def no_right_bytes(missing: Sequence[ShardLocator]) -> RegistryError:
     return _not_found(
         [rejected for one in missing for rejected in one.rejected],
         f"cannot find {count} with the pinned content{''.join(listed)}",
-        unasked=f"cannot find {count} ({counted(num_bytes, 'byte')}) in the places that may be asked{''.join(listed)}",
+        unasked=f"cannot find {count} ({counted(num_bytes, 'byte')}) in the allowed places{''.join(listed)}",
         hint=_GET_BYTES,
         details={"files": files},
     )
@@ -389,7 +390,7 @@ def no_right_bytes(missing: Sequence[ShardLocator]) -> RegistryError:
 def _not_found(
     rejected: Sequence[RejectedSource], message: str, *, unasked: str, hint: str, details: dict[str, Any]
 ) -> RegistryError:
-    """The error for files that are in none of the rejected places; ``unasked`` if some were not asked."""
+    """The error for files that no place has; its message is ``unasked`` if the reader did not allow some of them."""
     allow = list(dict.fromkeys(one.allow for one in rejected if one.allow is not None))
     if allow:
         return FetchNotAllowedError(unasked, hint=agreement_hint(allow), details={**details, "allow": allow[:100]})
@@ -402,22 +403,22 @@ def _not_found(
 
 
 def agreement_hint(allow: Sequence[str]) -> str:
-    """How to agree to places; ``allow`` holds the argument of ``--allow-host`` for each."""
+    """The hint that shows how to allow places; ``allow`` holds the argument of ``--allow-host`` for each."""
     chosen = list(allow[:_MOST_LISTED])
     options = " ".join(f"--allow-host {shlex.quote(one)}" for one in chosen)
     is_covered = not any(needs_name(one if "://" in one else f"https://{one}") for one in allow)
     covered = " (or --fetch, for every place that a pin names)" if is_covered else ""
     return (
-        f"If you trust whoever made the pin, add {options}{covered}; in Python allow_hosts={chosen}. "
+        f"If you trust the author of the pin, add {options}{covered}; in Python allow_hosts={chosen}. "
         "If you have the files, name their folder with --data-dir DIR (data_dir= in Python)."
     )
 
 
 def first_missing(store: Store, entry: PinEntry) -> str | None:
-    """The first file of a pin that ``store`` lacks, in words; None if all are there with their sizes.
+    """A sentence on the first file of a pin that ``store`` lacks; None if it has all of them with their pinned sizes.
 
     Raises:
-        FetchNotAllowedError, StorageUnavailableError: the store does not tell.
+        FetchNotAllowedError, StorageUnavailableError: the store does not answer.
     """
     for file in entry.files:
         try:
@@ -429,7 +430,7 @@ def first_missing(store: Store, entry: PinEntry) -> str | None:
         except StorageError as error:
             return error.message
         if num_bytes != file.num_bytes:
-            return f"{file.name} has {num_bytes} bytes, {file.num_bytes} are pinned"
+            return f"{file.name}: expected {file.num_bytes} bytes, found {num_bytes}"
     return None
 
 

@@ -1,4 +1,4 @@
-"""The result of a verification: one report for each pin, and its faults with their place and both digests."""
+"""The results of ``verify``: one report for each pin, with the place of each fault and both digests."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from registry.errors import RecordsMismatchError, RegistryError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinFault:
-    """One difference from a pin.
+    """One difference between stored records and a pin.
 
     Attributes:
-        code: of the error that it would raise.
-        problem: in one sentence.
-        filename, record: the file, and the index of the record in it; None if the fault is not of one.
-        position: the record's place in the slice.
+        code: the code of the error that describes it.
+        problem: one sentence.
+        filename: the file, or None if the fault is not in one file.
+        record: the index of the record in the file, or None.
+        position: the position of the record in the slice, or None.
         features: the features that differ, by key: the pinned digest over the slice, and the one found.
-        pinned, found: the sha256 of the record, or of the file, or of the slice.
+        pinned: the pinned sha256 of the record, the file or the slice, or None.
+        found: the sha256 that was found instead, or None.
     """
 
     code: str = RecordsMismatchError.code
@@ -32,7 +34,7 @@ class PinFault:
     found: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """The fields as plain values."""
         features = {key: {"pinned": one, "found": other} for key, (one, other) in self.features.items()}
         return {**asdict(self), "features": features}
 
@@ -42,13 +44,18 @@ class PinReport:
     """The result for one pin.
 
     Attributes:
-        name, dataset, split, num_examples: the pin.
-        folder: where its records were read.
+        name: the name of the pin.
+        dataset: the reference of its version.
+        split: its split expression.
+        num_examples: its number of records.
+        folder: the path or URL of the folder whose files were read.
         proved_by: ``files`` if every file is the pinned one, ``records`` if only the records are; ``""`` if there are
             faults.
         deep: whether every record was also decoded.
-        num_files, num_bytes: the number of files that were read, and their size.
-        notes: what a reader should know although there are no faults.
+        num_files: the number of files that were read.
+        num_bytes: their size.
+        faults: all differences.
+        notes: remarks for the reader if there are no faults.
     """
 
     name: str
@@ -69,18 +76,18 @@ class PinReport:
         return not self.faults
 
     def require_sound(self) -> None:
-        """Raise RecordsMismatchError that lists the faults, if there are any."""
+        """Raise a RecordsMismatchError that lists the faults, if there are any."""
         if self.faults:
             listed = "".join(f"\n  {fault.problem}" for fault in self.faults)
             raise RecordsMismatchError(
-                f"{self.dataset} {self.split} in {self.folder} is not what was pinned{listed}",
+                f"{self.dataset} {self.split} in {self.folder} differs from the pin{listed}",
                 hint="Get the pinned files: registry pin restore FILE --to DIR",
                 details={"faults": [fault.to_json() for fault in self.faults]},
             )
 
 
 def as_fault(error: RegistryError, filename: str | None = None) -> PinFault:
-    """The fault that an error reports; ``filename`` if the error does not name the file as the pin does."""
+    """The fault for an error; ``filename`` replaces the name of the file in the error."""
     record = error.details.get("record")
     path = filename or error.details.get("path")
     return PinFault(

@@ -1,6 +1,6 @@
-"""Copies the files of pins into a data directory, from the first place that holds them as they were pinned.
+"""Copies the files of pins into a data directory, each from the first place that holds the pinned bytes.
 
-A file gets its name only with the right bytes, and right files are left as they are: a restore that was stopped or
+A file gets its name only with the right bytes, and existing right files are kept. So a restore that was stopped or
 killed continues when it is run again.
 """
 
@@ -34,8 +34,8 @@ class RestoredFile:
     Attributes:
         path: below the target, ``name[/config]/version/file``.
         num_bytes: its size.
-        source: where it was copied from; None if it was there already.
-        problems: places that were passed over, and what was wrong at each.
+        source: the place that it was copied from; None if the target already had it.
+        problems: the rejected places, and what is wrong at each.
     """
 
     path: str
@@ -46,7 +46,13 @@ class RestoredFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreReport:
-    """What a restore did, or would do with ``dry_run``; files sorted by path."""
+    """What a restore did, or with ``dry_run`` would do.
+
+    Attributes:
+        target: the path or URL of the data directory.
+        files: the files of the pins, sorted by path.
+        dry_run: whether nothing was copied.
+    """
 
     target: str
     files: tuple[RestoredFile, ...]
@@ -80,37 +86,42 @@ def restore(
     fetch: bool = False,
     allow_hosts: Iterable[str] = (),
 ) -> RestoreReport:
-    """Put the files of some pins, or all, into a data directory, as ``<target>/<name>[/<config>]/<version>/<file>``.
+    """Copy the files of pins into a data directory, as ``<target>/<name>[/<config>]/<version>/<file>``.
 
-    Each file is taken from the first place that holds it as pinned: the folders of ``pin_file.places``, then the
-    file's own locations; if a ``data_dir`` was named, only there. Afterwards ``Places(data_dir=target_folder)`` finds
-    the pins.
+    Each file comes from the first place that holds the pinned bytes: the folders of ``pin_file.places``, then the
+    file's own locations; if a ``data_dir`` was named, only from there. Afterwards ``Places(data_dir=target_folder)``
+    finds the files.
 
     Args:
         pin_file: the pins.
-        names: which of them, by name or expression; None is all.
+        names: names or split expressions of some of them; None is all.
         target_folder: a path or URL; created if it is missing.
         force: replace existing files that hold other bytes.
-        dry_run: only report. Existing files are hashed; of the others, only the sizes are compared.
+        dry_run: only report. Existing files are hashed; at the sources, only sizes are compared.
         advance: called with the number of bytes hashed or copied since the last call, by one thread at a time.
-        threads: how many files are copied at once; None is eight.
-        fetch: whether places that the pins name may be asked, as long as their addresses are public.
-        allow_hosts: hosts, buckets and folders that may be asked, beside those that ``pin_file`` was loaded with.
+        threads: number of files to copy at once; None is eight.
+        fetch: allow downloads from every place that the pins name, if its address is public.
+        allow_hosts: hosts, buckets and folders to allow, in addition to those that ``pin_file`` was loaded with.
+
+    Returns:
+        A report on every file: its source, and the places that were rejected.
 
     Raises:
-        PinNotFoundError: no such pin.
+        PinNotFoundError: a name is unknown.
         ConflictError: two pins need different bytes in one file.
         AlreadyStoredError: a file exists with other bytes, and ``force`` is False; nothing was copied.
-        ShardMismatchError: no place holds a file as it was pinned, and one holds other bytes.
-        NotStoredError: no place holds a file at all. In both cases the other files were restored.
-        FetchNotAllowedError: the same, and places that the pins name were not asked.
+        ShardMismatchError: no place holds a file as pinned, and one holds other bytes; the other files were restored.
+        NotStoredError: no place holds a file at all; the other files were restored.
+        StorageUnavailableError: no place holds a file, and one could not be reached; the other files were restored.
+        FetchNotAllowedError: no place holds a file, and the pins name places that you did not allow; the other files
+            were restored.
         StorageError: the target cannot be written.
     """
     files = list_files(pin.entry for pin in pin_file.choose(names))
     target = open_store(target_folder)
     places = pin_file.places.allowing(fetch=fetch, hosts=allow_hosts)
     work = _Work(target, places, advance, force=force)
-    # One restore into a folder at a time. The store removes unfinished files that killed ones left.
+    # Only one restore writes to a folder at a time. The store removes unfinished files of killed ones.
     with (
         nullcontext() if dry_run else _exclusive(target, files),
         choose_engine(threads, num_bytes=None, is_local=False, is_unlocked=True) as engine,
@@ -133,7 +144,7 @@ def _restore(
         RestoredFile(path=file.path, num_bytes=file.file.num_bytes, source=None) for file, is_right in there if is_right
     ]
     for source, locator in found:
-        if source is not None:  # of the others there are none by now
+        if source is not None:  # always: files without a source raised above
             file, problems = locator.wanted, tuple(map(str, locator.rejected))
             restored.append(
                 RestoredFile(path=file.path, num_bytes=file.file.num_bytes, source=source.url, problems=problems)
@@ -142,7 +153,7 @@ def _restore(
 
 
 class _Work:
-    """What threads do with one file each."""
+    """The work that threads do, one file each."""
 
     def __init__(self, target: Store, places: Places, advance: AdvanceBytes | None, *, force: bool) -> None:
         self.stop = Event()
@@ -153,7 +164,7 @@ class _Work:
         self._lock = Lock()
 
     def is_right(self, wanted: PinnedFile) -> bool | None:
-        """Whether the target holds the file as it was pinned; None if there is no such file."""
+        """Whether the target holds the file as pinned; None if the file does not exist."""
         try:
             if self._target.size(wanted.path) != wanted.file.num_bytes:
                 return False
@@ -168,12 +179,12 @@ class _Work:
         return True
 
     def plan(self, wanted: PinnedFile) -> tuple[Source | None, ShardLocator]:
-        """The place from which a file would be copied, or None."""
+        """The place from which the file would be copied, or None, and the locator with the rejected places."""
         locator = ShardLocator(wanted, self._places)
         return next(locator.sources(), None), locator
 
     def copy(self, wanted: PinnedFile) -> tuple[Source | None, ShardLocator]:
-        """Copy a file from the first place that holds it as pinned; that place, or None."""
+        """Copy a file from the first place that holds it as pinned; that place, or None, and the locator."""
         locator = ShardLocator(wanted, self._places)
         for source in locator.sources():
             try:
@@ -185,7 +196,7 @@ class _Work:
 
                     copy_checked(wanted, source, write)
             except (ShardMismatchError, StorageError) as error:
-                # If the target cannot be written, the source is not at fault, and another one would not help.
+                # If the target cannot be written, another source would not help.
                 if error.details.get("doing") == "write":
                     raise
                 locator.reject(source, error)
@@ -208,7 +219,7 @@ class _StoppedError(Exception):
 def _each(
     files: list[PinnedFile], work: Callable[[PinnedFile], R], engine: Engine, stop: Event
 ) -> Iterator[tuple[PinnedFile, R]]:
-    """Each file and the result of ``work``, in order; the others stop soon if one fails."""
+    """Each file and the result of ``work``, in order. If one fails, the others stop soon."""
     pieces = (Piece(work, file) for file in files)
     try:
         yield from engine.run(pieces, doing="restored files", failure=StorageError)
@@ -219,7 +230,7 @@ def _each(
 
 @contextmanager
 def _exclusive(target: Store, files: list[PinnedFile]) -> Iterator[None]:
-    """Hold the lock of the target. If the block fails, folders that it made and left empty are removed."""
+    """Hold the lock of the target. If the block fails, empty folders that it created are removed."""
     root = target.local_root  # object stores have no folders
     paths = [] if root is None else [root / file.path for file in files if ".." not in file.path]
     folders = sorted({folder for path in paths for folder in path.parents}, reverse=True)
@@ -239,9 +250,9 @@ def _refuse_other(target: Store, files: list[PinnedFile]) -> None:
         return
     listed = "".join(f"\n  {target.locate(file.path)}" for file in files[:_MOST_TOLD])
     more = f"\n  and {len(files) - _MOST_TOLD} more" if len(files) > _MOST_TOLD else ""
-    count = "1 file is" if len(files) == 1 else f"{len(files)} files are"
+    count = "1 file exists" if len(files) == 1 else f"{len(files)} files exist"
     raise AlreadyStoredError(
-        f"{count} there already, with other bytes than the pinned ones{listed}{more}",
+        f"{count} with other bytes than the pinned ones{listed}{more}",
         hint="Choose another folder, or replace them with --force (force=True in Python).",
         details={"paths": [target.locate(file.path) for file in files[:100]]},
     )

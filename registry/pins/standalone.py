@@ -1,10 +1,11 @@
-"""Checks that data is what a paper pinned. It needs Python 3.9 or later and nothing else.
+"""Checks that the records in a bundle are the ones that a paper pinned. It needs only Python 3.9 or later.
 
     python -I -S verify.py [DIR] [--ids] [--pin NAME] [--crc always|never]
 
-It reads dataset.lock.json and dataset.lock.yaml beside itself, and the data from DIR/data or DIR. README.txt defines
-the digests. With --crc never, the checksums stored with each record are checked only in files that are not as pinned:
-sha256 proves more. Exit code: 0 the records are as pinned, 5 they are not, 2 wrong usage, 1 stopped on the way.
+It reads dataset.lock.json and dataset.lock.yaml in its own folder, and the data in DIR/data or DIR. README.txt defines
+the digests. With --crc never, the checksums stored with each record are only checked in files that differ from the
+pinned ones: for the others, sha256 proves more. Exit code: 0 the records are as pinned, 5 they are not, 2 wrong usage,
+1 stopped before the end.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Pin(NamedTuple):
     name: str
     title: str
     files: list[File]
-    pieces: list[tuple[File, int, int]]  # the records, in order: of each file from the first up to, not with, the last
+    pieces: list[tuple[File, int, int]]  # in order: a file, its first record, the end (excluded)
     digests: Any
 
     def locate(self, place: int) -> tuple[File, int]:
@@ -51,18 +52,20 @@ class Pin(NamedTuple):
         return [(file, at) for file, start, stop in self.pieces for at in range(start, stop)][place]
 
 
-Faults = list[tuple[int, str]]  # of a file: the index of the record, or -1, and what is wrong
+Faults = list[tuple[int, str]]  # of one file: the index of a record, or -1, and the problem
 
 
 def main() -> int:
-    """Do what the command line asks for; the exit code."""
-    parser = argparse.ArgumentParser(description="Check that data is what a paper pinned.")
+    """Run the command line. Returns the exit code."""
+    parser = argparse.ArgumentParser(description="Check that records are the ones that a paper pinned.")
     parser.add_argument("folder", metavar="DIR", nargs="?", type=Path, help="an unpacked bundle, or its data folder")
-    parser.add_argument("--ids", action="store_true", help="list the TFDS ids of the records instead")
-    parser.add_argument("--pin", metavar="NAME", help="this pin only")
-    parser.add_argument("--crc", choices=("always", "never"), default="always", help="checksums of records")
+    parser.add_argument("--ids", action="store_true", help="list the TFDS ids of the records, and check nothing")
+    parser.add_argument("--pin", metavar="NAME", help="check only this pin")
+    parser.add_argument(
+        "--crc", choices=("always", "never"), default="always", help="whether to check the checksum of each record"
+    )
     asked = parser.parse_args()
-    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # it is a file here
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # stdout is a file here
     here = Path(__file__).resolve().parent
     roots = [folder for folder in ((asked.folder or here) / "data", asked.folder or here) if folder.is_dir()]
     if not roots:
@@ -71,7 +74,7 @@ def main() -> int:
         digest, all_pins = read_lock(here)
         pins = [pin for pin in all_pins if asked.pin in (None, pin.name)]
         if not pins:
-            parser.error(f"no pin {asked.pin!r}; there are: {printable(', '.join(pin.name for pin in all_pins))}")
+            parser.error(f"no pin {asked.pin!r}; the pins are: {printable(', '.join(pin.name for pin in all_pins))}")
         if asked.ids:
             list_ids(pins)
             return 0
@@ -83,7 +86,7 @@ def main() -> int:
 
 
 def list_ids(pins: list[Pin]) -> None:
-    """Print what TFDS calls each record, in order."""
+    """Print the TFDS id of each record, in order."""
     for pin in pins:
         for file, start, stop in pin.pieces:
             name = printable(Path(file.path).name)
@@ -91,7 +94,7 @@ def list_ids(pins: list[Pin]) -> None:
 
 
 def check(root: Path, pins: list[Pin], *, crcs: bool) -> int:
-    """Check the files of the pins, each once, and print a verdict for each pin; the exit code."""
+    """Check each file of the pins once, and print a verdict for each pin. Returns the exit code."""
     code = 0
     found: dict[File, Faults] = {file: [] for pin in pins for file in pin.files}
     hashes = {file: check_file(root, file, crcs, faults) for file, faults in found.items()}
@@ -104,13 +107,13 @@ def check(root: Path, pins: list[Pin], *, crcs: bool) -> int:
         if is_damaged or differing or not is_whole:
             code, verdict = 5, f"NOT as pinned, faults: {len(faults)}"
         elif faults:
-            verdict = f"as pinned; faults in bytes that are not pinned: {len(faults)}"
+            verdict = f"as pinned; faults outside of the pinned records: {len(faults)}"
         print(printable("\n  ".join([f"{pin.name}: {pin.title}: {verdict}", *faults])))
     return code
 
 
 def printable(text: str) -> str:
-    """The text without control characters, which steer a terminal: names come from others."""
+    """The text without control characters, which could steer a terminal: names are written by others."""
     return "".join(one if one.isprintable() or one == "\n" else "\ufffd" for one in text)
 
 
@@ -118,24 +121,24 @@ def printable(text: str) -> str:
 
 
 def read_lock(folder: Path) -> tuple[str, list[Pin]]:
-    """The digest of the pin file, which is checked, and its pins."""
+    """The digest of the pin file, after a check, and its pins."""
     try:
         content, yaml = json.loads((folder / LOCK).read_bytes()), (folder / YAML).read_bytes()
         sealed = {key: value for key, value in content.items() if key not in ("digest", "finder")}
         text = json.dumps(sealed, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (OSError, ValueError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{LOCK}: no pin file can be read: {error}") from error
+        raise ValueError(f"{LOCK}: cannot read the pin file: {error}") from error
     found = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
     digest, pins = take(content, "", digest=SHA256, pins=list)
     if digest != found:
-        raise ValueError(f"{LOCK}: it was changed: the digest of its content is {found}, expected {digest}")
+        raise ValueError(f"{LOCK}: the file was changed: expected the digest {digest}, found {found}")
     if line := find_difference(yaml, content):
-        raise ValueError(f"{YAML}: line {line} is not what {LOCK} says")
+        raise ValueError(f"{YAML}: line {line} differs from {LOCK}")
     return found, [read_pin(pin, f"pins[{place}].") for place, pin in enumerate(pins)]
 
 
 def read_pin(value: Any, where: str) -> Pin:
-    """A pin. Every value that is used is checked."""
+    """Read and check one pin."""
     name, split, count, digests = take(value, where, name=TEXT, split=TEXT, num_examples=int, records=dict)
     config = {} if value.get("config") is None else {"config": TEXT}
     folder = take(value, where, dataset=TEXT, **config, version=TEXT)
@@ -159,7 +162,7 @@ def read_pin(value: Any, where: str) -> Pin:
 
 
 def take(value: Any, where: str, **kinds: Any) -> list[Any]:
-    """Fields of a JSON object, each of the given type, or a text of the given form."""
+    """Fields of a JSON object. Each must have the given type, or be a text that matches the given pattern."""
     for key, kind in kinds.items():
         found: Any = value.get(key) if isinstance(value, dict) else None
         fits = type(found) is kind if isinstance(kind, type) else type(found) is str and re.fullmatch(kind, found)
@@ -172,27 +175,27 @@ def take(value: Any, where: str, **kinds: Any) -> list[Any]:
 
 
 def check_file(root: Path, file: File, crcs: bool, faults: Faults) -> bytes:
-    """The sha256 of all records of a file, as far as it can be read. Its faults are added to ``faults``."""
+    """The sha256 of the records of a file, up to the first that cannot be read. Adds the problems to ``faults``."""
     path, hasher, hashes = root / file.path, hashlib.sha256(), b""
     try:
         if not path.is_file() or root.resolve() not in path.resolve().parents:
-            raise ValueError(f"{file.path}: no such file in {root}")
+            raise ValueError(f"{file.path}: not found in {root}")
         with path.open("rb") as opened:
             for piece in iter(lambda: opened.read(PIECE), b""):
                 hasher.update(piece)
             found = f"{opened.tell()} bytes, sha256 {hasher.hexdigest()}"
         if found != f"{file.num_bytes} bytes, sha256 {file.sha256}":
-            faults.append((-1, f"{file.path}: {found}, expected {file.num_bytes}, {file.sha256}"))
+            faults.append((-1, f"{file.path}: expected {file.num_bytes} bytes, sha256 {file.sha256}; found {found}"))
         hashes = b"".join(sha256 for _, sha256 in walk(root, file, faults, crcs or len(faults) > 0))
         if len(hashes) != 32 * (file.stop - file.start):
-            raise ValueError(f"{file.path}: it holds {len(hashes) // 32} records, expected {file.stop - file.start}")
+            raise ValueError(f"{file.path}: expected {file.stop - file.start} records, found {len(hashes) // 32}")
     except (ValueError, OSError) as error:
-        faults.append((-1, str(error) if isinstance(error, ValueError) else f"{file.path}: it cannot be read: {error}"))
+        faults.append((-1, str(error) if isinstance(error, ValueError) else f"{file.path}: cannot be read: {error}"))
     return hashes
 
 
 def walk(root: Path, wanted: File, faults: Faults, crcs: bool) -> Iterator[tuple[str, bytes]]:
-    """The place of each record, in words, and its sha256. Wrong checksums go to ``faults`` if ``crcs`` is true."""
+    """The place of each record, in words, and its sha256. With ``crcs``, adds wrong checksums to ``faults``."""
     index = offset = 0
     with (root / wanted.path).open("rb") as plain:
         head = plain.peek(12)
@@ -205,7 +208,7 @@ def walk(root: Path, wanted: File, faults: Faults, crcs: bool) -> Iterator[tuple
                 if not head:
                     return
                 if index == wanted.stop - wanted.start:  # a small gzip file may hold millions more
-                    raise ValueError("there should be no such record")
+                    raise ValueError("the file has more records than the pin file says")
                 head += b"".join(read_pieces(file, 12 - len(head)))
                 if stored_crc(add_crc(ONES, head[:8])) != head[8:]:
                     raise ValueError("its length and the checksum of the length disagree")
@@ -215,7 +218,7 @@ def walk(root: Path, wanted: File, faults: Faults, crcs: bool) -> Iterator[tuple
                     register = add_crc(register, piece) if crcs else register
                 found, expected = stored_crc(register).hex(), b"".join(read_pieces(file, 4)).hex()
                 if crcs and found != expected:
-                    text = f"{place}: the checksum of its {length} bytes is {found}, expected {expected}"
+                    text = f"{place}: checksum mismatch in {length} bytes: expected {expected}, found {found}"
                     faults.append((index, text))
                 yield place, hasher.digest()
                 index, offset = index + 1, offset + 16 + length
@@ -228,13 +231,13 @@ def read_pieces(file: Any, count: int) -> Iterator[bytes]:
     while count:
         piece = file.read(min(count, PIECE))
         if not piece:
-            raise ValueError(f"the file ends {count} bytes before it should")
+            raise ValueError(f"the file ends {count} bytes too early")
         count -= len(piece)
         yield piece
 
 
 def check_pin(root: Path, pin: Pin, hashes_of: dict[File, bytes]) -> Iterator[str]:
-    """What is wrong with the records of a pin, given the sha256 of all records of its files."""
+    """The problems of the records of a pin, from the sha256 of all records of its files."""
     joined = b"".join(hashes_of[file][32 * start : 32 * stop] for file, start, stop in pin.pieces)
     hashes = [joined[at : at + 32] for at in range(0, len(joined), 32)]
     checks = [  # field, found, expected
@@ -247,8 +250,8 @@ def check_pin(root: Path, pin: Pin, hashes_of: dict[File, bytes]) -> Iterator[st
         checks.append((key, found, "{id} {sha256}".format_map(pin.digests[key])))
     for key, found, expected in checks:
         if found != expected:
-            yield f"records.{key}: it is {found}, expected {expected}"
-    # If exactly one record was changed, the moves of two sums over all sha256 tell its place, and what it was.
+            yield f"records.{key}: expected {expected}, found {found}"
+    # If exactly one record was changed, the differences of two sums over all sha256 give its place and its old sha256.
     pinned_sum, pinned_weighted = (int(text, 16) for text in pin.digests["finder"].split("-"))
     numbers = [int.from_bytes(one, "big") for one in hashes]
     moved = (sum(numbers) - pinned_sum) % PRIME
@@ -258,20 +261,20 @@ def check_pin(root: Path, pin: Pin, hashes_of: dict[File, bytes]) -> Iterator[st
         file, index = pin.locate(place)
         where = [words for words, _ in walk(root, file, [], False)][index]
         before = (numbers[place] - moved) % PRIME
-        yield f"{where}: its sha256 is {hashes[place].hex()}, expected {before:064x}"
+        yield f"{where}: sha256 mismatch: expected {before:064x}, found {hashes[place].hex()}"
 
 
-# --- CRC-32C, the checksum of TFRecord; in long integers, since a loop over bytes takes minutes for a large file ---
+# --- CRC-32C, the checksum of TFRecord; on long integers, because a loop over bytes takes minutes for a large file ---
 
 ONES = 2**32 - 1
-BYTES = list(range(256))  # what 8 zero bits make of the low byte of the register
+BYTES = list(range(256))  # the effect of 8 zero bits on the low byte of the register
 for _ in range(8):
     BYTES = [value >> 1 ^ 0x82F63B78 if value & 1 else value >> 1 for value in BYTES]
-FOLDS: dict[int, list[int]] = {}  # for n bits, the terms of x**n modulo the polynomial; filled below
+FOLDS: dict[int, list[int]] = {}  # n: the terms of x**n modulo the polynomial; filled below
 
 
 def add_crc(register: int, data: bytes) -> int:
-    """The CRC register after at most ``PIECE`` bytes of data; before the first, it is ``ONES``."""
+    """The CRC register after at most ``PIECE`` bytes of data. It starts with ``ONES``."""
     value, bits = register ^ int.from_bytes(data, "little"), 8 * len(data)
     while bits >= 1024:  # the first n bits, times x**n modulo the polynomial, are added to the bits that follow
         n = 1 << bits.bit_length() - 2
@@ -283,21 +286,21 @@ def add_crc(register: int, data: bytes) -> int:
     return value
 
 
-for power in range(9, 21):  # each is computed with the ones before it
+for power in range(9, 21):  # each is computed from those before it
     FOLDS[1 << power] = [bit + 1 for bit in range(32) if add_crc(1 << 31, bytes(1 << power - 3)) >> bit & 1]
 
 
 def stored_crc(register: int) -> bytes:
-    """A checksum as TFRecord stores it."""
+    """The checksum in the form that TFRecord stores."""
     crc = register ^ ONES
     return (((crc >> 15 | crc << 17) + 0xA282EAD8) & ONES).to_bytes(4, "little")
 
 
 # --- YAML ---
 
-# Only the one form that shardbook writes is read, with any comments and line ends: other readers could take any other
-# form for other values.
-# A text in quotes, or one without ": " in it, followed by ":"; then the rest of the line.
+# Only the form that shardbook writes is accepted, with any comments and line ends: YAML readers could disagree about
+# the values of another form.
+# KEY: a text in quotes, or one without ": " in it, then ":" and the rest of the line.
 KEY = re.compile(r'("(?:[^"\\]|\\.)*"|[^"].*?):(?: (.*))?')
 WORD = re.compile(r"null|true|false|\{\}|\[\]|-?[0-9]+(?:\.[0-9]+(?:[eE][-+][0-9]+)?)?")
 PLAIN = re.compile(r"[A-Za-z0-9_/.(].*")
@@ -307,8 +310,8 @@ NO_TEXT = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff
 
 
 def find_difference(data: bytes, value: Any) -> int:
-    """The line, counted from 1, in which the YAML text ``data`` differs from ``value``; 0 if it does not."""
-    lines: list[str] = []  # in reverse: lines that were read are removed from its end
+    """The first line, counted from 1, in which the YAML text ``data`` differs from ``value``; 0 if they are equal."""
+    lines: list[str] = []  # in reverse order: each line that is read is removed from the end
     count = 0
     try:
         text = data.decode("utf-8")
@@ -326,7 +329,7 @@ def find_difference(data: bytes, value: Any) -> int:
 
 
 def compare(value: Any, rest: str | None, lines: list[str], pad: int) -> None:
-    """Read one value, from the ``rest`` of a line or the lines below in column ``pad``. ValueError if it differs."""
+    """Read one value from the ``rest`` of a line, or the lines below in column ``pad``. ValueError if it differs."""
     is_same = True
     if rest in ("|", "|-") and isinstance(value, str):
         block = [lines.pop() for _ in range(value.count("\n") + (rest == "|-"))]
@@ -354,7 +357,7 @@ def compare(value: Any, rest: str | None, lines: list[str], pad: int) -> None:
 
 
 def next_line(lines: list[str], pad: int) -> str:
-    """The next line that is neither empty nor a comment, from column ``pad`` on."""
+    """The next line that is not empty and not a comment, from column ``pad`` on."""
     while lines[-1].lstrip(" ")[:1] in ("", "#"):
         lines.pop()
     line = lines.pop()
@@ -366,8 +369,8 @@ def next_line(lines: list[str], pad: int) -> str:
 
 
 def scalar(text: str) -> Any:
-    """A value on one line: a text, in quotes or not, a number, or a word."""
-    if text[:1] == '"':  # JSON knows all escapes but those of eight digits
+    """A value on one line: a text with or without quotes, a number, or a word such as null."""
+    if text[:1] == '"':  # JSON knows all escapes except those of eight digits
         return json.loads(ESCAPE.sub(lambda one: chr(int(one[1], 16)) if one[1] else one[0], text))
     if WORD.fullmatch(text):
         return json.loads(text)
@@ -381,7 +384,7 @@ if __name__ == "__main__":
         exit_code = main()
         sys.stdout.flush()
     except (KeyboardInterrupt, OSError) as reason:
-        sys.stdout, exit_code = None, 1  # nothing more is written, not at exit either
+        sys.stdout, exit_code = None, 1  # write nothing more, not even at exit
         if not isinstance(reason, BrokenPipeError):  # --ids | head
             print(f"stopped: {str(reason) or 'interrupted'}", file=sys.stderr)
     sys.exit(exit_code)

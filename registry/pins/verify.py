@@ -1,4 +1,4 @@
-"""Proves that a folder holds the pinned records: by its files if they are the pinned ones, else record by record.
+"""Checks that a folder holds the pinned records: by its files if they are the pinned ones, else record by record.
 
     every file has the pinned sha256              -> the records are the pinned ones, byte for byte
     else: the digest over all records is the same -> the same records, in other files
@@ -45,7 +45,7 @@ from registry.storage import Store
 from registry.tfrecord import IndexFolder, open_shard
 
 _MOST_FAULTS: Final = 20
-"""At most this many damaged records or files are reported; of a folder of other records, all are."""
+"""At most this many damaged records, or notes about files, are reported."""
 
 _MOST_IN_BLOCK: Final = 1024
 
@@ -66,26 +66,26 @@ def verify_pin(
         entry: the pin.
         store: a folder with the pinned files, or with any version of the dataset.
         deep: also decode every record, and check everything that the pin says about the records.
-        quick: if all files are the pinned ones, check three records instead of all. That all records have the pinned
-            digest is then not proved: it relies on whoever made the pin.
+        quick: if all files are the pinned ones, check three records instead of all. Then it is not proved that the
+            digest over all records is right: whoever made the pin is trusted for it.
         indexes: where the offsets of records are cached.
-        processes: number of workers; None uses as many as there are cores if the data is large enough.
+        processes: number of workers; None uses one for each core if there is enough data.
         advance: called with the number of bytes hashed since the last call.
 
     Raises:
-        NotStoredError: the folder holds neither the pinned files nor a version of the dataset.
-        UsageError: both ``deep`` and ``quick``.
+        NotStoredError: the folder holds neither a pinned file nor a version of the dataset.
+        UsageError: both ``deep`` and ``quick``; or the folder holds a version in another file format.
     """
     if deep and quick:
-        raise UsageError("deep looks at every record, and quick at three", hint="Ask for one of them.")
+        raise UsageError("deep and quick exclude each other", hint="Choose one: deep reads every record, quick three.")
     verification = _Verification(entry, store, indexes, processes, advance, deep=deep)
-    # If the pinned files are there, only the pin's own layout counts: readers follow that.
+    # If the pinned files are there, the pin's own layout is checked, since readers follow it.
     others = None if first_missing(store, entry) is None else _other_splits(entry, store)
     if others is not None:
         return verification.compare_records(others)
     if entry.files and not any(holds(store, file.name) for file in entry.files):
         raise NotStoredError(
-            f"{store.url} holds neither a file of {reference_of(entry)} nor a dataset_info.json",
+            f"{store.url} holds no file of {reference_of(entry)} and no dataset_info.json",
             hint="Name the folder of the version, or the data directory that holds it.",
             details={"path": store.url},
         )
@@ -96,7 +96,7 @@ def verify_pin(
 
 
 def find_wrong_sample(entry: PinEntry, store: Store, *, indexes: IndexFolder | None = None) -> PinFault | None:
-    """The first of three records (the first, the middle, the last) that is not the pinned one; None if all are.
+    """The fault of the first, the middle or the last record, whichever differs first; None if all three are as pinned.
 
     Raises:
         CorruptRecordError, ShardMismatchError, StorageError: a record cannot be read.
@@ -110,7 +110,7 @@ def find_wrong_sample(entry: PinEntry, store: Store, *, indexes: IndexFolder | N
             filename, _, index = spot.id.rpartition("__")
             return PinFault(
                 problem=f"{filename}: record {index} (number {position} of {entry.split}): "
-                f"its sha256 is {found.hex()}, pinned was {spot.sha256[7:]}",
+                f"sha256 mismatch: expected {spot.sha256[7:]}, found {found.hex()}",
                 filename=filename,
                 record=int(index),
                 position=position,
@@ -121,9 +121,9 @@ def find_wrong_sample(entry: PinEntry, store: Store, *, indexes: IndexFolder | N
 
 
 def find_damaged(store: Store, name: str, *, num_records: int) -> Iterator[RegistryError]:
-    """Every fault in the first ``num_records`` records of a file, until one hides the rest.
+    """Every fault in the first ``num_records`` records of a file, up to one after which no record can be found.
 
-    Further records are not read: a gzip file of some kilobytes may hold millions.
+    No further records are read: a gzip file of some kilobytes may hold millions.
     """
     try:
         shard = open_shard(store, name, verify="record")
@@ -153,7 +153,7 @@ def find_damaged(store: Store, name: str, *, num_records: int) -> Iterator[Regis
 
 @dataclass(slots=True)
 class _Verification:
-    """The comparison of one pin with one folder, and how much of it was read."""
+    """The comparison of one pin with one folder, and the amount of data read for it."""
 
     entry: PinEntry
     store: Store
@@ -181,7 +181,7 @@ class _Verification:
         )
 
     def check_files(self) -> Iterator[PinFault]:
-        """The files that are not the pinned ones, byte for byte."""
+        """The faults of files whose bytes differ from the pinned ones."""
         same_size = []
         for file in self.entry.files:
             try:
@@ -192,7 +192,7 @@ class _Verification:
             if num_bytes == file.num_bytes:
                 same_size.append(file)
             else:
-                problem = f"{file.name}: it is {num_bytes} bytes long, {file.num_bytes} are pinned"
+                problem = f"{file.name}: expected {file.num_bytes} bytes, found {num_bytes}"
                 yield PinFault(problem=problem, filename=file.name, pinned=file.sha256)
         names = [file.name for file in same_size]
         found = measure_files(self.store, names, indexes=self.indexes, processes=self.processes, advance=self.advance)
@@ -201,22 +201,22 @@ class _Verification:
         for file in same_size:
             digest = f"sha256:{found[file.name].sha256}"
             if digest != file.sha256:
-                problem = f"{file.name}: its sha256 is {digest[7:]}, pinned was {file.sha256[7:]}"
+                problem = f"{file.name}: sha256 mismatch: expected {file.sha256[7:]}, found {digest[7:]}"
                 yield PinFault(problem=problem, filename=file.name, pinned=file.sha256, found=digest)
 
     def compare_samples(self) -> PinReport:
-        """The report on a folder of the pinned files, of which three records are checked."""
+        """The report on a folder that holds the pinned files, after three of their records were checked."""
         try:
             fault = find_wrong_sample(self.entry, self.store, indexes=self.indexes)
         except (VerificationError, StorageError) as error:
             fault = as_fault(error)
         if fault is not None:
             return self.report([fault])
-        note = "three records were looked at; that all of them have the pinned digest, the pin says"
+        note = "only three records were checked; for the digest over all records, the pin is trusted"
         return self.report(proved_by="files", notes=[note])
 
     def compare_records(self, splits: Mapping[str, Split] | None, file_faults: Sequence[PinFault] = ()) -> PinReport:
-        """The report on all records: of ``splits``, which have other shards, or of the pinned files if None."""
+        """The report on all records: of ``splits``, which have other shards, or, for None, of the pinned files."""
         entry = self.entry
         try:
             plan = plan_of(entry) if splits is None else _plan_other(entry, splits)
@@ -231,25 +231,25 @@ class _Verification:
         if differ := list(self._differences(plan, digests)):
             damaged = self._damaged_records(plan, changed if splits is None else names)
             return self.report([*file_faults, *_join_faults(differ, damaged)])
-        if unreadable is not None:  # the records are the pinned ones, but not the framing around them
+        if unreadable is not None:  # the records are the pinned ones, but the framing around them is damaged
             return self.report([*file_faults, *(self._damaged_records(plan, names) or [unreadable])])
         if broken := list(self._broken_files(changed)):
             return self.report([*file_faults, *broken])
-        notes = [f"{fault.problem}: its pinned records are as they were" for fault in file_faults[:_MOST_FAULTS]]
+        notes = [f"{fault.problem}; its pinned records are unchanged" for fault in file_faults[:_MOST_FAULTS]]
         if len(file_faults) > _MOST_FAULTS:
-            notes.append(f"{counted(len(file_faults) - _MOST_FAULTS, 'more file')} alike")
+            notes.append(f"and {counted(len(file_faults) - _MOST_FAULTS, 'more file')}")
         if splits is not None:
             hold = "holds" if len(names) == 1 else "hold"
             notes = [
-                f"{counted(len(names), 'file')} of another layout {hold} the pinned records",
+                f"{counted(len(names), 'file')} with other shards {hold} the pinned records",
                 *_other_numbers(entry, splits),
             ]
         return self.report(proved_by="files" if splits is None and not file_faults else "records", notes=notes)
 
     def _measure(self, plan: Plan) -> tuple[RecordDigests, PinFault | None]:
-        """The digests of the records, and the fault of one that cannot be read.
+        """The digests of the records, and the fault of a record that cannot be read, or None.
 
-        If something is wrong, all digests are computed, of damaged records too: they tell which record it is.
+        After a fault, all digests are computed, even of damaged records: they show which record differs.
         """
         unreadable = None
         measure = partial(
@@ -265,7 +265,7 @@ class _Verification:
         return measure(verify="off", whole=True)[0], unreadable
 
     def _differences(self, plan: Plan, digests: RecordDigests) -> Iterator[PinFault]:
-        """How the records differ from the pinned ones."""
+        """The differences between the records and the pinned ones."""
         pinned = self.entry.records
         if digests.ordered == pinned.ordered:
             yield from self._contradictions(digests) if digests.unordered else ()
@@ -277,7 +277,7 @@ class _Verification:
         }
         position = digests.find_changed(RecordSums.parse(pinned.finder))
         if digests.unordered == pinned.unordered:
-            problem = "the pinned records are all there, and in another order"
+            problem = "all pinned records are there, but in another order"
         elif position is not None:
             yield self._changed_record(plan, digests, position, features)
             return
@@ -286,7 +286,7 @@ class _Verification:
         else:
             problem = f"more than one record differs, in {_listed(features)}"
         yield PinFault(
-            problem=f"{problem}: the digest of all records is {digests.ordered}, pinned was {pinned.ordered}"
+            problem=f"{problem}: digest over all records: expected {pinned.ordered}, found {digests.ordered}"
             f"{self._right_samples(digests)}",
             features=features,
             pinned=pinned.ordered,
@@ -302,12 +302,12 @@ class _Verification:
         if features:
             what = f"differs in {_listed(features)}"
         elif digests.features:
-            what = "is serialized otherwise, with the same values"
+            what = "has the same values in another serialization"
         else:
-            what = "is no tf.train.Example any more"
+            what = "is not a tf.train.Example any more"
         return PinFault(
             problem=f"{filename}: record {record} (number {position} of {self.entry.split}) {what}: "
-            f"its sha256 is {now.hex()}, pinned was {before.hex()}",
+            f"sha256 mismatch: expected {before.hex()}, found {now.hex()}",
             filename=filename,
             record=record,
             position=position,
@@ -317,7 +317,7 @@ class _Verification:
         )
 
     def _right_samples(self, digests: RecordDigests) -> str:
-        """Which of the three samples are right: it tells whether the beginning or the end differs."""
+        """A remark on which of the three samples are right: it shows whether the beginning or the end differs."""
         right = [
             name
             for (name, spot), found in zip(self.entry.records.spots, digests.spots or (), strict=bool(digests.spots))
@@ -326,7 +326,7 @@ class _Verification:
         return f" (the {' and the '.join(right)} record {'are' if len(right) > 1 else 'is'} right)" if right else ""
 
     def _contradictions(self, digests: RecordDigests) -> Iterator[PinFault]:
-        """What else the pin says about its records that is wrong, though the records are the pinned ones."""
+        """Wrong statements of the pin about its records, though the digest over the records is right."""
         pinned = self.entry.records
         said: list[tuple[str, str, str]] = [
             ("unordered", pinned.unordered, digests.unordered),
@@ -344,21 +344,21 @@ class _Verification:
         for name, told, found in said:
             if told != found:
                 yield PinFault(
-                    problem=f"the records are the pinned ones, and the pin's records.{name} is not: it is {told}, "
-                    f"of these records it is {found}",
+                    problem=f"the records are the pinned ones, but the pin's records.{name} does not match them: "
+                    f"expected {told}, found {found}",
                     pinned=told,
                     found=found,
                 )
 
     def _broken_files(self, changed: Sequence[str]) -> Iterator[PinFault]:
-        """The faults of changed files whose pinned records are right, but whose framing is not.
+        """The faults of changed files that hold the pinned records in damaged framing.
 
-        Another reader may not reach the records of such a file. ``verify.py`` of a bundle calls it a fault as well.
+        Another reader may not reach the records of such a file. ``verify.py`` in a bundle reports the same fault.
         """
         for file in self.entry.files:
             if file.name in changed:
                 try:
-                    # From length to length, without checking records, to the end of as many records as are pinned.
+                    # Follows the lengths, without checking records, to the end of the pinned number of records.
                     shard = open_shard(self.store, file.name, num_records=file.num_examples, verify="off")
                     for first in range(0, file.num_examples, _MOST_IN_BLOCK):
                         shard.read(first, min(_MOST_IN_BLOCK, file.num_examples - first))
@@ -379,17 +379,17 @@ class _Verification:
 
 
 def _other_splits(entry: PinEntry, store: Store) -> dict[str, Split] | None:
-    """The splits of the version in ``store`` if its shards differ from the pinned ones; else None."""
+    """The splits of the version in ``store`` if its shards differ from the pinned ones, else None."""
     try:
         splits = {split.name: split for split in read_prepared(store).splits}
-    except RegistryError:  # no readable version: the pin describes its files
+    except RegistryError:  # not a readable version, so the pin alone describes the files
         return None
     for split in splits.values():
         if split.files.file_format != entry.file_format:
             raise UsageError(
-                f"{store.url} holds a version in {split.files.file_format} files: records of a pin are proved in "
+                f"{store.url} holds {split.files.file_format} files: pinned records can only be verified in "
                 f"{entry.file_format} files",
-                hint="Give the folder of a version in that format.",
+                hint=f"Give the folder of a version in {entry.file_format} files.",
                 details={"file_format": split.files.file_format},
             )
     for split in splits_of(entry):
@@ -407,20 +407,20 @@ def _plan_other(entry: PinEntry, splits: Mapping[str, Split]) -> Plan:
     for one in entry.ranges:
         held = splits[one.split].num_examples if one.split in splits else 0
         if one.stop > held:
-            raise SliceError(f"records {one.start}..{one.stop} of {one.split} are pinned, and here it has {held}")
+            raise SliceError(f"expected records {one.start}..{one.stop} of {one.split}, which has {held} records here")
     return plan_ranges(entry, {split.name: splits[split.name] for split in entry.splits if split.name in splits})
 
 
 def _other_numbers(entry: PinEntry, splits: Mapping[str, Split]) -> Iterator[str]:
-    """The splits whose length changed since they were pinned: their expressions may give other records now."""
+    """Notes on splits whose length changed since they were pinned: split expressions may give other records now."""
     for split in entry.splits:
         held = splits[split.name].num_examples if split.name in splits else 0
         if held != split.num_examples:
-            yield f"{split.name} has {counted(held, 'record')} here, it had {split.num_examples:,} when it was pinned"
+            yield f"{split.name} has {counted(held, 'record')} here; it had {split.num_examples:,} when it was pinned"
 
 
 def _join_faults(differ: Sequence[PinFault], damaged: Sequence[PinFault]) -> list[PinFault]:
-    """All faults, one for each record: a record that differs and is damaged is reported as damaged."""
+    """All faults, one for each record: a record that differs and is damaged is reported once, as damaged."""
     joined = []
     places = {(fault.filename, fault.record): fault for fault in damaged}
     for fault in differ:

@@ -149,40 +149,40 @@ REFUSALS = {
     "a shuffle without a seed": (
         ["train", "--shuffle", "global"],
         2,
-        "a pinned order needs its seed\n"
+        "a pinned shuffle needs a seed\n"
         "hint: Add --shuffle-seed 42; in Python shuffle_seed=42, or seed=42 for a global shuffle.",
     ),
     "files shuffled without a seed": (
         ["train", "--shuffle", "files", "--dry-run"],
         2,
-        "a pinned order needs its seed\n"
+        "a pinned shuffle needs a seed\n"
         "hint: Add --shuffle-seed 42; in Python shuffle_seed=42, or seed=42 for a global shuffle.",
     ),
     "a path upwards": (
         ["train", "--location", "../elsewhere", "--dry-run"],
         2,
-        "'../elsewhere' cannot be a location of a pin: '../elsewhere' does not name a file inside its store",
+        "invalid location of a pin: '../elsewhere': '../elsewhere' does not name a file inside its store",
     ),
     "a password": (
         ["train", "--location", "https://ann:secret@example.org/digits", "--dry-run"],
         2,
-        "'https://***@example.org/digits' cannot be a location of a pin: it holds a user's name or password",
+        "invalid location of a pin: 'https://***@example.org/digits': it holds a user's name or password",
     ),
     "a name of two lines": (
         ["a\nb=train", "--dry-run"],
         2,
-        "'a\\nb' is no name for a pin: that is one line of text\n"
-        'hint: Name it e.g. "train"; in Python pin({"train": "train[:80%]"}).',
+        "invalid name of a pin: 'a\\nb'; expected one line of text\n"
+        'hint: Use e.g. train; in Python pin({"train": "train[:80%]"})',
     ),
     "a location of two lines": (
         ["train", "--location", "https://x/\ny"],
         2,
-        "'https://x/\\ny' cannot be a location of a pin: that is one line of text of at most 1000 characters",
+        "invalid location of a pin: 'https://x/\\ny'; expected one line of at most 1000 characters",
     ),
     "an expression twice": (
         ["train", "train"],
         2,
-        "a split expression is given twice\nhint: Give one of them a name: NAME=SPLIT.",
+        "a split expression is given twice\nhint: Give one of them a name: NAME=SPLIT",
     ),
     "a folder as file": (
         ["train", "-o", "datasets"],
@@ -205,9 +205,9 @@ def test_what_create_refuses(
 MISSING = "hint: Make one with: registry pin create REF SPLIT -o FILE"
 NO_FILES = {
     "no such file": ("none.yaml", f"there is no pin file none.yaml\n{MISSING}"),
-    "this folder": (".", "there is no pin file '.': that names a folder\nhint: Name the file in it."),
-    "a folder": ("datasets/", "there is no pin file 'datasets/': that names a folder\nhint: Name the file in it."),
-    "no name": ("", "there is no pin file '': that names a folder\nhint: Name the file in it."),
+    "this folder": (".", "there is no pin file '.': that is a folder\nhint: Name a file in it."),
+    "a folder": ("datasets/", "there is no pin file 'datasets/': that is a folder\nhint: Name a file in it."),
+    "no name": ("", "there is no pin file '': that is a folder\nhint: Name a file in it."),
     "no text": (
         "catalog.db",
         "catalog.db: no UTF-8 text: invalid start byte at byte 99\n"
@@ -260,8 +260,8 @@ def test_add_keeps_what_is_there(pins: Cli) -> None:
     taken = pins("pin", "add", "digits", "small=train[:6]")
     assert (taken.code, taken.err) == (
         4,
-        "error: there is another pin 'small' in the file already: digits:1.0.0 train[:5]\n"
-        "hint: Give it a name: NAME=train[:6]\n",
+        "error: the file already has another pin 'small': digits:1.0.0 train[:5]\n"
+        "hint: Choose another name: NAME=train[:6]\n",
     )
     unnamed = pins("pin", "add", "digits", "train[:6]", "--dry-run")
     assert unnamed.out == "would pin digits:1.0.0 train[:6]: 6 records, records train 0..6, in 1 file\n"
@@ -289,17 +289,17 @@ def test_explain(pins: Cli) -> None:
     ran = pins("pin", "explain", "dataset.lock.yaml", "validation")
     assert ran.out == (
         "validation:\n"
-        "  digits:1.*.* was requested, and gave digits:1.0.0, which was canonical when it was pinned.\n"
+        "  The request digits:1.*.* gave digits:1.0.0, which was canonical when it was pinned.\n"
         "  digits:1.*.* allows 1.0.0 alone, of 1 published.\n"
         "  Under the slicing rule documented, train[80%:] is records train 1,438..1,797.\n"
         "  The slice has 359 records; train has 1,797.\n"
-        "  They lie in 1 file of 85,967 bytes, whose sha256 are in the pin.\n"
+        "  They are stored in 1 file of 85,967 bytes; the pin holds the sha256 of each file.\n"
         "  The first is digits-train.tfrecord-00003-of-00004__90, the last digits-train.tfrecord-00003-of-00004__448.\n"
         "  The sha256 over the sha256 of every record, in order, is "
         "50e96981a67b762467d8af06b86749720525cb5e1729e61d364993458ac1bb4f.\n"
         "  The same over the sorted digests, which does not depend on shards or order, is "
         "3cc55473300d7cedf88f405df3d4d803212b9c9a9aec2a80645b2fb6138f1dde.\n"
-        "  They are read in the order of TFDS: 16 files in turns, 16 records of each.\n"
+        "  They are read in the order of TFDS: 16 files in turns, 16 records of each at a time.\n"
         f"  It can be built with registry.builders.digits:Digits of shardbook {registry.__version__}.\n"
         "  Licence: CC BY 4.0\n"
     )
@@ -346,10 +346,10 @@ def test_diff(pins: Cli) -> None:
         "  expression: train[:80%] -> train[:50%]\n"
         "  number of records: 1,438 -> 899\n"
         "  ranges: records train 0..1,438 -> records train 0..899\n"
-        "  of the records, 899 are in both, 539 are gone, 0 are new\n"
+        "  899 records are in both, 539 were removed, 0 were added\n"
         f"  records: {HEAD} -> {now}\n"
         "  values of image, label\n"
-        "  files: 4 -> 3, of which 3 are the same\n"
+        "  files: 4 -> 3; 3 are in both\n"
         "validation: removed\n"
         "  digits:1.0.0 train[80%:], 359 records\n"
         "more: added\n"

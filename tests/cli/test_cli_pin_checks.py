@@ -97,14 +97,14 @@ def test_verify_names_file_record_feature_and_both_digests(pins: Cli, workspace:
     assert (train["is_sound"], train["proved_by"]) == (False, None)
     file, record = train["faults"]
     assert (file["filename"], file["record"]) == (SHARD.name, None)
-    assert file["problem"] == f"{SHARD.name}: its sha256 is {file['found'][7:]}, pinned was {file['pinned'][7:]}"
+    assert file["problem"] == f"{SHARD.name}: sha256 mismatch: expected {file['pinned'][7:]}, found {file['found'][7:]}"
     assert (record["filename"], record["record"], record["position"]) == (SHARD.name, 7, 456)
     assert record["code"] == ("records_mismatch" if right_checksum else "corrupt_record")
     assert list(record["features"]) == ["image"]
     assert record["pinned"] == "sha256:9ebb4d20a0109c8b02db79cd8192a09dc6413368a7684e52988c47cb2f6cb36f"
     problem = (
         f"{SHARD.name}: record 7 (number 456 of train[:80%]) differs in feature image: "
-        f"its sha256 is {record['found'][7:]}, pinned was {record['pinned'][7:]}"
+        f"sha256 mismatch: expected {record['pinned'][7:]}, found {record['found'][7:]}"
     )
     assert record["problem"] == problem + ("" if right_checksum else "; its checksum is wrong too")
     image = record["features"]["image"]
@@ -112,7 +112,7 @@ def test_verify_names_file_record_feature_and_both_digests(pins: Cli, workspace:
     human = pins("pin", "verify", "dataset.lock.yaml", "train")
     assert (human.code, human.err) == (5, "")
     assert human.out == (
-        f"train: digits:1.0.0 train[:80%] in {workspace / SHARD.parent} is not what was pinned\n"
+        f"train: digits:1.0.0 train[:80%] in {workspace / SHARD.parent} differs from the pin\n"
         f"  {file['problem']}\n"
         f"  {record['problem']}\n"
         f"    image: pinned {image['pinned']}, found {image['found']}\n"
@@ -139,8 +139,8 @@ def test_what_the_catalog_does_not_promise_is_not_pinned(pins: Cli) -> None:
     ran = pins("pin", "create", "digits", "train", "-o", "new.yaml")
     assert ran.code == 5
     assert re.fullmatch(
-        f"error: {SHARD.name}: its sha256 is [0-9a-f]{{64}}, the catalog promises [0-9a-f]{{64}}\n"
-        "hint: Damaged files cannot be pinned. `registry verify` names every bad shard.\n",
+        f"error: {SHARD.name}: sha256 mismatch: the catalog has [0-9a-f]{{64}}, found [0-9a-f]{{64}}\n"
+        "hint: Damaged files cannot be pinned. To list all damaged shards: registry verify digits:1.0.0\n",
         ran.err,
     )
     assert not Path("new.yaml").exists()
@@ -178,7 +178,7 @@ def test_a_missing_file_is_named(pins: Cli, workspace: Path) -> None:
     ran = pins("pin", "verify", "dataset.lock.yaml", "train")
     assert (ran.code, ran.out) == (
         5,
-        f"train: digits:1.0.0 train[:80%] in {workspace / SHARD.parent} is not what was pinned\n"
+        f"train: digits:1.0.0 train[:80%] in {workspace / SHARD.parent} differs from the pin\n"
         f"  cannot read {workspace / SHARD}: No such file or directory\n",
     )
 
@@ -192,8 +192,8 @@ def test_a_changed_pin_file_is_refused_with_the_line(pins: Cli) -> None:
     assert (ran.code, ran.err) == (
         5,
         f"error: dataset.lock.yaml: line {line}, pins[0].license: this was changed since the file was written: "
-        "its digest is not that of its content\n"
-        "hint: Take the file again from where it was published. If the change is meant, make a new one.\n",
+        "its digest does not match its content\n"
+        "hint: Get the file again from where it was published. If the change is intended, make a new pin file.\n",
     )
     lock.write_text(text.replace("num_examples: 1438", "num_examples: many", 1))
     ran = pins("pin", "show", "dataset.lock.yaml", "--format", "json")
@@ -275,7 +275,7 @@ def test_yanked_versions_are_noted(pins: Cli) -> None:
     assert pins("pin", "read", "late.yaml", "train", "--take", "1").err == (
         "note: digits:1.0.0 was yanked when it was pinned: wrong labels\n"
     )
-    assert "  Its publisher said: wrong labels\n" in pins("pin", "explain", "late.yaml").out
+    assert "  Message of its publisher: wrong labels\n" in pins("pin", "explain", "late.yaml").out
 
 
 def test_from_citation_makes_the_same_pin(pins: Cli) -> None:

@@ -67,7 +67,7 @@ def test_restore_replaces_other_bytes_with_force_only(pins: Cli, workspace: Path
     assert (refused.code, refused.out, refused.err) == (
         1,
         "",
-        f"error: 1 file is there already, with other bytes than the pinned ones\n  {wrong}\n"
+        f"error: 1 file exists with other bytes than the pinned ones\n  {wrong}\n"
         "hint: Choose another folder, or replace them with --force (force=True in Python).\n",
     )
     assert wrong.read_bytes() == b"something else"
@@ -83,7 +83,7 @@ def test_a_place_with_other_bytes_is_told_and_passed_over(pins: Cli, workspace: 
     assert (ran.code, ran.out, ran.err) == (
         0,
         "copied 1 file (84.0 KiB) to copy\n",
-        f"{FOURTH}: {workspace}/data/{FOURTH}: it has 5 bytes, 85967 are pinned\n",
+        f"{FOURTH}: {workspace}/data/{FOURTH}: expected 85967 bytes, found 5\n",
     )
     shutil.rmtree("datasets")
     gone = pins("pin", "restore", "dataset.lock.yaml", "validation", "--to", "again")
@@ -92,7 +92,7 @@ def test_a_place_with_other_bytes_is_told_and_passed_over(pins: Cli, workspace: 
     assert lines[0] == "error: cannot find 1 pinned file with the pinned content"
     assert lines[1].startswith(f"  {FOURTH} (sha256:")
     assert lines[2:4] == [
-        f"    {workspace}/data/{FOURTH}: it has 5 bytes, 85967 are pinned",
+        f"    {workspace}/data/{FOURTH}: expected 85967 bytes, found 5",
         f"    {workspace}/datasets/{FOURTH}: no such file",
     ]
     shutil.rmtree("data")
@@ -151,8 +151,8 @@ def test_names_of_bundles(pins: Cli) -> None:
     ran = pins("pin", "bundle", "dataset.lock.yaml", "-o", "paper.zip")
     assert (ran.code, ran.err) == (
         2,
-        "error: 'paper.zip' cannot be a bundle: its name has letters, digits and '_ . + -', and ends with .tar\n"
-        "hint: Name it paper.tar, for example; the folder in it is then called paper.\n",
+        "error: invalid name of a bundle: 'paper.zip'; expected letters, digits and '_ . + -', and .tar at the end\n"
+        "hint: Name it e.g. paper.tar: the folder in it is then called paper.\n",
     )
     unknown = pins("pin", "bundle", "dataset.lock.yaml", "nope", "-o", "paper.tar")
     assert (unknown.code, unknown.err) == (

@@ -54,8 +54,8 @@ def test_of_two_other_pins_with_one_name_one_is_refused(pins: Cli) -> None:
     kept = registry.load_pin(FILE)["p"].split
     lost = "train[:1]" if kept == "train[:2]" else "train[:2]"
     assert told[1] == (
-        f"{NOTE}error: there is another pin 'p' in the file already: numbers:2.0.0 {kept}\n"
-        f"hint: Give it a name: NAME={lost}\n",
+        f"{NOTE}error: the file already has another pin 'p': numbers:2.0.0 {kept}\n"
+        f"hint: Choose another name: NAME={lost}\n",
         4,
     )
 

@@ -99,9 +99,9 @@ def test_an_alias_is_pinned_with_its_event(pins: Cli) -> None:
     assert pins("pin", "update", "dataset.lock.yaml", "old", "--to", "@paper", "--yes").code == 0
     explained = pins("pin", "explain", "dataset.lock.yaml", "old").out.splitlines()
     assert explained[1] == (
-        "  numbers@paper was requested, and gave numbers:1.1.0, which was experimental when it was pinned."
+        "  The request numbers@paper gave numbers:1.1.0, which was experimental when it was pinned."
     )
-    (event,) = [line for line in explained if line.startswith("  The alias paper was set to it on ")]
+    (event,) = [line for line in explained if line.startswith("  The alias paper was set to this version on ")]
     assert event.endswith(" by tester: as submitted.")
 
 
@@ -139,7 +139,7 @@ REFUSALS = {
     "a password": (
         ["--location", "https://ann:p@ss@example.org/a"],
         2,
-        "'https://***@example.org/a' cannot be a location of a pin: it holds a user's name or password",
+        "invalid location of a pin: 'https://***@example.org/a': it holds a user's name or password",
     ),
     "another dataset": (
         ["old", "--to", "words:1.*"],
@@ -198,8 +198,8 @@ def test_verify_against_another_version(pins: Cli, workspace: Path) -> None:
     other = pins("pin", "verify", "dataset.lock.yaml", "new", "--against", "numbers:1.0.0")
     assert (other.code, other.out) == (
         5,
-        f"new: numbers:2.0.0 train in {workspace / 'datasets/numbers/1.0.0'} is not what was pinned\n"
-        "  records 0..2 of train are pinned, and here it has 1\n",
+        f"new: numbers:2.0.0 train in {workspace / 'datasets/numbers/1.0.0'} differs from the pin\n"
+        "  expected records 0..2 of train, which has 1 records here\n",
     )
 
 
@@ -226,13 +226,13 @@ def test_pins_are_made_by_the_api_of_lines_of_text_and_by_one_process_at_least(
         with pytest.raises(UsageError, match=r"^processes must be 1 or more, not 0$"):
             dataset.pin("train", processes=0)
         patched.setattr(create, "measure_records", None)  # nothing is hashed before
-        with pytest.raises(UsageError, match=r"^5 is no name for a pin: that is one line of text$"):
+        with pytest.raises(UsageError, match=r"^invalid name of a pin: 5; expected one line of text$"):
             dataset.pin({5: "train"})  # type: ignore[dict-item]
-        with pytest.raises(UsageError, match=r"^'' is no name for a pin: that is one line of text$"):
+        with pytest.raises(UsageError, match=r"^invalid name of a pin: ''; expected one line of text$"):
             dataset.pin({"": "train"})
-        with pytest.raises(UsageError, match=r"^locations are a list, and this is one text$"):
+        with pytest.raises(UsageError, match=r"^locations: expected a list, found one text$"):
             dataset.pin("train", locations="https://x/y")
-        with pytest.raises(UsageError, match=r"^locations are a list, and this is one text$"):
+        with pytest.raises(UsageError, match=r"^locations: expected a list, found one text$"):
             catalog.pins.update(file, locations="https://x/y")
     for deep in (False, True):
         with pytest.raises(UsageError, match=r"^processes must be 1 or more, not -1$"):

@@ -91,8 +91,8 @@ def test_an_old_pin_is_read_and_cleaned_and_not_bundled(digits: Cli, old_pin: st
     refused = digits("pin", "bundle", old_pin, "-o", "paper.tar")
     assert (refused.code, refused.err) == (
         2,
-        "error: the pins name a URL with a password or another secret, which everybody could read in the bundle\n"
-        "hint: Take it out of the pin file with: registry pin update FILE; and change the password.\n",
+        "error: the pins name a URL with a password or another secret, which every reader of the bundle would see\n"
+        "hint: Change the password, and remove it from the pin file with: registry pin update FILE\n",
     )
     dry = digits("pin", "update", old_pin, "--dry-run")
     assert (dry.code, dry.err) == (

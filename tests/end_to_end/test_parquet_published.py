@@ -270,7 +270,7 @@ def test_what_cannot_be_is_said(catalog: Catalog, tmp_path: Path) -> None:
     with pytest.raises(ReferenceSyntaxError):
         catalog.import_parquet(folder, name="MyAnimals")
     catalog.import_parquet(folder)
-    with pytest.raises(UsageError, match=r"animals:1\.0\.0 is stored as parquet_columns: only tfrecord can be pinned"):
+    with pytest.raises(UsageError, match=r"animals:1\.0\.0 is stored as parquet_columns; only tfrecord"):
         catalog.dataset("animals").pin("train")
 
 

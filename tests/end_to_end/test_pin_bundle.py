@@ -194,7 +194,7 @@ def test_ids_are_those_of_the_records_in_stored_order(paper: Path, pins: PinFile
 
 def test_wrong_usage(paper: Path) -> None:
     for arguments, told in [
-        (["--pin", "tran"], "no pin 'tran'; there are: train, mixed, wild, nothing"),
+        (["--pin", "tran"], "no pin 'tran'; the pins are: train, mixed, wild, nothing"),
         (["nowhere"], "there is no folder nowhere"),
         (["--crc", "maybe"], "argument --crc: invalid choice: 'maybe'"),
     ]:
@@ -219,11 +219,14 @@ def test_a_flipped_byte_is_named_with_record_offset_and_digests(paper: Path, crc
     stored = good[start + 12 + len(records[3]) :][:4].hex()
     found = frame_record(changed)[-4:].hex()
     told = faults(paper, "train", "--crc", crc)
-    assert told[0] == f"{SHARD}: {len(good)} bytes, sha256 {sha256[0]}, expected {len(good)}, {sha256[1]}"
+    assert (
+        told[0]
+        == f"{SHARD}: expected {len(good)} bytes, sha256 {sha256[1]}; found {len(good)} bytes, sha256 {sha256[0]}"
+    )
     place = f"{SHARD}: record 3 at byte {start}"
-    assert told[1] == f"{place}: the checksum of its {len(changed)} bytes is {found}, expected {stored}"
+    assert told[1] == f"{place}: checksum mismatch in {len(changed)} bytes: expected {stored}, found {found}"
     assert [line.split(":")[0] for line in told[2:4]] == ["records.ordered", "records.unordered"]
-    assert told[4] == f"{place}: its sha256 is {sha256[2]}, expected {sha256[3]}"
+    assert told[4] == f"{place}: sha256 mismatch: expected {sha256[3]}, found {sha256[2]}"
     assert len(told) == 5
     assert verify(paper, "--pin", "wild").returncode == 0
 
@@ -243,7 +246,7 @@ def test_a_record_that_was_changed_with_its_checksum_is_found(paper: Path, pins:
     told = faults(paper, name)
     unit = "inflated byte" if name == "wild" else "byte"
     was, now = hashlib.sha256(before).hexdigest(), hashlib.sha256(b"forged").hexdigest()
-    assert told[-1] == f"{folder}/{file.name}: record 2 at {unit} {start}: its sha256 is {now}, expected {was}"
+    assert told[-1] == f"{folder}/{file.name}: record 2 at {unit} {start}: sha256 mismatch: expected {was}, found {now}"
 
 
 def test_records_in_another_order_have_the_same_unordered_digest(paper: Path) -> None:
@@ -262,12 +265,12 @@ def test_a_cut_file_says_where_it_ends(paper: Path) -> None:
         shard.write_bytes(good[:cut])
         standalone.check_file(paper / "data", file, True, faults)
         found = [text for _, text in faults]
-        assert found[0].startswith(f"{SHARD}: {cut} bytes, sha256 ")
+        assert found[0].startswith(f"{SHARD}: expected {len(good)} bytes, sha256 ")
         if cut in starts:
-            assert found[1:] == [f"{SHARD}: it holds {starts.index(cut)} records, expected 10"]
+            assert found[1:] == [f"{SHARD}: expected 10 records, found {starts.index(cut)}"]
         else:
             index = max(place for place, start in enumerate(starts) if start < cut)
-            told = rf"{SHARD}: record {index} at byte {starts[index]}: the file ends \d+ bytes before it should"
+            told = rf"{SHARD}: record {index} at byte {starts[index]}: the file ends \d+ bytes too early"
             assert re.fullmatch(told, found[1])
             assert len(found) == 2
 
@@ -279,7 +282,7 @@ def test_a_cut_or_damaged_gzip_file_is_named(paper: Path) -> None:
     for bad in (good[:40], good[:-4], good[:30] + b"\xff\xff\xff" + good[33:], good + b"more", good[:-8] + bytes(8)):
         shard.write_bytes(bad)
         told = faults(paper, "wild")
-        assert told[0].startswith(f"{path}: {len(bad)} bytes, sha256 ")
+        assert told[0].startswith(f"{path}: expected {len(good)} bytes, sha256 ")
         assert re.fullmatch(rf"{path}: record \d+ at inflated byte \d+: .+", told[1])
 
 
@@ -291,7 +294,7 @@ def test_more_records_than_are_pinned_are_not_read(paper: Path, compress: bool) 
     shard.write_bytes(gzip.compress(content, 9) if compress else content)
     told = faults(paper, "train")
     unit = "inflated byte" if compress else "byte"
-    assert told[1:] == [f"{SHARD}: record 10 at {unit} {len(good)}: there should be no such record"]
+    assert told[1:] == [f"{SHARD}: record 10 at {unit} {len(good)}: the file has more records than the pin file says"]
 
 
 @pytest.mark.parametrize("length", [2**63, 2**64 - 1, 2**40])
@@ -303,7 +306,7 @@ def test_a_length_that_cannot_be_is_not_believed(paper: Path, length: int) -> No
     rest = shard.read_bytes()
     shard.write_bytes(frame + head + masked.to_bytes(4, "little") + rest)
     missing = length - len(rest)
-    assert f"{SHARD}: record 1 at byte 16: the file ends {missing} bytes before it should" in faults(paper, "train")
+    assert f"{SHARD}: record 1 at byte 16: the file ends {missing} bytes too early" in faults(paper, "train")
     shard.write_bytes(head + bytes(4) + rest)
     told = f"{SHARD}: record 0 at byte 0: its length and the checksum of the length disagree"
     assert told in faults(paper, "train")
@@ -313,7 +316,7 @@ def test_what_is_no_file_of_the_data_folder_is_not_read(paper: Path) -> None:
     shard = paper / "data" / SHARD
     outside = paper.parent / "outside"
     shutil.copy(shard, outside)
-    told = [f"{SHARD}: no such file in {paper / 'data'}"]
+    told = [f"{SHARD}: not found in {paper / 'data'}"]
     shard.unlink()
     assert faults(paper, "train") == told
     shard.symlink_to(outside)
@@ -349,16 +352,16 @@ def test_a_changed_pin_file_is_refused(paper: Path, pins: PinFile) -> None:
     path.write_text(good.replace("train[:60%]", "train[:61%]"))
     ran = verify(paper)
     assert (ran.returncode, ran.stderr) == (5, "")
-    told = rf"dataset.lock.json: it was changed: the digest of its content is sha256:\w{{64}}, expected {pins.digest}\n"
+    told = rf"dataset.lock.json: the file was changed: expected the digest {pins.digest}, found sha256:\w{{64}}\n"
     assert re.fullmatch(told, ran.stdout)
     assert verify(paper, "--ids").stdout == ran.stdout
     path.write_text(good)
     yaml = paper / "dataset.lock.yaml"
     yaml.write_text(yaml.read_text().replace(pins.digest, "sha256:" + "0" * 64))
-    told = "dataset.lock.yaml: line 5 is not what dataset.lock.json says\n"
+    told = "dataset.lock.yaml: line 5 differs from dataset.lock.json\n"
     assert (verify(paper).returncode, verify(paper).stdout) == (5, told)
     yaml.unlink()
-    told = f"dataset.lock.json: no pin file can be read: [Errno 2] No such file or directory: '{yaml}'\n"
+    told = f"dataset.lock.json: cannot read the pin file: [Errno 2] No such file or directory: '{yaml}'\n"
     assert (verify(paper).returncode, verify(paper).stdout) == (5, told)
 
 
@@ -375,11 +378,11 @@ def test_what_is_no_pin_file_is_told_in_one_line(paper: Path, text: str) -> None
 @pytest.mark.parametrize(
     ("key", "value", "told"),
     [
-        ("name", "../../../../etc/passwd", "animals/1.0.0/../../../../etc/passwd: no such file in {data}"),
-        ("name", "/etc/passwd", "animals/1.0.0//etc/passwd: no such file in {data}"),
+        ("name", "../../../../etc/passwd", "animals/1.0.0/../../../../etc/passwd: not found in {data}"),
+        ("name", "/etc/passwd", "animals/1.0.0//etc/passwd: not found in {data}"),
         ("name", "a\x1b[31m", r"dataset.lock.json: pins[0].files[0].name: expected [^\x00-\x1f\x7f\ud800-\udfff]+"),
         ("name", "\udc80", r"dataset.lock.json: pins[0].files[0].name: expected [^\x00-\x1f\x7f\ud800-\udfff]+"),
-        ("name", "a\x9b31m", "animals/1.0.0/a\ufffd31m: no such file in {data}"),
+        ("name", "a\x9b31m", "animals/1.0.0/a\ufffd31m: not found in {data}"),
         ("num_bytes", -1, "dataset.lock.json: pins[0].files[0].num_bytes: expected int"),
         ("num_bytes", True, "dataset.lock.json: pins[0].files[0].num_bytes: expected int"),
         ("sha256", "sha256:" + "A" * 64, "dataset.lock.json: pins[0].files[0].sha256: expected sha256:[0-9a-f]{64}"),
@@ -492,7 +495,7 @@ def test_a_damaged_copy_is_passed_over_for_a_right_one(pins: PinFile, tar: Path,
         citation_texts=CITATIONS,
     )
     sha256 = [hashlib.sha256(data).hexdigest() for data in (bad, good)]
-    assert report.problems == (f"{shard}: its sha256 is {sha256[0]}, {sha256[1]} is pinned",)
+    assert report.problems == (f"{shard}: sha256 mismatch: expected {sha256[1]}, found {sha256[0]}",)
     assert (tmp_path / "again" / "paper.tar").read_bytes() == tar.read_bytes()
 
 
@@ -513,7 +516,7 @@ def test_without_right_bytes_there_is_no_tar(pins: PinFile, paper: Path, tmp_pat
         write_bundle(only, target / "paper.tar", citation_texts=CITATIONS)
     found = hashlib.sha256(shard.read_bytes()).hexdigest()
     first = "cannot find 1 pinned file with the pinned content"
-    assert str(told.value) == f"{first}{wanted}{elsewhere}its sha256 is {found}, {sha256} is pinned"
+    assert str(told.value) == f"{first}{wanted}{elsewhere}sha256 mismatch: expected {sha256}, found {found}"
     assert told.value.exit_code == 5
     shard.unlink()
     with pytest.raises(NotStoredError) as missing:
@@ -539,13 +542,13 @@ def test_names_that_a_bundle_cannot_have(pins: PinFile, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as told:
         write_bundle(pins, "paper.zip", citation_texts=CITATIONS)
     assert str(told.value) == (
-        "'paper.zip' cannot be a bundle: its name has letters, digits and '_ . + -', and ends with .tar"
+        "invalid name of a bundle: 'paper.zip'; expected letters, digits and '_ . + -', and .tar at the end"
     )
     for name in ("..tar", ".tar", "-x.tar", "a b.tar"):
         with pytest.raises(UsageError):
             write_bundle(pins, tmp_path / name, citation_texts=CITATIONS)
     for name in ("../x", "README.txt", "Verify.py", "data", "dataset.lock.yaml", ""):
-        with pytest.raises(UsageError, match="cannot be the name of a text in a bundle"):
+        with pytest.raises(UsageError, match="invalid name of a text in a bundle"):
             write_bundle(pins, tmp_path / "paper.tar", citation_texts={name: "x"})
     with pytest.raises(PinNotFoundError):
         write_bundle(pins, tmp_path / "paper.tar", names=["tran"], citation_texts={})
@@ -560,7 +563,7 @@ def test_pins_that_want_different_bytes_in_one_file_are_refused(pins: PinFile, t
     both = PinFile(pins.content, pins.document.model_copy(update={"pins": (pins["train"].entry, other)}), pins.places)
     with pytest.raises(ConflictError) as told:
         write_bundle(both, tmp_path / "paper.tar", citation_texts=CITATIONS)
-    assert str(told.value) == f"the pins 'train' and 'mixed' want different bytes in {SHARD}"
+    assert str(told.value) == f"the pins 'train' and 'mixed' need different bytes in {SHARD}"
     assert isinstance(both["mixed"], Pin)
 
 

@@ -278,8 +278,8 @@ def test_any_content_has_the_digest_and_the_finder_of_the_readme() -> None:
 def test_the_readme_says_so(paper: Path) -> None:
     text = re.sub(r"\s+", " ", (paper / "README.txt").read_text())
     for words in (
-        "h is sha256 over k, a zero byte and the JSON of v, as a number with the highest byte first;",
-        "its weight w is the number in the first 16 bytes of sha256 over k, the highest byte first.",
-        r"all beyond ASCII as \uXXXX (in Python:",
+        "h is sha256 over k, a zero byte and the JSON of v, as a number, highest byte first;",
+        "its weight w is the number in the first 16 bytes of sha256 over k, highest byte first.",
+        r"outside of ASCII as \uXXXX (in Python:",
     ):
         assert words in text

@@ -338,7 +338,7 @@ def test_a_folder_that_a_pin_names_is_read_once_the_reader_agrees(
     path = stranger(str(files))
     with pytest.raises(FetchNotAllowedError) as caught:
         registry.load_pin(path)["train"].verify()
-    assert f"\n  {files}: not asked: only the pin names it, and you have not allowed it" in str(caught.value)
+    assert f"\n  {files}: not allowed: only the pin names this place" in str(caught.value)
     assert registry.load_pin(path, fetch=True)["train"].verify().is_sound
     assert registry.load_pin(path, allow_hosts=[f"file://{files.parent}"])["train"].verify().is_sound
 
@@ -347,7 +347,7 @@ def test_a_folder_that_a_pin_names_is_read_once_the_reader_agrees(
 def test_a_share_of_another_machine_is_never_asked(stranger: Callable[..., str], place: str) -> None:
     with pytest.raises(NotStoredError) as caught:
         registry.load_pin(stranger(place), fetch=True)["train"].verify()
-    assert f"\n  {place}: not asked: --fetch does not cover this place" in str(caught.value)
+    assert f"\n  {place}: not allowed: --fetch does not cover this place" in str(caught.value)
 
 
 def test_a_pin_that_was_fetched_asks_its_own_host_and_nobody_else(
@@ -381,9 +381,9 @@ def test_the_command_line_says_what_would_be_asked(
         "was searched\n"
         f"  {(tmp_path / 'theirs/data/animals/1.0.0').as_uri()}: no {FIRST}\n"
         f"  {(tmp_path / 'nothing/animals/1.0.0').as_uri()}: no {FIRST}\n"
-        "  https://example.org/animals: not asked: only the pin names it, and you have not allowed it\n"
-        "  s3://bucket/animals: not asked: only the pin names it, and you have not allowed it\n"
-        "hint: If you trust whoever made the pin, add --allow-host example.org --allow-host s3://bucket (or --fetch, "
+        "  https://example.org/animals: not allowed: only the pin names this place\n"
+        "  s3://bucket/animals: not allowed: only the pin names this place\n"
+        "hint: If you trust the author of the pin, add --allow-host example.org --allow-host s3://bucket (or --fetch, "
         "for every place that a pin names); in Python allow_hosts=['example.org', 's3://bucket']. "
         "If you have the files, name their folder with --data-dir DIR (data_dir= in Python).\n"
     )
@@ -391,8 +391,8 @@ def test_the_command_line_says_what_would_be_asked(
     assert run(["pin", "restore", path, "--to", str(tmp_path / "restored"), "--fetch"]) == 6
     told = capsys.readouterr()
     assert told.err.endswith(
-        f"    {server.url}: not asked: --fetch does not cover this place\n"
-        f"hint: If you trust whoever made the pin, add --allow-host {server.address}; in Python "
+        f"    {server.url}: not allowed: --fetch does not cover this place\n"
+        f"hint: If you trust the author of the pin, add --allow-host {server.address}; in Python "
         f"allow_hosts=['{server.address}']. If you have the files, name their folder with --data-dir DIR (data_dir= in "
         "Python).\n"
     ), told.err

@@ -125,8 +125,8 @@ def test_wrong_places_are_passed_over_and_told(pins: PinFile, data: Path, tmp_pa
     assert told == {
         SHARD: (
             f"{data / SHARD}: no such file",
-            f"{other / SHARD}: it has {len(good) - 1} bytes, {len(good)} are pinned",
-            f"{third / SHARD}: its sha256 is {bad}, {hashlib.sha256(good).hexdigest()} is pinned",
+            f"{other / SHARD}: expected {len(good)} bytes, found {len(good) - 1}",
+            f"{third / SHARD}: sha256 mismatch: expected {hashlib.sha256(good).hexdigest()}, found {bad}",
         )
     }
     assert (tmp_path / "restored" / SHARD).read_bytes() == good
@@ -146,7 +146,7 @@ def test_without_right_bytes_every_place_is_told_and_the_rest_is_restored(
         f"\n  {SHARD} (sha256:{sha256}, {len(good)} bytes)"
         f"\n    {tmp_path / 'empty' / SHARD}: no such file"
     )
-    assert str(told.value) == f"{first}\n    {data / SHARD}: its sha256 is {bad}, {sha256} is pinned"
+    assert str(told.value) == f"{first}\n    {data / SHARD}: sha256 mismatch: expected {sha256}, found {bad}"
     assert told.value.hint == (
         "Name a folder that holds them with --data-dir DIR (data_dir= in Python), or download them yourself: "
         "the right files have the sha256 above."
@@ -168,7 +168,7 @@ def test_what_is_there_and_wrong_is_replaced_only_when_asked(pins: PinFile, data
     (target / SHARD).write_bytes(b"mine")
     with pytest.raises(AlreadyStoredError) as told:
         restore(at(pins, data), None, target)
-    assert str(told.value) == f"1 file is there already, with other bytes than the pinned ones\n  {target / SHARD}"
+    assert str(told.value) == f"1 file exists with other bytes than the pinned ones\n  {target / SHARD}"
     assert told.value.hint == "Choose another folder, or replace them with --force (force=True in Python)."
     assert tree(target) == {SHARD: b"mine"}
     assert len(restore(at(pins, data), None, target, force=True).copied) == 7
@@ -183,7 +183,7 @@ def test_a_damaged_data_directory_is_mended_in_place(pins: PinFile, data: Path, 
     report = restore(at(pins, data, other), ["train"], data, force=True)
     good = hashlib.sha256((other / SHARD).read_bytes()).hexdigest()
     assert [(file.path, file.source, file.problems) for file in report.copied] == [
-        (SHARD, str(other / SHARD), (f"{data / SHARD}: its sha256 is {bad}, {good} is pinned",))
+        (SHARD, str(other / SHARD), (f"{data / SHARD}: sha256 mismatch: expected {good}, found {bad}",))
     ]
     assert tree(data) == tree(other)
 

@@ -127,7 +127,7 @@ def test_other_shards_hold_the_same_records(paper: Path, pins: PinFile, catalog:
 def test_the_command_line_says_so(paper: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = (
         "train: animals:1.0.0 train[:80%]: 72 records as pinned: the records are the pinned ones "
-        f"(6 files, SIZE in {paper}/datasets/animals/1.0.1)\n  6 files of another layout hold the pinned records\n"
+        f"(6 files, SIZE in {paper}/datasets/animals/1.0.1)\n  6 files with other shards hold the pinned records\n"
     )
     for option in (["--against", "animals:1.0.1"], ["--data-dir", "datasets/animals/1.0.1"]):
         assert run(["pin", "verify", "pin.yaml", "train", *option]) == 0
@@ -155,10 +155,10 @@ def test_one_changed_byte_is_named(
     out = capsys.readouterr().out
     problem = (
         f"  {path.name}: record {record} (number {number} of train[:80%]) differs in feature name: "
-        f"its sha256 is {after[7:]}, pinned was {before[7:]}"
+        f"sha256 mismatch: expected {before[7:]}, found {after[7:]}"
     )
     lines = out.splitlines()
-    assert lines[0] == f"train: animals:1.0.0 train[:80%] in {folder} is not what was pinned"
+    assert lines[0] == f"train: animals:1.0.0 train[:80%] in {folder} differs from the pin"
     assert [line.removesuffix("; its checksum is wrong too") for line in lines if "record " in line] == [problem]
     assert lines[-2].endswith("; its checksum is wrong too") == (change is damage_record)
     assert lines[-1].startswith("    name: pinned sha256:")
@@ -176,8 +176,8 @@ def test_a_record_beyond_the_slice_changes_the_file_and_not_the_proof(paper: Pat
     report = pins["train"].verify()
     assert (report.is_sound, report.proved_by) == (True, "records")
     (note,) = report.notes
-    assert note.startswith(f"{path.name}: its sha256 is ")
-    assert note.endswith(": its pinned records are as they were")
+    assert note.startswith(f"{path.name}: sha256 mismatch: ")
+    assert note.endswith("; its pinned records are unchanged")
     assert not pins["both"].verify().is_sound
 
 
@@ -190,21 +190,24 @@ def test_reordered_records_are_told_as_such(paper: Path, pins: PinFile) -> None:
     rewrite(path, swap)
     *files, fault = faults(pins["train"].verify(), of_records=False)
     assert [file.filename for file in files] == [path.name]
-    assert fault.problem.startswith("the pinned records are all there, and in another order: the digest of all ")
+    assert fault.problem.startswith("all pinned records are there, but in another order: digest over all ")
     assert fault.problem.endswith(" (the middle and the last record are right)")
     assert (fault.pinned, fault.record) == (pins["train"].entry.records.ordered, None)
     assert pins["both"].verify().is_sound
     backwards = prepare(paper / "backwards", "1.0.2", {"train": TRAIN[:72][::-1] + TRAIN[72:], "test": TEST}, shards=5)
     (fault,) = faults(pins["train"].verify(folder=backwards), of_records=False)
-    assert fault.problem.startswith("the pinned records are all there, and in another order: ")
+    assert fault.problem.startswith("all pinned records are there, but in another order: ")
 
 
 NEW = {"name": "another", "kind": 1, "age": 3}
 OTHER_NUMBERS: dict[str, tuple[Sequence[Any], str]] = {
-    "one too few": (TRAIN[:-1], "records 0..90 of train are pinned, and here it has 89"),
-    "one too few in the middle": (TRAIN[:40] + TRAIN[41:], "records 0..90 of train are pinned, and here it has 89"),
+    "one too few": (TRAIN[:-1], "expected records 0..90 of train, which has 89 records here"),
+    "one too few in the middle": (
+        TRAIN[:40] + TRAIN[41:],
+        "expected records 0..90 of train, which has 89 records here",
+    ),
     "one too many in the middle": ([*TRAIN[:40], NEW, *TRAIN[40:]], "more than one record differs, in features "),
-    "none": ([], "records 0..90 of train are pinned, and here it has 0"),
+    "none": ([], "expected records 0..90 of train, which has 0 records here"),
     "one in place of another": ([*TRAIN[:40], NEW, *TRAIN[41:]], "record 10 (number 40 of train) differs in features "),
     "two in place of others": ([NEW, *TRAIN[1:40], NEW, *TRAIN[41:]], "more than one record differs, in features "),
 }
@@ -224,11 +227,11 @@ def test_records_behind_the_pinned_ones_are_noted(paper: Path, catalog: Catalog)
     report = pin.verify(folder=folder)
     assert (report.is_sound, report.proved_by) == (True, "records")
     assert report.notes == (
-        "3 files of another layout hold the pinned records",
-        "train has 91 records here, it had 90 when it was pinned",
+        "3 files with other shards hold the pinned records",
+        "train has 91 records here; it had 90 when it was pinned",
     )
     single = prepare(paper / "single", "1.0.2", {"train": TRAIN, "test": TEST}, shards=1)
-    assert pin.verify(folder=single).notes == ("1 file of another layout holds the pinned records",)
+    assert pin.verify(folder=single).notes == ("1 file with other shards holds the pinned records",)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +246,7 @@ def test_a_file_with_another_number_of_records(
     before = path.stat().st_size
     rewrite(path, change)
     size, number = faults(pins["train"].verify(), of_records=False)
-    assert size.problem == f"{path.name}: it is {path.stat().st_size} bytes long, {before} are pinned"
+    assert size.problem == f"{path.name}: expected {before} bytes, found {path.stat().st_size}"
     assert number.problem == f"{path.resolve()}: 23 records were promised, but it holds {held}"
     assert (size.filename, number.filename) == (path.name, path.name)
 
@@ -288,14 +291,14 @@ def test_records_that_are_not_all_of_one_form(paper: Path, catalog: Catalog) -> 
     folder = prepare(paper / "turned", "1.0.1", {"train": turned}, features=features, shards=1, name="odd")
     (fault,) = faults(pin.verify(folder=folder))
     assert (fault.record, fault.features) == (31, {})
-    assert "is serialized otherwise, with the same values: its sha256 is " in fault.problem
+    assert "has the same values in another serialization: sha256 mismatch: " in fault.problem
     given = list(records)
     absent = next(number for number in range(30, 60) if number % 3 == 0)
     given[absent] = codec_of(features).encode({**animals(60)[absent], "legs": [4]})
     folder = prepare(paper / "given", "1.0.1", {"train": given}, features=features, shards=2, name="odd")
     (fault,) = faults(pin.verify(folder=folder))
     assert (fault.position, list(fault.features)) == (absent, ["legs"])
-    assert "differs in feature legs: its sha256 is " in fault.problem
+    assert "differs in feature legs: sha256 mismatch: " in fault.problem
 
 
 def test_a_pin_that_was_read_finds_its_files_where_they_were_moved_to(

@@ -69,7 +69,7 @@ def ask_both(paper: Path, *options: str) -> tuple[tuple[int, str], tuple[int, st
 
 def verdicts(answer: str) -> dict[str, bool]:
     """Which pins are as pinned; none where the pin file was refused."""
-    found = re.findall(r"^(two|packed): .*?(NOT as pinned|is not what was pinned|as pinned)", answer, re.MULTILINE)
+    found = re.findall(r"^(two|packed): .*?(NOT as pinned|differs from the pin|as pinned)", answer, re.MULTILINE)
     return {name: told == "as pinned" for name, told in found}
 
 
@@ -105,7 +105,7 @@ def test_a_byte_outside_of_the_pinned_records_is_told_and_is_no_fault_of_them(pa
     assert (code, other) == (0, 0)
     first, *notes = alone.split("\n")[1:4]
     assert first == (
-        "two: animals:1.0.0 train[1:2]+train[3:4], 2 records: as pinned; faults in bytes that are not pinned: 2"
+        "two: animals:1.0.0 train[1:2]+train[3:4], 2 records: as pinned; faults outside of the pinned records: 2"
     )
     assert [note.partition(": ")[0].strip() for note in notes] == [PLAIN, PLAIN]
     told = ours.split("\n")
@@ -114,7 +114,7 @@ def test_a_byte_outside_of_the_pinned_records_is_told_and_is_no_fault_of_them(pa
         told[0],
     )
     assert re.fullmatch(
-        rf"  {path.name}: its sha256 is \w{{64}}, pinned was \w{{64}}: its pinned records are as they were", told[1]
+        rf"  {path.name}: sha256 mismatch: expected \w{{64}}, found \w{{64}}; its pinned records are unchanged", told[1]
     )
 
 
@@ -181,7 +181,7 @@ def test_they_agree_on_every_edited_field_of_the_yaml(paper: Path) -> None:
         path.write_text(write_yaml(changed))
         alone, ours = ask_both(paper, "--quick")
         assert (alone[0], ours[0]) == (5, 5), (alone, ours)
-        assert re.fullmatch(r"dataset\.lock\.yaml: line \d+ is not what dataset\.lock\.json says\n", alone[1])
+        assert re.fullmatch(r"dataset\.lock\.yaml: line \d+ differs from dataset\.lock\.json\n", alone[1])
     assert count > 60
 
 

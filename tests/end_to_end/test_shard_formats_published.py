@@ -113,7 +113,7 @@ def test_only_tfrecord_is_pinned(catalog: Catalog, tmp_path: Path, file_format: 
     catalog.publish(prepare_as(tmp_path / "1.0.0", file_format))
     with pytest.raises(UsageError) as caught:
         catalog.dataset("animals").pin("train[:10]")
-    assert str(caught.value) == f"animals:1.0.0 is stored as {file_format}: only tfrecord can be pinned"
+    assert str(caught.value) == f"animals:1.0.0 is stored as {file_format}; only tfrecord files can be pinned"
     assert caught.value.hint == (
         "Write the records as tfrecord and pin those: registry export tfds animals:1.0.0 tfrecord && "
         "registry import tfds tfrecord --name animals_tfrecord"
@@ -140,5 +140,5 @@ def test_a_pin_is_not_proved_in_files_of_another_format(catalog: Catalog, tmp_pa
     with pytest.raises(UsageError) as caught:
         pin.verify(folder=other)
     assert str(caught.value) == (
-        f"{open_store(other).url} holds a version in parquet files: records of a pin are proved in tfrecord files"
+        f"{open_store(other).url} holds parquet files: pinned records can only be verified in tfrecord files"
     )

@@ -77,14 +77,14 @@ def test_a_pin_is_read_as_the_slice_that_it_pins(catalog: registry.Catalog) -> N
         (
             lambda catalog: catalog.dataset("digits").pin({"few": "train[5:12]"})["few"],
             "train",
-            "the pin 'few' is of train[5:12], not of 'train'",
-            "Leave the split out: a pin has one.",
+            "the pin 'few' holds train[5:12], not 'train'",
+            "Leave out the split: a pin has exactly one.",
         ),
         (
             lambda catalog: catalog.dataset("digits").pin({"few": "train[5:12]", "more": "train[:5]"}),
             None,
-            "the file has 2 pins, and one is to be read: few, more",
-            "Say which one: load_pin(...)['few'].",
+            "expected a file with one pin, found 2: few, more",
+            "Choose one, e.g. load_pin(...)['few']",
         ),
         (
             lambda _: "digits",

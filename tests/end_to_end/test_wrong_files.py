@@ -174,8 +174,8 @@ def test_a_pin_is_not_read_where_a_record_beside_the_three_that_it_names_is_anot
     ):
         PIN_READS[way](pins["train"])
     assert caught.value.hint == (
-        "This is not the file that was pinned. `registry pin verify FILE` says what differs, and "
-        "`registry pin restore FILE` gets the pinned files."
+        "This is not the pinned file. `registry pin verify FILE` shows what differs, and "
+        "`registry pin restore FILE --to DIR` gets the pinned files."
     )
 
 

@@ -179,7 +179,7 @@ def test_a_pin_needs_the_metadata_of_its_version(catalog: Catalog, folder: Path,
     np.testing.assert_array_equal(patches[0].values, expected(2))  # type: ignore[arg-type] # one array
     bare = Patches(pin)
     assert [(patch.index, patch.row) for patch in bare] == [(2, None), (3, None)]
-    with pytest.raises(UsageError, match=r"^the pin 'train' is of train\[2:4\], not of 'train'$"):
+    with pytest.raises(UsageError, match=r"^the pin 'train' holds train\[2:4\], not 'train'$"):
         Patches(pin, "train")
     whole = Patches(load_pin(tmp_path / "lock.yaml"), mixer=dataset.metadata.custom)
     assert [patch.index for patch in whole] == [2, 3]
@@ -195,8 +195,8 @@ def test_what_is_neither_a_version_nor_one_pin_is_refused(catalog: Catalog, fold
     dataset.pin({"one": "train[:1]", "rest": "train[1:]"}).save(tmp_path / "two.yaml")
     with pytest.raises(UsageError) as caught:
         Patches(load_pin(tmp_path / "two.yaml"))
-    assert caught.value.message == "the file has 2 pins, and one is to be read: one, rest"
-    assert caught.value.hint == "Say which one: load_pin(...)['one']."
+    assert caught.value.message == "expected a file with one pin, found 2: one, rest"
+    assert caught.value.hint == "Choose one, e.g. load_pin(...)['one']"
 
 
 def test_patches_of_two_splits_lie_each_on_its_own_grid(catalog: Catalog, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ BOMBS = {
     ),
     "a sound file with many items more": (
         f"{whole_file()}x:\n {'a' * 990}:\n  {'b' * 990}: [{'a,' * MANY}]\n",
-        "PinChangedError f: it was changed since the file was written: its digest is not that of its content",
+        "PinChangedError f: it was changed since the file was written: its digest does not match its content",
     ),
 }
 

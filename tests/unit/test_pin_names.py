@@ -17,7 +17,7 @@ from registry.pins import PinFile
 from registry.pins.compare import compare_pins
 from registry.pins.create import check_locations, check_names
 
-NAME_HINT = 'Name it e.g. "train"; in Python pin({"train": "train[:80%]"}).'
+NAME_HINT = 'Use e.g. train; in Python pin({"train": "train[:80%]"})'
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def pins() -> PinFile:
 def test_a_name_is_one_line_of_text(name: Any, shown: str) -> None:
     with pytest.raises(UsageError) as caught:
         check_names(["train", name])
-    assert caught.value.message == f"{shown} is no name for a pin: that is one line of text"
+    assert caught.value.message == f"invalid name of a pin: {shown}; expected one line of text"
     assert caught.value.hint == NAME_HINT
 
 
@@ -57,16 +57,14 @@ def test_a_name_is_one_line_of_text(name: Any, shown: str) -> None:
 def test_a_location_is_one_line_of_text(location: Any, shown: str) -> None:
     with pytest.raises(UsageError) as caught:
         check_locations(["https://example.org/a", location])
-    assert caught.value.message == (
-        f"{shown} cannot be a location of a pin: that is one line of text of at most 1000 characters"
-    )
+    assert caught.value.message == (f"invalid location of a pin: {shown}; expected one line of at most 1000 characters")
 
 
 def test_one_text_is_no_list_of_locations() -> None:
     with pytest.raises(UsageError) as caught:
         check_locations("https://example.org/a")
-    assert caught.value.message == "locations are a list, and this is one text"
-    assert caught.value.hint == 'Put it in brackets: locations=["https://..."].'
+    assert caught.value.message == "locations: expected a list, found one text"
+    assert caught.value.hint == 'Put it in brackets: locations=["https://..."]'
 
 
 def test_what_is_in_a_pin_file_is_what_it_gives(pins: PinFile) -> None:

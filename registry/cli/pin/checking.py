@@ -248,7 +248,7 @@ def _describe_report(it: dict[str, Any]) -> Iterator[str]:
         )
         yield from (f"  {note}" for note in it["notes"])
         return
-    yield f"{named} in {place} is not what was pinned"
+    yield f"{named} in {place} differs from the pin"
     for fault in it["faults"]:
         yield f"  {fault['problem']}"
         for key, pair in fault["features"].items():
