@@ -94,7 +94,7 @@ def publish_found(
     store_of: Callable[[DatasetVersion], Store],
     progress: ProgressCallback | None,
 ) -> Iterator[ImportedVersion]:
-    """Publish each version of ``found`` into ``target``. Promotion and default config are decided for each.
+    """Publish each version of ``found`` into ``target``. The default config is decided for each.
 
     ``store_of`` returns the folder from which the catalog reads a version.
     """
@@ -140,7 +140,7 @@ def _read(folder: VersionFolder) -> _Found:
 
 
 def _target_of(folder: VersionFolder, prepared: PreparedDataset, target: Target) -> tuple[Target, str | None]:
-    """``target`` for this version, which is promoted unless a higher one exists; and a note, or None.
+    """``target`` for this version; and a note, or None.
 
     Its config becomes the default config if TFDS says so and the dataset has no default config yet. If the file that
     names TFDS's default config cannot be read, the version is imported without one, and the note says why.
@@ -157,7 +157,7 @@ def _target_of(folder: VersionFolder, prepared: PreparedDataset, target: Target)
         except (PreparedFormatError, StorageError) as error:
             unread = f"cannot read which config is the default: {error.message}"
     rule = SlicingRule.TFDS_4
-    return replace(target, promote=None, default_config=is_default, slicing=rule, requires_number=False), unread
+    return replace(target, default_config=is_default, slicing=rule, requires_number=False), unread
 
 
 def _taken(folder: VersionFolder, prepared: PreparedDataset, publication: Publication) -> ImportedVersion:

@@ -215,6 +215,7 @@ class Publishing:
         name: str | None = None,
         copy: bool = False,
         trust_lengths: bool = False,
+        promote: bool | None = None,
         dry_run: bool = False,
         progress: ProgressCallback | None = None,
     ) -> ImportReport:
@@ -236,6 +237,8 @@ class Publishing:
             copy: copy the files into ``data_dir``. False reads them where they are, so they must stay there.
             trust_lengths: hash the shard files and believe the numbers of records in ``dataset_info.json``. No record
                 is read, and fingerprints are computed when they are needed.
+            promote: False leaves every canonical version as it is. None promotes a version unless a higher one exists;
+                True promotes each version in the order found.
             dry_run: only find the versions. No shard is opened, and nothing is written.
             progress: called with a ``Progress``, in records; ``subject`` is the version.
 
@@ -253,8 +256,8 @@ class Publishing:
         found = find_tfds(folder, name=name)
         if dry_run:
             return ImportReport(list_found(found))
-        # Which version is promoted, and with which default config, is decided for each version.
-        target = replace(self._target(False, None), trust_lengths=trust_lengths)
+        # The default config is decided for each version.
+        target = replace(self._target(promote, None), trust_lengths=trust_lengths)
         return ImportReport(
             publish_found(found, target, copy=copy, store_of=partial(open_version, self.data_dir), progress=progress)
         )

@@ -116,6 +116,7 @@ def _present_prepared(session: Session, prepared: PreparedDataset, published: st
     epilog=examples(
         "registry import tfds ~/tensorflow_datasets --dry-run",
         "registry import tfds ~/tensorflow_datasets",
+        "registry import tfds ~/tensorflow_datasets/mnist --no-promote",
         "registry import tfds ~/tensorflow_datasets/mnist/3.0.1 --copy",
         "registry import tfds ~/tensorflow_datasets/mnist/plain --name mnist_configs",
         "registry import tfds s3://my-bucket/datasets/imagenet2012 --trust-lengths",
@@ -131,8 +132,18 @@ def _present_prepared(session: Session, prepared: PreparedDataset, published: st
     is_flag=True,
     help="Only hash the files, and trust dataset_info.json for the number of records: no record is read.",
 )
-@click.option("--dry-run", is_flag=True, help="Show which versions there are; open no shard, write nothing.")
-def tfds(session: Session, folder: str, name: str | None, *, copy: bool, trust_lengths: bool, dry_run: bool) -> int:
+@promote_option
+@click.option("--dry-run", is_flag=True, help="Show which versions were found; open no shard, write nothing.")
+def tfds(
+    session: Session,
+    folder: str,
+    name: str | None,
+    *,
+    copy: bool,
+    trust_lengths: bool,
+    promote: bool | None,
+    dry_run: bool,
+) -> int:
     """Catalog what TFDS prepared in DIR: one version's folder, a dataset's, or a whole data_dir.
 
     Every shard is hashed, its records are counted and checked, and the values are fingerprinted. A version whose files
@@ -141,7 +152,13 @@ def tfds(session: Session, folder: str, name: str | None, *, copy: bool, trust_l
     """
     with session.connect() as catalog, show_progress(session.out) as progress:
         found = catalog.import_tfds(
-            folder, name=name, copy=copy, trust_lengths=trust_lengths, dry_run=dry_run, progress=progress
+            folder,
+            name=name,
+            copy=copy,
+            trust_lengths=trust_lengths,
+            promote=promote,
+            dry_run=dry_run,
+            progress=progress,
         )
     for version in found:
         for note in version.notes:

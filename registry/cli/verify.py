@@ -115,21 +115,26 @@ def _verify_all(session: Session, *, deep: bool, processes: int | None, path: st
             catalog.verify_all(deep=deep, processes=processes, progress=progress, each=tell)
         is_complete = True
     finally:
-        value = {
+        value: dict[str, Any] = {
             "deep": deep,
+            "num_versions": len(versions),
+            "num_sound": sum(one.is_sound for one in versions),
+            "versions": list(map(_version_values, versions)),
+        }
+        report = value | {
             "is_complete": is_complete,
             "started_at": started_at,
             "seconds": round(time.monotonic() - started, 3),
-            "num_versions": len(versions),
-            "num_sound": sum(one.is_sound for one in versions),
             "num_damaged": sum(_is_damaged(one) for one in versions),
             "num_unchecked": sum(not one.is_sound and not _is_damaged(one) for one in versions),
-            "versions": list(map(_version_values, versions)),
+            "versions": [_version_values(one) | {"seconds": round(one.seconds, 3)} for one in versions],
         }
         if path is not None:
-            text = json.dumps(result_envelope("verify.all", value, []), indent=2)
+            text = json.dumps(result_envelope("verify.report", report, []), indent=2)
             write_file(path, f"{text}\n".encode(), force=force, option="--report")
-        session.out.present("verify.all", value, lambda it: _summarize(it, path))
+        if not is_complete:
+            value["is_complete"] = False
+        session.out.present("verify.all", value, lambda _: _summarize(report, path))
     return joint_exit_code((one.error or VerificationError).exit_code for one in versions if not one.is_sound)
 
 
@@ -174,6 +179,5 @@ def _version_values(one: VerifiedVersion) -> dict[str, Any]:
         **fields_of(one, "state", "is_sound"),
         **(dict.fromkeys(sizes) if report is None else fields_of(report, *sizes)),
         "faults": [] if report is None else _fault_values(report),
-        "seconds": round(one.seconds, 3),
         "error": None if error is None else fields_of(error, "code", "message", "hint"),
     }

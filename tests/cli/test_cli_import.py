@@ -32,6 +32,17 @@ def test_import_prints_a_line_for_each_version(cli: Cli, data_dir: Path) -> None
     assert "known" in cli("import", "tfds", str(data_dir)).out
 
 
+def test_an_import_without_promotion_leaves_the_canonical_version(cli: Cli, data_dir: Path) -> None:
+    higher = shutil.move(data_dir / "animals/1.1.0", data_dir.parent / "1.1.0")
+    assert cli("import", "tfds", str(data_dir)).code == 0
+    ran = cli("import", "tfds", str(higher), "--no-promote")
+    assert ran.out.splitlines()[-1] == (
+        "canonical: animals:1.0.0, as before, because 1.1.0 was published with --no-promote. "
+        "To change it: registry promote animals:1.1.0"
+    )
+    assert cli("show", "animals", "--format", "json").json()["data"]["version"] == "1.0.0"
+
+
 def test_what_is_refused_is_told_with_its_shards_and_the_exit_code(cli: Cli, data_dir: Path) -> None:
     (data_dir / "animals/1.1.0/animals-train.tfrecord-00000-of-00002").unlink()
     ran = cli("import", "tfds", str(data_dir))
