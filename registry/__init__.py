@@ -1,10 +1,15 @@
-"""A registry of dataset versions: published once, found by name, sliced by an expression, read, and pinned in a paper.
+"""A registry of dataset versions: publish a version once, find it by name, slice it, read it, and pin it in a paper.
 
     >>> import registry
     >>> registry.Version.parse("3.0.1").bump("minor")
     Version(major=3, minor=1, patch=0)
 
-Names are loaded when they are first used, so that ``import registry`` costs next to nothing.
+Stable names: from 0.2 the names in ``registry.__all__``, ``registry.features``, ``registry.slim``, ``registry.torch`` and
+``registry.errors``, their documented methods, attributes and arguments, error codes and exit codes follow semantic
+versioning: a release that breaks one of them raises MAJOR (before 1.0: MINOR). Everything else is internal and may
+change in any release, also names that can be imported without an underscore.
+
+Names are loaded when they are first used, so ``import registry`` costs next to nothing.
 """
 
 from typing import TYPE_CHECKING
@@ -56,7 +61,7 @@ if TYPE_CHECKING:
         split_for_process,
     )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "BuilderConfig",
