@@ -4,10 +4,10 @@
     >>> registry.Version.parse("3.0.1").bump("minor")
     Version(major=3, minor=1, patch=0)
 
-Stable names: from 0.2 the names in ``registry.__all__``, ``registry.features``, ``registry.slim``, ``registry.torch`` and
-``registry.errors``, their documented methods, attributes and arguments, error codes and exit codes follow semantic
-versioning: a release that breaks one of them raises MAJOR (before 1.0: MINOR). Everything else is internal and may
-change in any release, also names that can be imported without an underscore.
+Stable names: from 0.2 the names in ``registry.__all__``, ``registry.features``, ``registry.slim``, ``registry.torch``
+and ``registry.errors``, their documented methods, attributes and arguments, error codes and exit codes follow
+semantic versioning: a release that breaks one of them raises MAJOR (before 1.0: MINOR). Everything else is internal
+and may change in any release, also names that can be imported without an underscore.
 
 Names are loaded when they are first used, so ``import registry`` costs next to nothing.
 """
