@@ -155,8 +155,9 @@ def _is_name(node: ast.AST, name: str) -> bool:
 def _in_module(module: str, name: str, cls: type | None) -> Found:
     body = tree_of(module).body
     for index, node in enumerate(body):
-        is_definition = isinstance(node, ast.ClassDef) or (isinstance(node, Function) and not _is_overload(node))
-        if is_definition and node.name == name:
+        if isinstance(node, Function) and _is_overload(node):
+            continue
+        if isinstance(node, ast.ClassDef | Function) and node.name == name:
             return Found(name, node, cls, ast.get_docstring(node) or "")
         if isinstance(node, ast.AnnAssign | ast.Assign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
