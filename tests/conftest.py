@@ -127,13 +127,16 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def catalog_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of a fresh catalog without datasets, once for each kind of database."""
+def catalog_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of a catalog without datasets, once for each kind of database."""
     if request.param == "postgresql":
         server: PostgresServer = request.getfixturevalue("postgres_server")
-        return server.create_database(template="catalog_template")
+        url = server.take_catalog()
+        yield url
+        server.give_back(url)
+        return
     template: Path = request.getfixturevalue("sqlite_template")
-    return f"sqlite:///{shutil.copy(template, tmp_path / 'catalog.db')}"
+    yield f"sqlite:///{shutil.copy(template, tmp_path / 'catalog.db')}"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

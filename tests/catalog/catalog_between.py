@@ -81,7 +81,7 @@ class Ending:
 
 
 class Rivals:
-    """Two open catalogs of one small database, which ``renew`` makes anew; statements are compiled once."""
+    """Two open catalogs of one small database, whose rows ``renew`` restores; statements are compiled once."""
 
     def __init__(self, url: str, renew: Callable[[], None], monitor: psycopg.Connection[Any] | None = None) -> None:
         self.monitor = monitor
@@ -149,7 +149,8 @@ class Rivals:
         self._second.close()
 
     def _start_anew(self) -> None:
-        self.close()  # they connect again when they are asked
+        if self.monitor is None:  # SQLite's file is replaced; they connect again when they are used
+            self.close()
         self._renew()
 
     def _let_finish(self, rival: threading.Thread) -> None:
@@ -186,19 +187,37 @@ def sqlite_rivals(template: Path, folder: Path) -> Iterator[Rivals]:
 
 @contextmanager
 def postgres_rivals(server: PostgresServer) -> Iterator[Rivals]:
-    url, small_url = server.create_database(), server.create_database(template="catalog_template")
-    name, small = (sa.make_url(one).database for one in (url, small_url))
-    with open_catalog(small_url) as catalog:
+    url = server.create_database(template="catalog_template")
+    with open_catalog(url) as catalog:
         fill(catalog)
-
-    with psycopg.connect(f"host={server.folder} user=postgres dbname=postgres", autocommit=True) as monitor:
-
-        def renew() -> None:
-            monitor.execute(f"DROP DATABASE {name} WITH (FORCE)")
-            monitor.execute(f"CREATE DATABASE {name} TEMPLATE {small} STRATEGY FILE_COPY")
-
-        with closing(Rivals(url, renew, monitor)) as made:
+    # One connection restores the rows, past the triggers that guard them, and looks who waits for whom.
+    with psycopg.connect(url, autocommit=True) as monitor:
+        restore = save_rows(monitor)
+        with closing(Rivals(url, lambda: monitor.execute(restore) and None, monitor)) as made:
             yield made
+
+
+def save_rows(connection: psycopg.Connection[Any]) -> str:
+    """Copy all rows into a schema of their own; the statements that restore them, and the numbers of later rows."""
+    statements = ["BEGIN", "SET LOCAL session_replication_role = replica"]
+    connection.execute("CREATE SCHEMA saved")
+    tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+    for (table,) in tables:
+        connection.execute(f"CREATE TABLE saved.{table} AS SELECT * FROM {table}")  # noqa: S608 (names of our own tables)
+        columns = connection.execute(
+            "SELECT string_agg(attname, ', ') FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0"
+            " AND NOT attisdropped AND attgenerated = ''",
+            (table,),
+        ).fetchone()
+        assert columns is not None
+        statements.append(f"DELETE FROM {table}")  # noqa: S608 (names of our own tables)
+        statements.append(
+            f"INSERT INTO {table} ({columns[0]}) OVERRIDING SYSTEM VALUE SELECT {columns[0]} FROM saved.{table}"  # noqa: S608 (names of our own tables)
+        )
+    for (name,) in connection.execute("SELECT sequencename FROM pg_sequences WHERE schemaname = 'public'").fetchall():
+        last, is_called = connection.execute(f"SELECT last_value, is_called FROM {name}").fetchone() or (1, False)  # noqa: S608 (names of our own tables)
+        statements.append(f"SELECT setval('{name}', {last}, {is_called})")
+    return "; ".join([*statements, "COMMIT"])
 
 
 @contextmanager

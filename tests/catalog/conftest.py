@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -23,24 +24,34 @@ PROTOCOL = {"aliases", "experiments", "fingerprints", "history", "lifecycle", "l
 PROTOCOL |= {"backend", "reservations", "search", "stored_lengths"}
 """The files ``test_catalog_NAME.py`` that are the behaviour suite of the catalog protocol."""
 
+PROCESSES = {"start_script", "start_publisher"}
+"""The fixtures that start processes which write into the catalog."""
+
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Each test runs on both databases, and those of the protocol behind a proxy, through which only values get."""
     chosen = any("catalog_url" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
     if "catalog_url" in metafunc.fixturenames and not chosen:
         is_suite = metafunc.module.__name__.rpartition(".")[2].removeprefix("test_catalog_") in PROTOCOL
-        proxied = ["proxied"] if is_suite and "catalog" in metafunc.fixturenames else []
+        proxied: list[Any] = ["proxied"] if is_suite and "catalog" in metafunc.fixturenames else []
+        if PROCESSES & set(metafunc.fixturenames):
+            # The processes open the SQLite file themselves, so this differs little from the test on SQLite.
+            proxied = [pytest.param(one, marks=pytest.mark.long) for one in proxied]
         metafunc.parametrize("catalog_url", ["sqlite", "postgresql", *proxied], indirect=True)
 
 
 @pytest.fixture
-def catalog_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of a fresh catalog without datasets; the one behind the proxy is an SQLite file."""
+def catalog_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of a catalog without datasets; the one behind the proxy is an SQLite file."""
     if request.param == "postgresql":
-        url: str = request.getfixturevalue("postgres_server").create_database(template="catalog_template")
-        return url
+        server = request.getfixturevalue("postgres_server")
+        url: str = server.take_catalog()
+        yield url
+        if not PROCESSES & set(request.fixturenames):  # they may still write
+            server.give_back(url)
+        return
     template: Path = request.getfixturevalue("sqlite_template")
-    return f"sqlite:///{shutil.copy(template, tmp_path / 'catalog.db')}"
+    yield f"sqlite:///{shutil.copy(template, tmp_path / 'catalog.db')}"
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from registry.model import Reference, Version, VersionState
 Start = Callable[..., "subprocess.Popen[str]"]
 
 V1, V2 = Version(1, 0, 0), Version(1, 1, 0)
-SWAPPERS, ROUNDS = 4, 12
+SWAPPERS, ROUNDS = 3, 8
 
 
 def set_alias(catalog: CatalogBackend, name: str, reference: str, **options: Any) -> AliasChange:

@@ -1,4 +1,4 @@
-"""Sixteen processes at once on one catalog of either kind: nothing lost or half done, every conflict typed."""
+"""Many processes at once on one catalog of either kind: nothing lost or half done, every conflict typed."""
 
 from __future__ import annotations
 
@@ -9,23 +9,28 @@ from collections.abc import Callable
 from typing import Any
 
 import psycopg
+import pytest
 from catalog_crowd import DATASETS, parts
 from catalog_samples import execute, publish
 
 from registry.catalog import CatalogBackend, schema, sqlite_path
 from registry.model import Reference
 
-CROWD, SECONDS = 16, 5
+CROWDS = [(5, 1), pytest.param(16, 5, marks=pytest.mark.long)]
+"""Processes, and the seconds for which they act."""
+
 CONFLICTS = {"version_exists", "alias_moved", "version_withdrawn", "version_not_found", "alias_not_found", "conflict"}
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
-def start_crowd(catalog: CatalogBackend, url: str, start_script: Start, number: int) -> list[subprocess.Popen[str]]:
-    """Start so many processes; all are ready when the first is told to go."""
+def start_crowd(
+    catalog: CatalogBackend, url: str, start_script: Start, number: int, seconds: float
+) -> list[subprocess.Popen[str]]:
+    """Start ``number`` processes; all of them are ready before the first one acts."""
     for dataset in DATASETS:
         publish(catalog, f"{dataset}:1.0.100")
-    crowd = [start_script("catalog_crowd.py", url, str(place), str(SECONDS)) for place in range(number)]
+    crowd = [start_script("catalog_crowd.py", url, str(place), str(seconds)) for place in range(number)]
     for process in crowd:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
@@ -47,13 +52,19 @@ def require_sound(catalog: CatalogBackend, url: str) -> None:
     assert execute(url, "SELECT 4 * count(*) FROM dataset_version") == execute(url, "SELECT count(*) FROM shard")
 
 
+@pytest.mark.parametrize(("number", "seconds"), CROWDS)
 def test_a_crowd_loses_nothing_and_meets_typed_conflicts_only(
-    catalog: CatalogBackend, catalog_url: str, start_script: Start, record_property: Callable[[str, Any], None]
+    catalog: CatalogBackend,
+    catalog_url: str,
+    start_script: Start,
+    record_property: Callable[[str, Any], None],
+    number: int,
+    seconds: float,
 ) -> None:
-    crowd = start_crowd(catalog, catalog_url, start_script, CROWD)
+    crowd = start_crowd(catalog, catalog_url, start_script, number, seconds)
     told = [json.loads(process.communicate()[0]) for process in crowd]
 
-    assert [process.returncode for process in crowd] == [0] * CROWD
+    assert [process.returncode for process in crowd] == [0] * number
     outcomes: Counter[str] = sum((Counter(one["outcomes"]) for one in told), Counter())
     codes = {outcome.split()[1] for outcome in outcomes}
     assert codes - CONFLICTS <= {"ok", "same", "read"}
@@ -64,25 +75,28 @@ def test_a_crowd_loses_nothing_and_meets_typed_conflicts_only(
     stored = {f"{dataset}:{one.version}" for dataset in DATASETS for one in catalog.versions(*parts(dataset))}
     assert stored == {*published, *(f"{dataset}:1.0.100" for dataset in DATASETS)}
     assert execute(catalog_url, "SELECT count(*) FROM alias_event") == [(sum(one["moved"] for one in told),)]
-    changes = sum(number for outcome, number in outcomes.items() if outcome.endswith(" ok"))
+    changes = sum(count for outcome, count in outcomes.items() if outcome.endswith(" ok"))
     assert execute(catalog_url, "SELECT count(*), max(id) FROM event") == [(changes + len(DATASETS),) * 2]
     require_sound(catalog, catalog_url)
     kind = "SQLite" if sqlite_path(catalog_url) else "PostgreSQL"
     record_property(
-        f"{kind}: {CROWD} processes, {SECONDS} s", ", ".join(f"{k} {n}" for k, n in sorted(outcomes.items()))
+        f"{kind}: {number} processes, {seconds} s", ", ".join(f"{k} {n}" for k, n in sorted(outcomes.items()))
     )
 
 
+@pytest.mark.parametrize(
+    ("number", "num_killed", "seconds"), [(5, 3, 1), pytest.param(8, 5, 5, marks=pytest.mark.long)]
+)
 def test_a_crowd_whose_processes_and_connections_are_killed_leaves_nothing_half_done(
-    catalog: CatalogBackend, catalog_url: str, start_script: Start
+    catalog: CatalogBackend, catalog_url: str, start_script: Start, number: int, num_killed: int, seconds: float
 ) -> None:
-    crowd = start_crowd(catalog, catalog_url, start_script, 8)
-    for number, process in enumerate(crowd[:5]):
-        wait_for_events(catalog_url, 10 * (number + 1), process)
+    crowd = start_crowd(catalog, catalog_url, start_script, number, seconds)
+    for place, process in enumerate(crowd[:num_killed]):
+        wait_for_events(catalog_url, 10 * (place + 1), process)
         process.kill()
         if sqlite_path(catalog_url) is None:
             cut_connections(catalog_url)
-    told = [json.loads(process.communicate()[0]) for process in crowd[5:]]
+    told = [json.loads(process.communicate()[0]) for process in crowd[num_killed:]]
 
     codes = {outcome.split()[1] for one in told for outcome in one["outcomes"]}
     assert codes - CONFLICTS - {"catalog_unavailable"} <= {"ok", "same", "read"}

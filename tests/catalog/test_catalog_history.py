@@ -120,10 +120,11 @@ def stands(catalog: CatalogBackend, name: str, config: str | None, at: datetime 
         return None
 
 
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # not shrunk: each example is a dataset with a history
+
+
 @pytest.mark.parametrize("has_configs", [False, True])
-@settings(
-    max_examples=examples(25), phases=(Phase.explicit, Phase.reuse, Phase.generate)
-)  # each example is a catalog: not shrunk
+@settings(max_examples=examples(25), phases=PHASES)
 @given(operations=operations)
 def test_every_moment_stands_as_it_stood_when_it_was_now(
     lasting: CatalogBackend, has_configs: bool, operations: list[Any]
