@@ -438,7 +438,8 @@ def _open_builder(reference: DatasetLike | type[DatasetBuilder] | DatasetBuilder
     if isinstance(reference, Dataset | DatasetVersion):
         return open_builder(reference.reference)
     is_builder = isinstance(reference, DatasetBuilder | str) or (
-        isinstance(reference, type) and issubclass(reference, DatasetBuilder)
+        # A class written for TFDS gets the lines to change.
+        isinstance(reference, type) and (issubclass(reference, DatasetBuilder) or hasattr(reference, "_info"))
     )
     if not is_builder and not isinstance(reference, Reference):
         name = reference.__name__ if isinstance(reference, type) else type(reference).__name__

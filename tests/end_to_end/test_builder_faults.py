@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import registry
-from registry.building import list_builders
+from registry.building import list_builders, open_builder
 from registry.cli.main import run as run_command
 from registry.errors import BuilderNotFoundError, BuildError, RegistryError, WrongTypeError
 
@@ -460,10 +460,15 @@ def test_a_class_or_an_instance_is_checked_like_code(modules: Path) -> None:
             catalog.build(module.Good)
         with pytest.raises(BuildError, match=r"did not call super\(\).__init__"):
             catalog.build(module.Good("a path"))
-        with pytest.raises(BuildError, match=r"expected a subclass of registry.DatasetBuilder, found the class int"):
-            catalog.build(int)  # type: ignore[arg-type]  # the mistake under test
-        with pytest.raises(WrongTypeError, match=r"^expected a builder: .* found int$"):
+        with pytest.raises(WrongTypeError):
             catalog.build(5)  # type: ignore[arg-type]  # the mistake under test
+        with pytest.raises(WrongTypeError, match=r"^expected a builder: .* found int$"):
+            open_builder(5)  # type: ignore[arg-type]  # the mistake under test
+        with pytest.raises(BuildError, match=r"expected a subclass of registry.DatasetBuilder, found the class int"):
+            open_builder(int)  # type: ignore[arg-type]  # the mistake under test
+        tfds = importlib.import_module(write(modules, TFDS.replace("(DatasetBuilder)", "")))
+        with pytest.raises(BuildError, match=r"^Cats is written for TFDS"):
+            catalog.build(tfds.Cats)
         with pytest.raises(BuilderNotFoundError):
             catalog.build("no_such_builder")
 
