@@ -439,7 +439,7 @@ def _open_builder(reference: DatasetLike | type[DatasetBuilder] | DatasetBuilder
         return open_builder(reference.reference)
     is_builder = isinstance(reference, DatasetBuilder | str) or (
         # A class written for TFDS gets the lines to change.
-        isinstance(reference, type) and (issubclass(reference, DatasetBuilder) or hasattr(reference, "_info"))
+        isinstance(reference, type) and (hasattr(reference, "_info") or issubclass(reference, DatasetBuilder))
     )
     if not is_builder and not isinstance(reference, Reference):
         name = reference.__name__ if isinstance(reference, type) else type(reference).__name__

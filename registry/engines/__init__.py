@@ -1,8 +1,8 @@
-"""Where work runs: in this process, in its threads, or in worker processes. A cluster is one more ``Engine``.
+"""Runs work in this process, in its threads, or in worker processes. A cluster could be another ``Engine``.
 
-An engine takes pieces of work and returns their results in order (``engine``). The build encodes examples with it,
-publishing walks shards and computes fingerprints, pins hash records and files. ``choose_engine`` decides for all of
-them which engine runs and how many pieces at the same time. Nothing here knows of datasets.
+An engine takes pieces of work and returns their results in order (``engine``). Builds encode examples with it,
+publishing checks shards and computes fingerprints, and pins hash records and files. ``choose_engine`` decides for all
+of them which engine runs and how many pieces run at the same time. This package knows nothing about datasets.
 """
 
 from registry.engines.choice import choose_engine, num_cpus

@@ -1,10 +1,10 @@
-"""Decides which engine runs a piece of work, and how many pieces at the same time.
+"""Chooses the engine for some work, and the number of pieces that run at the same time.
 
-processes are given            that many, whatever the work is
-little to do                   this process, one piece after the other
-much, outside of the lock      threads of this process: reading, hashing, waiting for a store
-much, inside the lock          worker processes: decoding records, hashing many small ones
-nobody knows how much          this process, until the work turns out to be worth workers
+the caller gives a number      that number, for any work
+little work                    this process, one piece after the other
+much, releases the lock        threads of this process: reading, hashing, waiting for a store
+much, holds the lock           worker processes: decoding records, hashing many small ones
+an unknown amount              this process, until workers prove worthwhile
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Generator, Iterable
 from typing import Final
 
-from registry.engines.engine import Engine, Piece, R, T, ThisProcess
+from registry.engines.engine import Engine, Piece, R, T, ThisProcess, closed_engine
 from registry.engines.workers import WorkerProcesses
 from registry.errors import RegistryError
 from registry.model import whole_number
@@ -22,18 +22,18 @@ from registry.model import whole_number
 _SMALL_ITEMS: Final = 20_000
 _SMALL_BYTES: Final = 16 * 2**20
 _MOST_PROCESSES: Final = 16
-"""One process draws the pieces and takes the results of all; it cannot feed more."""
+"""One process draws all pieces and takes all results; it cannot keep more workers busy."""
 
 _REQUESTS: Final = 8
-"""That are sent to a remote store at the same time, however few cores there are: they wait."""
+"""Simultaneous requests to a remote store, for any number of cores: requests mostly wait."""
 
 _TRIAL_SECONDS: Final = 1.0
 _SLOW_SECONDS: Final = 40e-6
-"""A piece that takes longer is worth its way to another process and back."""
+"""If a piece takes longer, sending it to another process and back pays off."""
 
 
 def num_cpus() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -47,22 +47,25 @@ def choose_engine(
     is_local: bool = True,
     is_unlocked: bool = False,
 ) -> Engine:
-    """The engine for some work.
+    """Return the engine for some work.
 
     Args:
-        wanted: how many pieces run at the same time, where a person says so; None decides by the rest.
-        num_bytes: how much is read; None where nobody knows before it is done.
-        num_items: how many records are decoded.
+        wanted: the number of pieces that run at the same time, if the user set it. None: decide by the other arguments.
+        num_bytes: the number of bytes that are read; None if it is unknown.
+        num_items: the number of records that are decoded.
         is_local: whether the bytes are on this machine.
-        is_unlocked: whether the work mostly runs, or waits, outside of the interpreter's lock.
+        is_unlocked: whether the work mostly runs, or waits, without holding the interpreter's lock.
 
     Raises:
-        UsageError: ``wanted`` is no whole number, or below 1.
+        UsageError: ``wanted`` is not a whole number, or is below 1.
+
+    >>> choose_engine(num_bytes=1000).width, choose_engine(3, num_bytes=1000).width
+    (1, 3)
     """
     if wanted is not None:
-        width = whole_number(wanted, "processes", least=1, hint="Leave it out to take as many as there are cores.")
+        width = whole_number(wanted, "processes", least=1, hint="Leave it out to use one for each core.")
     elif not is_local:
-        # Workers would each open connections of their own, and wait for the same network.
+        # Every worker would open its own connections, and wait for the same network.
         width = _REQUESTS if is_unlocked else 1
     elif num_bytes is not None and num_bytes < _SMALL_BYTES and num_items < _SMALL_ITEMS:
         width = 1
@@ -74,10 +77,10 @@ def choose_engine(
 
 
 class Growing(Engine):
-    """Runs pieces in this process, and in workers as soon as that pays: for work that nobody knows in advance.
+    """Runs pieces in this process, and in workers as soon as that is faster: for an unknown amount of work.
 
-    A small dataset is built at once, without waiting for an interpreter to start. After a second of work the mean
-    piece decides: sending one that is quick to another process takes longer than doing it here.
+    A small dataset is built without waiting for an interpreter to start. After one second of work, the mean time of a
+    piece decides: sending a quick piece to another process takes longer than running it here.
     """
 
     def __init__(self, processes: int) -> None:
@@ -85,6 +88,7 @@ class Growing(Engine):
         self._workers = WorkerProcesses(processes)
         self._uses_workers = False
         self._is_tried = False
+        self._is_closed = False
         self._seconds = 0.0
         self._num_pieces = 0
 
@@ -96,13 +100,15 @@ class Growing(Engine):
     def run(
         self, pieces: Iterable[Piece[T, R]], *, doing: str, failure: type[RegistryError]
     ) -> Generator[tuple[T, R], None, None]:
-        """As the protocol says."""
+        """See ``Engine.run``."""
+        if self._is_closed:
+            raise closed_engine()
         source = iter(pieces)
         while not self._is_tried:
             piece = next(source, None)
             if piece is None:
                 return
-            started = time.thread_time()  # other programs on a busy machine do not count
+            started = time.thread_time()  # excludes the time of other programs
             result = piece.function(piece.input)
             self._seconds += time.thread_time() - started
             self._num_pieces += 1
@@ -115,4 +121,5 @@ class Growing(Engine):
 
     def close(self) -> None:
         """End the workers."""
+        self._is_closed = True
         self._workers.close()

@@ -1,9 +1,9 @@
-"""The protocol of an engine, and the engine that runs pieces of work in this process.
+"""Defines the protocol of an engine, and the engine that runs pieces of work in this process.
 
     pieces of work  --drawn as they are needed-->  engine  --in order-->  (input, result) of each piece
 
-A piece of work is a value: a function, its input, and the bytes that it reads. It can be sent to another process,
-placed near its data, and called again after a fault, because calling it twice gives the same result.
+A piece of work is a value: a function, its input, and the byte ranges that it reads. Calling it twice gives the same
+result, so it can be sent to another process, placed near its data, and called again after a fault.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
-from registry.errors import RegistryError
+from registry.errors import RegistryError, UsageError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -26,7 +26,7 @@ R = TypeVar("R")
 class FileRange(NamedTuple):
     """Bytes ``start``..``stop`` (stop excluded) of a stored file that a piece of work reads.
 
-    ``location`` is the URL of its folder. ``stop`` is None for the end of the file: its size would take a request.
+    ``location`` is the URL of its folder. ``stop=None`` means the end of the file: finding its size costs a request.
     """
 
     location: str
@@ -40,10 +40,10 @@ class Piece(Generic[T, R]):
     """One piece of work: ``function(input)``.
 
     Attributes:
-        function: called with the input. It holds values only and gives the same result whenever and wherever it is
-            called. Pieces of one run share one function object, which is sent to each worker once.
-        input: what the function is called with.
-        needs: the bytes that it reads. An engine may place the piece near them; they change nothing else.
+        function: called with the input. It contains only values, and gives the same result on every call in every
+            process. Pieces of one run share one function object, which is sent to each worker once.
+        input: the argument of the function.
+        needs: the byte ranges that it reads. An engine may use them to place the piece; nothing else depends on them.
     """
 
     function: Callable[[T], R]
@@ -51,49 +51,59 @@ class Piece(Generic[T, R]):
     needs: tuple[FileRange, ...] = ()
 
     def __call__(self) -> R:
-        """Do the work here."""
+        """Call the function in this process."""
         return self.function(self.input)
 
 
 class Engine(Protocol):
-    """Runs pieces of work. A context manager: leaving it ends all that it started.
+    """Runs pieces of work. A context manager that ends everything it started.
 
-    What every engine promises:
+    Every engine guarantees:
 
-    * **Order.** Results come in the order of the pieces, and are the same whatever the engine is.
-    * **Back-pressure.** Pieces are drawn while results are taken. At most ``2 * width + 1`` pieces have been drawn
-      whose results have not been given. Nothing is drawn before the first result is asked for.
-    * **Errors.** An error of a piece is raised in its place, after the results of the pieces before it; the pieces
-      behind it are cancelled. An error of drawing a piece comes after the results of all pieces drawn before it.
-      Errors of the registry keep their class, text, hint and details. Others keep their class in this process;
-      one that has to travel becomes ``failure``, which names it.
-    * **Faults.** A worker that dies while it runs a piece is an error of that piece, of the class ``failure``, or the
-      engine calls the piece again. A piece whose function, input or result cannot travel is called in this process.
-    * **The end.** A run that is closed early cancels its pieces. Leaving the engine, also by Ctrl-C, ends every worker
-      at once and waits for threads, which end with the piece they run.
+    * **Order.** Results come in the order of the pieces, and are the same for every engine.
+    * **Back-pressure.** Pieces are drawn while results are taken. At most ``2 * width + 1`` pieces are drawn whose
+      results have not been yielded. Nothing is drawn before the first result is requested.
+    * **Errors.** An error of a piece is raised in its place, after the results of the pieces before it; later pieces
+      are cancelled. An error of drawing a piece is raised after the results of all pieces drawn before it. Errors of
+      the registry keep their class, text, hint and details. Other errors keep their class if the piece ran in this
+      process; errors from another process become ``failure``, whose message names their class.
+    * **Faults.** If a worker dies while it runs a piece, that piece raises ``failure``, or the engine calls the piece
+      again. The next run gets a new worker. A piece whose function, input or result cannot be pickled is called in
+      this process.
+    * **The end.** Closing a run early cancels its pieces. Leaving the engine, also by Ctrl-C, ends every worker at once
+      and waits for threads, which end with their current piece. A closed engine refuses to run.
 
-    The engine decides when and where a piece runs, how often it is called, and what of this is remembered.
+    The engine decides when and where a piece runs, and how often it is called.
+
+    >>> from registry.errors import BuildError
+    >>> with ThisProcess() as engine:
+    ...     list(engine.run([Piece(len, "ab"), Piece(len, "abc")], doing="measured text", failure=BuildError))
+    [('ab', 2), ('abc', 3)]
     """
 
     @property
     @abstractmethod
     def width(self) -> int:
-        """How many pieces run at the same time. 1 is one after the other, in this thread, as they are drawn."""
+        """The number of pieces that run at the same time. 1: one after the other, in this thread, as they are drawn."""
 
     @abstractmethod
     def run(
         self, pieces: Iterable[Piece[T, R]], *, doing: str, failure: type[RegistryError]
     ) -> Generator[tuple[T, R], None, None]:
-        """The input and the result of each piece, in order.
+        """Yield the input and the result of each piece, in order.
 
         Args:
             pieces: the work; it may be endless.
-            doing: what a worker did when it failed, for people: "encoded examples".
-            failure: the error for a worker that dies, and for an error that cannot travel.
+            doing: what the pieces do, for error messages, in the past tense: "encoded examples".
+            failure: the class of the error if a worker dies, or if an error comes from outside the registry in another
+                process.
+
+        Raises:
+            UsageError: the engine is closed.
         """
 
     def close(self) -> None:
-        """End all that was started; what it was doing is lost."""
+        """End everything that was started. Unfinished work is lost."""
 
     def __enter__(self) -> Self:
         return self
@@ -103,11 +113,12 @@ class Engine(Protocol):
 
 
 class ThisProcess(Engine):
-    """Runs pieces in this process: one after the other, or in threads where they run outside the interpreter's lock."""
+    """Runs pieces in this process: one after the other, or in threads if they release the interpreter's lock."""
 
     def __init__(self, *, threads: int = 1) -> None:
         self._width = threads
         self._pool: ThreadPoolExecutor | None = None
+        self._is_closed = False
 
     @property
     def width(self) -> int:
@@ -118,10 +129,12 @@ class ThisProcess(Engine):
         self,
         pieces: Iterable[Piece[T, R]],
         *,
-        doing: str,  # noqa: ARG002 (nobody dies here, and errors need not travel)
+        doing: str,  # noqa: ARG002 (there is no worker that could die)
         failure: type[RegistryError],  # noqa: ARG002
     ) -> Generator[tuple[T, R], None, None]:
-        """As the protocol says. With one thread each piece is called when its result is asked for."""
+        """See ``Engine.run``. With one thread, each piece is called when its result is requested."""
+        if self._is_closed:
+            raise closed_engine()
         if self._width == 1:
             for piece in pieces:
                 yield piece.input, piece.function(piece.input)
@@ -134,14 +147,20 @@ class ThisProcess(Engine):
         )
 
     def close(self) -> None:
-        """Wait for the pieces that are running; the others are cancelled."""
+        """Wait for the pieces that are running, and cancel the others."""
+        self._is_closed = True
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
 
 
+def closed_engine() -> UsageError:
+    """The error for a run of an engine that is closed."""
+    return UsageError("this engine is closed", hint="Run pieces inside its with block, or open another engine.")
+
+
 def most_drawn(width: int) -> int:
-    """How many pieces are drawn before the first of their results is waited for."""
+    """The number of pieces that are drawn before the first result is waited for."""
     return 2 * width + 1
 
 
@@ -152,9 +171,9 @@ def in_order(
     most: int,
     finish: Callable[[Piece[T, R], Future[R]], R] = lambda _, future: future.result(),
 ) -> Generator[tuple[T, R], None, None]:
-    """The input and the result of each piece, in order; at most ``most`` have been drawn and not been given.
+    """Yield the input and the result of each piece, in order. At most ``most`` pieces are started and not yielded.
 
-    ``start`` starts a piece, and ``finish`` waits for it.
+    ``start`` starts a piece, and ``finish`` waits for its result.
     """
     waiting: deque[tuple[Piece[T, R], Future[R]]] = deque()
     failed: Exception | None = None
@@ -163,7 +182,7 @@ def in_order(
         while True:
             try:
                 piece = next(source, None)
-            except Exception as error:  # noqa: BLE001 (raised below, after the results of what was drawn before it)
+            except Exception as error:  # noqa: BLE001 (raised below, after the results of the pieces before it)
                 failed, piece = error, None
             if piece is None:
                 break
@@ -184,17 +203,17 @@ def in_order(
 def call_ahead(
     pool: Executor, function: Callable[[T], R], items: Iterable[T], *, most: int
 ) -> Generator[tuple[T, R], None, None]:
-    """Each of ``items`` and what ``function`` gives for it, in order, by the threads of a pool that others use, too."""
+    """Yield each of ``items`` and the result of ``function`` for it, in order, using the threads of a shared pool."""
     return in_order(
         lambda piece: submit(pool, piece.function, piece.input), (Piece(function, item) for item in items), most=most
     )
 
 
 def submit(pool: Executor, function: Callable[[T], R], item: T) -> Future[R]:
-    """The call as a future; it is done here where the pool has no thread to give.
+    """Return the call as a future. It is done in this thread if the pool cannot start it.
 
-    A pool takes no more calls once the main thread has ended, while other threads go on; and the system may have no
-    thread left. What it took before it found that out, it may call, too.
+    A pool refuses calls after the main thread has ended, although other threads continue, and if the system has no
+    thread left. In the latter case the pool may still run the call, so that it runs twice.
     """
     try:
         return pool.submit(function, item)
@@ -202,12 +221,12 @@ def submit(pool: Executor, function: Callable[[T], R], item: T) -> Future[R]:
         future: Future[R] = Future()
         try:
             future.set_result(function(item))
-        except BaseException as error:  # noqa: BLE001 (raised again where its result is asked for)
+        except BaseException as error:  # noqa: BLE001 (raised again by future.result())
             future.set_exception(error)
         return future
 
 
 @lru_cache(maxsize=1)
 def shared_threads(process: int) -> Executor:  # noqa: ARG001 (another process needs threads of its own)
-    """The threads of a process, given by its id, for short calls that wait for nothing; as many as it has cores."""
+    """The shared threads of a process, given by its id: one for each core, for short calls that do not wait."""
     return ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="registry")

@@ -1,13 +1,13 @@
-"""The engine of worker processes: interpreters of our own, started with the first pieces and ended with the engine.
+"""Implements the engine of worker processes. They start with the first pieces and end with the engine.
 
-Each worker is a fresh interpreter that runs ``main`` of this module, never a fork (a fork of a program with threads
-can hang), and not a process of ``multiprocessing``: those import the caller's main script again, which repeats the
-whole work where a script has no ``if __name__ == "__main__"``, and fails where the code came through a pipe.
+Each worker is a new interpreter that runs ``main`` of this module. It is not a fork, because a fork of a program with
+threads can hang. It is not a process of ``multiprocessing``, because those import the caller's main script again: a
+script without ``if __name__ == "__main__"`` would repeat its whole work, and code that came through a pipe would fail.
 
-Messages over a worker's stdin and stdout are ``length (u64) is_function (bool) pickle``. Both ends are in this module,
-in processes of one program, so nothing is unpickled that the program did not make itself. A message is a function,
-which the worker keeps until the next one, or an input to call it with; every message is answered. The end of stdin is
-the end of the worker, so that it never outlives its starter, not even one that was killed.
+Messages over a worker's stdin and stdout are ``length (u64) is_function (bool) pickle``. Both ends are in this module
+and in processes of one program, so only data made by the program itself is unpickled. A message is a function, which
+the worker keeps until the next one, or an input to call it with. Every message is answered. A worker ends when its
+stdin ends, so it never outlives the process that started it, even if that was killed.
 """
 
 from __future__ import annotations
@@ -18,37 +18,40 @@ import logging
 import os
 import pickle
 import queue
+import signal
 import struct
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
 from typing import Any, BinaryIO, Final, NamedTuple, cast
 
-from registry.engines.engine import Engine, Piece, R, T, in_order, most_drawn
+from registry.engines.engine import Engine, Piece, R, T, closed_engine, in_order, most_drawn
 from registry.errors import RegistryError
 
 _log = logging.getLogger(__name__)
 
-# sys.path travels first: `-P` keeps the current folder out, and the parent's path may have been changed by its program.
+# sys.path is set first: `-P` excludes the current folder, and the program may have changed its own path.
 _BOOTSTRAP: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from registry.engines.workers import main; main()"
 )
+_SIGKILL: Final = 9
 _HEAD: Final = struct.Struct("<Q?")
 
 
 class NotSendableError(Exception):
-    """A function, an input or a result that cannot travel between processes; the caller does the work itself."""
+    """A function, an input or a result cannot be pickled or unpickled; the caller does the work itself."""
 
 
 class ForeignError(Exception):
-    """Takes the place of an error that is not one of the registry's, and so may not travel: (class name, text)."""
+    """Replaces an error from outside the registry, which might not unpickle. Its args are (class name, text)."""
 
 
 class WorkerDiedError(Exception):
-    """A worker that ended while it ran a piece, or that could not be started; then ``exit_code`` is None."""
+    """A worker ended while it ran a piece, or could not be started. In the latter case ``exit_code`` is None."""
 
     def __init__(self, message: str, *, hint: str, exit_code: int | None) -> None:
         super().__init__(message)
@@ -58,10 +61,10 @@ class WorkerDiedError(Exception):
 
 
 class WorkerProcesses(Engine):
-    """Runs pieces in worker processes, for work inside the interpreter's lock.
+    """Runs pieces in worker processes, for work that holds the interpreter's lock (the GIL).
 
-    They start with the second piece of the first run, because a single piece is done sooner than an interpreter
-    starts, and serve all runs.
+    Workers start with the second piece of the first run: a single piece is done sooner than an interpreter starts. They
+    serve all runs. A worker that has died is replaced by a new one when the next piece needs it.
     """
 
     def __init__(self, processes: int) -> None:
@@ -71,6 +74,8 @@ class WorkerProcesses(Engine):
         self._threads = ThreadPoolExecutor(processes, thread_name_prefix="registry-worker")
         self._function: _Function | None = None
         self._has_warned = False
+        self._is_closed = False
+        self._lock = threading.Lock()  # no worker starts after close() has begun to kill them
 
     @property
     def width(self) -> int:
@@ -80,11 +85,14 @@ class WorkerProcesses(Engine):
     def run(
         self, pieces: Iterable[Piece[T, R]], *, doing: str, failure: type[RegistryError]
     ) -> Generator[tuple[T, R], None, None]:
-        """As the protocol says.
+        """See ``Engine.run``.
 
         Raises:
-            failure: a worker died or cannot be started, or a piece raised an error that is not one of the registry's.
+            UsageError: the engine is closed.
+            failure: a worker died or cannot be started, or a piece raised an error from outside the registry.
         """
+        if self._is_closed:
+            raise closed_engine()
         source = iter(pieces)
         if not self._workers:
             first = next(source, None)
@@ -108,7 +116,7 @@ class WorkerProcesses(Engine):
             except NotSendableError as error:
                 if not self._has_warned:
                     self._has_warned = True
-                    _log.warning("working in this process, because something cannot be sent to another: %s", error)
+                    _log.warning("working in this process, because data cannot be sent to another process: %s", error)
                 return piece.function(piece.input)
             except WorkerDiedError as error:
                 how = "" if error.exit_code is None else f" while it {doing}"
@@ -121,11 +129,14 @@ class WorkerProcesses(Engine):
         yield from in_order(self.submit, source, most=most_drawn(self._width), finish=finish)
 
     def submit(self, piece: Piece[T, R]) -> Future[R]:
-        """The result of one piece, which a worker calls. Starts one, up to the number of processes.
+        """Return the result of one piece as a future. Starts a worker, up to the number of processes.
 
-        The future raises what the piece raised, if that is an error of the registry, or else ForeignError;
-        NotSendableError where something cannot travel, or this program has no interpreter to start; and
-        WorkerDiedError.
+        The future raises the error of the piece if it is one of the registry, and ForeignError for other errors;
+        NotSendableError if something cannot be pickled, or this program has no interpreter to start; and
+        WorkerDiedError if the worker died or cannot be started.
+
+        Raises:
+            UsageError: the engine is closed.
         """
         if self._function is None or self._function.called is not piece.function:
             self._function = _Function.of(piece.function)
@@ -133,20 +144,28 @@ class WorkerProcesses(Engine):
             if isinstance(self._function.message, NotSendableError):
                 raise self._function.message
             if len(self._workers) < self._width:
-                self._workers.append(_Worker())
-                self._idle.put(self._workers[-1])
+                self._idle.put(self._start())
+            return self._threads.submit(self._call, self._function, piece.input)
         except (WorkerDiedError, NotSendableError) as error:
             refused: Future[R] = Future()
             refused.set_exception(error)
             return refused
-        return self._threads.submit(self._call, self._function, piece.input)
+        except RuntimeError as error:  # a pool that is shut down, or a system without another thread
+            if self._is_closed:
+                raise closed_engine() from error
+            refused = Future()
+            hint = "Use fewer processes: processes=1 in Python, -j 1 on the command line."
+            refused.set_exception(WorkerDiedError(f"cannot start a thread: {error}", hint=hint, exit_code=None))
+            return refused
 
     def close(self) -> None:
-        """Kill all workers and wait for them; what they were doing is lost."""
+        """Kill all workers and wait for them. Their unfinished work is lost."""
+        with self._lock:
+            self._is_closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
         for worker in self._workers:
             worker.kill()
-        self._threads.shutdown(wait=True)  # a thread that was reading or writing found the end of its pipe
+        self._threads.shutdown(wait=True)  # threads that were reading or writing have found the end of the pipe
         for worker in self._workers:
             worker.close_pipes()
 
@@ -154,13 +173,27 @@ class WorkerProcesses(Engine):
         message = _pickled(item)
         worker = self._idle.get()
         try:
+            if worker.has_ended():
+                worker = self._start(instead=worker)
             return worker.call(function, message)
         finally:
             self._idle.put(worker)
 
+    def _start(self, *, instead: _Worker | None = None) -> _Worker:
+        """Start a worker, which replaces ``instead`` if that has ended."""
+        with self._lock:
+            if self._is_closed:
+                raise closed_engine()
+            worker = _Worker()
+            if instead is not None:
+                self._workers.remove(instead)
+                instead.close_pipes()
+            self._workers.append(worker)
+            return worker
+
 
 class _Function(NamedTuple):
-    """A function and the message that takes it to a worker, or why none does."""
+    """A function and the message that sends it to a worker, or the reason why it cannot be sent."""
 
     called: Callable[[Any], Any]
     message: bytes | NotSendableError
@@ -178,22 +211,23 @@ class _Worker:
 
     def __init__(self) -> None:
         if not sys.executable:
-            raise NotSendableError("this program has no Python interpreter of its own to start")
+            raise NotSendableError("this program has no Python interpreter to start")
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and our own code
                 [sys.executable, "-P", "-c", _BOOTSTRAP, json.dumps(sys.path)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                # Ctrl-C in a terminal goes to the whole group: the starter answers it and ends its workers, silently.
+                # Ctrl-C in a terminal reaches the whole group. Only the starter handles it, and ends its workers.
                 process_group=0 if os.name == "posix" else None,
             )
         except OSError as error:
             raise WorkerDiedError(
                 f"cannot start a worker process: {error.strerror or error}",
-                hint="The system allows no further process, or has no memory for one: ask for fewer, or for one.",
+                hint="The system allows no further process, or is out of memory. Use fewer processes: processes=1 in "
+                "Python, -j 1 on the command line.",
                 exit_code=None,
             ) from error
-        self._stdin = cast("BinaryIO", self._process.stdin)  # both were asked for above
+        self._stdin = cast("BinaryIO", self._process.stdin)  # both are pipes, see above
         self._stdout = cast("BinaryIO", self._process.stdout)
         self._function: _Function | None = None
         self._refusal: NotSendableError | None = None
@@ -209,6 +243,9 @@ class _Worker:
             raise self._refusal
         return self._ask(message)
 
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
@@ -217,7 +254,7 @@ class _Worker:
         self._stdout.close()
         try:
             self._stdin.close()
-        except OSError:  # what is left in the buffer has nowhere to go
+        except OSError:  # the rest of the buffer cannot be written any more
             return
 
     def _ask(self, message: bytes, *, is_function: bool = False) -> Any:
@@ -236,21 +273,39 @@ class _Worker:
 
     def _died(self) -> WorkerDiedError:
         code = self._process.wait()
-        how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        hint = "Signal 9 is often the system running out of memory: ask for fewer processes, or for one."
+        how = f"was killed by signal {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+        if code == -_SIGKILL:
+            hint = "The system probably ran out of memory. Use fewer processes: processes=1 in Python, -j 1 on the "
+            hint += "command line."
+        elif code < 0:
+            hint = "A native library crashed, or another program sent the signal. To see where, use processes=1 in "
+            hint += "Python or -j 1 on the command line, with PYTHONFAULTHANDLER=1 in the environment."
+        else:
+            hint = "Code that ran in the worker ended the process. Its output is above. To debug it, use processes=1 "
+            hint += "in Python or -j 1 on the command line."
         return WorkerDiedError(f"a worker process {how}", hint=hint, exit_code=code)
 
 
-def main() -> None:
-    """What a worker runs: serve until stdin ends.
+def _signal_name(number: int) -> str:
+    """``9 (SIGKILL)``, or the number alone if it has no name here."""
+    try:
+        return f"{number} ({signal.Signals(number).name})"
+    except ValueError:
+        return str(number)
 
-    What a function prints goes to stderr, because stdout belongs to the answers.
+
+def main() -> None:
+    """The main function of a worker: answer messages until stdin ends.
+
+    Output that a function prints goes to stderr, because stdout carries the answers.
     """
     tasks = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # the worker is killed in the end, with what it holds back
+        sys.stdout.reconfigure(
+            line_buffering=True
+        )  # the worker ends by being killed, and unwritten output would be lost
     function: Callable[[Any], Any] | None = None
     while True:
         try:
@@ -260,7 +315,7 @@ def main() -> None:
         answer: tuple[Any, Exception | None, Exception | None] = (None, None, None)
         try:
             payload = pickle.loads(message)  # noqa: S301 - from the process that started this one
-        except Exception as error:  # noqa: BLE001 - unpickling runs whatever module the classes live in
+        except Exception as error:  # noqa: BLE001 - unpickling imports and runs any module
             answer = (None, _not_sendable(error), None)
         else:
             if is_function:
@@ -281,18 +336,18 @@ def _call(function: Callable[[Any], Any], item: Any) -> tuple[Any, Exception | N
     """The result, or the error and its cause."""
     try:
         return function(item), None, None
-    except Exception as error:  # noqa: BLE001 (raised in the process that asked)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (raised in the process that sent the input)
         cause = error.__cause__
         return None, _portable(error), _portable(cause) if isinstance(cause, Exception) else None
 
 
-def _portable(error: Exception) -> Exception:
-    """``error`` as something that certainly unpickles; the traceback travels as a note."""
+def _portable(error: BaseException) -> Exception:
+    """``error``, or a ForeignError if it might not unpickle. The traceback is added as a note."""
     portable: Exception = ForeignError(type(error).__name__, str(error))
     if isinstance(error, RegistryError):
         try:
             portable = pickle.loads(pickle.dumps(error))  # noqa: S301 - made in this line
-        except Exception:  # noqa: BLE001 - details of author code may hold anything
+        except Exception:  # noqa: BLE001 - details from author code may be anything
             portable = ForeignError(type(error).__name__, error.message)
     portable.add_note("In a worker process:\n" + "".join(traceback.format_exception(error)).rstrip())
     return portable
@@ -316,7 +371,7 @@ def _send(file: BinaryIO, message: bytes, *, is_function: bool = False) -> None:
 
 
 def _receive(file: BinaryIO) -> tuple[bool, bytes]:
-    """One message, and whether it is a function; EOFError where the other side is gone."""
+    """Read one message, and whether it is a function. Raises EOFError if the other side has ended."""
     head = file.read(_HEAD.size)
     if len(head) == _HEAD.size:
         size, is_function = _HEAD.unpack(head)

@@ -28,6 +28,10 @@ def follow(order: Any) -> Any:
             raise type("NeverError", (RegistryError,), {})("only here")  # a class that nobody can import
         case "die":
             os.kill(os.getpid(), signal.SIGKILL)
+        case "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        case "exit":
+            sys.exit("no data")
         case "leave":
             os._exit(3)
         case "print":
@@ -45,7 +49,7 @@ def follow(order: Any) -> Any:
 
 
 class Unreadable:
-    """Pickles, and cannot be unpickled."""
+    """Can be pickled, but not unpickled."""
 
     def __reduce__(self) -> Any:
         return _refuse, ()

@@ -1,4 +1,4 @@
-"""What every engine promises (``registry.engines.Engine``): order, back-pressure, errors, faults, and its end."""
+"""The guarantees of every engine (``registry.engines.Engine``): order, back-pressure, errors, faults, and the end."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ IN_WORKERS = ("workers", "growing")
 
 @pytest.fixture(autouse=True, scope="module")
 def _soon_grown() -> Iterator[None]:
-    """An engine that grows takes workers after its first piece."""
+    """Let a growing engine use workers after its first piece."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(choice, "_TRIAL_SECONDS", 0.0)
         patch.setattr(choice, "_SLOW_SECONDS", 0.0)
@@ -55,7 +56,7 @@ def workers(request: pytest.FixtureRequest) -> Iterator[Engine]:
 
 @pytest.fixture(params=MAKERS, scope="module")
 def lasting(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """One engine for all examples of a law: a run leaves nothing behind that the next one meets."""
+    """One engine for all examples of a law: a run does not affect the next one."""
     with MAKERS[request.param]() as made:
         yield made
 
@@ -71,6 +72,11 @@ def results(engine: Engine, *inputs: Any, function: Callable[[Any], Any] = follo
 
 def is_running(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs. One that was killed stays a zombie until its starter waits for it."""
+    return is_running(pid) and Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
 
 
 @given(numbers=st.lists(st.integers(), max_size=40))
@@ -120,7 +126,7 @@ def test_pieces_are_drawn_as_results_are_taken(lasting: Engine, taken: int) -> N
 
 
 @given(numbers=st.lists(st.integers(), max_size=10))
-def test_a_piece_gives_the_same_whenever_and_wherever_it_is_called(lasting: Engine, numbers: list[int]) -> None:
+def test_a_piece_gives_the_same_result_on_every_call(lasting: Engine, numbers: list[int]) -> None:
     pieces = [Piece(square, number) for number in numbers]
     copied = pickle.loads(pickle.dumps(pieces))  # noqa: S301 (made here)
     assert list(lasting.run(pieces, doing="tested", failure=VerificationError)) == list(
@@ -170,7 +176,7 @@ def test_an_error_keeps_its_cause(engine: Engine) -> None:
     assert "bad checksum" in str(caught.value.__cause__)
 
 
-def test_the_earliest_error_is_raised_whatever_else_fails(engine: Engine) -> None:
+def test_the_earliest_error_is_raised_if_others_follow(engine: Engine) -> None:
     def pieces() -> Iterator[Piece[Any, Any]]:
         yield from (Piece(follow, one) for one in (1, "slow pid", "refuse", "fail"))
         raise BuildError("the source failed")
@@ -180,18 +186,60 @@ def test_the_earliest_error_is_raised_whatever_else_fails(engine: Engine) -> Non
 
 
 @pytest.mark.parametrize(
-    ("order", "how", "code"),
-    [("die", "was ended by signal 9", -9), ("leave", "ended with exit code 3", 3)],
-    ids=["killed", "exited"],
+    ("order", "how", "code", "hint"),
+    [
+        ("die", "was killed by signal 9 (SIGKILL)", -9, "The system probably ran out of memory. Use fewer processes: "),
+        ("crash", "was killed by signal 11 (SIGSEGV)", -11, "A native library crashed, or another program sent "),
+        ("leave", "ended with exit code 3", 3, "Code that ran in the worker ended the process. Its output is above. "),
+    ],
+    ids=["killed", "crashed", "exited"],
 )
-def test_a_worker_that_dies_is_a_typed_error_in_its_place(workers: Engine, order: str, how: str, code: int) -> None:
+def test_a_worker_that_dies_is_a_typed_error_in_its_place_and_is_replaced(
+    workers: Engine, order: str, how: str, code: int, hint: str
+) -> None:
     outcomes = run(workers, *range(20), order, *range(20))
     assert [next(outcomes)[1] for _ in range(20)] == list(range(20))
     with pytest.raises(VerificationError) as caught:
         next(outcomes)
     assert str(caught.value) == f"a worker process {how} while it followed orders"
-    assert "out of memory" in str(caught.value.hint)
+    assert str(caught.value.hint).startswith(hint)
     assert caught.value.details == {"exit_code": code}
+    pids = set(results(workers, *["slow pid"] * 20))
+    assert len(pids) == 2
+    assert os.getpid() not in pids
+    workers.close()
+    assert not any(map(is_running, pids))
+
+
+def test_a_worker_that_dies_between_two_runs_is_replaced(workers: Engine) -> None:
+    results(workers, 1, 2)
+    before = set(results(workers, *["slow pid"] * 20))
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    while any(map(is_alive, before)):
+        time.sleep(0.01)
+    after = set(results(workers, *["slow pid"] * 20))
+    assert len(after) == 2
+    assert not after & before
+
+
+def test_a_piece_that_calls_sys_exit_is_an_error_of_that_piece(workers: Engine) -> None:
+    with pytest.raises(VerificationError, match=r"^a worker process met SystemExit while it followed orders: no data$"):
+        results(workers, 1, 2, "exit", 3)
+
+
+def test_a_closed_engine_refuses_to_run(engine: Engine) -> None:
+    started = run(engine, *range(40))
+    assert next(started) == (0, 0)
+    engine.close()
+    with pytest.raises(UsageError) as caught:
+        results(engine, 1, 2, 3)
+    assert caught.value.message == "this engine is closed"
+    assert caught.value.hint == "Run pieces inside its with block, or open another engine."
+    if isinstance(engine, WorkerProcesses):
+        with pytest.raises(UsageError, match=r"^this engine is closed$"):
+            engine.submit(Piece(square, 3))
+    started.close()
 
 
 def test_a_system_that_allows_no_process_is_a_typed_error(workers: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +255,9 @@ def test_a_program_without_an_interpreter_does_the_work_itself(
     assert set(results(workers, *["pid"] * 5)) == {os.getpid()}
 
 
-def test_what_cannot_travel_is_done_here_in_its_place(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_piece_that_cannot_be_pickled_is_called_here_in_its_place(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
     lock = threading.Lock()
     unreadable = Unreadable()
     with caplog.at_level(logging.WARNING):
@@ -218,7 +268,7 @@ def test_what_cannot_travel_is_done_here_in_its_place(engine: Engine, caplog: py
     assert len(caplog.records) == (1 if isinstance(engine, WorkerProcesses | Growing) else 0)
 
 
-def test_a_function_that_cannot_travel_is_called_here(engine: Engine) -> None:
+def test_a_function_that_cannot_be_pickled_is_called_here(engine: Engine) -> None:
     seen = []
 
     def remember(number: int) -> int:
@@ -248,7 +298,7 @@ def test_what_a_piece_prints_does_not_disturb(workers: Engine, capfd: pytest.Cap
 
 
 def test_the_same_workers_serve_every_run_and_end_with_the_engine(workers: Engine) -> None:
-    results(workers, 1, 2)  # an engine that grows did the first of these itself
+    results(workers, 1, 2)  # a growing engine runs the first of these itself
     first, second = set(results(workers, *["slow pid"] * 20)), set(results(workers, *["slow pid"] * 20))
     assert first == second
     assert os.getpid() not in first
@@ -293,7 +343,7 @@ def test_ctrl_c_ends_an_engine(engine: Engine, where: str) -> None:
 
 ENDLESS = """
 import itertools, signal
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background ignores it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored if the tests run in the background
 from engine_pieces import follow
 from registry.engines import Piece, choose_engine
 from registry.errors import VerificationError
@@ -311,7 +361,7 @@ with choose_engine(2, num_bytes=None) as engine:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
 def test_no_worker_outlives_a_program_that_is_interrupted_or_killed(tmp_path: Path, number: signal.Signals) -> None:
-    # The script stands in a file with no guard against being imported: workers do not run it.
+    # The script has no `if __name__ == "__main__"`: workers must not run it.
     (tmp_path / "endless.py").write_text(ENDLESS)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     with subprocess.Popen(
@@ -330,7 +380,7 @@ def test_no_worker_outlives_a_program_that_is_interrupted_or_killed(tmp_path: Pa
             program.kill()
     if number == signal.SIGINT:
         assert errors.rstrip().endswith("KeyboardInterrupt")
-        assert errors.count("Traceback") == 1  # the program's own; its workers say nothing
+        assert errors.count("Traceback") == 1  # of the program; workers print nothing
     assert program.returncode == -number
 
 
@@ -371,7 +421,7 @@ def test_an_engine_takes_one_process_at_least(wanted: int) -> None:
 
 
 @pytest.mark.parametrize(("trial", "slow", "grows"), [(0.0, 0.0, True), (0.0, 3600.0, False), (3600.0, 0.0, False)])
-def test_work_that_nobody_knows_takes_workers_where_it_pays(
+def test_an_unknown_amount_of_work_uses_workers_if_they_are_faster(
     trial: float, slow: float, grows: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(choice, "_TRIAL_SECONDS", trial)
@@ -383,6 +433,6 @@ def test_work_that_nobody_knows_takes_workers_where_it_pays(
     assert (os.getpid() in found[1:]) is not grows
 
 
-def test_an_error_that_does_not_travel_is_named(workers: Engine) -> None:
+def test_an_error_that_cannot_be_pickled_is_named(workers: Engine) -> None:
     with pytest.raises(VerificationError, match=r"met NeverError while it followed orders: only here$"):
         results(workers, 1, 2, "own", 3)
