@@ -1,8 +1,8 @@
-"""From a plan to examples: the last steps of every read.
+"""Reads a plan: ``ReadableVersion``, ``Reader``, its views, and the ways into other frameworks.
 
 plan + ReadConfig --order--> positions --source--> checked records --features--> examples, batches
 |
-state: what is left, to be saved and read on from
+state: the positions that are left, to save and to resume from
 """
 
 from registry.reading.readable import FileProof, ReadableVersion, make_readable, readable_folder

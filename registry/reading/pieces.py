@@ -1,4 +1,7 @@
-"""Reads a plan in the order of a read: opens shard files, fetches records in pieces, and decodes each piece at once."""
+"""Reads a plan piece by piece: opens shard files, fetches records in the order of the read, decodes a piece at once.
+
+``Reader`` passes it an ``Order`` and the positions to read; the examples, batches or records go back to the caller.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +33,15 @@ _MOST_RECORDS: Final = 8192
 _COPIED_BYTES: Final = 4 * 2**20
 _MAPPED_BYTES: Final = 32 * 2**20
 _LARGE_BYTES: Final = 16 * 2**10
-"""Records of this size are not copied together to be decoded together."""
+"""Records of this size are decoded where they are, because copying them together costs more than it saves."""
 TFDS_ID: Final = "tfds_id"
-"""The feature that tells which record of which file an example is, where it is asked for."""
+"""The feature with the file and record number of an example, which ``ReadConfig.add_tfds_id`` adds."""
 
 
 class RecordSource:
     """The records of a plan by file instruction and index in the file. Used by one thread at a time.
 
-    ``features`` are needed where the files are of a ``file_format`` that stores no serialized examples.
+    ``features`` are needed if the ``file_format`` does not store serialized examples.
     """
 
     def __init__(
@@ -68,7 +71,7 @@ class RecordSource:
 
         Raises:
             CorruptRecordError: framing or checksum of a record is wrong.
-            ShardMismatchError: a file holds fewer records than the catalog says, or is read to its end and holds more.
+            ShardMismatchError: a file is not the published one, or has another number of records.
             StorageError: a file cannot be read.
         """
         if not instructions.size or (instructions == instructions[0]).all():
@@ -81,7 +84,7 @@ class RecordSource:
         self._prove_new(files[bounds[:-1]].tolist())
         for start, stop in pairwise(bounds):
             some.append(self._fetch_from(int(files[start]), records[by_file[start:stop]]))
-            if len(some) >= self._most_open // 4:  # a block keeps its file mapped, and so open; a copy does not
+            if len(some) >= self._most_open // 4:  # a block keeps its file mapped, so it stays open; a copy does not
                 blocks.append(join_blocks(some))
                 some.clear()
         places = np.empty_like(by_file)
@@ -98,7 +101,7 @@ class RecordSource:
         return found
 
     def _prove_new(self, instructions: list[int]) -> None:
-        """Have the files that this source opens for the first time proved side by side."""
+        """Prove the files that this source has not opened before, several at the same time."""
         new = [index for index in instructions if index not in self._seen]
         if len(new) > 1:
             self._store.prove(dict.fromkeys(self.instruction(index).filename for index in new))
@@ -140,14 +143,14 @@ class RecordSource:
         return shard
 
     def _close_all_but(self, count: int) -> None:
-        """Close the files that were not used for the longest time."""
+        """Close the least recently used files."""
         while len(self._open) > count:
             self._open.popitem(last=False)
 
 
 @cache
 def _most_open() -> int:
-    """How many files a reader tries to keep open: each holds a descriptor, its index another, and others want some."""
+    """The number of files a reader tries to keep open. Each takes up to two descriptors, and other code needs some."""
     try:
         import resource
     except ImportError:  # not on Windows
@@ -174,10 +177,10 @@ class PieceReader:
         self._mean_bytes = 0.0
 
     def pieces(self, order: Order, left: Intervals, *, unit: int = 1) -> Iterator[Piece]:
-        """The positions ``left`` of ``order``, in pieces that are a multiple of ``unit`` long, but for the last.
+        """The positions ``left`` of ``order``, in pieces. Their length is a multiple of ``unit``, except for the last.
 
         Raises:
-            CorruptRecordError, ShardMismatchError, StorageError: as ``RecordSource.fetch``; all before was yielded.
+            CorruptRecordError, ShardMismatchError, StorageError: as ``RecordSource.fetch``, after all sound pieces.
         """
         size = _FIRST_RECORDS
         while left:
@@ -189,7 +192,7 @@ class PieceReader:
             left = cut(left, count, size_of(left))
 
     def located(self, order: Order, left: Intervals) -> Iterator[tuple[Places, Places]]:
-        """Where the records of ``left`` are stored, thousands at a time: instructions, and indices in their files."""
+        """The places of the records of ``left``, thousands at a time: instructions, and indices in their files."""
         while left:
             yield _locate(order, cut(left, 0, _MOST_RECORDS))
             left = cut(left, _MOST_RECORDS, size_of(left))
@@ -200,11 +203,11 @@ class PieceReader:
         return Piece(instructions, records, self._source.fetch(instructions, records))
 
     def records(self, piece: Piece) -> tuple[Sequence[bytes | memoryview], RegistryError | None]:
-        """The records of a piece as they are stored; those before the first that is none, and what is wrong with it."""
+        """The stored records of a piece before the first damaged one, and the fault of that one."""
         block = piece.block
         try:
             return (block.records() if self._copy else block.views()), None
-        except CorruptExampleError as error:  # only rows of columns are not at hand as records
+        except CorruptExampleError as error:  # only rows of columns have to be encoded to be records
             place = error.details["record"]
             return block.take(np.arange(place)).records(), self._name_fault(error, piece)
 
@@ -216,7 +219,7 @@ class PieceReader:
         return decoded
 
     def decode_one(self, piece: Piece) -> dict[str, Any]:
-        """The only example of a piece: what a block costs at least is more than a record does."""
+        """The only example of a piece. It skips the fixed cost of decoding a block."""
         if not self._copy or not isinstance(piece.block, RecordBlock):
             return next(self.decode(piece).examples())
         (record,) = piece.block.views()
@@ -232,7 +235,7 @@ class PieceReader:
         return [tfds_id(names[index], record) for index, record in places]
 
     def _size(self, order: Order, left: Intervals, size: int, unit: int) -> int:
-        """How many positions the next piece takes."""
+        """The number of positions of the next piece."""
         if self._mean_bytes:
             budget = _COPIED_BYTES if self._copy else _MAPPED_BYTES
             size = max(1, min(size, int(budget / self._mean_bytes)))
@@ -275,7 +278,7 @@ def _locate(order: Order, part: Intervals) -> tuple[Places, Places]:
 
 
 class Items(NamedTuple):
-    """Some items to hand out, and how many positions of the order each takes, and all of them."""
+    """Items to hand out, the number of positions that each takes, and the number that all take."""
 
     items: list[Any]
     positions_each: int
@@ -283,11 +286,11 @@ class Items(NamedTuple):
 
 
 ItemLists: TypeAlias = Callable[[Order, Intervals], Iterator[Items]]
-"""What gives the items of some positions of an order. A fault is raised after everything before it was given."""
+"""A function that reads the items of some positions of an order. It raises a fault after all items before it."""
 
 
 class ItemReader:
-    """Turns pieces into what is handed out; ``add_ids`` adds the TFDS id to every example."""
+    """Turns pieces into examples, records, ids, batches or blocks. ``add_ids`` adds the TFDS id to every example."""
 
     def __init__(self, reader: PieceReader, *, add_ids: bool) -> None:
         self._reader = reader
@@ -300,7 +303,7 @@ class ItemReader:
                 yield Items(examples, 1, len(examples))
 
     def records(self, order: Order, left: Intervals) -> Iterator[Items]:
-        """The stored records: ``bytes``, or views where nothing is to be copied."""
+        """The stored records: ``bytes``, or views if the reader does not copy."""
         for piece in self._reader.pieces(order, left):
             records, fault = self._reader.records(piece)
             yield Items(list(records), 1, len(records))
@@ -313,7 +316,7 @@ class ItemReader:
             yield Items(self._reader.ids(instructions, records), 1, records.size)
 
     def batches(self, order: Order, left: Intervals, *, batch_size: int, drop_remainder: bool) -> Iterator[Items]:
-        """Dicts of arrays of ``batch_size`` examples; fewer in the last, unless that is dropped."""
+        """Dicts of arrays of ``batch_size`` examples. The last may have fewer, or is dropped."""
         for piece in self._reader.pieces(order, left, unit=batch_size):
             columns, num_sound, fault = self._sound_columns(piece)
             stop = num_sound - (num_sound % batch_size if drop_remainder or fault is not None else 0)
@@ -326,7 +329,7 @@ class ItemReader:
                 raise fault
 
     def blocks(self, order: Order, left: Intervals) -> Iterator[Items]:
-        """Dicts of arrays of as many examples as are read at once."""
+        """Dicts of arrays, one for each piece that is read."""
         for piece in self._reader.pieces(order, left):
             columns, num_sound, fault = self._sound_columns(piece)
             if num_sound:
@@ -335,7 +338,7 @@ class ItemReader:
                 raise fault
 
     def example_at(self, order: Order, positions: npt.NDArray[np.int64]) -> dict[str, Any]:
-        """The example at the only one of ``positions``."""
+        """The example at ``positions``, which has one entry."""
         piece = self._reader.fetch(order, positions)
         example = self._reader.decode_one(piece)
         if self._add_ids:
@@ -364,7 +367,7 @@ class ItemReader:
             yield examples
 
     def _sound_columns(self, piece: Piece) -> tuple[dict[str, Any], int, RegistryError | None]:
-        """The columns of the examples before the first bad one, how many these are, and what is wrong with that one."""
+        """The columns of the examples before the first damaged one, their number, and the fault of that one."""
         decoded = self._reader.decode(piece)
         columns = decoded.sound.columns()
         if self._add_ids:
@@ -375,7 +378,7 @@ class ItemReader:
 
 
 def slice_columns(columns: Mapping[str, Any], part: slice) -> dict[str, Any]:
-    """``part`` of each array in a nested dict of them."""
+    """``part`` of each array in a nested dict."""
     return {
         name: slice_columns(column, part) if isinstance(column, Mapping) else column[part]
         for name, column in columns.items()

@@ -1,12 +1,11 @@
-r"""A version that can be read: its facts, where its files are, how they are decoded, and its default order.
+r"""``ReadableVersion``: everything needed to read a version: facts, files, schema and default order.
 
     a version of a catalog, now or at a moment  \
     a pin                                        >  ReadableVersion  --Reader(readable, plan)-->  examples
     a prepared folder                           /
 
-``make_readable`` is the only place that makes one for a published version, and ``readable_folder`` for a folder that
-nobody published. Everything above (reading, pinning, verifying, exporting) takes the value and does not ask where it
-came from.
+``make_readable`` creates it for a published version, and ``readable_folder`` for a folder that was never published.
+Reading, pinning, verifying and exporting take the value and do not depend on where it came from.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from registry.tfrecord import IndexFolder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileProof:
-    """What every file of a version has to be before its first byte is used: see ``registry.shards.ProvedStore``.
+    """What must be proved of every file of a version before its first byte is used: see ``shards.ProvedStore``.
 
     Attributes:
         promises: the size, number of records and sha256 of each file.
-        hint: what to do about a file that is another one.
-        records: the records that a file may hold instead of being the promised one; None accepts no other file.
+        hint: what to do about a file that differs.
+        records: proves another file by its records, if it has the same ones; None accepts only the promised file.
     """
 
     promises: Promises
@@ -41,15 +40,15 @@ class FileProof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadableVersion:
-    """Everything that is needed to read a version, wherever it was found.
+    """Everything needed to read a version, wherever it was found.
 
     Attributes:
         facts: name, number, splits, slicing rule and file format.
-        store: the folder that holds the shards, as they are; ``files`` gives them proved.
+        store: the folder of the shards, unproved; ``files`` returns a store that proves them.
         features: the schema of an example.
-        default_order: the order of a read that asks for none.
-        proof: what proves the files; None where nobody promised anything, as of a folder that was never published.
-        indexes: where the places of records and the stamps of proved files are kept; None keeps nothing.
+        default_order: the order of a read without a ``ReadConfig``.
+        proof: what proves the files; None for a folder that was never published, for which no digests exist.
+        indexes: the cache of record places and of stamps of proved files; None caches nothing.
     """
 
     facts: DatasetVersion
@@ -61,28 +60,30 @@ class ReadableVersion:
 
     @property
     def file_format(self) -> str:
-        """What the files are, see ``registry.shards``."""
+        """The format of the files, such as ``tfrecord``; see ``registry.shards``."""
         return self.facts.file_format
 
     @property
     def identity(self) -> str:
-        """The exact version and its content, which a saved state is compared with; ``""`` where nothing is published.
+        """The exact version and its content digest, for comparison with saved states; ``""`` if it is not published.
 
-        Found in a catalog or in a pin, one version has one identity.
+        A version has the same identity whether it was found in a catalog or in a pin.
         """
         digest = self.facts.content_digest
         return f"{self.facts.reference} (sha256:{digest[:12]})" if digest else ""
 
-    def order(self, config: ReadConfig | None) -> ReadConfig:
-        """The order of a read: ``config``, checked; or the default one where it is None.
+    def order(self, read_config: ReadConfig | None) -> ReadConfig:
+        """The order of a read: ``read_config``, checked, or the default if it is None.
 
         Raises:
             UsageError: it is not a ReadConfig, or has a seed without a shuffle.
         """
-        return self.default_order if config is None else check_read_config(config, is_ordered=keeps_order(self.facts))
+        if read_config is None:
+            return self.default_order
+        return check_read_config(read_config, is_ordered=keeps_order(self.facts))
 
     def files(self, splits: Collection[str]) -> Store:
-        """The files of ``splits``, each of which is proved when it is opened."""
+        """The files of ``splits``. Each file is proved when it is opened."""
         if self.proof is None:
             return self.store
         return ProvedStore(
@@ -96,11 +97,11 @@ class ReadableVersion:
         )
 
     def with_features(self, features: FeaturesDict) -> ReadableVersion:
-        """The same version, whose examples are decoded by ``features``."""
+        """The same version with the schema ``features``."""
         return replace(self, features=features)
 
     def within(self, splits: Collection[str]) -> ReadableVersion:
-        """The same version with the proof of these splits only: what travels to another process to read them."""
+        """The same version with the proof of these splits only, to send less to another process."""
         if self.proof is None:
             return self
         return replace(self, proof=replace(self.proof, promises=self.proof.promises.within(splits)))
@@ -115,16 +116,16 @@ def make_readable(
     proof: FileProof | None = None,
     indexes: IndexFolder | None = None,
 ) -> ReadableVersion:
-    """The readable version of ``facts``, whose files are in ``store``.
+    """The readable version of ``facts`` with its files in ``store``.
 
     Args:
         facts: the version.
-        store: the folder that holds its shards.
-        features: the schema where it was decoded already; None decodes it from the facts.
-        default_order: the order that a pin recorded; None is that of ``tfds.ReadConfig``, or the stored order of a
-            version that keeps one.
-        proof: what every file has to be.
-        indexes: where the places of records are kept.
+        store: the folder of its shards.
+        features: the schema, if it is already decoded; None decodes it from the facts.
+        default_order: the order that a pin recorded; None is the order of ``tfds.ReadConfig``, or the stored order if
+            the version keeps its records in order.
+        proof: what proves the files; None proves nothing.
+        indexes: the cache of record places; None caches nothing.
     """
     return ReadableVersion(
         facts=facts,
@@ -139,7 +140,7 @@ def make_readable(
 def readable_folder(
     store: Store, prepared: PreparedDataset, *, slicing: SlicingRule = SlicingRule.DOCUMENTED
 ) -> ReadableVersion:
-    """The readable version of a prepared folder that is in no catalog: nothing proves its files."""
+    """The readable version of a prepared folder outside any catalog. Its files are not proved."""
     facts = DatasetVersion(
         name=prepared.name,
         config=prepared.config,
@@ -157,9 +158,9 @@ def readable_folder(
 
 
 def keeps_order(facts: DatasetVersion) -> bool:
-    """Whether the records are read in their stored order unless a config asks for another one.
+    """Whether records are read in their stored order by default.
 
-    They are where the version's builder disabled shuffling, and where the file format is not interleaved by the
-    software that writes it.
+    They are if the version's builder disabled shuffling, or if the file format is one whose own software reads files
+    one after the other.
     """
     return facts.disable_shuffling or facts.file_format in SEQUENTIAL_FORMATS

@@ -1,4 +1,7 @@
-"""Slices that can be read, and what has them: a version that was looked up, a pin, a file of one pin, a builder."""
+"""``Slice``: records that can be read; and ``SplitSource``, the protocol of everything that has slices.
+
+TF-Slim's layer and the Earth Engine readers accept any ``SplitSource``.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ class Slice:
 
 @runtime_checkable
 class SplitSource(Protocol):
-    """What has slices: a ``Dataset``, a ``Pin``, a ``PinFile``, or what ``registry.builder`` gives."""
+    """Has slices: a ``Dataset``, a ``Pin``, a ``PinFile``, or the result of ``registry.builder``."""
 
     def slice_of(
         self,
@@ -38,11 +41,15 @@ class SplitSource(Protocol):
         slicing: SlicingRule | str | None = None,
         rounding: str | None = None,
     ) -> Slice:
-        """The slice of a split expression; None is the only one there is: the split of a version, or the pin.
+        """The slice of a split expression.
 
-        ``read_config`` is the order in which it is to be read, where one is chosen.
+        Args:
+            split: the expression. None means the only slice: the only split of a version, or the pin itself.
+            read_config: the order in which it will be read; None for the default.
+            slicing: as ``Dataset.resolve``.
+            rounding: as ``Dataset.resolve``.
 
         Raises:
-            UsageError: there are several slices, and none is named; or a pin is of another one.
-            As ``Dataset.resolve``.
+            UsageError: ``split`` is None and there are several slices; or a pin has another slice.
+            SplitSyntaxError, UnknownSplitError, SliceError: the expression is invalid; see ``Dataset.resolve``.
         """

@@ -1,7 +1,7 @@
-"""The place of a read: a small value that is saved with a checkpoint, and from which another process reads on.
+"""The state of a read: a small value to save with a checkpoint, from which another process can continue.
 
-It holds no record and no seed of a generator that has moved: an order is a function of the plan, the read config and
-the epoch, so a place in it is a few numbers. Digests of what they are numbers of stand beside them.
+An order is a function of the plan, the read config and the epoch, so a place in it is a few numbers. The state holds
+these numbers with digests of the plan and the order, and no record and no state of a random generator.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from registry.splits import Plan
 
 FORMAT: Final = "registry.read-state/1"
 _FIELDS: Final = ("format", "dataset", "split", "plan", "order", "seed", "process", "until", "left")
-_HINT: Final = "Give what Reader.state() gave, as it was."
+_HINT: Final = "Pass the unchanged value that Reader.state() returned."
 
 
 _ORDER_FIELDS: Final = (
@@ -40,7 +40,7 @@ _ORDER_FIELDS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What a read is of. ``plan`` and ``order`` are digests; ``seed`` is what was drawn where none was given."""
+    """Identifies what is read. ``plan`` and ``order`` are digests; ``seed`` may have been drawn by the reader."""
 
     dataset: str
     split: str
@@ -55,10 +55,10 @@ class ReadState:
     """What is left to read.
 
     Attributes:
-        process: (index, count): which share of a whole epoch this reader reads.
-        until: the epoch before which the iteration ends; None where it never does.
-        left: for each epoch that has begun, or that is shared out in another way than into equal parts, its number and
-            the positions left in it. After the last of them come whole epochs.
+        process: (index, count): this reader reads share ``index`` of ``count`` of a whole epoch.
+        until: the epoch before which the iteration ends; None if it never ends.
+        left: the number of each epoch that has started, or whose rest is not divided into equal shares, and the
+            positions that are left of it. The epochs after the last one are whole.
     """
 
     process: tuple[int, int]
@@ -78,12 +78,12 @@ class ReadState:
 
     @property
     def intervals(self) -> Intervals:
-        """The positions left of the epoch that is read."""
+        """The positions that are left of the epoch that is read."""
         return self.left[0][1]
 
     @property
     def num_left(self) -> int:
-        """Number of them."""
+        """Number of positions that are left of the epoch that is read."""
         return size_of(self.intervals)
 
     def advance(self, count: int) -> ReadState:
@@ -97,7 +97,7 @@ class ReadState:
         return replace(self, left=((epoch, divide(whole, index=self.process[0], count=self.process[1])),))
 
     def next_epoch(self, num_examples: int) -> ReadState | None:
-        """The beginning of the epoch after this one; None where the iteration ends, or would never give anything."""
+        """The beginning of the next epoch; None if the iteration ends, or if no epoch has examples for this process."""
         if len(self.left) > 1:
             return replace(self, left=self.left[1:])
         if self.until is not None and self.epoch + 1 >= self.until:
@@ -106,7 +106,7 @@ class ReadState:
         return following if following.num_left else None
 
     def to_json(self, source: Source) -> dict[str, Any]:
-        """As plain values."""
+        """The state as plain values that JSON can hold."""
         return {
             "format": FORMAT,
             "dataset": source.dataset,
@@ -121,13 +121,13 @@ class ReadState:
 
     @classmethod
     def from_json(cls, value: object, source: Source) -> ReadState:
-        """The state in ``value``, which must be of ``source``.
+        """The state in ``value``, which must belong to ``source``.
 
         Raises:
-            StateMismatchError: it is no state, or one of another version, plan or order.
+            StateMismatchError: it is not a state, or belongs to another version, plan or order.
         """
         if not isinstance(value, Mapping) or value.get("format") != FORMAT or set(value) != set(_FIELDS):
-            raise StateMismatchError("this is no state of a reader", hint=_HINT, details={"differs": "format"})
+            raise StateMismatchError("this is not the state of a reader", hint=_HINT, details={"differs": "format"})
         _check_source(value, source)
         state = _parse(value, source.num_examples)
         if state is None:
@@ -136,31 +136,31 @@ class ReadState:
 
 
 def read_seed(value: object) -> int | None:
-    """The seed that the reader of a state had drawn, or was given; None where it is no state, or had none."""
+    """The seed in a state, whether it was drawn or given; None if ``value`` is not a state or has no seed."""
     first = value[0] if isinstance(value, Sequence) and not isinstance(value, str) and value else value
     seed = first.get("seed") if isinstance(first, Mapping) else None
     return seed if type(seed) is int else None
 
 
 def restore(value: object, source: Source, *, process: tuple[int, int]) -> ReadState:
-    """The state to read on from: of one reader, or of all processes of a read, which are shared out anew.
+    """The state to continue from: the state of one reader, or what all processes of a read have left, divided anew.
 
     Raises:
-        StateMismatchError: as ``from_json``; a state of one process of several, given to another; or a list that is not
-            that of all processes.
+        StateMismatchError: as ``from_json``; the state belongs to another process; or the list does not have the states
+            of all processes.
     """
     if isinstance(value, Mapping):
         state = ReadState.from_json(value, source)
         if state.process != process:
             index, count = state.process
             raise StateMismatchError(
-                f"this state is of process {index} of {count}, and this is process {process[0]} of {process[1]}",
-                hint="To go on with another number of processes, give the list of the states of all of them.",
+                f"this state was saved by process {index} of {count}, and this is process {process[0]} of {process[1]}",
+                hint="To continue with another number of processes, pass a list of the states of all of them.",
                 details={"differs": "process", "found": list(state.process), "expected": list(process)},
             )
         return state
     if not isinstance(value, Sequence) or isinstance(value, str | bytes) or not value:
-        raise StateMismatchError("this is no state of a reader", hint=_HINT, details={"differs": "format"})
+        raise StateMismatchError("this is not the state of a reader", hint=_HINT, details={"differs": "format"})
     return _share_out([ReadState.from_json(one, source) for one in value], source, process)
 
 
@@ -168,12 +168,14 @@ def _share_out(states: Sequence[ReadState], source: Source, process: tuple[int, 
     counts = {state.process[1] for state in states}
     if sorted(state.process[0] for state in states) != list(range(len(states))) or counts != {len(states)}:
         raise StateMismatchError(
-            "these are not the states of all processes of one read, one each",
-            hint=f"A state says in 'process' which one it is of: {[list(state.process) for state in states][:8]}.",
+            "expected one state from each process of one read",
+            hint=f"The 'process' fields of these states are {[list(state.process) for state in states][:8]}.",
             details={"differs": "process", "found": [list(state.process) for state in states][:100]},
         )
     if len({state.until for state in states}) > 1:
-        raise StateMismatchError("these states are of different iterations", hint=_HINT, details={"differs": "until"})
+        raise StateMismatchError(
+            "these states belong to different iterations", hint=_HINT, details={"differs": "until"}
+        )
     until = states[0].until
     first = min(state.epoch for state in states)
     last = max(state.left[-1][0] for state in states)
@@ -190,7 +192,7 @@ def _share_out(states: Sequence[ReadState], source: Source, process: tuple[int, 
 
 
 def _left_in(state: ReadState, epoch: int, num_examples: int) -> Intervals:
-    """What ``state`` has left of ``epoch``: nothing of one that is over, all of its share of one to come."""
+    """The positions that ``state`` has left of ``epoch``: none of a past epoch, its whole share of a future one."""
     for number, intervals in state.left:
         if number == epoch:
             return intervals
@@ -199,27 +201,27 @@ def _left_in(state: ReadState, epoch: int, num_examples: int) -> Intervals:
 
 def _check_source(value: Mapping[str, Any], source: Source) -> None:
     if value["dataset"] != source.dataset:
-        what = f"of {value['dataset']}", f"this reads {source.dataset}"
+        what = f"to {value['dataset']}", f"this reads {source.dataset}"
         differs = "dataset"
     elif value["plan"] != source.plan:
-        what = f"of the records {value['split']}", f"this reads {source.split}"
+        what = f"to the records {value['split']}", f"this reads {source.split}"
         if value["split"] == source.split:
-            what = "of other records of that name", f"the shards or ranges of {source.split} differ"
+            what = "to other records of that name", f"the shards or ranges of {source.split} differ"
         differs = "plan"
     elif value["order"] != source.order:
-        what = "of another order", "the read config differs (cycle and block length, shuffle, seed, sort)"
+        what = "to another order", "the read config differs (cycle and block length, shuffle, seed, sort)"
         differs = "order"
     else:
         return
     raise StateMismatchError(
-        f"this state is {str(what[0])[:200]}, and {what[1]}",
-        hint="Read on with the version, split and read config that the state was taken of, or start without a state.",
+        f"this state belongs {str(what[0])[:200]}, and {what[1]}",
+        hint="Continue with the version, split and read config of the state, or start without a state.",
         details={"differs": differs},
     )
 
 
 def _parse(value: Mapping[str, Any], num_examples: int) -> ReadState | None:
-    """The numbers of a state, or None where one of them cannot be."""
+    """The numbers of a state, or None if one of them is invalid."""
     process, until, left = value["process"], value["until"], value["left"]
     if not _is_numbers(process, 2) or not 0 <= process[0] < process[1] or not isinstance(left, list) or not left:
         return None
@@ -259,7 +261,7 @@ def divide(intervals: Intervals, *, index: int, count: int) -> Intervals:
 
 
 def cut(intervals: Intervals, start: int, stop: int) -> Intervals:
-    """What lies between the ``start``-th and the ``stop``-th position of ``intervals``.
+    """The ``start``-th to the ``stop``-th (excluded) position of ``intervals``.
 
     >>> cut(((0, 4), (10, 13)), 3, 6)
     ((3, 4), (10, 12))
@@ -289,11 +291,11 @@ def places_in(intervals: Intervals, places: npt.NDArray[np.int64]) -> npt.NDArra
 
 
 def find_positions(share: Intervals, index: Any) -> tuple[npt.NDArray[np.int64], bool]:
-    """The positions in an order that ``index`` asks for of a ``share`` of it, and whether it is a single number.
+    """The positions in an order that ``index`` selects from a ``share`` of it, and whether it is a single number.
 
     Raises:
-        IndexError: there is no such example.
-        TypeError: neither a whole number, nor a slice, nor a list of whole numbers.
+        IndexError: a number is out of range.
+        TypeError: ``index`` is not a whole number, a slice or a list of whole numbers.
     """
     size = size_of(share)
     if type(index) is int and -size <= index < size:  # the usual case, which costs a tenth of what follows
@@ -302,7 +304,7 @@ def find_positions(share: Intervals, index: Any) -> tuple[npt.NDArray[np.int64],
         return places_in(share, np.arange(*index.indices(size))), False
     found = np.asarray(index, None if np.size(index) else np.int64)
     if found.ndim > 1 or found.dtype.kind not in "iu":
-        raise TypeError(f"examples are asked for by a whole number, a slice or a list of them, not {index!r:.60}")
+        raise TypeError(f"an index must be a whole number, a slice or a list of whole numbers, not {index!r:.60}")
     places = found.reshape(-1).astype(np.int64)
     places = np.where(places < 0, places + size, places)
     if places.size and not 0 <= int(places.min()) <= int(places.max()) < size:
@@ -312,7 +314,7 @@ def find_positions(share: Intervals, index: Any) -> tuple[npt.NDArray[np.int64],
 
 
 def join(parts: Iterable[Intervals]) -> Intervals | None:
-    """All positions of ``parts``; None where two of them share one.
+    """All positions of ``parts``; None if two parts share one.
 
     >>> join([((4, 6),), ((0, 4), (9, 10))])
     ((0, 6), (9, 10))
@@ -334,7 +336,7 @@ def size_of(intervals: Intervals) -> int:
 
 
 def is_well_formed(intervals: Sequence[Sequence[int]], num_positions: int) -> bool:
-    """Whether these are intervals of positions below ``num_positions``, as ``Intervals`` says."""
+    """Whether these are ``Intervals`` of positions below ``num_positions``."""
     previous = -1
     for start, stop in intervals:
         if not previous < start < stop <= num_positions:
@@ -344,7 +346,7 @@ def is_well_formed(intervals: Sequence[Sequence[int]], num_positions: int) -> bo
 
 
 class Cursor:
-    """The place of one iteration: a state, and the list of what comes next of which some may be handed out already."""
+    """The place of one iteration: a state, and the list of the next items, some of which may be handed out already."""
 
     def __init__(self, state: ReadState) -> None:
         self._state = state
@@ -354,17 +356,17 @@ class Cursor:
 
     @property
     def state(self) -> ReadState:
-        """What is left, without what was handed out."""
+        """What is left after the items that were handed out."""
         handed_out = self._num_items - length_hint(self._items)
         return self._state.advance(handed_out * self._positions_each) if handed_out else self._state
 
     def hand_out(self, items: list[Any], *, positions_each: int = 1) -> Iterator[Any]:
-        """An iterator of ``items``, which are next; each takes so many positions of the order, the last maybe fewer."""
+        """An iterator of the next ``items``. Each takes ``positions_each`` positions; the last may take fewer."""
         self._items, self._num_items, self._positions_each = iter(items), len(items), positions_each
         return self._items
 
     def set(self, state: ReadState) -> None:
-        """Go on from ``state``."""
+        """Continue from ``state``."""
         self._state, self._items, self._num_items = state, iter(()), 0
 
 
@@ -396,7 +398,7 @@ def _seed(config: ReadConfig) -> int | None:
 
 
 def _sorted_files(order: Order) -> str | None:
-    """A function that sorts files has no other digest than what it does."""
+    """A digest of the sorted files: a function cannot be digested, but its result can."""
     if order.config.interleave_sort_fn is None or order.file_order is None:
         return None
     return hashlib.sha256(order.file_order.astype("<i8").tobytes()).hexdigest()

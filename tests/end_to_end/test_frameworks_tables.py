@@ -194,10 +194,10 @@ def test_text_that_is_no_utf8_is_named_and_refused(way: str, tmp_path: Path) -> 
     reader = Reader(written.readable.with_features(FeaturesDict({"key": Text()})), written.plan)
     with pytest.raises(FeatureError) as refused:
         getattr(reader, way)()
-    assert str(refused.value) == "feature 'key': b'\\xff\\x00\\x00' is no UTF-8: invalid start byte at byte 0"
-    assert refused.value.hint == 'Ask for text="bytes", which takes it as it is stored.'
+    assert str(refused.value) == "feature 'key': b'\\xff\\x00\\x00' is not UTF-8: invalid start byte at byte 0"
+    assert refused.value.hint == 'Pass text="bytes" to get it as it is stored.'
     assert len(getattr(reader, way)(text="bytes")) == 4
-    with pytest.raises(UsageError, match=r'^text is "str" or "bytes", not .utf8.$'):
+    with pytest.raises(UsageError, match=r'^text must be "str" or "bytes", not .utf8.$'):
         getattr(reader, way)(text="utf8")
 
 

@@ -91,18 +91,22 @@ def test_what_has_no_tensor_is_refused() -> None:
     with pytest.raises(UsageError) as refused:
         wide_reader([3]).missing_as_tfds().to_tf_dataset(batch_size=2)
     assert str(refused.value) == (
-        "feature 'picture' differs in shape from example to example, so that a batch of it is no tensor"
+        "feature 'picture' differs in shape from example to example, so a batch of it is not a tensor"
     )
-    assert refused.value.hint == "Leave batch_size out, and call ragged_batch() or padded_batch() of the dataset."
+    assert refused.value.hint == (
+        "Leave batch_size out, and write reader.to_tf_dataset().ragged_batch(32), or .padded_batch(32)."
+    )
     deep = FeaturesDict({"deep": SequenceOf(SequenceOf(Image(shape=(None, 2, 1))))})
     reader = wide_reader([0], features=deep)
     with pytest.raises(UsageError) as refused:
         reader.to_tf_dataset()
     assert str(refused.value) == (
-        "feature 'deep' is ragged, and its values differ in shape, for which TensorFlow has no tensor"
+        "feature 'deep' is ragged and its values differ in shape: TensorFlow has no tensor for that"
     )
     pictures = wide_reader([3], features=FeaturesDict({"pictures": FEATURES["pictures"]})).to_tf_dataset()
-    with pytest.raises(tf.errors.InvalidArgumentError, match="a sequence of values that differ in shape, which is no"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="the sequence of an example has values that differ in shape"
+    ):
         list(pictures)
     assert np.dtype("uint8") == FEATURES["image"].dtype
 
@@ -112,11 +116,9 @@ def test_none_has_no_tensor_until_a_value_is_chosen_for_it(batch_size: int | Non
     reader = wide_reader([4], features=FeaturesDict({name: FEATURES[name] for name in ("id", "maybe", "corners")}))
     with pytest.raises(UsageError) as refused:
         reader.to_tf_dataset(batch_size=batch_size)
-    assert str(refused.value) == (
-        "feature 'maybe' is optional: a value of it may be None, and a tensor of TensorFlow may not"
-    )
+    assert str(refused.value) == ("feature 'maybe' is optional: its value may be None, which a tensor cannot hold")
     assert refused.value.hint == (
-        "Choose what is read for None: reader.fill_missing({'maybe': 0}), or what TFDS reads, with "
+        "Choose a value for None: reader.fill_missing({'maybe': 0}), or TFDS's value, with "
         "reader.missing_as_tfds(). Or leave the feature out, with reader.select(...)."
     )
     assert refused.value.details == {"feature": "maybe", "optional": ["maybe", "corners"]}

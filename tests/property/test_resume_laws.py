@@ -141,24 +141,21 @@ def test_a_state_of_another_read_is_refused() -> None:
         return str(caught.value)
 
     digest = "(sha256:0f0f0f0f0f0f)"
-    expected = f"this state is of ids:1.0.0 {digest}, and this reads ids:1.1.0 {digest}"
+    expected = f"this state belongs to ids:1.0.0 {digest}, and this reads ids:1.1.0 {digest}"
     assert refused("train", config, published="1.1.0") == expected
-    assert refused("train[1:]", config) == "this state is of the records train, and this reads train[1:]"
+    assert refused("train[1:]", config) == "this state belongs to the records train, and this reads train[1:]"
     expected = (
-        "this state is of another order, and the read config differs (cycle and block length, shuffle, seed, sort)"
+        "this state belongs to another order, and the read config differs (cycle and block length, shuffle, seed, sort)"
     )
     assert refused("train", ReadConfig(shuffle="global", seed=2)) == expected
     assert refused("train", ReadConfig()) == expected
-    expected = "this state is of process 0 of 1, and this is process 1 of 2"
+    expected = "this state was saved by process 0 of 1, and this is process 1 of 2"
     assert refused("train", config, process=(1, 2)) == expected
     for damaged in (7, "state", [], {}, state | {"more": 1}, state | {"format": "registry.read-state/2"}):
-        assert refused("train", config, state=damaged) == "this is no state of a reader"
+        assert refused("train", config, state=damaged) == "this is not the state of a reader"
     for field, value in (("left", [[0, [[5, 3]]]]), ("left", [[0, [[0, 41]]]]), ("process", [1, 1]), ("until", -1)):
         assert refused("train", config, state=state | {field: value}) == "this state of a reader is damaged"
-    assert (
-        refused("train", config, state=[state, state])
-        == "these are not the states of all processes of one read, one each"
-    )
+    assert refused("train", config, state=[state, state]) == "expected one state from each process of one read"
 
 
 def test_a_drawn_seed_is_in_the_state() -> None:

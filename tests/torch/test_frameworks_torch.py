@@ -294,7 +294,7 @@ def test_a_state_of_something_else_is_refused() -> None:
     next(iter(dataset))
     state = dataset.state_dict()
     other = wide_reader([9], features=IDS).to_torch(iterable=True, batch_size=2)
-    with pytest.raises(StateMismatchError, match=r"^this state is of other records of that name"):
+    with pytest.raises(StateMismatchError, match=r"^this state belongs to other records of that name"):
         other.load_state_dict(state)
     with pytest.raises(StateMismatchError) as refused:
         wide_reader([10], features=IDS).to_torch(iterable=True, batch_size=3).load_state_dict(state)

@@ -125,7 +125,7 @@ def test_numbers_that_are_no_examples(files: Stored) -> None:
         with pytest.raises(IndexError, match=r"^index (47|-48) is out of range: there are 47 examples$"):
             reader[wrong]
     for kind in (1.0, "1", [1.5], [[1]], None, [True, False]):
-        with pytest.raises(TypeError, match=r"^examples are asked for by a whole number, a slice or a list of them"):
+        with pytest.raises(TypeError, match=r"^an index must be a whole number, a slice or a list of whole numbers"):
             reader[kind]  # type: ignore[index]
     assert reader[[]]["id"].tolist() == []
     assert reader[[]]["id"].dtype == np.int64

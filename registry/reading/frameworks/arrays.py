@@ -1,4 +1,4 @@
-"""All examples of a reader as NumPy arrays: the columns of many blocks, copied into arrays of the whole size."""
+"""Reads all examples of a reader into NumPy arrays, and describes the leaves of a schema for the other modules."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class LeafColumn(NamedTuple):
-    """One leaf of an example: its ``names`` from the outermost dict inwards, and ``lengths`` of Sequences around it.
+    """One leaf of an example: its ``names`` from the outermost dict inwards, and the ``lengths`` of its Sequences.
 
-    Lengths are outermost first, None for any length; ``words`` are what each of these is, a Sequence or a Dataset.
+    Lengths are outermost first, None for any length; ``words`` says for each whether it is a Sequence or a Dataset.
     """
 
     names: tuple[str, ...]
@@ -42,18 +42,18 @@ class LeafColumn(NamedTuple):
         return array
 
     def unmask(self, column: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
-        """The values of ``column``, and which of them are missing; None where none can be."""
+        """The values of ``column`` and a mask of the missing ones; None for the mask if it is not optional."""
         if not isinstance(column, np.ma.MaskedArray):
             return column, None
         values: npt.NDArray[Any] = column.data
         missing = missing_rows(column)
-        if 0 in self.leaf.shape:  # objects, of which the mask tells
+        if 0 in self.leaf.shape:  # a column of objects, so only the mask has the information
             values = np.empty((len(column), *self.leaf.shape), self.leaf.dtype)
         return values, missing
 
 
 def missing_rows(column: np.ma.MaskedArray[Any, Any]) -> npt.NDArray[np.bool_]:
-    """Which values of a masked column are missing: of a tensor it is all entries."""
+    """Which values of a masked column are missing: a missing tensor has all its entries masked."""
     mask = np.ma.getmaskarray(column)
     first_entry: Any = (slice(None), *[0] * (mask.ndim - 1))
     rows: npt.NDArray[np.bool_] = mask[first_entry]
@@ -61,7 +61,7 @@ def missing_rows(column: np.ma.MaskedArray[Any, Any]) -> npt.NDArray[np.bool_]:
 
 
 def read_features(reader: Reader) -> FeaturesDict:
-    """The schema of what is read: that of the dataset, and the id where it is asked for."""
+    """The schema of an example, with the feature ``tfds_id`` if the read config adds it."""
     if not reader.read_config.add_tfds_id:
         return reader.features
     return FeaturesDict({**reader.features, "tfds_id": Text()})
@@ -73,13 +73,13 @@ def leaves_of(features: FeaturesDict) -> list[LeafColumn]:
 
 
 def no_examples(features: FeaturesDict) -> dict[str, Any]:
-    """The columns of no example."""
+    """The columns of a batch without examples."""
     nothing = np.empty(0, np.int64)
     return codec_of(features).decode_block(np.empty(0, np.uint8), nothing, nothing).columns()
 
 
 def first_epoch(reader: Reader, *, batch_size: int | None = None) -> Iterator[dict[str, Any]]:
-    """The first epoch in batches, or in blocks as they are read, through a reader of its own: ``reader`` stays put."""
+    """The first epoch in batches or blocks. It uses another reader, so the place of ``reader`` does not change."""
     once = reader.reopened()
     once.seek(0)
     return once.blocks() if batch_size is None else once.batches(batch_size)
@@ -95,7 +95,7 @@ def read_arrays(reader: Reader) -> dict[str, Any]:
 
 
 def _add(columns: Any, block: Any, num_done: int, size: int) -> tuple[Any, int]:
-    """``columns``, of which the first ``num_done`` count, with those of ``block`` behind them."""
+    """``columns``, filled up to ``num_done``, with the columns of ``block`` after that; and the new number."""
     if not isinstance(block, Mapping):
         return _put(columns, block, num_done, size), num_done + len(block)
     num_added, found = 0, {}
@@ -106,12 +106,12 @@ def _add(columns: Any, block: Any, num_done: int, size: int) -> tuple[Any, int]:
 
 
 def _put(column: npt.NDArray[Any], added: npt.NDArray[Any], num_done: int, size: int) -> npt.NDArray[Any]:
-    if isinstance(column, np.ma.MaskedArray):  # of the same shape and dtype in every block
+    if isinstance(column, np.ma.MaskedArray):  # it has the same shape and dtype in every block
         column = column if num_done else all_masked((size, *added.shape[1:]), added.dtype)
     elif not num_done:
         column = np.empty((size, *added.shape[1:]), added.dtype)
     elif column.shape[1:] != added.shape[1:] or column.dtype != added.dtype:
-        if column.ndim > 1 or column.dtype != object:  # values of one shape until now
+        if column.ndim > 1 or column.dtype != object:  # all values had one shape until now
             rows = np.empty(size, object)
             rows[:num_done] = as_rows(column[:num_done])
             column = rows
@@ -126,9 +126,9 @@ def as_rows(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def check_text_form(text: str) -> bool:
-    """Whether text is to be decoded; UsageError for anything but ``str`` and ``bytes``."""
+    """Whether to decode text; UsageError unless ``text`` is ``str`` or ``bytes``."""
     if text not in ("str", "bytes"):
-        raise UsageError(f'text is "str" or "bytes", not {text!r:.60}')
+        raise UsageError(f'text must be "str" or "bytes", not {text!r:.60}')
     return text == "str"
 
 
@@ -136,7 +136,7 @@ def decode_texts(values: npt.NDArray[Any], path: str) -> list[Any]:
     """Each of ``values`` with ``str`` for ``bytes``: a text, an array of them, or a Ragged.
 
     Raises:
-        FeatureError: a text is no UTF-8.
+        FeatureError: a text is not UTF-8.
     """
     try:
         if values.ndim == 1 and len(values) and isinstance(values[0], bytes):
@@ -144,8 +144,8 @@ def decode_texts(values: npt.NDArray[Any], path: str) -> list[Any]:
         return [_decode(value) for value in values]
     except UnicodeDecodeError as error:
         raise FeatureError(
-            f"feature {path!r}: {error.object[:20]!r} is no UTF-8: {error.reason} at byte {error.start}",
-            hint='Ask for text="bytes", which takes it as it is stored.',
+            f"feature {path!r}: {error.object[:20]!r} is not UTF-8: {error.reason} at byte {error.start}",
+            hint='Pass text="bytes" to get it as it is stored.',
             details={"feature": path},
         ) from error
 

@@ -1,6 +1,6 @@
-"""A reader as Arrow: a schema that follows from the features, and arrays that mostly share memory with the columns.
+"""Gives a reader to Arrow: a schema derived from the features, and arrays that mostly share memory with the columns.
 
-A column of values is taken apart level by level: how many entries each list has, then all entries one after the other.
+A column of values is split level by level: the number of entries of each list, then all entries in one array.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def read_batches(reader: Reader, *, text: TextForm, batch_size: int | None) -> p
 
 
 class BatchMaker:
-    """Makes record batches of columns, all with ``schema``."""
+    """Turns columns into record batches, all with ``schema``."""
 
     def __init__(self, features: FeaturesDict, *, as_str: bool) -> None:
         self._as_str = as_str
@@ -61,7 +61,7 @@ class BatchMaker:
         return pa.RecordBatch.from_pydict({name: array for name, array in fields.items() if array is not None})
 
     def _leaf_array(self, leaf: LeafColumn, column: npt.NDArray[Any]) -> pa.Array | None:
-        """The array of a leaf; None for a feature that is not known, whose values have no type."""
+        """The array of a leaf; None for a feature of an unknown kind, whose values have no type."""
         levels: list[_Lengths] = []
         if isinstance(leaf.leaf, RawFeature):
             return None
@@ -88,7 +88,7 @@ class BatchMaker:
 
 
 def _nest(column: Any, arrays: Iterator[pa.Array], num_rows: int) -> pa.Array:
-    """The array of ``column``: the next one of its leaf, or a struct of those below it."""
+    """The array of ``column``: the next array for a leaf, or a struct of the arrays below it."""
     if not isinstance(column, Mapping):
         return next(arrays)
     found = {name: _nest(inner, arrays, num_rows) for name, inner in column.items()}
@@ -98,7 +98,7 @@ def _nest(column: Any, arrays: Iterator[pa.Array], num_rows: int) -> pa.Array:
 
 
 def _unpack_sequences(column: npt.NDArray[Any], leaf: LeafColumn) -> tuple[npt.NDArray[Any], list[_Lengths]]:
-    """The elements of all sequences, and for each level of sequences how many each holds."""
+    """The elements of all sequences, and for each level of sequences their lengths."""
     if column.ndim > 1:
         num_rows, length = column.shape[:2]
         return column.reshape(num_rows * length, *column.shape[2:]), [np.full(num_rows, length)]
@@ -116,7 +116,7 @@ def _unpack_sequences(column: npt.NDArray[Any], leaf: LeafColumn) -> tuple[npt.N
 
 
 def _unpack_tensors(values: npt.NDArray[Any], shape: Shape) -> tuple[npt.NDArray[Any], list[_Lengths]]:
-    """The entries of all tensors in C order, and for each dimension how many entries each row of it has."""
+    """The entries of all tensors in C order, and for each dimension the number of entries of each row."""
     if not shape:
         return values, []
     if values.ndim > 1:
@@ -128,7 +128,7 @@ def _unpack_tensors(values: npt.NDArray[Any], shape: Shape) -> tuple[npt.NDArray
 
 
 def _list_array(entries: pa.Array, lengths: _Lengths, size: int | None, path: str) -> pa.Array:
-    """Lists of ``lengths`` entries each, all of ``size`` where that is known."""
+    """Lists with ``lengths`` entries, or fixed-size lists if ``size`` is known."""
     if size is not None:
         return pa.Array.from_buffers(pa.list_(entries.type, size), len(lengths), [None], children=[entries])
     if len(entries) > _MOST_ENTRIES:
@@ -142,7 +142,7 @@ def _list_array(entries: pa.Array, lengths: _Lengths, size: int | None, path: st
 
 def _too_large(path: str) -> UsageError:
     return UsageError(
-        f"feature {path!r}: one batch holds more of it than Arrow's lists and strings have room for, 2**31 - 1",
-        hint="Ask for a smaller batch_size.",
+        f"feature {path!r} has more than 2**31 - 1 entries or bytes in one batch, which is Arrow's limit",
+        hint="Use a smaller batch_size: reader.to_arrow_batches(batch_size=1000).",
         details={"feature": path},
     )

@@ -1,4 +1,4 @@
-"""A reader as a DataFrame: a column for each leaf of the features."""
+"""Gives a reader to pandas: a DataFrame with a column for each leaf of the features."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _series(leaf: LeafColumn, column: npt.NDArray[Any], *, as_str: bool) -> pd.S
         return _nullable(leaf, values, missing)
     is_str = as_str and isinstance(leaf.leaf, Text)
     if not leaf.lengths and not leaf.leaf.shape:
-        if is_bfloat16(column.dtype):  # which pandas has not
+        if is_bfloat16(column.dtype):  # pandas has no such dtype
             column = column.astype(np.float32)
         return pd.Series(decode_texts(column, leaf.path), dtype="str") if is_str else pd.Series(column)
     objects = decode_texts(column, leaf.path) if is_str else column
@@ -47,7 +47,7 @@ def _series(leaf: LeafColumn, column: npt.NDArray[Any], *, as_str: bool) -> pd.S
 
 
 def _nullable(leaf: LeafColumn, values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> pd.Series[Any]:
-    """Values of which some may be missing: of pandas' own nullable dtypes, or objects and None."""
+    """An optional column: in one of pandas' nullable dtypes, or objects and None."""
     if leaf.leaf.shape or values.dtype == TEXT:
         objects = np.fromiter(values, object, len(values))
         objects[missing] = None
@@ -56,6 +56,6 @@ def _nullable(leaf: LeafColumn, values: npt.NDArray[Any], missing: npt.NDArray[n
         return pd.Series(pd.arrays.BooleanArray(values, missing))
     if values.dtype.kind in "iu":
         return pd.Series(pd.arrays.IntegerArray(values, missing))
-    # pandas has no nullable float of 16 bits. Made of arrays: of values, pandas would take NaN for missing.
+    # pandas has no nullable float16. Built from values and a mask, because pandas would treat NaN as missing.
     wide = values if values.dtype.itemsize > 2 else values.astype(np.float32)
     return pd.Series(pd.arrays.FloatingArray(wide, missing))

@@ -1,6 +1,6 @@
-"""One reader for several threads and for forked processes, and which epoch each of them reads; Grain reads it too.
+"""Shares a reader among threads and processes, and gives each of their iterations its epoch. Also Grain's source.
 
-A fork would share the place in an open file with its parent, and a loader asks from many threads.
+Loaders call from many threads, and a forked process would share open files with its parent.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 _SLOTS: Final = 64
-"""Iterations that have begun in some of their workers and not yet in others."""
+"""The number of iterations that may have started in some of their workers and not yet in others."""
 _WIDTH: Final = 4
 
 
 class SharedReader:
-    """A reader with nothing open, opened anew in each process; one thread at a time has it."""
+    """A reader that each process opens for itself, and that one thread at a time may use."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader.reopened()
@@ -33,8 +33,8 @@ class SharedReader:
 
     @contextmanager
     def acquire(self) -> Iterator[Reader]:
-        """The reader, which is this thread's until the block ends."""
-        if self._owner != os.getpid():  # a fork: the lock may have been taken at that moment
+        """Lock the reader for this thread until the block ends."""
+        if self._owner != os.getpid():  # after a fork, in which another thread may have held the lock
             self._lock, self._reader, self._owner = Lock(), self._reader.reopened(), os.getpid()
         with self._lock:
             yield self._reader
@@ -50,14 +50,14 @@ class SharedReader:
 
 
 class IterationKey(NamedTuple):
-    """What an iteration is known by: the number that its loader drew, and how often its workers began one before."""
+    """Identifies an iteration: the number that its loader drew, and how many its workers had started before."""
 
     drawn: int
     before: int
 
 
 class EpochCounter:
-    """Gives out epochs, to threads and processes that were forked from this one or were sent it when they started.
+    """Counts epochs for threads and for processes that were forked, or that received it when they were spawned.
 
     >>> counter = EpochCounter()
     >>> counter.take(), counter.take()
@@ -67,7 +67,7 @@ class EpochCounter:
     """
 
     def __init__(self, epoch: int = 0) -> None:
-        # Of the spawn context, because its lock is good for forked processes, too, and not the other way round.
+        # From the spawn context: its lock also works in forked processes, while a fork lock fails in spawned ones.
         self._numbers: Any = get_context("spawn").Array("q", 1 + _SLOTS * _WIDTH)
         self._numbers[0] = epoch
 
@@ -77,13 +77,13 @@ class EpochCounter:
         return int(self._numbers[0])
 
     def set(self, epoch: int) -> None:
-        """Let the next iteration read ``epoch``."""
+        """Make the next iteration read ``epoch``."""
         self._numbers[0] = epoch
 
     def take(self, key: IterationKey | None = None, *, workers: int = 1, at: int | None = None) -> int:
-        """The epoch of an iteration: ``at`` where that is given, and then the next one follows that.
+        """The epoch of an iteration: the next one, or ``at`` if that is given; counting then continues after it.
 
-        ``key`` identifies the iteration, of which each of the ``workers`` asks once.
+        ``key`` identifies the iteration. Each of its ``workers`` calls this once and gets the same epoch.
         """
         with self._numbers.get_lock():
             numbers = self._numbers.get_obj()
@@ -100,7 +100,7 @@ class EpochCounter:
                 if epoch < numbers[oldest + 2]:
                     oldest = slot
             epoch = self._begin(at)
-            slot = oldest if free is None else free  # an iteration whose workers died is never complete
+            slot = oldest if free is None else free  # the workers of the oldest may have died: it is never complete
             numbers[slot : slot + _WIDTH] = [*key, epoch, workers - 1]
             return epoch
 
@@ -111,7 +111,7 @@ class EpochCounter:
         return epoch
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if get_spawning_popen() is None:  # a copy in a file, which shares nothing
+        if get_spawning_popen() is None:  # pickled to a file, not to a new process: the copy counts by itself
             return EpochCounter, (self.next_epoch,)
         return _shared_counter, (self._numbers,)
 
@@ -123,10 +123,10 @@ def _shared_counter(numbers: Any) -> EpochCounter:
 
 
 class ReaderSource:
-    """The examples of a reader's first epoch by number. Picklable; for several threads, and for forked processes.
+    """The examples of a reader's first epoch by number. It can be pickled, and shared by threads and forked processes.
 
-    Its ``repr`` names the version, the split, the records and the order by their digests: Grain compares it when it
-    goes on from a checkpoint.
+    Its ``repr`` has version, split and digests of records and order: Grain compares it when it resumes from a
+    checkpoint.
     """
 
     def __init__(self, reader: Reader) -> None:

@@ -1,7 +1,7 @@
-"""A reader as a ``tf.data.Dataset``: blocks from a generator, taken apart into examples by TensorFlow itself.
+"""Gives a reader to TensorFlow: a generator yields blocks, and TensorFlow splits them into examples.
 
-A leaf of one shape is one dense tensor of a block. Any other comes as all its values, one after the other, with the
-places where each example begins, and is cut and shaped example by example.
+A leaf of one shape is one dense tensor of a block. Any other leaf is a flat tensor of all values with the offset of
+each example; TensorFlow cuts it and restores the shapes.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def read_dataset(reader: Reader, *, batch_size: int | None, drop_remainder: bool
     others = [form.leaf.path for form in leaves if not isinstance(form, _Dense)]
     if batch_size is not None and others:
         raise UsageError(
-            f"feature {others[0]!r} differs in shape from example to example, so that a batch of it is no tensor",
-            hint="Leave batch_size out, and call ragged_batch() or padded_batch() of the dataset.",
+            f"feature {others[0]!r} differs in shape from example to example, so a batch of it is not a tensor",
+            hint="Leave batch_size out, and write reader.to_tf_dataset().ragged_batch(32), or .padded_batch(32).",
             details={"feature": others[0]},
         )
     tree = _without_raw(no_examples(features), iter(leaves_of(features)))
@@ -55,14 +55,14 @@ def read_dataset(reader: Reader, *, batch_size: int | None, drop_remainder: bool
 
 
 class _Dense:
-    """A leaf whose values have one shape in all examples."""
+    """A leaf that has one shape in all examples."""
 
     def __init__(self, leaf: LeafColumn) -> None:
         self.leaf = leaf
         self.specs = [tf.TensorSpec((None, *leaf.lengths, *leaf.leaf.shape), _dtype(leaf))]
 
     def arrays(self, column: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
-        """What the generator gives of a block."""
+        """The arrays that the generator yields for a block."""
         return [_with_bytes(column)]
 
     def example(self, parts: list[Any], place: Any) -> Any:
@@ -71,13 +71,15 @@ class _Dense:
 
 
 class _Shaped:
-    """A leaf whose values differ in shape: all values, where those of each example begin, and their shapes."""
+    """A leaf that differs in shape: all values, the offset of each example, and the shapes."""
 
     def __init__(self, leaf: LeafColumn) -> None:
-        if Dataset.word in leaf.words and None in leaf.leaf.shape:  # its examples are put together by nobody else
+        if (
+            Dataset.word in leaf.words and None in leaf.leaf.shape
+        ):  # no other framework stacks the examples of a Dataset
             raise UsageError(
-                f"feature {leaf.path!r} is of the examples of a Dataset, where it may differ in shape: all of them "
-                "together are no tensor",
+                f"feature {leaf.path!r} belongs to the examples of a Dataset and may differ in shape, so TensorFlow "
+                "cannot stack them",
                 hint="Iterate the reader, which gives these examples one by one; or declare the shape that all have.",
                 details={"feature": leaf.path},
             )
@@ -86,12 +88,12 @@ class _Shaped:
         self.specs = [tf.TensorSpec((None,), _dtype(leaf)), _NUMBERS, tf.TensorSpec((None, len(self._shape)), tf.int64)]
 
     def arrays(self, column: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
-        """What the generator gives of a block."""
+        """The arrays that the generator yields for a block."""
         for value in column:
             if value.ndim != len(self._shape):
                 raise UsageError(
-                    f"feature {self.leaf.path!r}: an example holds a sequence of values that differ in shape, "
-                    "which is no tensor",
+                    f"feature {self.leaf.path!r}: the sequence of an example has values that differ in shape, "
+                    "which TensorFlow cannot stack",
                     details={"feature": self.leaf.path},
                 )
         shapes = np.array([value.shape for value in column], np.int64)
@@ -105,12 +107,12 @@ class _Shaped:
 
 
 class _Nested:
-    """A Sequence of Sequences: all values, and of each level the row lengths of all examples."""
+    """A Sequence of Sequences: all values, and for each level the row lengths of all examples."""
 
     def __init__(self, leaf: LeafColumn) -> None:
         if None in leaf.leaf.shape:
             raise UsageError(
-                f"feature {leaf.path!r} is ragged, and its values differ in shape, for which TensorFlow has no tensor",
+                f"feature {leaf.path!r} is ragged and its values differ in shape: TensorFlow has no tensor for that",
                 details={"feature": leaf.path},
             )
         self.leaf = leaf
@@ -118,7 +120,7 @@ class _Nested:
         self.specs += [_NUMBERS] * (2 * (len(leaf.lengths) - 1))
 
     def arrays(self, column: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
-        """What the generator gives of a block."""
+        """The arrays that the generator yields for a block."""
         rows = [value.flat_values for value in column]
         found = [_with_bytes(np.concatenate(rows)), _starts([len(row) for row in rows])]
         for levels in zip(*[value.row_lengths for value in column], strict=True):
@@ -134,14 +136,14 @@ class _Nested:
 
 
 def _refuse_optional(features: FeaturesDict) -> None:
-    """Refuse a feature of which a value may be None; the error tells how a value is chosen for these."""
+    """Refuse a feature that may be None; the hint shows how to choose a value."""
     optional = {
         column.path: "''" if column.leaf.dtype == TEXT else 0 for column in columns_of(features) if column.may_read_none
     }
     for path, value in optional.items():
         raise UsageError(
-            f"feature {path!r} is optional: a value of it may be None, and a tensor of TensorFlow may not",
-            hint=f"Choose what is read for None: reader.fill_missing({{{path!r}: {value}}}), or what TFDS reads, with "
+            f"feature {path!r} is optional: its value may be None, which a tensor cannot hold",
+            hint=f"Choose a value for None: reader.fill_missing({{{path!r}: {value}}}), or TFDS's value, with "
             "reader.missing_as_tfds(). Or leave the feature out, with reader.select(...).",
             details={"feature": path, "optional": list(optional)[:100]},
         )
@@ -169,10 +171,12 @@ def _examples(leaves: list[Any], block: tuple[Any, ...]) -> tf.data.Dataset:
     return tf.data.Dataset.range(size).map(example)
 
 
-def _iterate(reader: Reader, begun: int, batch_size: int | None, *, drop_remainder: bool) -> Iterator[dict[str, Any]]:
-    """The blocks or batches of iteration ``begun``, which reads the epochs after those of the one before it."""
+def _iterate(
+    reader: Reader, iteration: int, batch_size: int | None, *, drop_remainder: bool
+) -> Iterator[dict[str, Any]]:
+    """The blocks or batches of iteration number ``iteration``, which reads the epochs after the one before."""
     repeat = reader.read_config.repeat
-    for epoch in count(begun) if repeat is None else range(begun * repeat, (begun + 1) * repeat):
+    for epoch in count(iteration) if repeat is None else range(iteration * repeat, (iteration + 1) * repeat):
         if not len(reader):
             return
         reader.seek(epoch)
@@ -195,7 +199,7 @@ def _nest(tree: Any, flat: Iterator[Any]) -> Any:
 
 
 def _without_raw(tree: Any, leaves: Iterator[LeafColumn]) -> Any:
-    """``tree`` without the features that are not known, whose values have no type."""
+    """``tree`` without features of unknown kinds, whose values have no type."""
     if not isinstance(tree, dict):
         return None if isinstance(next(leaves).leaf, RawFeature) else tree
     found = {name: _without_raw(inner, leaves) for name, inner in tree.items()}
@@ -207,7 +211,7 @@ def _dtype(leaf: LeafColumn) -> Any:
 
 
 def _with_bytes(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """``array`` with ``bytes`` for the views of mapped files that a reader without ``copy`` gives."""
+    """``array`` with ``bytes`` in place of views of mapped files, which a reader with ``copy=False`` gives."""
     if array.dtype != TEXT or not array.size or isinstance(array.flat[0], bytes):
         return array
     return np.fromiter(map(bytes, array.flat), object, array.size).reshape(array.shape)
