@@ -1,7 +1,7 @@
 r"""Writes and reads the citation of a pin in one line: ``digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac``.
 
-It is written in one short form. It is read from what papers make of it: escaped for LaTeX, broken over lines, or copied
-from a PDF. Any other text is rejected with a caret under the place.
+It is always written in this short form. The parser also accepts it as it appears in papers: escaped for LaTeX, broken
+over lines, or copied from a PDF. Any other text is rejected with a caret under the place.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from registry.pins.layout import reference_of
 from registry.splits import ReadInstruction
 
 SHORT_DIGITS: Final = 16
-"""How many hex digits of the digest are printed."""
+"""Number of hex digits of the digest that are printed."""
 
 FEWEST_DIGITS: Final = 8
 ALL_DIGITS: Final = 64
@@ -44,8 +44,8 @@ class Citation:
         split: the split expression in its normal form.
         num_examples: number of records.
         sha256: hex digits of the pin's ``records.ordered``: 8 or more, or all 64.
-        slicing: the rule that reads the expression; written if it is not ``documented``.
-        rounding: of percentages, if the expression was resolved with one. None means ``closest``.
+        slicing: the rule that resolves the expression; written if it is not ``documented``.
+        rounding: the rounding of percentages; None means ``closest``, which is not written.
 
     >>> text = "digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac"
     >>> str(Citation.parse(text)) == text
@@ -56,7 +56,7 @@ class Citation:
     'digits@1.0.0 train[:80%] (tfds-4 slicing, pct1_dropremainder rounding) #1438 sha256:f9c5a485541c42ac'
 
     Raises:
-        UsageError: a reference that may move, an invalid number or digest, or an unknown rule.
+        UsageError: the reference is not an exact version, a number or digest is invalid, or a rule is unknown.
         SplitSyntaxError: ``split`` is not an expression of that rule.
     """
 
@@ -70,17 +70,17 @@ class Citation:
     def __post_init__(self) -> None:
         if self.reference.request is None or self.reference.request.exact is None:
             raise UsageError(
-                f"a citation names an exact version, and {self.reference} may move",
-                hint="Write the version that was used, e.g. digits:1.0.0.",
+                f"a citation names an exact version, found {self.reference}",
+                hint="Write the version that was used, e.g. digits:1.0.0",
             )
         if not 0 <= self.num_examples <= _LARGEST:
-            raise UsageError(f"{self.num_examples} is no number of records")
+            raise UsageError(f"invalid number of records: {self.num_examples}")
         if not _HEX.fullmatch(self.sha256):
             raise UsageError(
-                f"a citation holds {FEWEST_DIGITS} to {ALL_DIGITS} hex digits of the digest, not {self.sha256!r:.80}"
+                f"expected {FEWEST_DIGITS} to {ALL_DIGITS} hex digits of the digest, found {self.sha256!r:.80}"
             )
         if self.rounding not in (None, *ROUNDINGS):
-            raise UsageError(f"unknown rounding {self.rounding!r:.60}", hint=f"There are: {', '.join(ROUNDINGS)}.")
+            raise UsageError(f"unknown rounding {self.rounding!r:.60}", hint=f"Use one of: {', '.join(ROUNDINGS)}")
         slicing = SlicingRule.of(self.slicing)
         put = object.__setattr__
         put(self, "slicing", slicing)
@@ -89,7 +89,7 @@ class Citation:
 
     @classmethod
     def of(cls, entry: PinEntry) -> Citation:
-        """The citation of a pin with all digits of its digest; ``str`` prints the first of them, ``full`` all."""
+        """The citation of a pin with all digits of its digest. ``str`` prints the first 16 of them, ``full`` all."""
         return cls(
             reference=reference_of(entry),
             split=entry.split,
@@ -110,8 +110,8 @@ class Citation:
             notes     := "(" note ( "," note )* ")"       note := rule " slicing" | rounding " rounding"
             digits    := 8 to 64 hex digits
 
-        Removed are escapes and fonts of LaTeX, other hyphens, ligatures, line breaks, hyphens at a line break in the
-        name of the dataset, a number or the digest, quotes around the citation, and dots after it.
+        It removes escapes and fonts of LaTeX, typographic hyphens, ligatures and line breaks, hyphens at a line break
+        in the name of the dataset, a number or the digest, quotes around the citation, and dots after it.
 
         >>> str(Citation.parse("\\texttt{digits@1.0.0 train[:80\\%]\n \\#1438 SHA256:f9c5a485-\n541c42ac\\dots}"))
         'digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac'
@@ -120,7 +120,7 @@ class Citation:
             CitationSyntaxError: it is not a citation; the message draws a caret under the place.
         """
         if not isinstance(text, str):
-            raise UsageError(f"a citation is a text, not {type(text).__name__}")
+            raise UsageError(f"citation: expected a text, found {type(text).__name__}")
         return _Parser(_one_line(text)).citation()
 
     @property
@@ -137,7 +137,7 @@ class Citation:
 
     @property
     def full(self) -> str:
-        """The same line with all known digits of the digest."""
+        """The line with all known digits of the digest."""
         notes = []
         if self.slicing is not SlicingRule.DOCUMENTED:
             notes.append(f"{self.slicing.value} slicing")
@@ -147,7 +147,7 @@ class Citation:
         return f"{self.dataset}@{self.version} {self.split}{told} #{self.num_examples} sha256:{self.sha256}"
 
     def shortened(self) -> Citation:
-        """The same with only the digits of the digest that ``str`` prints."""
+        """A copy with only the digits of the digest that ``str`` prints."""
         return replace(self, sha256=self.sha256[:SHORT_DIGITS])
 
     def latex(self) -> str:
@@ -166,10 +166,12 @@ class Citation:
             ("number of records", self.num_examples, pinned.num_examples),
             ("sha256 of the records", self.sha256, pinned.sha256[: len(self.sha256)]),
         )
-        return tuple(f"{what}: cited is {ours}, the pin has {theirs}" for what, ours, theirs in rows if ours != theirs)
+        return tuple(
+            f"{what}: the citation has {ours}, the pin has {theirs}" for what, ours, theirs in rows if ours != theirs
+        )
 
     def matches(self, entry: PinEntry) -> bool:
-        """Whether a pin is the cited one, judged by the cited digits."""
+        """Whether a pin is the cited one, as far as the digits in the citation show."""
         return not self.differences(entry)
 
     def __str__(self) -> str:
@@ -181,14 +183,14 @@ _CONFIG = re.compile(r"[A-Za-z0-9_+.-]+")
 _VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
 _NUMBER = re.compile(r"[0-9]+(?:- [0-9]+)*")
 _ALGORITHM = re.compile(r"sha-?256 ?: ?", flags=re.IGNORECASE)
-# A PDF gives a line break within the digest as a space. Digits that are wrongly joined match no pin.
+# In text from a PDF, a line break within the digest becomes a space. Wrongly joined digits match no pin.
 _DIGITS = re.compile(r"[0-9a-f]+(?:-? [0-9a-f]+)*", flags=re.IGNORECASE)
 _NOTES = re.compile(r" ?\(([^()]*(?:slicing|rounding))\) ?$")
 _LOOSE_SPACE = re.compile(r"(?<=[\[\]():+,%]) | (?=[\[\]():+,%])")
 
 
 class _Parser:
-    """One pass over one line; ``at`` is the next place to read. A hyphen at a line break is ``"- "``."""
+    """Parses one line; ``at`` is the position of the next character. A hyphen at a line break is ``"- "``."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -248,7 +250,7 @@ class _Parser:
         version = self._match(
             _VERSION,
             "expected an exact version here, e.g. 1.0.0",
-            hint="An alias or a range may move. Write the version that was used.",
+            hint="An alias or a range may change its version. Write the version that was used.",
         )
         try:
             return Reference.exactly(name, config, Version.parse(version))
@@ -279,11 +281,11 @@ class _Parser:
         start = self.at
         digits = self._match(_NUMBER, "expected the number of records here").replace("- ", "")
         if len(digits) > 19 or int(digits) > _LARGEST or str(int(digits)) != digits:
-            self._refuse("a number of records has no leading zero, and is below 2**63", start=start, stop=self.at)
+            self._refuse("expected a number below 2**63 without leading zeros", start=start, stop=self.at)
         return int(digits)
 
     def digits(self) -> str:
-        """``"sha256:"`` and 8 to 64 hex digits, and nothing behind them."""
+        """``"sha256:"`` and 8 to 64 hex digits, with nothing after them."""
         self._take(" ")
         self._match(_ALGORITHM, "expected 'sha256:' here")
         start = self.at
@@ -292,7 +294,7 @@ class _Parser:
             self._refuse("expected a hex digit or the end of the citation here")
         if not FEWEST_DIGITS <= len(digits) <= ALL_DIGITS:
             self._refuse(
-                f"there are {len(digits)} hex digits, and it takes {FEWEST_DIGITS} to {ALL_DIGITS}",
+                f"expected {FEWEST_DIGITS} to {ALL_DIGITS} hex digits, found {len(digits)}",
                 start=start,
                 stop=self.at,
             )
@@ -321,17 +323,17 @@ class _Parser:
 
 
 def _one_line(text: str) -> str:
-    """``text`` as one line, without markup of LaTeX and the characters of typesetters."""
+    """``text`` as one line, without LaTeX markup and typographic characters."""
     if len(text) > MOST_CHARACTERS:
         raise CitationSyntaxError(
-            f"a citation is one line, this has {len(text)} characters", citation=text, start=0, stop=1
+            f"a citation is one line; this text has {len(text)} characters", citation=text, start=0, stop=1
         )
 
     def refuse(start: int, stop: int) -> str:
-        raise CitationSyntaxError("a command of LaTeX that is not known here", citation=text, start=start, stop=stop)
+        raise CitationSyntaxError("unknown LaTeX command", citation=text, start=start, stop=stop)
 
     line = _INVISIBLE.sub("", plain_line(text, refuse)).translate(_PRINTED)
-    if "tfds-4" not in line:  # under that rule split names may have such letters; no other part of a citation has
+    if "tfds-4" not in line:  # only under that rule may split names contain such letters
         line = line.translate(_LIGATURES)
     line = re.sub(r"\s+", " ", line).lstrip(_AROUND)
     return line.rstrip(_AROUND + ".…,;")

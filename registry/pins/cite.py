@@ -1,8 +1,8 @@
-r"""Writes what an author pastes into a paper: sentences, the same for LaTeX, and entries for a bibliography.
+r"""Writes the citation of pins for a paper: sentences as plain text or LaTeX, and BibTeX entries (``pin cite``).
 
-All three are made from the pin file alone. The short form in them (``Citation``) leads back to the pin. Authors, year
-and address are read from the dataset's own citation, if that is BibTeX: it is foreign text, so the reader takes what it
-understands, skips what is not an entry, and stops at a malformed one.
+All are made from the pin file alone. They contain the short form (``Citation``), from which the pin can be found again.
+Authors, year and URL come from the dataset's own citation, if that is BibTeX. It was written by others, so the parser
+skips text that is not an entry, and stops at a malformed entry.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def cite_latex(pins: PinFile) -> str:
 
 
 def cite_bibtex(pins: PinFile) -> str:
-    """The datasets' own entries, unchanged, and one ``@misc`` entry for each pin.
+    """The datasets' own BibTeX entries, unchanged, and one ``@misc`` entry for each pin.
 
-    A dataset's citation that is not BibTeX would break a bibliography: it becomes the note of an entry of its own.
+    A dataset's citation that is not BibTeX would break a bibliography, so it becomes the note of a new entry.
     """
     entries: list[str] = []
     taken: set[str] = set()
@@ -55,7 +55,7 @@ def cite_bibtex(pins: PinFile) -> str:
 
 
 def bibtex_key(entry: PinEntry) -> str:
-    """The key under which a pin is cited: ``digits-1.0.0-f9c5a485``."""
+    """The BibTeX key of a pin: ``digits-1.0.0-f9c5a485``."""
     told = Citation.of(entry)
     return f"{told.dataset.replace('/', '-')}-{told.version}-{told.sha256[:_KEY_DIGITS]}"
 
@@ -68,7 +68,7 @@ def _write(
     url: Callable[[str], str],
     digest: str,
 ) -> str:
-    """The sentences about the pins, their sources and the file, each part written by its function."""
+    """The sentences about the pins, their sources and the file. The functions format the parts of a sentence."""
     lines = [f"{text(_sentence(pin))} ({code(Citation.of(pin.entry))})." for pin in pins.values()]
     lines += [f"{text(source)} {url(address)}".rstrip() for source, address in _sources(pins)]
     return "\n".join([*lines, f"{_FILE_SENTENCE} {digest}."]) + "\n"
@@ -80,7 +80,7 @@ def _sentence(pin: Pin) -> str:
 
 
 def _sources(pins: PinFile) -> list[tuple[str, str]]:
-    """Authors, title and year of each version, as far as its citation tells, and its address."""
+    """The sources of the versions: authors, title and year, if the citation has them, and the URL."""
     found: dict[tuple[str, str], None] = {}
     for pin in pins.values():
         source, homepage = _source_of(pin.entry), pin.entry.provenance.homepage.strip()
@@ -108,7 +108,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def is_bibtex(text: str) -> bool:
-    """Whether ``text`` holds an entry of BibTeX and closes every brace; an open one would swallow what follows.
+    """Whether ``text`` holds a BibTeX entry and closes every brace. An open brace would swallow the entries after it.
 
     >>> is_bibtex("@misc{a, title = {A}}"), is_bibtex("@misc{a, title = {A}"), is_bibtex("A. Author, 1998")
     (True, False, False)
@@ -122,7 +122,7 @@ def is_bibtex(text: str) -> bool:
 
 
 def _note_entry(entry: PinEntry, taken: set[str]) -> str:
-    """The entry of a dataset whose citation is a sentence."""
+    """A BibTeX entry for a dataset with a citation that is not BibTeX."""
     dataset = reference_of(entry).dataset
     return _entry(
         _unused(dataset.replace("/", "-"), taken),
@@ -196,25 +196,25 @@ class BibEntry:
 
     @property
     def authors(self) -> tuple[str, ...]:
-        """The names, each as people write it: ``Ada Lovelace``; the editors of an entry without authors."""
+        """The authors in reading order: ``Ada Lovelace``; the editors if the entry has no authors."""
         text = self.fields.get("author") or self.fields.get("editor") or ""
         names = (_person(name) for name in _split_names(text))
         return tuple(name for name in names if name)
 
     @property
     def title(self) -> str:
-        """The title as plain text."""
+        """The title as plain text, or ``""``."""
         return plain(self.fields.get("title", ""))
 
     @property
     def year(self) -> str:
-        """The year as plain text, else that of ``date``, else ``""``."""
+        """The year as plain text, else the year in ``date``, else ``""``."""
         found = _YEAR.match(plain(self.fields.get("date", "")))
         return plain(self.fields.get("year", "")) or (found[0] if found else "")
 
     @property
     def url(self) -> str:
-        r"""The address in ``url``, else in ``doi``, else in ``howpublished``, else ``""``."""
+        r"""The URL in ``url``, else in ``doi``, else in ``howpublished``, else ``""``."""
         for field in ("url", "doi", "howpublished"):
             text = self.fields.get(field, "").replace("\\_", "_").replace("\\%", "%").replace("\\#", "#")
             text = text.replace("\\&", "&").replace("\\~", "~")
@@ -255,7 +255,7 @@ def _iter_entries(text: str) -> Iterator[BibEntry]:
 
 
 def _read_fields(text: str, at: int, close: str, strings: Mapping[str, str]) -> tuple[dict[str, str], int | None]:
-    """The fields from ``at`` on, and the end of the entry; None if it is not complete."""
+    """The fields from ``at`` on, and the end of the entry, or None if the entry is incomplete."""
     fields: dict[str, str] = {}
     while True:
         while at < len(text) and (text[at].isspace() or text[at] == ","):
@@ -275,7 +275,7 @@ def _read_fields(text: str, at: int, close: str, strings: Mapping[str, str]) -> 
 
 
 def _read_value(text: str, at: int, strings: Mapping[str, str]) -> tuple[str, int | None]:
-    """A value: texts in braces or quotes, numbers and names of ``@string``, joined by ``#``; and its end."""
+    """A value and its end: texts in braces or quotes, numbers and names of ``@string``, joined by ``#``."""
     parts = []
     while True:
         while at < len(text) and text[at].isspace():
@@ -301,7 +301,7 @@ def _read_value(text: str, at: int, strings: Mapping[str, str]) -> tuple[str, in
 
 
 def _closing(text: str, at: int) -> int | None:
-    """The end of the text in braces or quotes that begins at ``at``; quotes within braces do not end it."""
+    """The end of the text in braces or quotes that begins at ``at``. Quotes within braces do not end it."""
     depth, quoted = 0, text[at] == '"'
     for place in range(at + quoted, len(text)):
         character = text[place]
@@ -329,9 +329,9 @@ def _split_names(text: str) -> Iterator[str]:
 
 
 def _person(name: str) -> str:
-    """A name in the order in which people write it: ``Last, First`` and ``Last, Jr, First`` are reordered."""
+    """A name in reading order: ``Last, First`` and ``Last, Jr, First`` are reordered."""
     name = name.strip()
-    if name.startswith("{") and name.endswith("}"):  # of an organization, which may hold commas
+    if name.startswith("{") and name.endswith("}"):  # an organization, which may contain commas
         return plain(name)
     last, *rest = (plain(part) for part in name.split(","))
     return " ".join(part for part in (*rest[-1:], last, *rest[:-1]) if part)

@@ -1,4 +1,7 @@
-"""Checks that the fields of a pin file agree with each other. Each fault has its key path."""
+"""Checks that the fields of a pin file agree with each other. Each fault has its key path.
+
+``PinFile`` calls it after the types of the fields were checked (``document``).
+"""
 
 from __future__ import annotations
 
@@ -29,10 +32,10 @@ Fault: TypeAlias = tuple[str, str]
 """A key path, and the problem there."""
 
 _MOST_SHARDS: Final = 2**24
-"""Of all splits of a file together."""
+"""At most this many shards in all splits of a pin file together."""
 
 _FEWEST_BYTES: Final = 16
-"""The smallest record with its framing."""
+"""The size of an empty record with its framing."""
 
 _MOST_INFLATED: Final = 1032
 """The most bytes that one byte of gzip inflates to."""
@@ -45,20 +48,21 @@ def find_faults(document: PinDocument) -> list[Fault]:
     for place, entry in enumerate(document.pins):
         for number, split in enumerate(entry.splits):
             num_shards += split.num_shards
-            if num_shards > _MOST_SHARDS:  # a list of their lengths is made: a short text could fill the memory
-                return [(f"pins[{place}].splits[{number}].num_shards", f"more than {_MOST_SHARDS} shards are not read")]
+            if num_shards > _MOST_SHARDS:  # a list of their lengths is created: a short file could fill the memory
+                key = f"pins[{place}].splits[{number}].num_shards"
+                return [(key, f"expected at most {_MOST_SHARDS} shards in all splits")]
     names = Counter(entry.name for entry in document.pins)
     for place, entry in enumerate(document.pins):
         path = f"pins[{place}]"
         if names[entry.name] > 1:
-            faults.append((f"{path}.name", f"two pins are called {entry.name!r}"))
+            faults.append((f"{path}.name", f"two pins have the name {entry.name!r}"))
         faults += [(f"{path}.{key}", problem) for key, problem in _entry_faults(entry)]
     return faults
 
 
 def _entry_faults(entry: PinEntry) -> list[Fault]:
     faults = list(_form_faults(entry)) + list(_file_faults(entry)) + list(_location_faults(entry))
-    # The records are checked only if all else is right: each fault is reported once.
+    # The records are checked only if everything else is right, so that each fault is reported once.
     return faults or list(_record_faults(entry))
 
 
@@ -82,25 +86,25 @@ def _form_faults(entry: PinEntry) -> Iterator[Fault]:
         return
     request = Reference.parse(entry.request)
     if request.name != entry.dataset or request.config not in (None, entry.config):
-        yield "request", f"{entry.request} is not of {entry.dataset}"
+        yield "request", f"the request {entry.request} is not for {entry.dataset}"
     elif request.request is not None and not request.request.allows(Version.parse(entry.version)):
-        yield "version", f"{entry.request} does not allow {entry.version}"
+        yield "version", f"the request {entry.request} does not allow {entry.version}"
     if (request.alias or None) != (entry.alias.name if entry.alias else None):
-        yield "alias", f"the request {entry.request} and the alias do not agree"
+        yield "alias", f"the alias differs from the one in the request {entry.request}"
     if str(Version.parse(entry.version)) != entry.version:
-        yield "version", f"it is written {Version.parse(entry.version)}"
+        yield "version", f"expected {Version.parse(entry.version)}"
     if entry.order.generator != GENERATORS.get(entry.order.shuffle):
-        yield "order.generator", f"for shuffle {entry.order.shuffle} it is {GENERATORS.get(entry.order.shuffle)!r}"
+        yield "order.generator", f"expected {GENERATORS.get(entry.order.shuffle)!r} for shuffle {entry.order.shuffle}"
     if entry.order.shuffle == "none" and entry.order.seed is not None:
-        yield "order.seed", "nothing is shuffled"
+        yield "order.seed", "a seed without a shuffle"
     if config_of(entry.order).needs_seed:
-        yield "order.seed", "a shuffle is repeated by its seed, and there is none"
+        yield "order.seed", "a shuffle without a seed cannot be repeated"
     try:
         features_from_json(entry.features.json_).with_labels(entry.features.labels)
     except RegistryError as error:
         yield "features.labels", error.message
     if features_digest(entry.features.json_, entry.features.labels) != entry.features.digest:
-        yield "features.digest", "it is not that of the schema and its labels"
+        yield "features.digest", "does not match the schema and its labels"
 
 
 def features_digest(features_json: str, labels: Any) -> str:
@@ -132,7 +136,7 @@ def _file_faults(entry: PinEntry) -> Iterator[Fault]:
             yield f"{path}.split", f"the pin has no split {file.split!r}"
             continue
         if file.split != before and ends[file.split] != (-1, 0):
-            yield f"{path}.split", "the files of a split stand together"
+            yield f"{path}.split", "the files of a split must be listed together"
         before = file.split
         fault = _file_fault(file, splits[file.split], templates[file.split], ends[file.split])
         if fault is not None:
@@ -150,18 +154,18 @@ def _file_faults(entry: PinEntry) -> Iterator[Fault]:
 def _file_fault(
     file: FileEntry, split: SplitEntry, template: ShardedFileTemplate, before: tuple[int, int]
 ) -> Fault | None:
-    """The fault of a file; ``before`` has the index of the preceding file, and the record at which that ends."""
+    """The fault of a file, or None. ``before`` has the index of the preceding file and the record at which it ends."""
     index, end = before
     if not index < file.index < split.num_shards:
-        return "index", f"shards are in order, and there are {split.num_shards}"
+        return "index", f"expected ascending indexes below {split.num_shards}"
     if file.first_example < end or (file.index == index + 1 and file.first_example != end):
-        return "first_example", f"the file before it ends at {end}"
+        return "first_example", f"the preceding file ends at {end}"
     if file.first_example + file.num_examples > split.num_examples:
         return "num_examples", f"the split has {split.num_examples} records"
     if file.num_examples * _FEWEST_BYTES > file.num_bytes * _MOST_INFLATED:
-        return "num_examples", f"a file of {file.num_bytes} bytes does not hold so many records"
+        return "num_examples", f"a file of {file.num_bytes} bytes cannot hold {file.num_examples} records"
     if file.name != template.filename(file.split, file.index, split.num_shards):
-        return "name", "it is not the name of this shard"
+        return "name", "not the name of this shard"
     try:
         check_relative_name(file.name)
     except RegistryError as error:
@@ -180,13 +184,13 @@ def _location_faults(entry: PinEntry) -> Iterator[Fault]:
 
 
 def location_problem(text: str) -> str | None:
-    """Why ``text`` is not a location of pinned files; None for a URL, an absolute path, or one below a folder."""
+    """The problem of ``text`` as a location of pinned files; None for a URL, an absolute path, or a relative path."""
     if "://" in text:
         try:
             parts = urlsplit(text)
         except ValueError as error:
-            return f"no URL: {error}"
-        return "it holds a user's name or password" if parts.username or parts.password else None
+            return f"not a URL: {error}"
+        return "it contains a user name or password" if parts.username or parts.password else None
     if text.startswith("/"):
         return None
     try:
@@ -216,17 +220,17 @@ def _record_faults(entry: PinEntry) -> Iterator[Fault]:
         yield "ranges", f"{entry.split} gives {' '.join(f'{one.split} {one.start}..{one.stop}' for one in again)}"
         return
     if plan.num_examples != entry.num_examples:
-        yield "num_examples", f"the ranges hold {plan.num_examples} records"
+        yield "num_examples", f"expected {plan.num_examples}, the number of records in the ranges"
         return
     named = {file.name: file.num_examples for file in entry.files}
     touched = {file.filename: file.examples_in_shard for file in plan}
     for name in touched:
         if name not in named:
-            yield "files", f"records of {name} are pinned, and the file is missing"
+            yield "files", f"the ranges contain records of {name}, which is not listed"
             return
     for place, file in enumerate(entry.files):
         if file.name not in touched:
-            yield f"files[{place}]", "no record of it is pinned"
+            yield f"files[{place}]", "the ranges contain no record of this file"
             return
     yield from _spot_faults(entry, plan)
 
@@ -236,19 +240,19 @@ def _spot_faults(entry: PinEntry, plan: Any) -> Iterator[Fault]:
     if not entry.num_examples:
         for name, found in (("ordered", records.ordered), ("unordered", records.unordered)):
             if found != NO_RECORDS:
-                yield f"records.{name}", "it is not that of no records"
+                yield f"records.{name}", "does not match a slice without records"
         if records.finder != str(RecordSums()):
-            yield "records.finder", "it is not that of no records"
+            yield "records.finder", "does not match a slice without records"
         for name, told in (("features", records.features), *records.spots):
             if told:
-                yield f"records.{name}", "there are no records"
+                yield f"records.{name}", "must be empty"
         return
     digests: dict[str, str] = {}
     located = locate_records(plan, spot_places(entry.num_examples))
     for (name, spot), (filename, record) in zip(records.spots, located, strict=True):
         if spot is None:
-            yield f"records.{name}", "the record that is checked is missing"
+            yield f"records.{name}", "missing, although the slice has records"
         elif spot.id != tfds_id(filename, record):
-            yield f"records.{name}.id", f"that record is {tfds_id(filename, record)}"
+            yield f"records.{name}.id", f"expected {tfds_id(filename, record)}"
         elif digests.setdefault(spot.id, spot.sha256) != spot.sha256:
-            yield f"records.{name}.sha256", f"the same record has the sha256 {digests[spot.id]} above"
+            yield f"records.{name}.sha256", f"expected {digests[spot.id]}, as for the same record above"

@@ -1,7 +1,7 @@
 """The fields of a pin file, their types, and the digest over all of them.
 
-Pydantic validates the fields strictly: a number is not accepted as text. Unknown fields of later releases are kept.
-``consistency`` checks what several fields say together. The fields have the order of the file.
+Pydantic validates each field strictly: a number is not accepted as text. Unknown fields of later releases are kept.
+``consistency`` checks that the fields agree. The fields are listed in the order of the file.
 
 The digest is the sha256 of the file's values as JSON with sorted keys, without spaces, in ASCII, and without the keys
 ``digest`` and ``finder``. Comments, the order of keys and the spelling of texts in YAML do not change it.
@@ -39,7 +39,7 @@ _faults_left: ContextVar[list[int] | None] = ContextVar("registry_pin_faults_lef
 
 
 class TooManyFaultsError(Exception):
-    """A file has more invalid values than are reported. Pydantic would collect them all."""
+    """A file has more invalid values than ``at_most`` allows. Pydantic would collect them all."""
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def at_most(count: int) -> Iterator[None]:
 
 
 def _counted(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    """The result of ``check`` for ``value``; its faults are counted."""
+    """The result of ``check`` for ``value``. A failed check is counted."""
     try:
         return check(value)
     except ValidationError:
@@ -71,7 +71,7 @@ Sha256 = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$"), _Co
 Sums = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}-[0-9a-f]{64}$")]
 Line = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f\x7f]+$"), _Counted]
 LongLine = Annotated[str, StringConstraints(min_length=1, max_length=100_000, pattern=r"^[^\x00-\x1f\x7f]+$"), _Counted]
-"""For a union of many slices, and the name of a pin made from it."""
+"""Long enough for a union of many slices, and for a pin that is named after it."""
 
 Page = Annotated[str, StringConstraints(max_length=1_000_000), _Counted]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
@@ -113,14 +113,16 @@ class SpotEntry(_Entry):
 
 
 class RecordsEntry(_Entry):
-    """Digests over the records of the slice: over their stored bytes without the TFRecord framing.
+    """Digests over the stored bytes of the slice's records, without the TFRecord framing.
 
     Attributes:
         ordered: sha256 over the sha256 of each record (32 bytes), in the order of ``ranges``.
-        unordered: the same over these digests sorted: it does not depend on shards or on order.
+        unordered: sha256 over the same digests, sorted: it does not depend on shards or order.
         finder: two sums that locate a changed record (``record_digests.RecordSums``).
         features: for each key of the records, a sha256 over their values under it (``record_digests.hash_leaf``).
-        first, middle, last: single records; null in an empty slice. The middle is record num_examples // 2.
+        first: the first record; null in an empty slice, like the next two.
+        middle: record ``num_examples // 2``.
+        last: the last record.
     """
 
     ordered: Sha256
@@ -138,7 +140,7 @@ class RecordsEntry(_Entry):
 
 
 class OrderEntry(_Entry):
-    """The order in which the records are read, with the names of ``registry.ReadConfig``."""
+    """The order in which the records are read; the fields have the names of ``registry.ReadConfig``."""
 
     shuffle: Literal["none", "files", "global"]
     seed: int | None = None
@@ -159,7 +161,7 @@ class FeaturesEntry(_Entry):
 
 
 class SplitEntry(_Entry):
-    """A split that the slice is cut from: its size, and the template of its file names."""
+    """A split that the slice takes records from: its size, and the template of its file names."""
 
     name: Line
     num_examples: Count
@@ -169,7 +171,7 @@ class SplitEntry(_Entry):
 
 
 class FileEntry(_Entry):
-    """A shard file that holds records of the slice; ``locations`` are URLs of this file, if it is stored on its own."""
+    """A shard file that holds records of the slice. ``locations`` are URLs of this single file."""
 
     name: Line
     split: Line
@@ -190,7 +192,7 @@ class SourceEntry(_Entry):
 
 
 class BuilderEntry(_Entry):
-    """The code that built the dataset; ``sha256`` is that of its source file."""
+    """The code that built the dataset. ``sha256`` is the digest of its source file."""
 
     code: Line
     package: Line
@@ -252,12 +254,12 @@ class PinDocument(_Entry):
 
 
 def to_plain(entry: BaseModel) -> dict[str, Any]:
-    """The fields of ``entry`` as in YAML and JSON, unknown ones last."""
+    """The fields of ``entry`` as plain values for YAML and JSON; unknown fields are last."""
     return entry.model_dump(mode="json", by_alias=True)
 
 
 Fault = tuple[Sequence[str | int], str]
-"""The keys that lead to a value, and what is wrong with it."""
+"""The keys that lead to a value, and the problem there."""
 
 _MOST_ITEMS: Final = 1000
 _MOST_KEYS: Final = 200
@@ -265,10 +267,10 @@ _MOST_FAULTS: Final = 10_000
 
 
 def check_form(content: Any) -> tuple[PinDocument | None, list[Fault]]:
-    """The document in ``content``; or None, and its invalid values.
+    """The document in ``content``, or None and its invalid values.
 
-    A hostile file may hold millions of invalid values, and pydantic makes about a kilobyte for each. So a long file is
-    first validated at the beginning of its lists, and as a whole only if that is valid.
+    A hostile file may hold millions of invalid values, and pydantic uses about a kilobyte for each. So only the
+    beginning of long lists is validated first, and the whole file only if that is valid.
     """
     from pydantic import ValidationError
 
@@ -279,21 +281,21 @@ def check_form(content: Any) -> tuple[PinDocument | None, list[Fault]]:
             document = PinDocument.model_validate(values)
             return (PinDocument.model_validate(content) if beginning.is_cut else document), []
     except TooManyFaultsError:
-        return None, [((), f"more than {_MOST_FAULTS:,} values have not the form that they should have")]
+        return None, [((), f"more than {_MOST_FAULTS:,} values are malformed")]
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
         return None, [(one["loc"], one["msg"]) for one in found]
 
 
 class _Beginning:
-    """Cuts lists after many items, and mappings with more keys than any part of a pin file has fields."""
+    """Truncates long lists, and mappings with more keys than any part of a pin file has fields."""
 
     def __init__(self) -> None:
         self.is_cut = False
         self._num_items = 0
 
     def of(self, value: Any) -> Any:
-        """``value`` with the beginnings of its lists."""
+        """``value`` with truncated lists and mappings."""
         if isinstance(value, dict):
             self.is_cut |= len(value) > _MOST_KEYS
             return {key: self.of(inner) for key, inner in islice(value.items(), _MOST_KEYS)}
@@ -318,21 +320,21 @@ def canonical_json(value: Any) -> str:
 
 
 def seal(content: Mapping[str, Any]) -> tuple[str, str]:
-    """``digest`` and ``finder`` of the values of a pin file, which may already hold these keys."""
+    """The ``digest`` and ``finder`` of the values of a pin file. These two keys in ``content`` are ignored."""
     told = {key: value for key, value in content.items() if key not in OWN_KEYS}
     return digest_text(canonical_json(told)), str(_finder(told))
 
 
 def digest_text(text: str | bytes) -> str:
-    """``sha256:`` and 64 hex digits over a text, in UTF-8, or over bytes."""
+    """``sha256:`` and the 64 hex digits of the sha256 over bytes, or over a text in UTF-8."""
     return "sha256:" + hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
 
 
 def find_changed(content: Mapping[str, Any], known: Mapping[str, Any]) -> str | None:
-    """The key path of the value that was changed since ``content`` was sealed; None for no change or several.
+    """The key path of the one value that was changed since ``content`` was sealed; None for no change or several.
 
-    A change of ``digest`` or ``finder`` themselves is found as well; the content holds both. ``known`` holds the same
-    values and the defaults of missing ones, so that a removed field is found.
+    It also finds a change of ``digest`` or ``finder``. ``known`` has the same values and the defaults of missing
+    fields, so that a removed field is found.
     """
     told = {key: value for key, value in content.items() if key not in OWN_KEYS}
     digest, kept, found = seal(content)[0], RecordSums.parse(content["finder"]), _finder(told)

@@ -1,7 +1,7 @@
 """Reads and writes the Ed25519 keys that sign pins, in the files of OpenSSL and OpenSSH.
 
-The cryptography is that of the package ``cryptography`` (extra ``sign``). No part of a key is printed or logged, except
-the name of its public half.
+It needs the package ``cryptography`` (extra ``sign``). No part of a key is printed or logged, except the name of its
+public half.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _SMALL_ORDER: Final = frozenset(
 )
 """Every encoding (RFC 8032, section 5.1.2) of the eight points of small order, without the sign bit of x.
 
-A public key among them proves nothing: there are signatures that hold for any text. The list is that of libsodium
-(ge25519_has_small_order); the tests compute it anew.
+A public key among them proves nothing: some signatures are valid for any text. The list is that of libsodium
+(ge25519_has_small_order); the tests compute it again.
 """
 
 _NEW_KEY: Final = "Make one with: ssh-keygen -t ed25519 -f FILE"
@@ -50,15 +50,15 @@ def key_id(key: Ed25519PublicKey) -> str:
 
 
 def load_private_key(path: str | os.PathLike[str], password: str | None = None) -> Ed25519PrivateKey:
-    """The private key in a file: PEM (PKCS #8) or the form of OpenSSH, encrypted or not.
+    """The private key in a file in PEM (PKCS #8) or OpenSSH format, encrypted or not.
 
     Args:
-        path: of the file.
-        password: of an encrypted key.
+        path: the path of the file.
+        password: the password of an encrypted key; None for an unencrypted one.
 
     Raises:
         StorageError: the file cannot be read.
-        UsageError: it is not a private Ed25519 key, or ``password`` is wrong.
+        UsageError: the file is not a private Ed25519 key, or ``password`` is wrong or missing.
         MissingExtraError: ``cryptography`` is not installed, or ``bcrypt`` for an encrypted key of OpenSSH.
     """
     _need_cryptography()
@@ -74,10 +74,11 @@ def load_private_key(path: str | os.PathLike[str], password: str | None = None) 
     except TypeError as error:
         if password is None:
             raise UsageError(
-                f"the key {name} is encrypted", hint="Give its password: on the command line in $REGISTRY_KEY_PASSWORD."
+                f"the key {name} is encrypted",
+                hint="Set its password: export REGISTRY_KEY_PASSWORD=...; in Python password=...",
             ) from error
         raise UsageError(
-            f"the key {name} is not encrypted, and a password was given", hint="Leave the password out."
+            f"the key {name} is not encrypted, but a password was given", hint="Leave out the password."
         ) from error
     except UnsupportedAlgorithm as error:
         if is_openssh:
@@ -87,22 +88,22 @@ def load_private_key(path: str | os.PathLike[str], password: str | None = None) 
     except ValueError as error:
         if b"PUBLIC KEY" in data or data.startswith(b"ssh-"):
             raise UsageError(
-                f"{name} is a public key: only the private half signs", hint="Name the file without .pub behind it."
+                f"{name} is a public key; signing needs the private key", hint="Use the file without .pub in its name."
             ) from error
         if password is not None:
-            raise UsageError(f"the password does not open the key {name}, or it is damaged") from error
-        raise UsageError(f"{name} holds no private key in PEM or the form of OpenSSH", hint=_NEW_KEY) from error
+            raise UsageError(f"the password of the key {name} is wrong, or the key is damaged") from error
+        raise UsageError(f"{name} is not a private key in PEM or OpenSSH format", hint=_NEW_KEY) from error
     if not isinstance(key, Ed25519PrivateKey):
         raise _not_ed25519(name, _kind(key))
     return key
 
 
 def load_public_key(path_or_text: str | os.PathLike[str]) -> Ed25519PublicKey:
-    """A public key, from a file or as text: PEM, or a line of OpenSSH (``ssh-ed25519 AAAA...``).
+    """A public key from a file or a text: PEM, or a line of OpenSSH (``ssh-ed25519 AAAA...``).
 
     Raises:
         StorageError: the file cannot be read.
-        UsageError: not a public Ed25519 key, or one of small order, for which anybody can sign any text.
+        UsageError: it is not a public Ed25519 key, or it is one of small order: anybody can forge its signatures.
         MissingExtraError: ``cryptography`` is not installed.
     """
     _need_cryptography()
@@ -115,8 +116,8 @@ def load_public_key(path_or_text: str | os.PathLike[str]) -> Ed25519PublicKey:
     name, data = ("the given key", given.encode()) if is_text else (given, _read_key(given))
     if b"PRIVATE KEY" in data:
         raise UsageError(
-            f"{name} is a private key: a signature is checked with the public half alone",
-            hint="Keep it to yourself. Give the public one, which is named .pub beside it.",
+            f"{name} is a private key; signatures are checked with the public key",
+            hint="Keep the private key secret, and use the file that ends with .pub.",
         )
     load = load_pem_public_key if b"-----BEGIN" in data else load_ssh_public_key
     try:
@@ -124,14 +125,14 @@ def load_public_key(path_or_text: str | os.PathLike[str]) -> Ed25519PublicKey:
     except UnsupportedAlgorithm as error:
         raise _not_ed25519(name, "unknown") from error
     except ValueError as error:
-        raise UsageError(f"{name} holds no public key in PEM or the form of OpenSSH", hint=_NEW_KEY) from error
+        raise UsageError(f"{name} is not a public key in PEM or OpenSSH format", hint=_NEW_KEY) from error
     if not isinstance(key, Ed25519PublicKey):
         raise _not_ed25519(name, _kind(key))
     raw = key.public_bytes_raw()
     if raw[:-1] + bytes([raw[-1] & ~_SIGN_BIT]) in _SMALL_ORDER:
         raise UsageError(
-            f"{name} is a key of small order: signatures of it can be made by anybody, for any text",
-            hint="No program makes such a key by chance. Ask who gave it to you, by another way, for the right one.",
+            f"{name} is a key of small order: anybody can forge its signatures",
+            hint="Programs do not create such keys by chance. Ask the signer for the right key over another channel.",
         )
     return key
 
@@ -140,16 +141,16 @@ def new_key(path: str | os.PathLike[str], password: str | None = None) -> str:
     """Write a new key to ``path``, readable by its owner only, and its public half to ``path`` with ``.pub`` added.
 
     Args:
-        path: of the private key; an existing file is not replaced.
-        password: encrypts it; None writes it unencrypted.
+        path: the path of the private key; an existing file is not replaced.
+        password: encrypts the private key; None writes it unencrypted.
 
     Returns:
-        The name of the key.
+        The name of the key (``key_id``).
 
     Raises:
-        AlreadyStoredError: a file of one of the names exists. Neither is written.
-        StorageError: they cannot be written.
-        UsageError: an empty password.
+        AlreadyStoredError: one of the two files exists. Neither is written.
+        StorageError: a file cannot be written.
+        UsageError: the password is empty.
         MissingExtraError: ``cryptography`` is not installed.
     """
     _need_cryptography()
@@ -157,7 +158,7 @@ def new_key(path: str | os.PathLike[str], password: str | None = None) -> str:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     if password is not None and not password:
-        raise UsageError("an empty password protects nothing", hint="Give a password, or leave it out.")
+        raise UsageError("the password is empty", hint="Use a password that is not empty, or leave it out.")
     encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
     if password is not None:
         encryption = serialization.BestAvailableEncryption(password.encode())
@@ -170,13 +171,13 @@ def new_key(path: str | os.PathLike[str], password: str | None = None) -> str:
         told = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
         _write_new(public, told, mode=0o644)
     except BaseException:
-        private.unlink(missing_ok=True)  # it was created above
+        private.unlink(missing_ok=True)  # created above
         raise
     return key_id(key.public_key())
 
 
 def _write_new(path: Path, data: bytes, *, mode: int) -> None:
-    """Write a new file in one step: there is never half a key, or one that others may read."""
+    """Write a new file in one step, so that there is never half a key, or a key that others may read."""
     place = path.absolute()
     with LocalStore(place.parent).create_path(place.name) as temporary, storage_errors("write", str(path)):
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
@@ -186,23 +187,23 @@ def _write_new(path: Path, data: bytes, *, mode: int) -> None:
 
 def _read_key(path: str | os.PathLike[str]) -> bytes:
     if not os.fspath(path):
-        raise UsageError("the name of the key file is empty", hint="Give the path of a key.")
+        raise UsageError("the path of the key file is empty", hint="Name the file of a key.")
     place = Path(path).expanduser()
     with storage_errors("read", str(place)), place.open("rb") as file:
         data = file.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
-        raise UsageError(f"{os.fspath(path)} is no key: it is longer than {_MAX_BYTES} bytes")
+        raise UsageError(f"{os.fspath(path)} is not a key: it is longer than {_MAX_BYTES} bytes")
     return data
 
 
 def _kind(key: Any) -> str:
-    """The common name of a kind of key: ``RSA`` for an RSAPrivateKey."""
+    """The common name of a type of key: ``RSA`` for an RSAPrivateKey."""
     kind = re.sub(r"^_*|(?:Private|Public)Key$", "", type(key).__name__)
     return {"EC": "ECDSA", "EllipticCurve": "ECDSA"}.get(kind, kind)
 
 
 def _not_ed25519(name: str, kind: str) -> UsageError:
-    return UsageError(f"{name} is a key of the kind {kind}: pins are signed with Ed25519 alone", hint=_NEW_KEY)
+    return UsageError(f"{name} is a key of the type {kind}; pins are signed with Ed25519 only", hint=_NEW_KEY)
 
 
 def _need_cryptography() -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 _ESCAPES: Final = {
     "\\": "\\textbackslash{}",
-    "{": "\\textbraceleft{}",  # not \{: BibTeX counts the braces of that, too
+    "{": "\\textbraceleft{}",  # not \{, because BibTeX would count its brace
     "}": "\\textbraceright{}",
     "~": "\\textasciitilde{}",
     "^": "\\textasciicircum{}",
@@ -60,7 +60,7 @@ def escape_latex(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    r"""Prose without the markup of LaTeX: accents and letters as Unicode, unknown commands left out.
+    r"""Prose without LaTeX markup: accents and letters become Unicode, unknown commands are left out.
 
     >>> plain("{\\'E}t{\\'e} \\& {\\\"O}l --- \\emph{50\\%} of {NumPy}")
     'Été & Öl — 50% of NumPy'
@@ -81,9 +81,9 @@ def plain(text: str) -> str:
 
 
 def plain_line(text: str, refuse: Callable[[int, int], str]) -> str:
-    r"""A line of code that LaTeX typeset, without the markup: unlike in ``plain``, hyphens and quotes stay.
+    r"""A line of code without LaTeX markup. Unlike ``plain``, it keeps hyphens and quotes.
 
-    ``refuse`` is called with the start and stop of an unknown command; what it returns takes the command's place.
+    ``refuse`` is called with the start and stop of an unknown command; its result replaces the command.
 
     >>> plain_line("\\texttt{train[:80\\%]~\\#1438}", lambda start, stop: "?")
     'train[:80%] #1438'

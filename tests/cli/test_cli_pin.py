@@ -166,7 +166,7 @@ REFUSALS = {
     "a password": (
         ["train", "--location", "https://ann:secret@example.org/digits", "--dry-run"],
         2,
-        "invalid location of a pin: 'https://***@example.org/digits': it holds a user's name or password",
+        "invalid location of a pin: 'https://***@example.org/digits': it contains a user name or password",
     ),
     "a name of two lines": (
         ["a\nb=train", "--dry-run"],

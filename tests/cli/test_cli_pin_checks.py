@@ -305,12 +305,12 @@ WRONG_CITATIONS = {
     "digest": (
         "digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ad",
         5,
-        "sha256 of the records: cited is f9c5a485541c42ad, the pin has f9c5a485541c42ac",
+        "sha256 of the records: the citation has f9c5a485541c42ad, the pin has f9c5a485541c42ac",
     ),
     "number": (
         "digits@1.0.0 train[:80%] #1437 sha256:f9c5a485541c42ac",
         5,
-        "number of records: cited is 1437, the pin has 1438",
+        "number of records: the citation has 1437, the pin has 1438",
     ),
 }
 

@@ -285,7 +285,7 @@ def test_a_key_with_a_password(pins: Cli, monkeypatch: pytest.MonkeyPatch) -> No
     assert (closed.code, closed.err) == (
         2,
         "error: the key paper.key is encrypted\n"
-        "hint: Give its password: on the command line in $REGISTRY_KEY_PASSWORD.\n",
+        "hint: Set its password: export REGISTRY_KEY_PASSWORD=...; in Python password=...\n",
     )
     assert pins("pin", "check", "dataset.lock.yaml", "--key", "paper.key.pub").code == 0
 
@@ -301,8 +301,8 @@ def test_what_signing_refuses(pins: Cli, workspace: Path) -> None:
     public = pins("pin", "sign", "dataset.lock.yaml", "--key", "paper.key.pub")
     assert (public.code, public.err) == (
         2,
-        "error: paper.key.pub is a public key: only the private half signs\n"
-        "hint: Name the file without .pub behind it.\n",
+        "error: paper.key.pub is a public key; signing needs the private key\n"
+        "hint: Use the file without .pub in its name.\n",
     )
     nothing = pins("pin", "sign", "none.yaml", "--key", "paper.key")
     assert (nothing.code, nothing.err) == (
@@ -321,8 +321,8 @@ def test_what_signing_refuses(pins: Cli, workspace: Path) -> None:
     private = pins("pin", "check", "dataset.lock.yaml", "--key", "paper.key")
     assert (private.code, private.err) == (
         2,
-        "error: paper.key is a private key: a signature is checked with the public half alone\n"
-        "hint: Keep it to yourself. Give the public one, which is named .pub beside it.\n",
+        "error: paper.key is a private key; signatures are checked with the public key\n"
+        "hint: Keep the private key secret, and use the file that ends with .pub.\n",
     )
     Path("broken.yaml").write_text(Path("dataset.lock.yaml").read_text().replace("CC BY 4.0", "CC BY 9.0"))
     broken = pins("pin", "sign", "broken.yaml", "--key", "paper.key")

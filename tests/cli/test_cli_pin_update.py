@@ -139,7 +139,7 @@ REFUSALS = {
     "a password": (
         ["--location", "https://ann:p@ss@example.org/a"],
         2,
-        "invalid location of a pin: 'https://***@example.org/a': it holds a user's name or password",
+        "invalid location of a pin: 'https://***@example.org/a': it contains a user name or password",
     ),
     "another dataset": (
         ["old", "--to", "words:1.*"],

@@ -48,17 +48,17 @@ def test_keys_of_both_forms_are_read(tmp_path: Path, form: serialization.Private
     with pytest.raises(UsageError) as caught:
         load_private_key(path, "wrong" if password is None else None)
     assert caught.value.message == (
-        f"the key {path} is not encrypted, and a password was given"
+        f"the key {path} is not encrypted, but a password was given"
         if password is None
         else f"the key {path} is encrypted"
     )
     if password is not None:
         with pytest.raises(UsageError) as caught:
             load_private_key(path, "wrong")
-        assert caught.value.message == f"the password does not open the key {path}, or it is damaged"
+        assert caught.value.message == f"the password of the key {path} is wrong, or the key is damaged"
     with pytest.raises(UsageError) as caught:
         load_public_key(path)
-    assert caught.value.message == f"{path} is a private key: a signature is checked with the public half alone"
+    assert caught.value.message == f"{path} is a private key; signatures are checked with the public key"
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_public_keys_are_read_from_files_and_texts(tmp_path: Path, data: bytes) 
     assert key_id(load_public_key(data.decode())) == ADA_ID
     with pytest.raises(UsageError) as caught:
         load_private_key(path)
-    assert caught.value.message == f"{path} is a public key: only the private half signs"
+    assert caught.value.message == f"{path} is a public key; signing needs the private key"
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,12 @@ def test_keys_of_other_kinds_are_refused(tmp_path: Path, make: Callable[[], Any]
     path = written(tmp_path, key.private_bytes(PEM, PKCS8, NO_PASSWORD))
     with pytest.raises(UsageError) as caught:
         load_private_key(path)
-    assert caught.value.message == f"{path} is a key of the kind {kind}: pins are signed with Ed25519 alone"
+    assert caught.value.message == f"{path} is a key of the type {kind}; pins are signed with Ed25519 only"
     assert caught.value.hint == "Make one with: ssh-keygen -t ed25519 -f FILE"
     text = key.public_key().public_bytes(PEM, serialization.PublicFormat.SubjectPublicKeyInfo).decode()
     with pytest.raises(UsageError) as caught:
         load_public_key(text)
-    assert caught.value.message == f"the given key is a key of the kind {kind}: pins are signed with Ed25519 alone"
+    assert caught.value.message == f"the given key is a key of the type {kind}; pins are signed with Ed25519 only"
 
 
 P = 2**255 - 19
@@ -136,11 +136,9 @@ def test_a_key_of_small_order_is_refused(tmp_path: Path, raw: bytes, sign: int) 
     raw = raw[:-1] + bytes([raw[-1] | sign])
     with pytest.raises(UsageError) as caught:
         load_public_key(openssh(raw))
-    assert caught.value.message == (
-        "the given key is a key of small order: signatures of it can be made by anybody, for any text"
-    )
+    assert caught.value.message == ("the given key is a key of small order: anybody can forge its signatures")
     assert caught.value.hint == (
-        "No program makes such a key by chance. Ask who gave it to you, by another way, for the right one."
+        "Programs do not create such keys by chance. Ask the signer for the right key over another channel."
     )
     pem = Ed25519PublicKey.from_public_bytes(raw).public_bytes(PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     path = written(tmp_path, pem)
@@ -153,8 +151,8 @@ def test_an_empty_name_of_a_key_is_told() -> None:
         with pytest.raises(UsageError) as caught:
             load("")
         assert (caught.value.message, caught.value.hint) == (
-            "the name of the key file is empty",
-            "Give the path of a key.",
+            "the path of the key file is empty",
+            "Name the file of a key.",
         )
 
 
@@ -163,11 +161,11 @@ def test_what_is_no_key_is_refused(tmp_path: Path, data: bytes) -> None:
     path = written(tmp_path, data)
     with pytest.raises(UsageError) as caught:
         load_private_key(path)
-    assert caught.value.message == f"{path} holds no private key in PEM or the form of OpenSSH"
+    assert caught.value.message == f"{path} is not a private key in PEM or OpenSSH format"
     if b"PRIVATE" not in data:
         with pytest.raises(UsageError) as caught:
             load_public_key(path)
-        assert caught.value.message == f"{path} holds no public key in PEM or the form of OpenSSH"
+        assert caught.value.message == f"{path} is not a public key in PEM or OpenSSH format"
 
 
 def test_a_file_that_is_not_there_or_too_long_is_no_key(tmp_path: Path) -> None:
@@ -175,7 +173,7 @@ def test_a_file_that_is_not_there_or_too_long_is_no_key(tmp_path: Path) -> None:
         load_private_key(tmp_path / "none")
     with pytest.raises(NotStoredError, match="No such file"):
         load_public_key(tmp_path / "none")
-    with pytest.raises(UsageError, match="is no key: it is longer than 65536 bytes"):
+    with pytest.raises(UsageError, match="is not a key: it is longer than 65536 bytes"):
         load_public_key(written(tmp_path, b" " * 100_000))
 
 
@@ -200,7 +198,7 @@ def test_a_new_key_replaces_nothing(tmp_path: Path, taken: str) -> None:
     assert told.value.message == f"cannot write {tmp_path / taken}: it exists already"
     assert [path.name for path in tmp_path.iterdir()] == [taken]
     assert (tmp_path / taken).read_text() == "mine"
-    with pytest.raises(UsageError, match="an empty password protects nothing"):
+    with pytest.raises(UsageError, match="the password is empty"):
         new_key(tmp_path / "another", "")
 
 
