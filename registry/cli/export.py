@@ -67,7 +67,7 @@ def tfds(session: Session, reference: str, folder: str) -> None:
     locked=True,
     epilog=examples(
         "registry export croissant digits > croissant.json",
-        "registry export croissant mnist:3.* -o croissant.json --url https://example.org/mnist/3.0.1",
+        "registry export croissant 'mnist:3.*' -o croissant.json --url https://example.org/mnist/3.0.1",
     ),
 )
 @reference_argument

@@ -173,8 +173,8 @@ pin_data_dir_option: Final = click.option(
     "--data",
     "data_dir",
     metavar="DIR",
-    help="Where the shards are: a data directory, their own folder, or an unpacked bundle.  [default: 'data' next to "
-    "FILE, $REGISTRY_DATA_DIR or your data folder, then where the pin says]",
+    help="Where the shards of the pins are: a data directory, their own folder, or an unpacked bundle.  [default: "
+    "'data' next to FILE, $REGISTRY_DATA_DIR or your data folder, then where the pin says]",
 )
 """The ``--data-dir`` of commands that read pins, instead of the common one (see ``session_command``)."""
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # sqlalchemy and numpy are loaded when something is published
         "registry build digits:1.0.0 --rebuild",
         "registry build digits --no-promote",
         "registry build my_package.my_data:MyData -j 8",
-        "registry build my_package.my_data:MyData/small:1.*",
+        "registry build 'my_package.my_data:MyData/small:1.*'",
         "registry build my_data --dry-run --show 20",
     ),
 )
