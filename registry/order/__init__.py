@@ -1,9 +1,9 @@
-"""The order in which the records of a plan are read. Pure: seeds, permutations and positions; no file is opened.
+"""Computes the order in which the records of a plan are read. It is pure: no file is opened.
 
     ReadConfig, shards of a plan --file_order--> files in order --sequence | interleave | permutation--> Order
 
-``ReadConfig`` holds the options, ``Order`` gives the record at each position and the runs of consecutive records. The
-interleave and the seeded shuffle of files are those of tf.data, record for record; ``docs/order.md`` states the rules.
+``ReadConfig`` holds the options. ``Order`` gives the record at each position, and runs of consecutive records.
+Interleave and seeded shuffle of files equal tf.data's, record for record; ``docs/order.md`` states the rules.
 """
 
 from typing import TYPE_CHECKING

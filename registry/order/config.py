@@ -1,4 +1,4 @@
-"""``ReadConfig``: the order of a read, and what is given with each example. Checked once."""
+"""``ReadConfig``: the options of a read. They are checked when it is created; ``Order`` and ``Reader`` trust them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from registry.model import whole_number
 
 
 class _DefaultNumber(int):
-    """A default that is told from the same number given: versions that keep their order have another default."""
+    """A default that differs from the same number passed by a caller: ordered versions replace the default only."""
 
 
 _OPTIONAL: Final = {"shuffle_seed", "repeat", "seed", "global_seed"}
@@ -19,24 +19,24 @@ _OPTIONAL: Final = {"shuffle_seed", "repeat", "seed", "global_seed"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadConfig:
-    """How a plan is read; the names and defaults are those of ``tfds.ReadConfig`` where that has them.
+    """How a plan is read. Names and defaults are those of ``tfds.ReadConfig``, if it has the option.
 
     Attributes:
-        interleave_cycle_length: how many files are read in turns; 1 reads one file after the other, and is the default
-            where a version's records are stored in the order in which they were made, as in TFDS.
-        interleave_block_length: how many records of a file are read before it is the next one's turn.
-        shuffle_files: whether the files are shuffled before they are interleaved, as ``tf.data`` shuffles them.
-        shuffle_seed: of that shuffle, any whole number. A read with a seed and without a shuffle is refused; a config
-            may hold a seed alone, as TFDS's does, so that ``shuffle_files`` can be added later.
+        interleave_cycle_length: number of files that are read in turns. 1 reads one file after the other, and is the
+            default if a version's records are stored in the order of generation, as in TFDS.
+        interleave_block_length: number of records that are read of a file in one turn.
+        shuffle_files: shuffle the files before they are interleaved, as ``tf.data`` does.
+        shuffle_seed: the seed of that shuffle, any whole number. A config may have a seed without a shuffle, as in
+            TFDS, so that ``shuffle_files`` can be added later; reading with such a config is refused.
         shuffle_reshuffle_each_iteration: whether each epoch shuffles the files anew; None is True, as in ``tf.data``.
-        interleave_sort_fn: takes the list of the plan's FileInstructions and returns them in another order, which then
-            is shuffled or interleaved.
-        add_tfds_id: whether each example says which record of which file it is, as its feature ``tfds_id``.
-        repeat: number of epochs, or None for ever; an epoch is whole before the next one begins.
-        shuffle: ``"global"`` for a permutation of all records instead of files and turns.
-        seed: of the global shuffle, 0..2**64 (excluded).
-        global_seed: of the file shuffle, what was given to ``tf.random.set_seed``, where that was called.
-        op_seed_index: with ``global_seed`` and no ``shuffle_seed``: how many operations drew a seed before.
+        interleave_sort_fn: a function that takes the list of the plan's FileInstructions and returns them in another
+            order, before they are shuffled or interleaved.
+        add_tfds_id: add the feature ``tfds_id`` to each example, which names its file and record.
+        repeat: number of epochs, or None for ever. Epochs follow each other and do not mix.
+        shuffle: ``"global"`` for a permutation of all records, instead of files in turns.
+        seed: the seed of the global shuffle, from 0 to 2**64 (excluded).
+        global_seed: the argument of ``tf.random.set_seed``, if that was called before the file shuffle.
+        op_seed_index: with ``global_seed`` and no ``shuffle_seed``: the number of operations that drew a seed before.
 
     >>> ReadConfig(shuffle_files=True, shuffle_seed=42).needs_seed
     False
@@ -61,7 +61,7 @@ class ReadConfig:
     def __post_init__(self) -> None:
         if self.interleave_cycle_length is None:
             raise UsageError(
-                "interleave_cycle_length is None: how many files tf.data then reads in turns depends on the machine",
+                "interleave_cycle_length is None: tf.data would then choose a number that depends on the machine",
                 hint="Give a number, e.g. 16 (the default), or 1 for one file after the other.",
             )
         self._check_whole("interleave_cycle_length", least=1)
@@ -75,11 +75,11 @@ class ReadConfig:
             _check_kind(name, getattr(self, name), bool)
         _check_kind("shuffle_reshuffle_each_iteration", self.shuffle_reshuffle_each_iteration, (bool, type(None)))
         if self.interleave_sort_fn is not None and not callable(self.interleave_sort_fn):
-            raise UsageError(f"interleave_sort_fn is a function, not {self.interleave_sort_fn!r:.60}")
+            raise UsageError(f"interleave_sort_fn must be a function, not {self.interleave_sort_fn!r:.60}")
         self._check_shuffles()
 
     def _check_shuffles(self) -> None:
-        """Refuse options that would have no effect."""
+        """Refuse an unknown shuffle, and options that would have no effect."""
         if self.shuffle not in (None, "global"):
             raise UsageError(
                 f"there is no shuffle {self.shuffle!r:.60}",
@@ -89,50 +89,51 @@ class ReadConfig:
             for name in ("shuffle_files", "shuffle_seed", "global_seed", "interleave_sort_fn"):
                 if getattr(self, name) is not None and getattr(self, name) is not False:
                     raise UsageError(
-                        f'{name} says how files are ordered, and shuffle="global" permutes all records',
+                        f'{name} orders files, but shuffle="global" permutes all records',
                         hint='Choose one: shuffle="global" with seed, or shuffle_files=True with shuffle_seed.',
                     )
             if self.shuffle_reshuffle_each_iteration is False:
                 raise UsageError(
                     'shuffle="global" gives each epoch an order of its own',
-                    hint="Leave shuffle_reshuffle_each_iteration out, and read epoch 0 with a new reader each time.",
+                    hint="Leave it out. To read the same order again, create a new reader for each epoch.",
                 )
         elif self.seed is not None:
             raise UsageError(
-                'seed belongs to shuffle="global", which is not asked for',
+                'seed needs shuffle="global"',
                 hint='Add shuffle="global", or write shuffle_seed for the shuffle of files.',
             )
         if self.op_seed_index and self.global_seed is None:
             raise UsageError(
-                "op_seed_index counts seeds drawn from global_seed, which is not given",
+                "op_seed_index needs a global_seed: it counts the seeds drawn from it",
                 hint="Add global_seed, or leave it out.",
             )
 
     def _check_whole(
         self, name: str, *, least: int | None = None, below: int | None = None, hint: str | None = None
     ) -> None:
-        """Hold the option ``name`` to be a whole number or, where that is its default, None; kept as an int."""
+        """Require the option ``name`` to be a whole number, or None if that is its default; store it as an int."""
         given = getattr(self, name)
         if isinstance(given, _DefaultNumber) or (given is None and name in _OPTIONAL):
             return
         number = whole_number(given, name, least=least, below=below, hint=hint)
-        object.__setattr__(self, name, number)  # numpy's integers are not of type int
+        object.__setattr__(self, name, number)  # NumPy's integers are not of type int
 
     @property
     def needs_seed(self) -> bool:
-        """Whether there is a shuffle without a seed: each read then has an order of its own."""
+        """Whether there is a shuffle without a seed: then each read has an order of its own."""
         if self.shuffle == "global":
             return self.seed is None
         return self.shuffle_files and self.shuffle_seed is None and self.global_seed is None
 
     def check_seeds(self) -> None:
-        """UsageError for the seed of a shuffle that is not asked for: it would have no effect."""
+        """Raise UsageError for a seed without a shuffle, which would have no effect."""
         if self.shuffle is not None or self.shuffle_files:
             return
         for name in ("shuffle_seed", "global_seed"):
             if getattr(self, name) is not None:
                 raise UsageError(
-                    f"{name} without shuffle_files shuffles nothing", hint="Add shuffle_files=True, or leave it out."
+                    f"{name} has no effect without shuffle_files",
+                    hint=f"Add shuffle_files=True, or leave {name} out.",
                 )
 
     def with_seed(self, seed: int) -> ReadConfig:
@@ -148,7 +149,7 @@ def read_config_or_default(config: ReadConfig | None) -> ReadConfig:
         config = ReadConfig()
     if not isinstance(config, ReadConfig):
         raise UsageError(
-            f"the order of a read is a registry.ReadConfig, not {config!r:.60}",
+            f"read_config must be a registry.ReadConfig, not {config!r:.60}",
             hint="Write registry.ReadConfig(shuffle_files=True, shuffle_seed=42), or leave it out for TFDS's default.",
         )
     return config
@@ -157,11 +158,11 @@ def read_config_or_default(config: ReadConfig | None) -> ReadConfig:
 def check_read_config(config: ReadConfig | None, *, is_ordered: bool = False) -> ReadConfig:
     """The config to read with: ``config``, or the default if it is None.
 
-    ``is_ordered`` says that the records are stored in the order in which they were made: they are read in it, one file
-    after the other, unless the config asks for something else.
+    ``is_ordered`` means that the records are stored in the order of generation. They are then read in that order, one
+    file after the other, unless the config sets ``interleave_cycle_length``.
 
     Raises:
-        UsageError: it is not a ReadConfig, or has a seed and no shuffle.
+        UsageError: it is not a ReadConfig, or has a seed without a shuffle.
     """
     config = read_config_or_default(config)
     config.check_seeds()
@@ -172,4 +173,4 @@ def check_read_config(config: ReadConfig | None, *, is_ordered: bool = False) ->
 
 def _check_kind(name: str, value: object, kind: type | tuple[type, ...]) -> None:
     if not isinstance(value, kind):
-        raise UsageError(f"{name} is True or False, not {value!r:.60}")
+        raise UsageError(f"{name} must be True or False, not {value!r:.60}")

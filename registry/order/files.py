@@ -19,15 +19,15 @@ from registry.model import ShardSpan
 Integers: TypeAlias = NDArray[np.int64]
 
 _MIN_VECTORIZED: Final = 33
-"""From this many files or positions on, a table of all files pays."""
+"""With at least this many files or positions, a table of all files is faster."""
 _WINDOW: Final = 4096
 
 
 class Files:
-    """The files of a plan: file ``0..count`` in plan order, each with the records that are read of it.
+    """The files of a plan, numbered ``0..count`` in plan order, and the records that are read of each.
 
     A *position* counts the records of the plan from 0, as if the files were read one after the other. Everywhere,
-    ``records`` are indices in the file itself, skipped records included.
+    ``records`` are indices in the file, which also count its skipped records.
     """
 
     __slots__ = ("_file_ends", "_first_files", "_record_ends", "_skips", "_spans", "_starts", "count", "num_examples")
@@ -44,7 +44,7 @@ class Files:
         self._starts: Integers | None = None
 
     def find(self, position: int) -> tuple[int, int]:
-        """The file that holds ``position`` and the position of its first record; O(log files), and one look."""
+        """The file that holds ``position``, and the position of its first record. Takes O(log files)."""
         index = bisect_right(self._record_ends, position) - 1
         span = self._spans[index]
         record = span.start + position - self._record_ends[index]
@@ -53,7 +53,7 @@ class Files:
         return self._file_ends[index] + span.place_of(shard), self._record_ends[index] + first
 
     def takes(self, start: int, stop: int) -> Integers:
-        """How many records of the files ``start``..``stop`` (stop excluded) are read, int64."""
+        """The number of records read of each of the files ``start``..``stop`` (stop excluded), int64."""
         if self._starts is not None:
             return np.diff(self._starts[start : stop + 1])
         parts = []
@@ -65,14 +65,14 @@ class Files:
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
     def takes_of(self, files: Integers) -> Integers:
-        """How many records of each of ``files`` are read, int64 of the same shape."""
+        """The number of records read of each of ``files``, int64 of the same shape."""
         if self._starts is None and len(files) < _MIN_VECTORIZED:
             return np.array([self.takes(file, file + 1)[0] for file in files.tolist()], dtype=np.int64)
         starts = self._all_starts()
         return starts[files + 1] - starts[files]
 
     def skips_of(self, files: Integers) -> Integers:
-        """The first record that is read of each of ``files``, int64 of the same shape."""
+        """The index of the first record read of each of ``files``, int64 of the same shape."""
         if self._skips is None:
             self._skips = np.array(
                 [span.start - span.lengths.start(span.first) for span in self._spans], dtype=np.int64
@@ -81,7 +81,7 @@ class Files:
         return np.where(self._first_files[spans] == files, self._skips[spans], 0)
 
     def locate(self, positions: Integers) -> tuple[Integers, Integers]:
-        """The files and the records at ``positions``, two int64 of the same shape."""
+        """The files and records at ``positions``: two int64 arrays of the same shape."""
         if self._starts is None and len(positions) < _MIN_VECTORIZED:
             found = [self.find(position) for position in positions.tolist()]
             files = np.array([file for file, _ in found], dtype=np.int64)
@@ -92,7 +92,7 @@ class Files:
         return files, positions - starts[places] + self.skips_of(files)
 
     def _window(self, positions: Integers) -> tuple[int, Integers]:
-        """A file, and the positions of the first records of that file and those after it, as far as is needed."""
+        """The first file that ``positions`` need, and the positions of the first records of the files from there on."""
         if self._starts is None:
             first, start = self.find(int(positions.min()))
             last, _ = self.find(int(positions.max()))
@@ -107,7 +107,7 @@ class Files:
 
 
 def starts_of(counts: Integers) -> Integers:
-    """Where each of consecutive pieces begins, and the end of the last one: int64 of shape (n + 1,).
+    """The start of each of n consecutive pieces, and the end of the last one: int64 of shape (n + 1,).
 
     >>> starts_of(np.array([3, 2])).tolist()
     [0, 3, 5]
@@ -118,39 +118,39 @@ def starts_of(counts: Integers) -> Integers:
 
 
 Pieces: TypeAlias = tuple[Integers, Integers, Integers]
-"""Files, the first record of each piece in its file, and numbers of records, which may be 0: int64 of one shape."""
+"""For each piece its file, the index of its first record, and its number of records (may be 0): int64."""
 
 
 class Pattern(Protocol):
-    """A rule of reading: the record at each position."""
+    """An order of reading: gives the record at each position."""
 
     def locate(self, positions: Integers) -> tuple[Integers, Integers]:
-        """The files and records at ``positions``, in any order: two int64 of the same shape."""
+        """The files and records at ``positions``, which may have any order: two int64 arrays of the same shape."""
 
     def pieces(self, start: int, stop: int) -> Iterator[Pieces]:
         """The records of the positions ``start``..``stop`` (at least one) in order, a few thousand pieces at a time."""
 
 
 class Run(NamedTuple):
-    """Records ``first``..``first + count`` of the file of a plan's ``instruction``, read one after the other.
+    """Consecutive records ``first``..``first + count`` of one file.
 
-    ``instruction`` is an index into the plan, ``first`` an index in the file, skipped records included.
+    ``instruction`` is an index into the plan. ``first`` is an index in the file, which also counts skipped records.
     """
 
     instruction: int
     first: int
-    count: int  # type: ignore[assignment] # hides the method of tuples, which nobody asks a run for
+    count: int  # type: ignore[assignment] # hides tuple.count, which a run does not need
 
 
 def join(blocks: Iterable[Pieces]) -> Iterator[Run]:
-    """The longest runs there are: pieces of a file that follow each other are one."""
+    """The longest possible runs: adjacent pieces of a file are joined."""
     last: Run | None = None
     for block in blocks:
         runs = list(map(Run, *(column.tolist() for column in _joined(block))))
         if not runs:
             continue
         if last is not None:
-            # Within a block everything is joined; only its first piece may go on where the last block ended.
+            # Within a block everything is joined already. Its first piece may continue the last run of the block before.
             if runs[0][:2] == (last.instruction, last.first + last.count):
                 runs[0] = Run(last.instruction, last.first, last.count + runs[0].count)
             else:
@@ -162,7 +162,7 @@ def join(blocks: Iterable[Pieces]) -> Iterator[Run]:
 
 
 def _joined(block: Pieces) -> Pieces:
-    """The same without empty pieces, and with those joined that touch."""
+    """The same pieces without empty ones, and with adjacent ones joined."""
     files, firsts, counts = block
     if not counts.all():
         files, firsts, counts = (column[block[2] > 0] for column in block)

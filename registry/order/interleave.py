@@ -1,8 +1,8 @@
 """tf.data's interleave: the record at any position, without simulating what comes before it.
 
-The rule: there are ``cycle_length`` slots, visited in turn, round after round. A visit to an empty slot opens the next
-file in it. A visit reads ``block_length`` records of the slot's file, or what is left of it; if fewer are left (or
-none), the slot becomes empty, and the next visit is to the next slot.
+The rule: ``cycle_length`` slots are visited in turn, round after round. A visit to an empty slot opens the next file
+in it. A visit reads ``block_length`` records of the slot's file. If fewer are left, it reads these (maybe 0), the slot
+becomes empty, and the next slot is visited.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _VISITS: Final = 4096
 
 
 class Interleave:
-    """Files in turns: ``slots`` of them (at least 2, and no more than there are files), a block of records each time.
+    """Reads files in turns, a block of records each time: ``slots`` files at once, from 2 to the number of files.
 
-    ``file_order`` are the files in the order in which they are opened, or None for plan order. Files are looked at as
-    far as positions are asked for, in portions that grow, so that all costs are O(files) in the end.
+    ``file_order`` lists the files in the order in which they are opened; None is plan order. File lengths are loaded
+    only as far as the requested positions need, in growing portions, so the total cost is O(files).
     """
 
     __slots__ = ("_block", "_file_order", "_files", "_slots", "_turns")
@@ -51,7 +51,7 @@ class Interleave:
             turns = self._turns_until(end - 1)
             (first, last), (skipped, _) = (found.tolist() for found in turns.visits_of(np.array([start, end - 1])))
             if first >= turns.alone:
-                end, last = stop, first  # one file is left: however long it is, it is one piece
+                end, last = stop, first  # one file is left, and the rest of it is one piece
             places, rounds = turns.places_of(np.arange(first, last + 1))
             begins = rounds * self._block
             counts = (turns.takes[places] - begins).clip(0, self._block)
@@ -66,10 +66,10 @@ class Interleave:
         return places if self._file_order is None else self._file_order[places]
 
     def _turns_until(self, position: int) -> Turns:
-        """The turns as far as ``position`` at least."""
+        """The turns up to ``position`` or further."""
         turns = self._turns
         while position >= turns.known:
-            # As many files again as are open already. What is known is replaced, not changed: threads may share it.
+            # Doubles the number of known files. The turns are replaced, not changed, because threads may share them.
             first = len(turns.takes)
             stop = min(max(2 * first, _FIRST_FILES, 4 * self._slots), self._files.count)
             if self._file_order is None:
@@ -81,17 +81,17 @@ class Interleave:
 
 
 class Turns:
-    """The turns of the files opened so far, in the order of opening; ``takes`` says how many records each of them has.
+    """The turns of the files opened so far, in the order of opening; ``takes`` is the number of records of each.
 
     A file of L records stays in its slot for L // block_length + 1 rounds in a row, and the next file goes to the slot
-    that is free first. Visits are numbered in order, without those to slots that stay empty for ever. Visit ``v``
-    begins at position ``v * block_length`` minus what earlier visits lacked, and only the last visit to a file lacks
-    anything. That is one number for each file, a search among them, and arithmetic.
+    that becomes free first. Visits are numbered in order; visits to slots that stay empty do not count. Only the last
+    visit to a file reads less than a whole block. So visit ``v`` starts at position ``v * block_length`` minus the
+    records that earlier last visits lacked: one number for each file, a search among them, and arithmetic.
 
     Attributes:
         takes: number of records of each file, int64.
-        known: the position up to which all is known; later ones depend on files that are not opened yet.
-        alone: the visit from which on a single file is left, or one that never comes.
+        known: the end of the known positions; later ones depend on files that are not opened yet.
+        alone: the first visit at which a single file is left, or a number after the last visit.
     """
 
     __slots__ = (
@@ -100,10 +100,10 @@ class Turns:
     )  # fmt: skip
 
     def __init__(self, *, slots: int, block_length: int) -> None:
-        """No file yet, for ``slots`` slots (at least 2) and blocks of ``block_length`` records."""
+        """Turns without files, for ``slots`` slots (at least 2) and blocks of ``block_length`` records."""
         self._slots = slots
         self._block = block_length
-        # A moment is ``round * slots + slot``. The heap holds the moments from which on slots are free.
+        # A moment is ``round * slots + slot``. The heap holds the moments at which slots become free.
         self._free = list(range(slots))
         self._moments = array("q")
         self.takes = np.empty(0, dtype=np.int64)
@@ -111,7 +111,7 @@ class Turns:
         self.alone = 0
 
     def with_files(self, takes: Integers, *, is_all: bool) -> Turns:
-        """The turns of these files and of more, which have ``takes`` records; ``is_all``: no others will follow."""
+        """The turns with more files, which have ``takes`` records. ``is_all`` means that no files follow them."""
         turns = Turns(slots=self._slots, block_length=self._block)
         free, moments = self._free.copy(), self._moments[:]
         for stay in ((takes // self._block + 1) * self._slots).tolist():
@@ -123,13 +123,13 @@ class Turns:
         return turns
 
     def visits_of(self, positions: Integers) -> tuple[Integers, Integers]:
-        """The visits that read ``positions``, and how many records they read before."""
+        """The visits that read ``positions``, and the number of records that each visit reads before."""
         lacked = self._lacks[np.searchsorted(self._short_ends, positions, side="right")]
         visits, offsets = np.divmod(positions + lacked, self._block)
         return visits, offsets
 
     def places_of(self, visits: Integers) -> tuple[Integers, Integers]:
-        """The files of visits, by their place in the order of opening, and how many visits they had before."""
+        """The files of visits, as places in the order of opening, and the number of earlier visits to each file."""
         rounds, slots = np.divmod(visits, self._slots)
         is_late = visits >= self._full
         if is_late.any():
@@ -144,7 +144,7 @@ class Turns:
         return places, rounds - self._opened[places]
 
     def _number(self, *, is_all: bool) -> None:
-        """Number the visits, and find where those begin that come after one that lacked something."""
+        """Number the visits, and find the positions after visits that read less than a block."""
         moments = np.array(self._moments, dtype=np.int64)
         self._opened, slots = np.divmod(moments, self._slots)
         # The files of each slot, in the order in which they were opened there.
@@ -156,7 +156,7 @@ class Turns:
         if is_all:
             last = self._wind_down(slots, last)
         else:
-            # As long as files are left no slot is left out, so that visits are moments.
+            # As long as files are left, every slot is visited in every round, so a visit has the number of its moment.
             self._full = self._free[0]
             self.alone = self._full + 1
             last, lacks = last[last < self._full], lacks[last < self._full]
@@ -166,20 +166,20 @@ class Turns:
         self.known = int(self.takes.sum()) if is_all else self._block * self._full - int(self._lacks[-1])
 
     def _wind_down(self, slots: Integers, last: Integers) -> Integers:
-        """What happens when no file is left to open: slots stay empty, one after the other.
+        """Number the visits after the last file is opened, when slots become empty for ever one after the other.
 
-        ``last`` are the moments of the last visits to files; what is returned are the numbers of these visits.
+        ``last`` has the moments of the last visits to files. Returns the numbers of these visits.
         """
         final = self._by_slot[np.flatnonzero(np.diff(slots[self._by_slot], append=-1))]  # the last file of each slot
         ends = last[final] // self._slots
-        # Up to the round ``full`` every slot has a file. In the next one a slot finds none to open, so that none is
-        # opened after that, and all that changes is which slots are left.
+        # Up to the round ``full`` every slot has a file. In the next round a slot finds no file to open. No file is
+        # opened after that, and only the set of active slots changes.
         full = int(ends.min())
         self._full = (full + 1) * self._slots
         active_slots = np.flatnonzero(ends > full)
         active_slots = active_slots[np.argsort(-ends[active_slots], kind="stable")]
         falling = ends[active_slots]
-        # Stretches of rounds in which the same slots are left: the first round of each, and the number of slots.
+        # Stretches of rounds with the same active slots: the first round of each, and the number of slots.
         closing = np.unique(falling)
         self._rounds = np.concatenate(([full], closing)) + 1
         self._alive = np.searchsorted(-falling, -closing, side="right")
@@ -195,11 +195,11 @@ class Turns:
 
 
 class ActiveSlots:
-    """Slots that empty one after the other: which is the k-th of those that are still active?
+    """Slots that become empty one after the other. It finds the k-th of the slots that are still active.
 
-    ``members`` are distinct numbers from 0, the last to leave first. A wavelet matrix (F. Claude, G. Navarro, "The
-    wavelet matrix", 2012) over them: the active ones are a prefix, and the k-th smallest number of a prefix takes one
-    step for each bit of a number. Memory is O(n log n) bits, rounded up to words.
+    ``members`` are distinct numbers from 0; the slot that stays active longest is first. The active slots are always a
+    prefix of it. A wavelet matrix (F. Claude, G. Navarro, "The wavelet matrix", 2012) finds the k-th smallest number
+    of a prefix in one step for each bit of a number. Memory is O(n log n) bits, rounded up to words.
 
     >>> active_slots = ActiveSlots(np.array([4, 0, 3, 1]))
     >>> active_slots.kth(np.array([3, 3, 3, 2]), np.array([0, 1, 2, 1])).tolist()
@@ -214,12 +214,12 @@ class ActiveSlots:
         self._levels: list[tuple[int, Integers]] = []
         for bit in reversed(range(int(members.max(initial=0)).bit_length())):
             is_one = (members >> bit & 1).astype(bool)
-            # How many of the members before a place have no such bit; all that have none come first at the next level.
+            # The number of members before each place without this bit. At the next level these members come first.
             self._levels.append((bit, np.concatenate(([0], np.cumsum(~is_one)))))
             members = np.concatenate((members[~is_one], members[is_one]))
 
     def kth(self, alive: Integers, k: Integers) -> Integers:
-        """When ``alive`` members are left, the one with ``k`` smaller ones (0 <= k < alive): int64 of their shape."""
+        """The k-th smallest (0 <= k < alive) of the first ``alive`` members: int64 of the same shape."""
         start, stop, members = np.zeros_like(alive), alive, np.zeros_like(alive)
         for bit, zeros in self._levels:
             left, right = zeros[start], zeros[stop]
@@ -231,7 +231,7 @@ class ActiveSlots:
         return members
 
     def rank(self, alive: Integers, member: Integers) -> Integers:
-        """When ``alive`` members are left, how many of them are smaller than ``member``: int64 of their shape."""
+        """The number of the first ``alive`` members that are smaller than ``member``: int64 of the same shape."""
         start, stop, smaller = np.zeros_like(alive), alive, np.zeros_like(alive)
         for bit, zeros in self._levels:
             left, right = zeros[start], zeros[stop]

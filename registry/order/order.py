@@ -1,7 +1,6 @@
-"""The order of one epoch: the record at each position, for files read one after the other, interleaved or shuffled.
+"""``Order``: the order of one epoch, which ``Plan.order`` returns and ``reading`` reads.
 
-``Order`` is the value of ``Plan.order``. It chooses the pattern that answers: ``FileByFile`` here, ``Interleave``, or
-``GlobalShuffle``.
+It chooses the pattern for a config: ``FileByFile`` here, ``Interleave``, or ``GlobalShuffle``.
 """
 
 from __future__ import annotations
@@ -25,17 +24,16 @@ _LIMIT: Final = 2**62
 
 
 class Order:
-    """The order of one epoch: a record of a file of the plan at every position 0..``num_examples``.
+    """The order of one epoch: one record of the plan at each position from 0 to ``num_examples`` (excluded).
 
-    Made by ``Plan.order``; nothing is read. Iterating gives the runs, which are as long as they can be. Both questions
-    can be asked anywhere: what is before a position is never gone through.
+    No file is opened. Iterating gives runs of consecutive records, as long as possible. ``runs`` and ``locate`` start
+    at any position and skip everything before it without computing it.
 
     Attributes:
-        config: what was asked for.
-        epoch: which epoch it is, from 0.
+        config: the options of the read.
+        epoch: the number of the epoch, from 0.
         num_examples: number of positions.
-        file_order: the indices of the plan's instructions as they were sorted and shuffled, int64, or None where they
-            are as in the plan.
+        file_order: the indices of the plan's instructions after sorting and shuffling, int64; None for plan order.
     """
 
     __slots__ = ("_pattern", "config", "epoch", "file_order", "num_examples")
@@ -48,12 +46,16 @@ class Order:
         epoch: int = 0,
         sorted_files: Sequence[int] | None = None,
     ) -> None:
-        """The order of the files that ``spans`` touch, or of those files as ``sorted_files`` lists them."""
+        """Create the order of the files in ``spans``, in plan order or as ``sorted_files`` lists them.
+
+        Raises:
+            UsageError: the shuffle has no seed, or there are too many positions.
+        """
         if config.needs_seed:
             name = "seed" if config.shuffle == "global" else "shuffle_seed"
             raise UsageError(
-                f"the shuffle has no seed: give {name}; without one every read has an order of its own",
-                hint=f"ReadConfig({name}=42, ...), or config.with_seed(number).",
+                f"the shuffle has no {name}, and without it every read has an order of its own",
+                hint=f"Write ReadConfig({name}=42, ...), or config.with_seed(42).",
             )
         epoch = whole_number(epoch, "epoch", least=0, below=_LIMIT)
         files = Files(spans)
@@ -84,7 +86,7 @@ class Order:
                 which is faster.
 
         Returns:
-            Two int64 arrays of shape (n,). An index in a file counts from its first record, skipped ones included.
+            Two int64 arrays of shape (n,). An index in a file also counts its skipped records.
 
         Raises:
             UsageError: a position outside 0..num_examples, or not a whole number.
@@ -94,10 +96,10 @@ class Order:
             return spell_out(self._pattern.pieces(start, stop) if start < stop else ())
         wanted = np.asarray(positions)
         if wanted.ndim != 1 or (wanted.dtype.kind not in "iu" and wanted.size):
-            raise UsageError("positions are a list of whole numbers, or a tuple of start and stop")
+            raise UsageError("positions must be a list of whole numbers, or a tuple (start, stop)")
         if wanted.size and not 0 <= wanted.min() <= wanted.max() < self.num_examples:
             wrong = wanted.min() if wanted.min() < 0 else wanted.max()
-            raise UsageError(f"the order has {self.num_examples} positions from 0, and none is {wrong}")
+            raise UsageError(f"position {wrong} is out of range: the order has {self.num_examples} positions, from 0")
         if not wanted.size:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
         return self._pattern.locate(wanted.astype(np.int64, copy=False))
@@ -109,10 +111,10 @@ class Order:
         try:
             start, stop = map(index, bounds)
         except (TypeError, ValueError):
-            raise UsageError(f"start and stop are two whole numbers, not {bounds!r:.60}") from None
+            raise UsageError(f"start and stop must be two whole numbers, not {bounds!r:.60}") from None
         if not 0 <= start <= stop <= self.num_examples:
             raise UsageError(
-                f"the order has {self.num_examples} positions from 0, and {start}..{stop} is no range of them"
+                f"positions {start}..{stop} are out of range: the order has {self.num_examples} positions, from 0"
             )
         return start, stop
 
@@ -134,13 +136,13 @@ def _order_files(count: int, config: ReadConfig, epoch: int, sorted_files: Seque
 
 def _choose_pattern(files: Files, config: ReadConfig, epoch: int, file_order: Integers | None) -> Pattern:
     if files.num_examples >= _LIMIT:
-        raise UsageError(f"an order has fewer than 2**62 positions, and not {files.num_examples}")
+        raise UsageError(f"an order must have fewer than 2**62 positions, not {files.num_examples}")
     if config.shuffle == "global" and config.seed is not None:
         return GlobalShuffle(files, seed=config.seed, epoch=epoch)
     slots = min(config.interleave_cycle_length, files.count)
     block = config.interleave_block_length
     if slots <= 1 or block > files.num_examples:
-        # A block that holds any file leaves nothing to take turns with.
+        # A block that is longer than every file reads one file after the other.
         return FileByFile(files, file_order)
     if (
         files.num_examples + files.count * block >= _LIMIT
@@ -158,9 +160,9 @@ _LARGEST_BLOCK: Final = 16_384
 
 
 class FileByFile:
-    """All records of one file, then all of the next. ``file_order`` are the files so ordered, or None for plan order.
+    """Reads all records of one file, then all of the next. ``file_order`` lists the files; None is plan order.
 
-    Plan order needs no table: the first records of a plan of a million files cost what those of a small one do.
+    Plan order needs no table, so the first records of a plan of a million files are as cheap as those of a small one.
     """
 
     __slots__ = ("_file_order", "_files", "_starts")
@@ -179,7 +181,7 @@ class FileByFile:
         return files, positions - self._starts[places] + self._files.skips_of(files)
 
     def pieces(self, start: int, stop: int) -> Iterator[Pieces]:
-        """The records of the positions ``start``..``stop``, at least one, a piece for each file."""
+        """The records of the positions ``start``..``stop`` (at least one), one piece for each file."""
         first, begin = self._find(start)
         last, _ = self._find(stop - 1)
         size = _FIRST_BLOCK

@@ -2,12 +2,12 @@
 
 All random numbers come from Philox 4x32-10 (J. K. Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", 2011):
 ten rounds of two multiplications turn a counter of four words into four random words, so word ``n`` costs the same for
-every ``n`` and there is no state. The rules of the file shuffle were found by comparison with TensorFlow 2.21; the
-vectors of ``tests/conformance/order`` check them.
+every ``n``, and there is no state. The rules of the file shuffle were derived by comparison with TensorFlow 2.21;
+the vectors in ``tests/conformance/order`` check them.
 
 The shuffle of records is a generalised Feistel network (J. Black and P. Rogaway, "Ciphers with Arbitrary Finite
-Domains", 2002) over a rectangle hardly larger than n; numbers that fall outside are enciphered again. ``docs/order.md``
-specifies it. It is part of the pin format: none of its constants may change.
+Domains", 2002) over a rectangle slightly larger than n; results outside of n are enciphered again. ``docs/order.md``
+specifies it. It is part of the pin format: its constants must not change.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HALF: Final = np.uint64(32)
 
 
 def philox_words(seed1: int, seed2: int, first: int, count: int) -> NDArray[np.uint32]:
-    """Words ``first``..``first + count`` of the stream that two seeds begin, uint32 of shape (count,).
+    """Words ``first``..``first + count`` of the random stream of two seeds, uint32 of shape (count,).
 
     As in TensorFlow, ``seed1`` is the key and ``seed2`` the upper half of the counter, both modulo 2**64; the lower
     half counts blocks of four words from 0.
@@ -70,32 +70,32 @@ def shuffle_permutation(
 
     Args:
         n: number of items; the buffer holds them all.
-        seed: of the shuffle. None is for a global seed, which then gives the seed.
+        seed: the seed of the shuffle; None derives it from ``global_seed``.
         reshuffle_each_iteration: whether every iteration has an order of its own.
-        epoch: which iteration, from 0. Each one costs the same.
-        global_seed: what was given to ``tf.random.set_seed``, or None where that was not called.
-        op_seed_index: how many operations took a seed from the global one before; of use only without ``seed``.
+        epoch: the number of the iteration, from 0. All cost the same.
+        global_seed: the argument of ``tf.random.set_seed``, or None if it was not called.
+        op_seed_index: the number of operations that derived a seed from the global one before; ignored with ``seed``.
 
     >>> shuffle_permutation(7, seed=42).tolist()
     [5, 6, 3, 2, 4, 0, 1]
     """
     graph_seed, op_seed = _seed_pair(seed, global_seed, op_seed_index)
     if reshuffle_each_iteration:
-        # A generator of its own draws two words for every iteration.
+        # A separate generator draws two words for every iteration.
         graph_seed, op_seed = philox_words(graph_seed, op_seed, 2 * epoch, 2).tolist()
-    # The item at ``place`` is swapped with one of the ``n - place`` that are not placed yet.
+    # The item at ``place`` is swapped with one of the ``n - place`` items from there on.
     left = np.arange(n, 0, -1, dtype=np.int64)
     partners = philox_words(graph_seed, op_seed, 0, n) % left + np.arange(n)
-    items = array("q", range(n))  # 8 bytes an item, where a list would have 36
+    items = array("q", range(n))  # 8 bytes per item; a list would need 36
     for place, partner in enumerate(array("q", partners.tobytes())):
         items[place], items[partner] = items[partner], items[place]
     return np.array(items, dtype=np.int64)
 
 
 def _seed_pair(seed: int | None, global_seed: int | None, op_seed_index: int) -> tuple[int, int]:
-    """The graph seed and the seed of the operation, as TensorFlow derives them from what it was given."""
+    """The graph seed and the seed of the operation, as TensorFlow derives them."""
     if global_seed is None:
-        assert seed is not None, "whoever has no seed at all was refused before"  # noqa: S101 (checked by ReadConfig)
+        assert seed is not None, "ReadConfig refuses a shuffle without any seed"  # noqa: S101 (checked by ReadConfig)
         return _DEFAULT_GRAPH_SEED, seed % _LARGEST
     if seed is None:
         drawn = random.Random(global_seed)  # noqa: S311 (TensorFlow draws them so)
@@ -112,11 +112,11 @@ _SHIFTS: Final = (np.uint64(32), np.uint64(27))
 _WORD: Final = 2**64 - 1
 _BLOCK: Final = 8192
 _MIN_VECTORIZED: Final = 9
-"""Fewer places are faster computed one by one."""
+"""Fewer places than this are faster one by one."""
 
 
 class KeyedPermutation:
-    """A permutation of 0..n (n < 2**62) that ``seed`` and ``epoch`` choose (both 0..2**64); a few numbers in memory.
+    """A permutation of 0..n (n < 2**62) chosen by ``seed`` and ``epoch`` (both 0..2**64). It stores a few numbers.
 
     >>> KeyedPermutation(10, seed=1, epoch=0).at(np.arange(10)).tolist()
     [2, 9, 0, 4, 5, 8, 3, 6, 1, 7]
@@ -129,7 +129,7 @@ class KeyedPermutation:
         width = 2 * (isqrt(max(n, 1) - 1) // 2 + 1)
         sizes = width, -(-max(n, 1) // width)
         self._sides = tuple(map(np.uint64, sizes))
-        # A random word divided by this is a number below the side; all numbers but the last have equally many words.
+        # A random word divided by this is a number below the side, uniform except for the last number.
         plain_sizes = tuple(-(-(2**64) // side) for side in sizes)
         self._sizes = tuple(np.uint64(size) if size <= _WORD else None for size in plain_sizes)
         words = philox_words(seed, epoch, 0, 2 * _ROUNDS).astype(np.uint64)
@@ -151,7 +151,7 @@ class KeyedPermutation:
         return numbers.view(np.int64)
 
     def _at(self, place: int) -> int:
-        """The same for one place, in Python's numbers: a few are not worth 16 rounds of array operations."""
+        """The same for one place, in Python's numbers: for a few places, 16 rounds of array operations are slower."""
         sides, sizes, keys = self._plain
         width = sides[0]
         while True:
@@ -167,7 +167,7 @@ class KeyedPermutation:
                 return place
 
     def _encipher(self, numbers: NDArray[np.uint64]) -> None:
-        """Permute the rectangle: row and column by turns are moved on by what a hash makes of the other one."""
+        """Permute the rectangle in place: in turns, row and column are shifted by a hash of the other."""
         width = self._sides[0]
         rows = numbers // width
         halves = [numbers - rows * width, rows]
@@ -183,7 +183,7 @@ class KeyedPermutation:
                 hashed *= factor
             hashed //= size
             half += hashed
-            # Below zero, unsigned numbers wrap around to large ones.
+            # Unsigned numbers below zero wrap around to large ones, so the minimum is the remainder.
             np.subtract(half, side, out=moved)
             np.minimum(half, moved, out=half)
         np.multiply(halves[1], width, out=numbers)
@@ -191,7 +191,7 @@ class KeyedPermutation:
 
 
 class GlobalShuffle:
-    """All records of a plan in the order of a keyed permutation."""
+    """Reads all records of a plan in the order of a keyed permutation."""
 
     __slots__ = ("_files", "_permutation")
 

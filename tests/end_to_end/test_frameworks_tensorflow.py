@@ -137,8 +137,8 @@ def test_a_dataset_of_images_of_any_shape_is_refused_before_it_is_read(batch_siz
     with pytest.raises(UsageError) as refused:
         reader.to_tf_dataset(batch_size=batch_size)
     assert str(refused.value) == (
-        "feature 'steps/seen' is of the examples of a Dataset, where it may differ in shape: all of them together are "
-        "no tensor"
+        "feature 'steps/seen' belongs to the examples of a Dataset and may differ in shape, so TensorFlow "
+        "cannot stack them"
     )
     assert refused.value.hint == (
         "Iterate the reader, which gives these examples one by one; or declare the shape that all have."

@@ -249,16 +249,16 @@ def test_shuffles_that_contradict_each_other_are_refused(digits: registry.Catalo
     config = registry.ReadConfig(shuffle="global", seed=1)
     with pytest.raises(UsageError) as caught:
         registry.load("digits", "train", config, shuffle_files=True, catalog=digits)
-    assert caught.value.message == 'shuffle_files says how files are ordered, and shuffle="global" permutes all records'
+    assert caught.value.message == 'shuffle_files orders files, but shuffle="global" permutes all records'
     with pytest.raises(UsageError) as caught:
         registry.load("digits", "train", shuffle_files=42, catalog=digits)  # type: ignore[arg-type]
     assert caught.value.message == "shuffle_files must be True or False, not 42"
     with pytest.raises(UsageError) as caught:
         registry.load("digits", "train", {"shuffle_seed": 1}, shuffle_files=True, catalog=digits)  # type: ignore[arg-type]
-    assert caught.value.message == "the order of a read is a registry.ReadConfig, not {'shuffle_seed': 1}"
+    assert caught.value.message == "read_config must be a registry.ReadConfig, not {'shuffle_seed': 1}"
     with pytest.raises(UsageError) as caught:
         registry.load("digits", "train", registry.ReadConfig(shuffle_seed=1), catalog=digits)
-    assert caught.value.message == "shuffle_seed without shuffle_files shuffles nothing"
+    assert caught.value.message == "shuffle_seed has no effect without shuffle_files"
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def test_the_defaults_are_those_of_tfds() -> None:
     [
         (
             {"interleave_cycle_length": None},
-            "interleave_cycle_length is None: how many files tf.data then reads in turns depends on the machine",
+            "interleave_cycle_length is None: tf.data would then choose a number that depends on the machine",
             "Give a number, e.g. 16 (the default), or 1 for one file after the other.",
         ),
         ({"interleave_cycle_length": 0}, "interleave_cycle_length must be 1 or more, not 0", None),
@@ -38,13 +38,13 @@ def test_the_defaults_are_those_of_tfds() -> None:
         ({"repeat": 0}, "repeat must be 1 or more, not 0", "None repeats for ever."),
         ({"seed": -1, "shuffle": "global"}, "seed must be 0 or more, not -1", None),
         ({"seed": 2**64, "shuffle": "global"}, "seed must be less than 2**64, not 18446744073709551616", None),
-        ({"shuffle_files": 1}, "shuffle_files is True or False, not 1", None),
+        ({"shuffle_files": 1}, "shuffle_files must be True or False, not 1", None),
         (
             {"shuffle_reshuffle_each_iteration": "no"},
-            "shuffle_reshuffle_each_iteration is True or False, not 'no'",
+            "shuffle_reshuffle_each_iteration must be True or False, not 'no'",
             None,
         ),
-        ({"interleave_sort_fn": "reversed"}, "interleave_sort_fn is a function, not 'reversed'", None),
+        ({"interleave_sort_fn": "reversed"}, "interleave_sort_fn must be a function, not 'reversed'", None),
         (
             {"shuffle": "files"},
             "there is no shuffle 'files'",
@@ -52,32 +52,32 @@ def test_the_defaults_are_those_of_tfds() -> None:
         ),
         (
             {"shuffle": "global", "seed": 1, "shuffle_files": True},
-            'shuffle_files says how files are ordered, and shuffle="global" permutes all records',
+            'shuffle_files orders files, but shuffle="global" permutes all records',
             CHOOSE,
         ),
         (
             {"shuffle": "global", "global_seed": 0},
-            'global_seed says how files are ordered, and shuffle="global" permutes all records',
+            'global_seed orders files, but shuffle="global" permutes all records',
             CHOOSE,
         ),
         (
             {"shuffle": "global", "interleave_sort_fn": sorted},
-            'interleave_sort_fn says how files are ordered, and shuffle="global" permutes all records',
+            'interleave_sort_fn orders files, but shuffle="global" permutes all records',
             CHOOSE,
         ),
         (
             {"shuffle": "global", "shuffle_reshuffle_each_iteration": False},
             'shuffle="global" gives each epoch an order of its own',
-            "Leave shuffle_reshuffle_each_iteration out, and read epoch 0 with a new reader each time.",
+            "Leave it out. To read the same order again, create a new reader for each epoch.",
         ),
         (
             {"seed": 7},
-            'seed belongs to shuffle="global", which is not asked for',
+            'seed needs shuffle="global"',
             'Add shuffle="global", or write shuffle_seed for the shuffle of files.',
         ),
         (
             {"op_seed_index": 2, "shuffle_files": True, "shuffle_seed": 1},
-            "op_seed_index counts seeds drawn from global_seed, which is not given",
+            "op_seed_index needs a global_seed: it counts the seeds drawn from it",
             "Add global_seed, or leave it out.",
         ),
     ],
@@ -94,8 +94,8 @@ def test_a_seed_may_wait_for_its_shuffle_and_nothing_is_read_without(name: str) 
     plan = resolve("train", {"train": [3, 4]})
     with pytest.raises(UsageError) as caught:
         plan.order(config)
-    assert str(caught.value) == f"{name} without shuffle_files shuffles nothing"
-    assert caught.value.hint == "Add shuffle_files=True, or leave it out."
+    assert str(caught.value) == f"{name} has no effect without shuffle_files"
+    assert caught.value.hint == f"Add shuffle_files=True, or leave {name} out."
     assert sum(run.count for run in plan.order(replace(config, shuffle_files=True))) == 7
 
 
@@ -129,10 +129,8 @@ def test_a_shuffle_without_a_seed_has_no_order_yet(config: ReadConfig, name: str
     assert config.needs_seed
     with pytest.raises(UsageError) as caught:
         plan.order(config)
-    assert str(caught.value) == (
-        f"the shuffle has no seed: give {name}; without one every read has an order of its own"
-    )
-    assert caught.value.hint == f"ReadConfig({name}=42, ...), or config.with_seed(number)."
+    assert str(caught.value) == (f"the shuffle has no {name}, and without it every read has an order of its own")
+    assert caught.value.hint == f"Write ReadConfig({name}=42, ...), or config.with_seed(42)."
     seeded = config.with_seed(5)
     assert not seeded.needs_seed
     assert getattr(seeded, name) == 5
@@ -153,7 +151,7 @@ def test_what_is_no_config_is_refused() -> None:
     for wrong in (3, {"shuffle": "global"}):
         with pytest.raises(UsageError) as caught:
             resolve("train", {"train": [3, 4]}).order(wrong)  # type: ignore[arg-type]
-        assert str(caught.value) == f"the order of a read is a registry.ReadConfig, not {wrong!r}"
+        assert str(caught.value) == f"read_config must be a registry.ReadConfig, not {wrong!r}"
         assert caught.value.hint == (
             "Write registry.ReadConfig(shuffle_files=True, shuffle_seed=42), or leave it out for TFDS's default."
         )

@@ -59,15 +59,15 @@ def test_a_plan_without_records_has_an_order_without_runs() -> None:
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda order: order.runs(-1), "the order has 7 positions from 0, and -1..7 is no range of them"),
-        (lambda order: order.runs(0, 8), "the order has 7 positions from 0, and 0..8 is no range of them"),
-        (lambda order: order.runs(5, 4), "the order has 7 positions from 0, and 5..4 is no range of them"),
-        (lambda order: order.runs(1.5), "start and stop are two whole numbers, not (1.5, 7)"),
-        (lambda order: order.locate((1, 2, 3)), "start and stop are two whole numbers, not (1, 2, 3)"),
-        (lambda order: order.locate([0, 7]), "the order has 7 positions from 0, and none is 7"),
-        (lambda order: order.locate([-1]), "the order has 7 positions from 0, and none is -1"),
-        (lambda order: order.locate([0.5]), "positions are a list of whole numbers, or a tuple of start and stop"),
-        (lambda order: order.locate(3), "positions are a list of whole numbers, or a tuple of start and stop"),
+        (lambda order: order.runs(-1), "positions -1..7 are out of range: the order has 7 positions, from 0"),
+        (lambda order: order.runs(0, 8), "positions 0..8 are out of range: the order has 7 positions, from 0"),
+        (lambda order: order.runs(5, 4), "positions 5..4 are out of range: the order has 7 positions, from 0"),
+        (lambda order: order.runs(1.5), "start and stop must be two whole numbers, not (1.5, 7)"),
+        (lambda order: order.locate((1, 2, 3)), "start and stop must be two whole numbers, not (1, 2, 3)"),
+        (lambda order: order.locate([0, 7]), "position 7 is out of range: the order has 7 positions, from 0"),
+        (lambda order: order.locate([-1]), "position -1 is out of range: the order has 7 positions, from 0"),
+        (lambda order: order.locate([0.5]), "positions must be a list of whole numbers, or a tuple (start, stop)"),
+        (lambda order: order.locate(3), "positions must be a list of whole numbers, or a tuple (start, stop)"),
     ],
 )
 def test_what_is_no_position_is_refused(ask: Any, message: str) -> None:
@@ -187,7 +187,7 @@ def test_more_than_can_be_counted_is_refused() -> None:
     plan = resolve("train", {"train": [2**61, 2**61]})
     with pytest.raises(UsageError) as caught:
         plan.order()
-    assert str(caught.value) == f"an order has fewer than 2**62 positions, and not {2**62}"
+    assert str(caught.value) == f"an order must have fewer than 2**62 positions, not {2**62}"
     plan = resolve("train", {"train": [2**60, 2**60]})
     with pytest.raises(UsageError) as caught:
         plan.order(ReadConfig(interleave_block_length=2**60))

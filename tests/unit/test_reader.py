@@ -260,7 +260,7 @@ def test_gzip_files_are_read_in_any_order(tmp_path: Path) -> None:
 
 def test_options_of_another_kind_are_refused(files: Stored) -> None:
     for options, message in (
-        ({"config": 3}, "the order of a read is a registry.ReadConfig, not 3"),
+        ({"config": 3}, "read_config must be a registry.ReadConfig, not 3"),
         ({"copy": "no"}, "copy must be True or False, not 'no'"),
     ):
         with pytest.raises(UsageError) as caught:
