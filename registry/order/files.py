@@ -150,7 +150,7 @@ def join(blocks: Iterable[Pieces]) -> Iterator[Run]:
         if not runs:
             continue
         if last is not None:
-            # Within a block everything is joined already. Its first piece may continue the last run of the block before.
+            # Within a block everything is joined. Its first piece may continue the last run of the block before.
             if runs[0][:2] == (last.instruction, last.first + last.count):
                 runs[0] = Run(last.instruction, last.first, last.count + runs[0].count)
             else:
