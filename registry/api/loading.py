@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -207,7 +208,7 @@ def find_dataset(
             raise
         raise DatasetNotFoundError(
             error.message,
-            hint=f"Import the folder first: registry import tfds {os.fspath(data_dir)}",
+            hint=f"Import the folder first: registry import tfds {shlex.quote(os.fspath(data_dir))}",
             details=error.details,
         ) from error
 
@@ -221,7 +222,7 @@ def _require_below(dataset: Dataset, data_dir: str | os.PathLike[str]) -> None:
         return
     raise UsageError(
         f"{dataset.reference} is stored in {dataset.folder}, which is not below the data_dir {os.fspath(data_dir)}",
-        hint=f"Leave data_dir out; or import that folder: registry import tfds {os.fspath(data_dir)}",
+        hint=f"Leave data_dir out; or import that folder: registry import tfds {shlex.quote(os.fspath(data_dir))}",
         details={"folder": dataset.folder, "data_dir": os.fspath(data_dir)},
     )
 

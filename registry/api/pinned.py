@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
@@ -49,7 +50,7 @@ def find_pinned(pins: PinFile, wanted: Reference, *, at: Moment | None = None) -
         raise LockedError(
             f"{what}, and look-ups are locked to a pin file",
             hint=f"Pinned are: {', '.join(known[:12])}{' and more' if len(known) > 12 else ''}. "
-            f"Add it with: registry pin add {wanted} SPLIT -o FILE",
+            f"Add it with: registry pin add {shlex.quote(str(wanted))} SPLIT -o FILE",
             details={"reference": str(wanted), "pinned": known[:100]},
         )
     provenance = FoundInPins([pin for pin in of_dataset if pin.reference == found[0]], wanted)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -331,7 +332,7 @@ def _target(pin: Pin, to: DatasetLike | None) -> Reference:
     if wanted.name != pin.reference.name:
         raise UsageError(
             f"the pin {pin.name!r} belongs to {dataset}, and {wanted} is another dataset",
-            hint=f"Pin it separately: registry pin add {wanted} {pin.split} -o FILE",
+            hint=f"Pin it separately: registry pin add {shlex.join([str(wanted), pin.split])} -o FILE",
         )
     return wanted
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,8 @@ def set_(session: Session, name: str, reference: str, expect: str | None, reason
     if "@" in name:
         alone = name.rpartition("@")[2]
         raise UsageError(
-            f"{name!r} is no name of an alias", hint=f"Name it alone: registry alias set {alone} {reference}"
+            f"{name!r} is not the name of an alias",
+            hint=f"Leave the dataset out: registry alias set {shlex.join([alone, reference])}",
         )
     with session.connect() as catalog:
         change = catalog.aliases.set(name, reference, expect=expect, reason=reason, dry_run=dry_run)

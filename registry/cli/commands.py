@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import functools
+import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
 from registry.cli.output import Output
 from registry.errors import RegistryWarning, VerificationError
+from registry.masking import mask
 
 if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     from registry.api import Catalog, Dataset
@@ -35,6 +38,21 @@ class Session:
         from registry.api import catalog_url
 
         return catalog_url(self.url)
+
+    @property
+    def pasted_options(self) -> str:
+        """``--catalog`` and ``--data-dir`` for a command that people may paste, with a space before each.
+
+        An option that the environment gives is left out. A URL with a password is not printed: the command then reads
+        it from the environment.
+        """
+        options = ""
+        if self.url and self.url != os.environ.get("REGISTRY_CATALOG"):
+            options += ' --catalog "$REGISTRY_CATALOG"' if _has_secret(self.url) else f" --catalog {quote(self.url)}"
+        if self.data_dir and self.data_dir != os.environ.get("REGISTRY_DATA_DIR"):
+            secret = _has_secret(self.data_dir)
+            options += ' --data-dir "$REGISTRY_DATA_DIR"' if secret else f" --data-dir {quote(self.data_dir)}"
+        return options
 
     def connect(self) -> Catalog:
         """Open the catalog."""
@@ -158,6 +176,10 @@ def _warnings_as_notes(out: Output) -> Iterator[None]:
 
         warnings.showwarning = tell
         yield
+
+
+def _has_secret(url: str) -> bool:
+    return mask(url) != url
 
 
 def version_values(reference: Reference) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -221,5 +220,4 @@ def describe_promotion(session: Session, published: Reference, promotion: Promot
         "published_before": f"{published.exact} was published before",
     }
     why = reasons.get(promotion.reason, f"{published.exact} was published with --no-promote")
-    catalog = f" --catalog {shlex.quote(session.url)}" if session.url else ""
-    return f"{stays}, because {why}. To change it: registry promote {published}{catalog}"
+    return f"{stays}, because {why}. To change it: registry promote {published}{session.pasted_options}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Iterator
 from itertools import islice
@@ -16,6 +15,7 @@ from registry.cli.progress import show_progress
 from registry.cli.publish import describe_promotion, promotion_values
 from registry.cli.resolve import FILE_COLUMNS, file_values, summarize
 from registry.envelope import fields_of
+from registry.masking import mask
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,11 +76,10 @@ def quickstart(session: Session, split: str) -> None:
 
 def next_lines(session: Session, reference: str) -> list[str]:
     """Three commands that read what was just published, from the catalog that was named."""
-    named = [("--catalog", session.url), ("--data-dir", session.data_dir)]
-    options = "".join(f" {option} {shlex.quote(value)}" for option, value in named if value)
-    arguments = ", ".join(
-        filter(None, (session.url and repr(session.url), session.data_dir and f"data_dir={session.data_dir!r}"))
-    )
+    options = session.pasted_options
+    named = ("", session.url), ("data_dir=", session.data_dir)
+    # connect() reads what is not named from the environment: a URL with a password is not printed.
+    arguments = ", ".join(f"{name}{value!r}" for name, value in named if value and mask(value) == value)
     script = f"import registry; print(registry.connect({arguments}).dataset({reference!r}).read('train[:80%]'))"
     return [
         f"registry read {reference} 'train[-1:]'{options}",

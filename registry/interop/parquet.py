@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import shlex
 import warnings
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -378,10 +379,11 @@ def _several_configs(store: Store, folders: Sequence[str], dataset: str) -> Prep
     shown = ", ".join(folders[:_MOST_CONFIGS])
     more = f" and {len(folders) - _MOST_CONFIGS} more" if len(folders) > _MOST_CONFIGS else ""
     config = posixpath.basename(folders[0])
+    first = shlex.quote(f"DIR/{folders[0]}")
     return PreparedFormatError(
         f"{store.url} holds {len(folders)} configs: {shown}{more}",
         hint="Each is imported by itself: "
-        f"registry import parquet DIR/{folders[0]} --name {dataset} --config {config if is_config(config) else 'C'}",
+        f"registry import parquet {first} --name {dataset} --config {config if is_config(config) else 'C'}",
         details={"folder": store.url, "problems": [], "configs": list(folders[:100])},
     )
 

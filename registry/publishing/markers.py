@@ -8,6 +8,7 @@ lies at a place that no run can finish.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -75,7 +76,7 @@ def clear_place(
         if marker is None and digest_of(final, SlicingRule.DOCUMENTED) is not None:
             raise ConflictError(
                 f"{final.url} holds a whole version, which another catalog may have published",
-                hint=f"Publish it with: registry publish {final.url}. If nobody needs it, add --force.",
+                hint=f"Publish it with: registry publish {shlex.quote(final.url)}. If nobody needs it, add --force.",
             )
     parent, _, last_part = location.rpartition("/")
     holder = Holder.of_this_process(actor)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -357,12 +358,13 @@ class ObjectPlace:
         folder = folder_name(self._final)
         hint = (
             "It is a whole version that no row of this catalog describes, and another catalog's may. Publish it "
-            f"with: registry publish {folder}, or raise your version."
+            f"with: registry publish {shlex.quote(folder)}, or raise your version."
         )
         if digest_of(self._final, self._version.slicing) is None:
+            data_dir = shlex.quote(folder_name(self._store))
             hint = (
                 "No row of this catalog describes them. If no other catalog does, move them aside with: "
-                f"registry reservation clear {self._version.reference} --data-dir {folder_name(self._store)}"
+                f"registry reservation clear {self._version.reference} --data-dir {data_dir}"
             )
         shown = "".join(f"\n  {name}" for name in names[:10])
         more = f"\n  and {len(names) - 10} more" if len(names) > 10 else ""

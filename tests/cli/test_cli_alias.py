@@ -82,8 +82,8 @@ def test_programs_get_the_same(digits: Cli) -> None:
         (
             ["set", "digits@paper", "digits"],
             2,
-            "'digits@paper' is no name of an alias",
-            "Name it alone: registry alias set paper digits",
+            "'digits@paper' is not the name of an alias",
+            "Leave the dataset out: registry alias set paper digits",
         ),
         (
             ["set", "paper", "digits", "--expect", "1.x"],

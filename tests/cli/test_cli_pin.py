@@ -83,7 +83,8 @@ def test_another_file_is_replaced_with_force_only(pins: Cli) -> None:
         1,
         "",
         "error: dataset.lock.yaml already exists and holds other pins\n"
-        "hint: Name another file with -o, add to it with registry pin add, or replace it with --force.\n",
+        "hint: Name another file with -o, replace it with --force, or add to it: "
+        "registry pin add digits:1.0.0 train -o dataset.lock.yaml\n",
     )
     assert Path("dataset.lock.yaml").read_bytes() == before
     assert pins("pin", "create", "digits", "train", "--force").code == 0

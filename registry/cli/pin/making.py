@@ -302,9 +302,10 @@ def _refuse_other(output: str, dataset: Dataset, plans: Sequence[Plan]) -> None:
     except RegistryError:
         there = set()
     if there != {(dataset.reference, plan.expression) for plan in plans}:
+        add = shlex.join(["registry", "pin", "add", str(dataset.reference), *(plan.expression for plan in plans)])
         raise AlreadyStoredError(
             f"{output} already exists and holds other pins" if there else f"{output} already exists",
-            hint="Name another file with -o, add to it with registry pin add, or replace it with --force.",
+            hint=f"Name another file with -o, replace it with --force, or add to it: {add} -o {shlex.quote(output)}",
             details={"path": output},
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from contextlib import suppress
 
 import click
 
@@ -25,7 +26,8 @@ def parse_line(line: str) -> list[str]:
     words = shlex.split(line, comments=True)
     start = words.index("registry") + 1
     stop = next((place for place in range(start, len(words)) if words[place] in OPERATORS), len(words))
-    parse(words[start:stop])
+    with suppress(click.exceptions.Exit):  # --help
+        parse(words[start:stop])
     return words[start:stop]
 
 
