@@ -1,7 +1,7 @@
-"""Aliases in SQL: names for versions, which may be moved, one compare-and-swap at a time.
+"""Aliases in SQL: movable names for versions, changed by compare-and-swap.
 
-One transaction each: the dataset's row is locked, the alias's target is compared with the one that the caller expects,
-then come the alias, its history and the event. A dry run is the same without the writing.
+Each change is one transaction. It locks the row of the dataset, compares the target of the alias with the one that the
+caller expects, and then writes the alias, its history and the event. A dry run does the same without writing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MAX_MESSAGE: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Standing:
-    """An alias as it is found: the row of its config, its own row, if any, and its target."""
+    """The stored alias: the id of its config, its own row if it exists, and its target."""
 
     reference: Reference
     config_id: int
@@ -95,7 +95,7 @@ class SqlAliases:
                 lock_dataset(connection, wanted.name)
             before = _find(connection, wanted)
             _require_expected(
-                connection, before, expect, first=f"what there is: registry alias list {before.reference.dataset}"
+                connection, before, expect, first=f"to list aliases: registry alias list {before.reference.dataset}"
             )
             if before.version is None:
                 raise _no_alias(connection, before)
@@ -139,7 +139,7 @@ class SqlAliases:
                 )
                 for row in connection.execute(query)
             ]
-        # Sorted here: databases sort names by the rules of their locale.
+        # Sorted here, because databases sort names by the rules of their locale.
         return tuple(sorted(found, key=lambda one: (one.name, one.config or "", one.alias)))
 
     def history(self, wanted: Reference) -> tuple[AliasMove, ...]:
@@ -153,7 +153,7 @@ class SqlAliases:
 
 
 def _resolve(connection: sa.Connection, wanted: Reference) -> tuple[str | None, Version]:
-    """The config and the version that ``wanted`` names, as a look-up does; withdrawn ones are refused."""
+    """Resolve ``wanted`` to a config and a version, as a look-up does; withdrawn versions are refused."""
     choice, _ = choose_row(connection, wanted)
     found = choice.candidate or choice.refused
     if found is None:
@@ -162,15 +162,15 @@ def _resolve(connection: sa.Connection, wanted: Reference) -> tuple[str | None, 
         reference = choice.standing.exactly(found.version)
         why = f": {found.message}" if found.message else ""
         raise VersionWithdrawnError(
-            f"{reference} is {found.state.value}{why}. No alias can be set to it",
-            hint=f"Choose one that can be read: registry versions {reference.dataset}",
+            f"{reference} is {found.state.value}{why}; no alias may point to it",
+            hint=f"Choose a version that can be read: registry versions {reference.dataset}",
             details={"version": str(found.version), "state": found.state.value},
         )
     return choice.standing.config, found.version
 
 
 def _find(connection: sa.Connection, wanted: Reference) -> _Standing:
-    """The alias that ``wanted`` names, whether it is there or not; its config has to be."""
+    """The alias that ``wanted`` names, which need not exist; its config must."""
     config = connection.execute(
         sa.select(builder_config.c.id, builder_config.c.name)
         .join_from(builder_config, builder)
@@ -199,21 +199,21 @@ def _find(connection: sa.Connection, wanted: Reference) -> _Standing:
 
 
 def _require_expected(connection: sa.Connection, before: _Standing, expect: Expected, *, first: str) -> None:
-    """Raise AliasMovedError where the target is another; ``first`` is the hint for an alias that never existed."""
+    """Raise AliasMovedError if the target is not ``expect``; ``first`` is the hint for an alias that never existed."""
     if expect is None or before.version == (None if expect == "none" else expect):
         return
     who, at = before.set_by, before.set_at
-    hint = f"Look at what was done to it: registry alias history {before.reference}"
+    hint = f"To see its changes: registry alias history {before.reference}"
     if before.version is None:
         moves = _moves(connection, before, last=True)
         who, at = (moves[0].actor, moves[0].at) if moves else ("", None)
         hint = hint if moves else f"It was never set; {first}"
     did = "removed" if before.version is None else "set"
     since = f", {did} by {who} at {at:%Y-%m-%d %H:%M:%S} UTC" if at is not None else ""
-    found = "is not there" if before.version is None else f"stands for {before.version}"
+    found = "does not exist" if before.version is None else f"points to {before.version}"
     expected = "no alias" if expect == "none" else str(expect)
     raise AliasMovedError(
-        f"{before.reference} {found}{since}; expected was {expected}",
+        f"{before.reference} {found}{since}; you expected {expected}",
         hint=hint,
         details={
             "alias": str(before.reference),
@@ -236,7 +236,7 @@ def _tell(
     actor: str,
     message: str,
 ) -> None:
-    """Into the history of the alias, and, last of all, into the event chain."""
+    """Write the history of the alias, and last, the event."""
     connection.execute(
         sa.insert(alias_event).values(
             config_id=before.config_id,
@@ -265,7 +265,7 @@ def _tell(
 
 
 def _moves(connection: sa.Connection, found: _Standing, *, last: bool = False) -> list[AliasMove]:
-    """What was done to an alias, the oldest first, or only the ``last`` of it."""
+    """The changes of an alias, oldest first, or only the ``last`` N."""
     is_of_alias = sa.and_(alias_event.c.config_id == found.config_id, alias_event.c.name == found.reference.alias)
     query = select_moves(alias_event.c.at).where(is_of_alias)
     query = query.order_by(alias_event.c.id.desc()).limit(1) if last else query.order_by(alias_event.c.id)
@@ -283,7 +283,7 @@ def _moves(connection: sa.Connection, found: _Standing, *, last: bool = False) -
 
 
 def select_moves(*columns: sa.Column[Any] | sa.Label[Any]) -> sa.Select[Any]:
-    """The history of aliases: ``columns``, and the actor, message and numbers before and after of each move."""
+    """Select the moves of aliases: ``columns``, and the actor, message, and numbers before and after each move."""
     before, after = dataset_version.alias("before"), dataset_version.alias("after")
     return (
         sa.select(
@@ -300,12 +300,12 @@ def select_moves(*columns: sa.Column[Any] | sa.Label[Any]) -> sa.Select[Any]:
 
 
 def moved_from(row: Any) -> Version | None:
-    """The version that an alias pointed to before the move of a row of ``select_moves``."""
+    """The target of the alias before the move in a row of ``select_moves``."""
     return None if row.before_major is None else Version(row.before_major, row.before_minor, row.before_patch)
 
 
 def moved_to(row: Any) -> Version | None:
-    """The version that it pointed to afterwards."""
+    """The target of the alias after the move."""
     return None if row.after_major is None else Version(row.after_major, row.after_minor, row.after_patch)
 
 
@@ -319,13 +319,14 @@ def _no_alias(connection: sa.Connection, found: _Standing) -> NotFoundError:
 
 def _require_alias(wanted: Reference) -> None:
     if wanted.alias is None:
-        hint = "Write it behind its dataset and '@', e.g. mnist@paper; what there is: registry alias list."
-        raise UsageError(f"{wanted} names no alias", hint=hint)
+        hint = "Write dataset@alias, e.g. mnist@paper. To list aliases: registry alias list"
+        raise UsageError(f"{wanted} does not name an alias", hint=hint)
 
 
 def _check_message(message: str) -> str:
     if len(message) > _MAX_MESSAGE:
         raise UsageError(
-            f"the message has {len(message):,} characters", hint=f"One or two sentences, {_MAX_MESSAGE:,} at most."
+            f"the message has {len(message):,} characters",
+            hint=f"Write one or two sentences, at most {_MAX_MESSAGE:,} characters.",
         )
     return check_text(message, "message")

@@ -1,14 +1,12 @@
-"""The catalog protocol: what the rest of the registry asks of a catalog, whatever keeps it.
+"""The catalog protocol: every call that the rest of the registry makes to a catalog.
 
-Every call takes and gives frozen values that can be pickled, and is one action: one transaction of a database, one
-request over a network. Nothing of a database appears here, and no path of a machine. What may be large is read in
-pieces by the caller: events by pages, shards and their lengths by ranges (``paging.py``). Every error is a
-``RegistryError``.
+Calls take and return frozen values that can be pickled. Each call is one action: one transaction of a database, or one
+request over a network. The protocol mentions no database and no path of a machine. The caller reads large data in
+pieces: events by pages, shards and their lengths by ranges (``paging.py``). Every error is a ``RegistryError``.
 
-``SqlCatalog`` implements it. An implementation binds the shard lengths of the versions that it gives to itself
-(``LoadedShardLengths``), so that they load more by calls of this protocol. ``advance`` callbacks tell of progress; an
-implementation may never call them. Where a call takes ``dry_run``, True does everything but write: same result, same
-errors.
+``SqlCatalog`` implements it. The shard lengths of a returned version (``LoadedShardLengths``) keep a reference to the
+implementation and load more through this protocol. ``advance`` callbacks report progress; an implementation need not
+call them. With ``dry_run=True`` a call does everything except writing: it has the same result and the same errors.
 """
 
 from __future__ import annotations
@@ -49,23 +47,23 @@ from registry.model import (
 )
 
 Advance: TypeAlias = Callable[[int], None]
-"""Called with the number of rows done since the last call."""
+"""A callback that receives the number of rows processed since its last call."""
 
 Expected: TypeAlias = Version | Literal["none"] | None
-"""Where an alias has to point: to this version, nowhere, or, for None, anywhere."""
+"""What an alias must point to before a change: this version, nothing ("none"), or anything (None)."""
 
 Neighbours: TypeAlias = tuple[Version | None, Version | None]
-"""The published numbers right below and right above another one."""
+"""The published version numbers right below and right above a number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFilter:
-    """Which events are asked for; None leaves a condition out.
+    """Selects events; None means any.
 
     Attributes:
-        since, until: not before, and not after this moment.
-        dataset: of this dataset; a name without a config means all its configs.
-        actions: of these kinds, e.g. ``publish``.
+        since, until: the first and the last moment, both included.
+        dataset: ``name`` or ``name/config``; a name without a config selects all its configs.
+        actions: kinds of events, e.g. ``publish``.
     """
 
     since: datetime | None = None
@@ -76,13 +74,13 @@ class EventFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthBlock:
-    """The lengths of some shards of a split that follow each other.
+    """The lengths of consecutive shards of a split.
 
     Attributes:
-        first: the index of the first of them.
-        start: the position in the split of the first record of shard ``first``.
-        lengths: the number of records in each.
-        following: the position of the first record of the shard after them; None where there is no such shard.
+        first: index of the first shard.
+        start: position in the split of the first record of shard ``first``.
+        lengths: number of records in each shard.
+        following: position of the first record of the next shard, or None after the last shard.
     """
 
     first: int
@@ -92,37 +90,37 @@ class LengthBlock:
 
 
 class ShardCalls(Protocol):
-    """The stored files of published splits, by ranges. A published row never changes, so answers may be kept."""
+    """The stored files of published splits, by ranges. Published rows never change, so callers may cache them."""
 
     def between(self, version: DatasetVersion, split: str, first: int, stop: int) -> tuple[Shard, ...]:
-        """The shards ``first``..``stop`` (stop excluded) of a split, in order, as far as the catalog has them."""
+        """The shards ``first``..``stop`` (stop excluded) of a split, in order; fewer if the split has fewer."""
 
     def find(self, name: str, config: str | None, digests: Collection[str]) -> dict[str, tuple[Version, str, int]]:
         """The version, split and index of published shards of one dataset, by their sha256."""
 
     def lengths_between(self, split_id: int, first: int, stop: int) -> LengthBlock:
-        """The lengths of the shards ``first``..``stop`` (stop excluded); ``split_id`` is what the catalog gave."""
+        """The lengths of the shards ``first``..``stop`` (stop excluded); ``split_id`` comes from the catalog."""
 
     def lengths_at(self, split_id: int, position: int, block: int) -> LengthBlock | None:
-        """Of the blocks of ``block`` shards each, the one with the shard that holds record ``position``, or None."""
+        """The block of ``block`` shards that contains the record at ``position``, or None."""
 
     def empty_between(self, split_id: int, first: int, stop: int) -> Sequence[int]:
-        """The indices of those of the shards ``first``..``stop`` (stop excluded) that hold no record, in order."""
+        """The indices of the empty shards among ``first``..``stop`` (stop excluded), in order."""
 
 
 class AliasCalls(Protocol):
-    """Names for versions, which may be moved. Each move is told in an event and in the history of the alias."""
+    """Movable names for versions. The event log and the history of the alias record each move."""
 
     def set(
         self, name: str, wanted: Reference, *, expect: Expected, message: str, actor: str, dry_run: bool = False
     ) -> AliasChange:
-        """Let the alias ``name`` point to the version that ``wanted`` names today; setting it again is no change.
+        """Point the alias ``name`` to the version that ``wanted`` resolves to now; setting it again changes nothing.
 
         Raises:
             ReferenceSyntaxError: no alias can have that name, because it reads as a version.
-            NotFoundError: no version answers the reference.
+            NotFoundError: the reference matches no version.
             VersionWithdrawnError: the version is yanked or dropped.
-            AliasMovedError: it points elsewhere than ``expect``; the error names who set it, and when.
+            AliasMovedError: it does not point to ``expect``; the error names who set it, and when.
         """
 
     def remove(
@@ -131,9 +129,9 @@ class AliasCalls(Protocol):
         """Remove the alias that ``wanted`` names; its history stays.
 
         Raises:
-            UsageError: the reference names no alias.
-            AliasNotFoundError: there is no such alias.
-            AliasMovedError: it points elsewhere than ``expect``.
+            UsageError: the reference does not contain an alias.
+            AliasNotFoundError: the alias does not exist.
+            AliasMovedError: it does not point to ``expect``.
         """
 
     def list(self, dataset: str | None = None) -> tuple[AliasSummary, ...]:
@@ -145,11 +143,11 @@ class AliasCalls(Protocol):
         """
 
     def history(self, wanted: Reference) -> tuple[AliasMove, ...]:
-        """Everything that was done to an alias, the oldest first; it may be removed by now.
+        """Every change of an alias, oldest first; also of an alias that was removed.
 
         Raises:
-            DatasetNotFoundError, ConfigNotFoundError, AliasNotFoundError: there never was one.
-            UsageError: the reference names no alias.
+            DatasetNotFoundError, ConfigNotFoundError, AliasNotFoundError: it never existed.
+            UsageError: the reference does not contain an alias.
         """
 
 
@@ -162,31 +160,31 @@ class ConfigCalls(Protocol):
     def set_default(
         self, name: str, config: str, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()
     ) -> DefaultChange:
-        """Make ``config`` the one that a reference without a config means.
+        """Make ``config`` the default: the one that a reference without a config means.
 
         Raises DatasetNotFoundError or ConfigNotFoundError.
         """
 
     def protection(self, name: str, config: str | None, *, at: datetime | None = None) -> str | None:
-        """What keeps publications from promoting a version of a config: itself, its dataset, or ``""``, the catalog.
+        """The protected scope that keeps publications from promoting a version of a config, or None.
 
-        None where nothing does; ``at``: what did at that moment.
+        The scope is ``name/config``, ``name``, or ``""`` for the whole catalog; with ``at``, as it was at that moment.
         """
 
     def set_protection(
         self, dataset: Reference | None, *, protect: bool, actor: str, dry_run: bool = False
     ) -> ProtectionChange:
-        """Protect a dataset, a config, or with None the whole catalog, or take that back; raises NotFoundError."""
+        """Protect, or stop protecting, a dataset, a config or (None) the whole catalog; raises NotFoundError."""
 
 
 class ExperimentCalls(Protocol):
-    """The flags that versions may override. Making a change again changes nothing."""
+    """The flags that versions may override. Repeating a change has no effect."""
 
     def list(self) -> tuple[Experiment, ...]:
         """Every flag, by name, with its default and the number of live versions that override it."""
 
     def defaults_for(self, overrides: Mapping[str, bool]) -> dict[str, bool]:
-        """What a build is given: whether each flag is on for a version that does not say; a retired one is on.
+        """Whether each flag is on for a build whose version does not override it; a retired flag is on.
 
         Raises:
             ExperimentNotFoundError: the version's ``overrides`` name a flag that was never added.
@@ -194,15 +192,15 @@ class ExperimentCalls(Protocol):
         """
 
     def of_version(self, version: DatasetVersion) -> dict[str, bool]:
-        """Every flag for a published version: its own override, else the default that its build was given."""
+        """Every flag for a published version: its own override, or the default that its build received."""
 
     def add(
         self, name: str, description: str, *, default: bool = False, actor: str, dry_run: bool = False
     ) -> ExperimentChange:
-        """Add a flag. One without a description, of an older registry, is given it.
+        """Add a flag. A flag without a description, added by an older registry, receives this one.
 
         Raises:
-            UsageError: a name that no flag can have, no description, or a default that is neither True nor False.
+            UsageError: an invalid name, no description, or a default that is not a bool.
             ConflictError: it exists with another description or default, or it is retired.
         """
 
@@ -210,13 +208,13 @@ class ExperimentCalls(Protocol):
         """Flip a flag's default, for versions that are built from now on.
 
         Raises:
-            UsageError: a default that is neither True nor False.
+            UsageError: a default that is not a bool.
             ExperimentNotFoundError
-            ConflictError: it is retired, and is never off again.
+            ConflictError: it is retired and can no longer be switched off.
         """
 
     def retire(self, name: str, *, actor: str, dry_run: bool = False) -> ExperimentChange:
-        """Switch a flag on for good.
+        """Switch a flag on permanently.
 
         Raises:
             ExperimentNotFoundError
@@ -225,10 +223,10 @@ class ExperimentCalls(Protocol):
 
 
 class LifecycleCalls(Protocol):
-    """What may be done to published versions. ``uses`` are references in use, whose answers the change is told of.
+    """Changes of the state of published versions. ``uses`` are references in use: the result lists how they change.
 
-    Each call raises NotFoundError where no version answers, UsageError where the reference does not name one version or
-    no reason is given, and VersionWithdrawnError where the state of the version forbids it.
+    Each call raises NotFoundError if no version matches, UsageError if the reference does not name one version or the
+    reason is empty, and VersionWithdrawnError if the state of the version forbids the change.
     """
 
     def promote(self, wanted: Reference, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()) -> Change:
@@ -249,7 +247,7 @@ class LifecycleCalls(Protocol):
         dry_run: bool = False,
         uses: Sequence[Use] = (),
     ) -> Change:
-        """Withdraw a version from everybody who does not name it."""
+        """Withdraw a version: only its exact number and its aliases still find it."""
 
     def drop(
         self, wanted: Reference, reason: str, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()
@@ -265,7 +263,7 @@ class LifecycleCalls(Protocol):
         dry_run: bool = False,
         uses: Sequence[Use] = (),
     ) -> Change:
-        """Take ``action`` back: the version has the state that it had before, by the event log."""
+        """Undo ``action``: the event log says which state the version had before."""
 
 
 class LogCalls(Protocol):
@@ -274,9 +272,9 @@ class LogCalls(Protocol):
     def page(
         self, wanted: EventFilter, *, after: int = 0, limit: int = 1000, newest: int | None = None
     ) -> tuple[Event, ...]:
-        """The events of ``wanted`` with an id above ``after``, the oldest first, at most ``limit`` of them.
+        """The events of ``wanted`` with an id above ``after``, oldest first, at most ``limit``.
 
-        ``newest`` leaves out all but that many of the newest events. ``stream_events`` asks for page after page.
+        With ``newest``, only the N newest events. ``stream_events`` reads page after page.
 
         Raises:
             DatasetNotFoundError, ConfigNotFoundError: no such dataset.
@@ -285,9 +283,9 @@ class LogCalls(Protocol):
         """
 
     def verify(self, *, anchor: str | None = None, advance: Advance | None = None) -> LogReport:
-        """Compare the event log with itself, and replay it against every row; ``anchor`` is a head noted down before.
+        """Verify the chain of the event log, and replay it against every row; ``anchor`` is an earlier head.
 
-        ``advance`` is called with the number of rows compared since the last call, of ``num_rows``.
+        ``advance`` receives the number of rows compared since its last call; the total is ``num_rows``.
         """
 
     def num_rows(self) -> int:
@@ -295,36 +293,36 @@ class LogCalls(Protocol):
 
 
 class ReservationCalls(Protocol):
-    """Who is putting files into object stores: one content at a time for each location."""
+    """Reservations of locations in object stores: at any time, one content may be uploaded to a location."""
 
     def reserve(
         self, location: str, exactly: Reference, content_digest: str, holder: Holder
     ) -> tuple[Reservation, Reservation | None]:
-        """Reserve ``location`` for one content of a version: the reservation now, and as it was before.
+        """Reserve ``location`` for one content of a version; returns the reservation now and before the call.
 
         Raises:
             VersionExistsError: the number is published with other content.
-            ReservedError: another content is being put there, or files that others left there are being removed.
+            ReservedError: another content is being uploaded there, or files left by others are being removed.
         """
 
     def note_found(
         self, held: Reservation, holder: Holder, names: Collection[str], *, anew: bool = False
     ) -> Reservation:
-        """Write down which objects were there before the marker; where others did so already, theirs are kept.
+        """Record which objects existed before the marker; a record that another publisher made first is kept.
 
-        ``anew``: the marker had to be made once more, so everything there may be others'.
+        ``anew``: the marker had to be written again, so any object there may belong to somebody else.
         """
 
     def begin_cleaning(self, held: Reservation, holder: Holder) -> Reservation | None:
-        """Have the location alone, so that objects may be removed there; None while others put files there."""
+        """Hold the location exclusively, to remove objects there; None while others upload to it."""
 
     def end_cleaning(self, held: Reservation, holder: Holder) -> Reservation:
         """Let others join again."""
 
     def leave(self, held: Reservation, holder: Holder, *, forget: bool) -> None:
-        """End the part of ``holder``. With ``forget`` the last one deletes the reservation: nothing is left there.
+        """Remove ``holder``. With ``forget``, the last holder deletes the reservation, because no file is left.
 
-        Without it the reservation stays for the next run, which finishes what was begun.
+        Without it, the reservation remains, and the next run finishes the upload.
         """
 
     def list(self, dataset: str | None = None) -> tuple[Reservation, ...]:
@@ -333,24 +331,24 @@ class ReservationCalls(Protocol):
     def release(
         self, dataset: str, version: str, *, force: bool = False, dry_run: bool = False
     ) -> tuple[Reservation, ...]:
-        """Take the reservations of a version away from dead holders, so that the next publisher may go on.
+        """Take the reservations of a version away from dead holders, so that the next publisher can continue.
 
-        Gives them as they were. The files of their holders stay, for the next publisher to finish or remove.
+        Returns the reservations as they were. The uploaded files remain; the next publisher reuses or removes them.
 
         Raises:
-            NotFoundError: there is no reservation of that version.
-            ConflictError: a holder is alive on this machine, and ``force`` is False.
+            NotFoundError: the version has no reservation.
+            ConflictError: a holder is still running on this machine, and ``force`` is False.
         """
 
 
 class CatalogBackend(Protocol):
-    """An open catalog. Threads may share it; a fork may inherit it."""
+    """An open catalog. Threads may share it, and a forked process may use it."""
 
     @property
     def url(self) -> str:
-        """Where the catalog is, without a password."""
+        """The URL of the catalog, without its password."""
 
-    # Each group of calls is described by its class.
+    # The class of each group describes its calls.
     @property
     def aliases(self) -> AliasCalls: ...
     @property
@@ -367,54 +365,55 @@ class CatalogBackend(Protocol):
     def shards(self) -> ShardCalls: ...
 
     def find(self, reference: str | Reference) -> DatasetVersion:
-        """The one published version that ``reference`` names, with its splits (``model.choose`` is the rule).
+        """Resolve ``reference`` to one published version with its splits (``model.choose`` is the rule).
 
-        No request gives the canonical version; a wildcard or range the highest that matches and is neither yanked nor
-        dropped; an exact number or an alias that very version, unless it is dropped. Of a split with thousands of
-        shards, the lengths are loaded when they are asked for.
+        A reference without a request gives the canonical version. A wildcard or range gives the highest match that is
+        not yanked or dropped. An exact number or an alias gives that version, unless it is dropped. The shard lengths
+        of splits with thousands of shards are loaded when they are used.
 
         Raises:
             ReferenceSyntaxError: the text is not a reference.
-            DatasetNotFoundError, ConfigNotFoundError, VersionNotFoundError, AliasNotFoundError: nothing answers; the
-                hint names the nearest, or what is published and in which state.
-            VersionWithdrawnError: the version is yanked or dropped; the hint names what can be read.
+            DatasetNotFoundError, ConfigNotFoundError, VersionNotFoundError, AliasNotFoundError: no match; the hint
+                names the nearest name, or the published versions and their states.
+            VersionWithdrawnError: the version is yanked or dropped; the hint names a version that can be read.
         """
 
     def find_at(self, wanted: Reference, moment: datetime) -> PastLookUp:
-        """What ``wanted`` gave at ``moment``, worked out from the event log.
+        """What ``wanted`` resolved to at ``moment``, derived from the event log.
 
         Raises:
-            DatasetNotFoundError, ConfigNotFoundError, VersionNotFoundError, AliasNotFoundError: nothing answered then.
-            VersionWithdrawnError: the version was withdrawn then, or is dropped since.
+            DatasetNotFoundError, ConfigNotFoundError, VersionNotFoundError, AliasNotFoundError: no match at
+                that moment.
+            VersionWithdrawnError: the version was withdrawn at that moment, or was dropped later.
         """
 
     def published(self, name: str, config: str | None, version: Version) -> DatasetVersion | None:
-        """The version of exactly this number in any state, dropped ones too, or None."""
+        """The version with exactly this number in any state, including dropped, or None."""
 
     def published_at(self, location: str) -> tuple[Reference, ...]:
-        """The versions whose files are at an absolute ``location``, in any state: those that were imported in place."""
+        """The versions in any state whose files are at an absolute ``location``: they were imported in place."""
 
     def published_digest(self, name: str, config: str | None, version: Version) -> str | None:
-        """The content digest that was ever published under this number, or None where the number is free."""
+        """The content digest ever published under this number, or None if the number is free."""
 
     def neighbours(
         self, name: str, config: str | None, version: Version
     ) -> tuple[DatasetVersion | None, DatasetVersion | None]:
-        """The versions published right below and right above ``version``, in any state, dropped ones too."""
+        """The versions published right below and right above ``version``, in any state, including dropped."""
 
     def standing(self, name: str, config: str | None = None, *, at: datetime | None = None) -> Standing:
         """The states, canonical version and aliases of a config now, or ``at`` a moment; None is the default config.
 
         Raises:
-            DatasetNotFoundError, ConfigNotFoundError: there is no such config, or it did not exist yet.
+            DatasetNotFoundError, ConfigNotFoundError: the config does not exist, or did not exist yet.
         """
 
     def versions(
         self, name: str, config: str | None = None, *, at: datetime | None = None
     ) -> tuple[VersionSummary, ...]:
-        """Every published version of a config in any state, the highest first; None is the default config.
+        """Every published version of a config in any state, highest first; None is the default config.
 
-        ``at``: those that were published at that moment, in the state that they had then.
+        With ``at``: the versions published at that moment, in their state at that moment.
 
         Raises:
             DatasetNotFoundError, ConfigNotFoundError
@@ -424,23 +423,23 @@ class CatalogBackend(Protocol):
         """Every dataset and config, by name."""
 
     def search(self, text: str, *, limit: int = 20) -> tuple[SearchHit, ...]:
-        """The datasets that ``text`` is about: the best ``limit`` in which every word matches, the best first.
+        """Search for datasets that match every word of ``text``: at most ``limit`` hits, best first.
 
-        A word matches what begins with it, in names, tags, features and their labels, descriptions, licence, homepage
-        or citation, whatever its case and accents. ``text`` has no syntax.
+        A word matches every word that begins with it, in names, tags, features and their labels, descriptions, licence,
+        homepage and citation. Case and accents are ignored. ``text`` has no syntax.
 
         Raises:
-            UsageError: no letter or digit in ``text``, or more than a person types; a limit below 1.
+            UsageError: ``text`` has no letter or digit, or is too long; a limit below 1.
         """
 
     def explain_no_hits(self, text: str) -> str:
-        """Why ``search(text)`` found nothing: the words that no dataset has, and what may have been meant."""
+        """Why ``search(text)`` found nothing: the words that no dataset contains, and similar words."""
 
     def fingerprints(self, version: DatasetVersion) -> dict[str, SplitFingerprint]:
-        """The fingerprint of each split of a published version; empty where none were computed."""
+        """The fingerprint of each split of a published version; empty if none was computed."""
 
     def add_fingerprints(self, version: DatasetVersion, found: Mapping[str, SplitFingerprint], *, actor: str) -> bool:
-        """Store the fingerprints of a version that was published without; False where they are there already."""
+        """Store the fingerprints of a version published without them; False if it has fingerprints already."""
 
     def publish(
         self,
@@ -456,31 +455,31 @@ class CatalogBackend(Protocol):
         held: tuple[Reservation, Holder] | None = None,
         unreserved: str | None = None,
     ) -> Promotion | None:
-        """Publish ``version``: after the call everything is there, or nothing.
+        """Publish ``version`` atomically: all of its rows are written, or none.
 
         Args:
-            version: what is published; ``canonical``, ``published_at`` and ``published_by`` are set by the catalog.
+            version: the version to publish; the catalog sets ``canonical``, ``published_at`` and ``published_by``.
             shards: the stored files of each split, in order; they must fit the split's shard lengths.
-            promote: make it the version that an unversioned look-up gives; None does so where it is at least as high as
-                that one and nothing protects it.
-            default_config: make its config the one that a reference without a config means.
-            actor: who publishes.
+            promote: make it the canonical version, which look-ups without a version give; None promotes it if it is not
+                lower than the canonical one and nothing protects that one.
+            default_config: make its config the default one.
+            actor: who publishes, for the event log.
             found: the fingerprint of each split, to prove later numbers against; None stores none.
             proved_between: the numbers right below and above, against which this number was proved.
-            experiment_defaults: the flags that the build was given beside those that the version overrides, kept with
-                its event; None are those of this moment.
-            held: the reservation of its location and who holds it; it ends with this call.
-            unreserved: the location of files that were in place before, in an object store: refused where other content
-                is being put there.
+            experiment_defaults: the flags that the build received, without the overrides of the version; the event
+                records them. None means the current defaults.
+            held: the reservation of its location and its holder; this call ends it.
+            unreserved: the location, in an object store, of files that existed before; refused while other content is
+                uploaded there.
 
         Returns:
-            The effect on the canonical version; None if the same content digest is published already: no change.
+            The effect on the canonical version, or None if the same content is published already (no change).
 
         Raises:
-            VersionExistsError: the number was used for other content, or for a version that was deleted.
+            VersionExistsError: the number was used for other content, or for a deleted version.
             NeighboursChangedError: ``proved_between`` are no longer the neighbours: prove again.
-            ReservedError: ``held`` was taken away, or others put files at ``unreserved``.
-            ProtectedError: it is to be promoted, and its dataset, config or catalog is protected.
+            ReservedError: ``held`` was taken away, or others upload to ``unreserved``.
+            ProtectedError: ``promote`` is True, and its dataset, config or catalog is protected.
             ConflictError: a config for a dataset without configs, or the other way round; or it overrides a flag that
                 is retired.
             ExperimentNotFoundError: it overrides a flag that was never added.
@@ -490,7 +489,7 @@ class CatalogBackend(Protocol):
     def close(self) -> None:
         """Close every connection; the catalog must not be used afterwards.
 
-        Versions that it gave may be: what is still to be loaded of them is loaded over a new connection.
+        Versions that it returned remain usable: they load missing parts over a new connection.
         """
 
     def __enter__(self) -> CatalogBackend: ...

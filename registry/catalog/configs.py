@@ -1,8 +1,8 @@
 """The configs of datasets in SQL: which one a reference without a config means, and which ones are protected.
 
-Only ``promote`` moves the canonical version of what is protected. A scope is what is protected: ``name/config``,
-``name`` for all its configs, or ``""`` for every dataset of the catalog. A publication reads it under the lock of the
-event log, so that no event of a protection comes between.
+In a protected scope, only ``promote`` changes the canonical version. A scope is ``name/config``, ``name`` for all its
+configs, or ``""`` for every dataset of the catalog. A publication reads the protection while it holds the lock of the
+event log, so that no change of the protection comes in between.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class SqlConfigs:
     ) -> DefaultChange:
         check_text(actor, "actor")
         if not config:
-            raise ConfigNotFoundError("no config is named", hint=f"Name one, e.g. {name}/plain.")
+            raise ConfigNotFoundError("the config is missing", hint=f"Name one, e.g. {name}/plain.")
 
         def action(connection: sa.Connection) -> DefaultChange:
             if not dry_run:
@@ -156,7 +156,7 @@ class SqlConfigs:
 
 
 def mark_default(connection: sa.Connection, builder_id: int, config_id: int) -> None:
-    """Move the mark of the default config: off first, because at no moment may two configs have it."""
+    """Move the mark of the default config; it is removed first, because two configs must never have it."""
     others = sa.and_(builder_config.c.builder_id == builder_id, builder_config.c.id != config_id)
     connection.execute(sa.update(builder_config).where(others, builder_config.c.is_default).values(is_default=False))
     connection.execute(
@@ -167,7 +167,7 @@ def mark_default(connection: sa.Connection, builder_id: int, config_id: int) -> 
 
 
 def scopes(name: str, config: str | None) -> tuple[str, ...]:
-    """Everything that protects a config, the widest first."""
+    """The scopes that protect a config, widest first."""
     return ("", name) if config is None else ("", name, f"{name}/{config}")
 
 

@@ -1,7 +1,7 @@
-"""The event log: appended to, read by pages, and checked along its chain of hashes. It is append-only.
+"""The event log in SQL: appends events, reads them by pages, and verifies their chain of hashes.
 
-Changing, removing or inserting an event breaks every hash after it. Events are written in the transaction of what they
-tell of, as its last statement, so that the lock on the chain's end is held for as short as can be.
+Changing, removing or inserting an event breaks every hash after it. An event is the last statement of the transaction
+that it describes, so that the lock on the end of the chain is held for a short time.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from registry.errors import RegistryError, UsageError
 from registry.model import Event, Version
 
 FIRST_PREVIOUS: Final = "0" * 64
-"""What the first event of a catalog follows."""
+"""The previous hash of the first event of a catalog."""
 
 _RECORDED_BY: Final = "@recorded_by"
-"""Among the details, so that it is sealed with them and events of older registries verify as before; no split and no
-flag can have this name."""
+"""A key of the details, so that the hash covers it and events of older registries still verify. No split and no flag
+can have this name."""
 
 _LOCK: Final = (0x72656769, 2)  # "regi", and the number of the lock: 2 is for the event chain
 
 
 _BATCH: Final = 1000
-"""Events of one query."""
+"""Number of events that one query reads."""
 
 UNREADABLE: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, RegistryError)
-"""What reading a stored value raises that no registry wrote."""
+"""Errors that parsing a stored value raises if the registry did not write it."""
 
 _MAX_FAULTS: Final = 100
 
 
 def lock_log(connection: sa.Connection) -> None:
-    """On PostgreSQL keep others from appending until this transaction ends; what they told of is seen from here on.
+    """On PostgreSQL, keep others from appending until this transaction ends; it sees all events appended before.
 
-    SQLite's write transactions exclude each other anyway.
+    SQLite needs no lock, because its write transactions exclude each other.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(*_LOCK)))
@@ -64,11 +64,11 @@ def append_event(
     version: str,
     details: Mapping[str, Any],
 ) -> None:
-    """Append an event to the chain; others who append wait until this transaction ends (``lock_log``).
+    """Append an event to the chain; other writers wait until this transaction ends (``lock_log``).
 
-    The event is later than ``at``, where the caller had to wait for its turn, and than every event before it, whatever
-    clocks say: so "as at DATE" is a beginning of the chain. ``actor`` is who somebody claims to be; beside it is stored
-    whom the operating system knows.
+    The time of the event may be later than ``at``: it is never before that of the previous event, even if clocks
+    differ, so the events up to a moment are always the beginning of the chain. ``actor`` is a claim that is not
+    verified; the event also records the user and host that the operating system reports.
     """
     lock_log(connection)
     last = connection.execute(
@@ -92,7 +92,7 @@ def append_event(
 
 
 def events_of_version(connection: sa.Connection, dataset: str, version: str, action: str) -> Iterator[Event]:
-    """The events of one kind that concern a version, the last one first."""
+    """The events of one kind for a version, newest first."""
     rows = connection.execute(
         sa.select(event)
         .where(event.c.dataset == dataset, event.c.version == version, event.c.action == action)
@@ -104,10 +104,10 @@ def events_of_version(connection: sa.Connection, dataset: str, version: str, act
 
 
 def read_event(row: sa.Row[*tuple[Any, ...]]) -> Event:
-    """The event of a row of the table ``event``."""
+    """Convert a row of the table ``event`` to an event."""
     details = json.loads(row.details_json)
     if not isinstance(details, dict):
-        raise TypeError("the details of an event are an object")
+        raise TypeError("the details of an event must be a JSON object")
     recorded_by = details.pop(_RECORDED_BY, None)
     return Event(
         id=row.id,
@@ -124,7 +124,7 @@ def read_event(row: sa.Row[*tuple[Any, ...]]) -> Event:
 
 
 def _system_user() -> str:
-    """``user@host`` as the operating system knows them, whatever the environment says."""
+    """``user@host`` from the operating system, not from environment variables."""
     try:
         import pwd
 
@@ -150,10 +150,10 @@ def read_events(
     datasets: Collection[str] | None = None,
     actions: Collection[str] | None = None,
 ) -> Iterator[Event]:
-    """The events of these datasets and actions up to a moment, the oldest first; None leaves a condition out.
+    """The events of these datasets and actions up to a moment, oldest first; None means any.
 
     Raises:
-        CatalogError: an event does not read; it is damaged.
+        CatalogError: an event is damaged.
     """
     after = 0
     while page := read_page(connection, until=until, datasets=datasets, actions=actions, after=after):
@@ -172,7 +172,7 @@ def read_page(
     limit: int = _BATCH,
     newest: int | None = None,
 ) -> tuple[Event, ...]:
-    """The first ``limit`` such events with an id above ``after``, of the ``newest`` of them."""
+    """The first ``limit`` of these events with an id above ``after``; with ``newest``, of the N newest only."""
     conditions: list[sa.ColumnElement[bool]] = []
     if since is not None:
         conditions.append(event.c.at >= since)
@@ -192,11 +192,11 @@ def read_page(
 
 
 def find_datasets(connection: sa.Connection, dataset: str) -> tuple[str, ...]:
-    """What events call a dataset: itself for one config; a name alone means all its configs.
+    """The names of a dataset in events: of one config, or, for a name alone, of all its configs.
 
     Raises:
         DatasetNotFoundError, ConfigNotFoundError
-        UsageError: a version or an alias follows it.
+        UsageError: a version or an alias follows the name.
     """
     wanted = parse_dataset(dataset)
     query = (
@@ -208,13 +208,13 @@ def find_datasets(connection: sa.Connection, dataset: str) -> tuple[str, ...]:
     if not configs:
         raise explain_dataset(connection, wanted)
     named = tuple(f"{wanted.name}/{config}" if config else wanted.name for config in configs)
-    # What concerns all configs, such as which one is the default, is told of the name alone.
+    # Events for all configs, such as a change of the default one, have the name alone.
     return named if wanted.config is not None else tuple({wanted.name, *named})
 
 
 @dataclass(slots=True)
 class Faults:
-    """All faults are counted, the first of them kept."""
+    """Counts all faults and keeps the first ones."""
 
     kept: list[LogFault] = field(default_factory=list)
     num_faults: int = 0
@@ -228,11 +228,11 @@ class Faults:
 
 @dataclass(slots=True)
 class Chain:
-    """What a walk along the chain found.
+    """The result of walking along the chain.
 
     Attributes:
-        num_events, head: how many events there are, and the hash of the last.
-        datasets: what events call each dataset and its configs, by the dataset's name.
+        num_events, head: the number of events, and the hash of the last one.
+        datasets: the names of each dataset and its configs in events, by the name of the dataset.
         is_readable: whether every event can be replayed.
     """
 
@@ -243,18 +243,18 @@ class Chain:
 
 
 def walk_chain(connection: sa.Connection, faults: Faults, *, anchor: str | None, advance: Advance) -> Chain:
-    """Walk along all events, and note what is wrong with them.
+    """Verify the hashes, order and times of all events.
 
-    ``anchor`` is the hash of an event that has to be there. What was cut off at the end leaves no trace here: the
-    tables tell of it (``log_verify.py``).
+    ``anchor`` is the hash of an event that must exist. Events removed from the end leave no trace in the chain, but the
+    tables show them (``log_verify.py``).
 
     Raises:
-        UsageError: the anchor is what an empty log has for a head, and the log is not empty.
+        UsageError: the anchor is the head of an empty log, and the log is not empty.
     """
     if anchor == FIRST_PREVIOUS and _numbers(connection, None):
         raise UsageError(
-            "an anchor of 64 zeros stands for the beginning of every log, and proves nothing",
-            hint="Give the head that an earlier registry log verify printed when there were events, or no anchor.",
+            "an anchor of 64 zeros is the beginning of every log and proves nothing",
+            hint="Use the head that an earlier `registry log verify` printed for a log with events, or no anchor.",
             details={"anchor": anchor},
         )
     chain = Chain()
@@ -271,16 +271,16 @@ def walk_chain(connection: sa.Connection, faults: Faults, *, anchor: str | None,
             faults.add(where, f"{verb} missing")
         found = _read(row)
         if found is None:
-            faults.add(f"event {row.id}", "does not read")
+            faults.add(f"event {row.id}", "cannot be read")
             chain.is_readable = False
         else:
             where = describe_event(found)
             if event_hash({**row._mapping}) != row.hash:
-                faults.add(where, "was changed: its hash is not that of what it says")
+                faults.add(where, "was changed: its hash does not match its content")
             if row.id == last_id + 1 and row.previous_hash != chain.head:
-                faults.add(where, "does not follow the event before it, whose hash is another")
+                faults.add(where, "does not continue the chain: the event before it has another hash")
             elif row.id <= last_id:
-                faults.add(where, "stands before the first event")
+                faults.add(where, "comes before the first event")
             if last_at is not None and found.at < last_at and not _is_dated_as_published(connection, found):
                 faults.add(where, f"is dated {found.at:%Y-%m-%d %H:%M:%S} UTC, before the event that it follows")
             last_at = found.at
@@ -290,7 +290,7 @@ def walk_chain(connection: sa.Connection, faults: Faults, *, anchor: str | None,
         chain.head, last_id = row.hash, max(row.id, last_id)
     advance(chain.num_events % _BATCH)
     if not is_anchored:
-        faults.add("the log", f"holds no event with the hash {anchor}: it was cut off or written anew")
+        faults.add("the log", f"has no event with the hash {anchor}: it was truncated or rewritten")
     return chain
 
 
@@ -301,7 +301,7 @@ def describe_event(found: Event) -> str:
 
 
 def _rows(connection: sa.Connection) -> Iterator[Any]:
-    """Every event in order, in batches; where one of a batch does not read, the others come one by one."""
+    """Every event in order, in batches; if an event of a batch cannot be read, its events are read one by one."""
     last: int | None = None
     while True:
         try:
@@ -332,7 +332,7 @@ def _row(connection: sa.Connection, number: int) -> Any:
 
 
 def _read(row: Any) -> Event | None:
-    """The event of ``row``, or None where it does not read."""
+    """The event in ``row``, or None if it cannot be read."""
     try:
         event_hash({**row._mapping})
         return read_event(row)
@@ -341,9 +341,9 @@ def _read(row: Any) -> Event | None:
 
 
 def _is_dated_as_published(connection: sa.Connection, found: Event) -> bool:
-    """Whether its time is that of the row that it tells of.
+    """Whether its time is equal to the time in the row that it describes.
 
-    Older registries looked at the clock before they waited for their turn, and so wrote events that are a little early.
+    Older registries read the clock before they waited for the lock, so their events may be a little early.
     """
     if found.action != "publish":
         return False

@@ -1,7 +1,7 @@
-"""The flags that versions may override, in SQL: added, flipped, retired, with one event each.
+"""The flags that versions may override, in SQL: add, change the default, retire; each with one event.
 
-A flag's life is told in ``registry.model.experiment``. What a version was built with never changes: its own overrides
-are rows, and the defaults of the other flags are in the event of its publication, as they were handed to the build.
+``registry.model.experiment`` describes the life of a flag. The flags that a version was built with never change: its
+own overrides are rows, and the event of its publication has the defaults of the other flags that the build received.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from registry.model import (
 )
 
 Plan = Callable[[sa.Connection, datetime, bool], ExperimentChange]
-"""What an action would do at that moment; True locks the flag's row, because the action follows."""
+"""Computes what an action would do; True locks the row of the flag, because the action follows."""
 
 Act = Callable[[sa.Connection, ExperimentChange], dict[str, Any]]
-"""The statements of an action; its event's details."""
+"""Runs the statements of an action; returns the details of its event."""
 
 _ATTEMPTS: Final = 3
 _MAX_LISTED: Final = 12
@@ -84,12 +84,12 @@ class SqlExperiments:
             before = _find(connection, added.name, lock=lock)
             if before is None:
                 return ExperimentChange(before=None, after=added)
-            _refuse_retired(before, hint="A name means one flag for ever. Give the new one another name.")
+            _refuse_retired(before, hint="A name can be used for one flag only. Choose another name.")
             if before.default != added.default:
                 flip = f"registry experiment set-default {before.name} {_on_off(added.default)}"
                 raise _is_there(before, hint=f"Flip its default with: {flip}")
             if before.description not in ("", added.description):
-                raise _is_there(before, hint="A name means one flag for ever. Give the new one another name.")
+                raise _is_there(before, hint="A name can be used for one flag only. Choose another name.")
             return ExperimentChange(before=before, after=replace(before, description=added.description))
 
         def act(connection: sa.Connection, change: ExperimentChange) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class SqlExperiments:
         def plan(connection: sa.Connection, _now: datetime, lock: bool) -> ExperimentChange:
             before = _require(connection, name, lock=lock)
             if not wanted:
-                _refuse_retired(before, hint="What should be off again is a new flag, with another name.")
+                _refuse_retired(before, hint="Add a new flag with another name.")
             return ExperimentChange(before=before, after=replace(before, default=wanted))
 
         def act(connection: sa.Connection, _change: ExperimentChange) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class SqlExperiments:
                 return ExperimentChange(before=before, after=before)
             if not before.default:
                 raise ConflictError(
-                    f"{name} is off by default, and retired is on for good",
+                    f"{name} is off by default, but a retired flag is on for good",
                     hint=f"First: registry experiment set-default {name} on",
                     details={"experiment": name},
                 )
@@ -146,13 +146,13 @@ class SqlExperiments:
 
 
 def current_defaults(connection: sa.Connection) -> dict[str, bool]:
-    """Whether each flag is on for a version that does not say so itself."""
+    """Whether each flag is on for a version that does not override it."""
     rows = connection.execute(sa.select(experiment.c.name, experiment.c.default_enabled)).all()
     return {name: bool(enabled) for name, enabled in rows}
 
 
 def check_overrides(connection: sa.Connection, overrides: Mapping[str, bool], *, lock: bool = False) -> dict[str, int]:
-    """The rows of the flags that a version is to override; ``lock`` keeps them as they are until it is published.
+    """The rows of the flags that a version overrides; ``lock`` keeps them unchanged until it is published.
 
     Raises:
         ExperimentNotFoundError: one was never added.
@@ -165,7 +165,7 @@ def check_overrides(connection: sa.Connection, overrides: Mapping[str, bool], *,
     query = (
         sa.select(experiment.c.id, experiment.c.name, experiment.c.retired_at)
         .where(experiment.c.name.in_(sorted(overrides)))
-        .order_by(experiment.c.name)  # rivals meet in one order and cannot deadlock
+        .order_by(experiment.c.name)  # all writers lock in this order, so they cannot deadlock
     )
     found = {row.name: row for row in connection.execute(query.with_for_update(read=True) if lock else query).all()}
     for name in sorted(overrides):
@@ -185,20 +185,20 @@ def check_overrides(connection: sa.Connection, overrides: Mapping[str, bool], *,
 
 
 def refuse_retired(connection: sa.Connection, version: Reference) -> None:
-    """Refuse to bring a withdrawn version back that switches off what is on for good by now.
+    """Refuse to restore a withdrawn version that switches off a flag which was retired since.
 
-    Locks the version's flags, where a transaction writes: none is retired until it ends.
+    In a writing transaction it locks the flags of the version, so that none is retired until the transaction ends.
 
     Raises:
         ConflictError: naming the first such flag.
     """
     if version.exact is None:
-        raise AssertionError("one version is asked for")
+        raise AssertionError("exactly one version is requested")
     query = (
         sa.select(experiment.c.name, experiment.c.retired_at)
         .select_from(_versions_and_flags())
         .where(is_version(version.name, version.config, version.exact), sa.not_(version_experiment.c.enabled))
-        .order_by(experiment.c.name)  # rivals meet in one order and cannot deadlock
+        .order_by(experiment.c.name)  # all writers lock in this order, so they cannot deadlock
     )
     if is_writing(connection):
         query = query.with_for_update(read=True, of=experiment)
@@ -212,14 +212,14 @@ def refuse_retired(connection: sa.Connection, version: Reference) -> None:
 
 
 def insert_overrides(connection: sa.Connection, version_id: int, overrides: Mapping[str, bool]) -> None:
-    """Store the flags that a version overrides. Raises as ``check_overrides``."""
+    """Store the flags that a version overrides; raises the errors of ``check_overrides``."""
     for name, experiment_id in check_overrides(connection, overrides, lock=True).items():
         values = {"version_id": version_id, "experiment_id": experiment_id, "enabled": bool(overrides[name])}
         connection.execute(sa.insert(version_experiment).values(**values))
 
 
 def _run(engine: sa.Engine, plan: Plan, act: Act, *, action: str, actor: str, dry_run: bool) -> ExperimentChange:
-    """Plan; and unless it is a dry run, or nothing is to be done, act and tell of it. One transaction."""
+    """Plan an action; unless it is a dry run or changes nothing, carry it out and append its event. One transaction."""
     if dry_run:
         with reading(engine) as connection:
             return plan(connection, datetime.now(UTC), False)
@@ -279,9 +279,9 @@ def _read(row: sa.Row[*tuple[Any, ...]]) -> Experiment:
 
 def _find(connection: sa.Connection, name: str, *, lock: bool) -> Experiment | None:
     check_text(name, "experiment")
-    if lock:  # a statement of its own: what a rival commits while this one waits is seen by the next
+    if lock:  # a statement of its own, so that the next one sees what a rival committed while this one waited
         row_lock = sa.select(experiment.c.id).where(experiment.c.name == name).with_for_update()
-        if connection.execute(row_lock).first() is None:  # what the next statement may find would not be locked
+        if connection.execute(row_lock).first() is None:  # a row that the next statement finds would not be locked
             return None
     with stored_values():
         row = connection.execute(_query().where(experiment.c.name == name)).first()
@@ -331,7 +331,7 @@ def _refuse_retired(found: Experiment, *, hint: str) -> None:
 
 def _is_there(found: Experiment, *, hint: str) -> ConflictError:
     return ConflictError(
-        f"{found.name} is there already, {_on_off(found.default)} by default: {found.description or 'not described'}",
+        f"{found.name} exists already, {_on_off(found.default)} by default: {found.description or 'not described'}",
         hint=hint,
         details={"experiment": found.name, "description": found.description, "default": found.default},
     )
@@ -340,7 +340,7 @@ def _is_there(found: Experiment, *, hint: str) -> ConflictError:
 def _check_description(description: object) -> str:
     if not isinstance(description, str) or not description.strip():
         raise UsageError(
-            "an experiment needs a description", hint="Say in a line what is different where the flag is on."
+            "an experiment needs a description", hint="Describe in one line what changes when the flag is on."
         )
     return check_text(description, "description")
 

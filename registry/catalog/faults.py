@@ -162,7 +162,7 @@ def _translate_sqlite(error: sqlite3.Error, where: str, path: Path) -> RegistryE
         table = text.removeprefix("no such table: ")
         return CatalogError(
             f"{where} has no table {table!r}: it is damaged, or another file took its place while it was open",
-            hint=f"Look at the file with: registry db status {quote_catalog(where)}",
+            hint="Compare it with its schema: registry db check.",
         )
     return CatalogError(f"{where} refuses: {error}", hint="Compare it with its schema: registry db check.")
 

@@ -1,6 +1,6 @@
-"""The versions of a config at a moment that is gone: its events up to then, replayed.
+"""The state of a config at a past moment, computed by replaying its events up to that moment.
 
-Only the events of one dataset are read, by index: of one config, or of all where the default config is asked for.
+An index finds the events of one dataset: of one config, or of all its configs if the default config is requested.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ DATASET_ACTIONS: Final = frozenset(
         "drop",
     }
 )
-"""Actions that change the versions, aliases or configs of a dataset, beside those that begin with ``undo-``."""
+"""Actions that change the versions, aliases or configs of a dataset, without those that begin with ``undo-``."""
 
 
 def find_at(connection: sa.Connection, wanted: Reference, moment: datetime) -> PastLookUp:
-    """As ``CatalogBackend.find_at``. One snapshot: ``reading(engine)``."""
+    """See ``CatalogBackend.find_at``; ``connection`` must show one snapshot (``reading(engine)``)."""
     standing = standing_at(connection, wanted.name, wanted.config, moment)
     choice = choose(standing, wanted)
     if choice.candidate is None:
@@ -56,7 +56,7 @@ def find_at(connection: sa.Connection, wanted: Reference, moment: datetime) -> P
     exactly = standing.exactly(then.version)
     found = load_version(connection, standing.name, standing.config, then.version)
     if found is None:
-        raise damaged(f"the event log tells of {exactly}, and no row does")
+        raise damaged(f"the event log contains {exactly}, but it has no row")
     if found.state is VersionState.DROPPED:
         why = f": {found.state_message}" if found.state_message else ""
         when = describe_moment(moment)
@@ -74,7 +74,7 @@ def find_at(connection: sa.Connection, wanted: Reference, moment: datetime) -> P
 def versions_at(
     connection: sa.Connection, name: str, config: str | None, moment: datetime
 ) -> tuple[VersionSummary, ...]:
-    """As ``CatalogBackend.versions`` at a moment. One snapshot."""
+    """See ``CatalogBackend.versions``, at a moment; ``connection`` must show one snapshot."""
     standing = standing_at(connection, name, config, moment)
     return tuple(
         replace(one, **_as_it_was(standing, then))
@@ -84,7 +84,7 @@ def versions_at(
 
 
 def _as_it_was(standing: Standing, then: Candidate) -> dict[str, Any]:
-    """The fields of a version, or of its summary, that are those of the moment of ``standing``."""
+    """The fields of a version, or of its summary, that depend on the moment of ``standing``."""
     return {
         "state": then.state,
         "state_message": then.message,
@@ -94,7 +94,7 @@ def _as_it_was(standing: Standing, then: Candidate) -> dict[str, Any]:
 
 
 def standing_at(connection: sa.Connection, name: str, config: str | None, moment: datetime) -> Standing:
-    """The standing of a config at ``moment``, an event of that very moment included; None is what was the default one.
+    """The standing of a config at ``moment``, included; None is the config that was the default one.
 
     Raises:
         DatasetNotFoundError, ConfigNotFoundError: it does not exist, or did not exist yet.
@@ -118,9 +118,9 @@ def standing_at(connection: sa.Connection, name: str, config: str | None, moment
 def _was_not_there(
     connection: sa.Connection, dataset: str, moment: datetime, replayed: Replayed
 ) -> DatasetNotFoundError | ConfigNotFoundError:
-    """The error for a dataset, config or default config that there is, and was not yet."""
+    """The error for a dataset, config or default config that exists now and did not exist at the moment."""
     when = describe_moment(moment)
-    if replayed.configs:  # so no config was asked for, and several were there
+    if replayed.configs:  # so the default config was requested, and there were several configs
         error = no_default_config(dataset, sorted(replayed.configs))
         return ConfigNotFoundError(f"{dataset} had no default config at {when}", hint=error.hint, details=error.details)
     datasets = find_datasets(connection, dataset)
@@ -132,10 +132,10 @@ def _was_not_there(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedVersion:
-    """One version as its events leave it: ``candidate`` is its state.
+    """One version after its events: ``candidate`` is its state.
 
-    ``experiments`` are those it was built with, ``seal`` the digest of its other rows (``seals.py``), both None where
-    they are not told; ``fingerprints`` the seals of its splits' fingerprints.
+    ``experiments`` are the flags it was built with and ``seal`` is the digest of its other rows (``rows.py``); both are
+    None if the event lacks them. ``fingerprints`` are the seals of the fingerprints of its splits.
     """
 
     candidate: Candidate
@@ -148,7 +148,7 @@ class ReplayedVersion:
 
 @dataclass(slots=True)
 class ReplayedConfig:
-    """One config as its events leave it: versions, the canonical one, and where aliases point."""
+    """One config after its events: its versions, the canonical one, and the targets of its aliases."""
 
     versions: dict[Version, ReplayedVersion] = field(default_factory=dict)
     canonical: Version | None = None
@@ -157,10 +157,10 @@ class ReplayedConfig:
 
 @dataclass(slots=True)
 class Replayed:
-    """A dataset as its events leave it, oldest first.
+    """A dataset after its events, which are applied oldest first.
 
     Attributes:
-        name: of the dataset; events of others are no concern of it.
+        name: of the dataset; events of other datasets are ignored.
         configs: by name; ``""`` is the one config of a dataset without configs.
         default_config: the config that a reference without one means, or None.
 
@@ -178,18 +178,18 @@ class Replayed:
     default_config: str | None = None
 
     def apply(self, event: Event) -> None:
-        """Let ``event`` happen.
+        """Apply ``event``.
 
         Raises:
-            ValueError, LookupError, TypeError, AttributeError: it does not say what it should, or contradicts what
-                happened before, such as a version that nobody published.
+            ValueError, LookupError, TypeError, AttributeError: it is malformed, or contradicts earlier events, e.g. it
+                changes a version that no event published.
         """
         if event.action not in DATASET_ACTIONS and not event.action.startswith("undo-"):
             return
         details = event.details
         if event.action == "default-config":
             if details["after"] not in self.configs:
-                raise ValueError(f"no event published anything of the config {details['after']!r}")
+                raise ValueError(f"no event published a version of the config {details['after']!r}")
             self.default_config = details["after"]
             return
         _, _, name = event.dataset.partition("/")
@@ -198,7 +198,7 @@ class Replayed:
             return
         config = self.configs.get(name)
         if config is None:
-            raise ValueError(f"no event published anything of {event.dataset}")
+            raise ValueError(f"no event published a version of {event.dataset}")
         match event.action:
             case "promote":
                 config.canonical = _published(config, event.version)
@@ -237,7 +237,7 @@ class Replayed:
 
 
 def _change_seal(config: ReplayedConfig, version: Version, seals: Mapping[str, Any] | None) -> None:
-    """Passwords were taken out of the row (migration 0008). Without seals it had been changed before."""
+    """Migration 0008 removed passwords from the row. Without seals, the row had been changed before."""
     if seals is None:
         return
     if config.versions[version].seal != seals["before"]:
@@ -246,7 +246,7 @@ def _change_seal(config: ReplayedConfig, version: Version, seals: Mapping[str, A
 
 
 def read_state(version: Version, values: Mapping[str, Any]) -> Candidate:
-    """The state of a version as an event tells it."""
+    """Parse the state of a version in an event."""
     successor = values.get("superseded_by")
     return Candidate(
         version=version,
@@ -265,5 +265,5 @@ def _published(config: ReplayedConfig, number: str) -> Version:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"a text belongs here, not {type(value).__name__}")
+        raise TypeError(f"expected a text, not {type(value).__name__}")
     return value

@@ -1,7 +1,7 @@
-"""What may be done to published versions, in SQL: promote, deprecate, yank, drop, and back again.
+"""Changes of the state of published versions, in SQL: promote, deprecate, yank, drop, and undo.
 
-One transaction each: the dataset's row is locked, the standing is loaded, changed by the pure rule (``model/changes``),
-written, and told in an event. A dry run is the same without the writing.
+Each change is one transaction. It locks the row of the dataset, loads the standing, applies the pure rule
+(``model/changes``), writes the result and appends an event. A dry run does the same without writing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from registry.model import Candidate, Reference, Standing, Use, Version, Version
 Transition: TypeAlias = Callable[[sa.Connection, Standing, Candidate], Standing]
 
 UNDO: Final = "undo-"
-"""What the action of an event begins with that takes another one back."""
+"""Prefix of the action of an event that undoes another action."""
 
 
 _STATES: Final = {
@@ -136,7 +136,7 @@ def _write(connection: sa.Connection, change: Change, actor: str) -> None:
     version = change.reference.exact
     before, after = (None if version is None else one.find(version) for one in (change.before, change.after))
     if version is None or before is None or after is None:
-        raise AssertionError("a version that was just read is there")
+        raise AssertionError("a version that was just read must exist")
     version_id = find_version_id(connection, change.after.name, change.after.config, version)
     config_id = connection.execute(
         sa.select(dataset_version.c.config_id).where(dataset_version.c.id == version_id)
@@ -161,7 +161,7 @@ def _write(connection: sa.Connection, change: Change, actor: str) -> None:
                 superseded_by=None if after.superseded_by is None else str(after.superseded_by),
             )
         )
-    refresh(connection, config_id)  # another version of the config may be searched now
+    refresh(connection, config_id)  # another version of the config may be the one that is searched now
     append_event(
         connection,
         at=datetime.now(UTC),
@@ -174,7 +174,7 @@ def _write(connection: sa.Connection, change: Change, actor: str) -> None:
 
 
 def _state_values(candidate: Candidate) -> dict[str, str | None]:
-    """The state of a version, as events tell it; ``history.read_state`` reads it back."""
+    """The state of a version as stored in events; ``history.read_state`` parses it."""
     return {
         "state": candidate.state.value,
         "message": candidate.message,
@@ -183,17 +183,17 @@ def _state_values(candidate: Candidate) -> dict[str, str | None]:
 
 
 def _before(connection: sa.Connection, standing: Standing, candidate: Candidate, action: str) -> Candidate:
-    """The state of ``candidate`` before ``action``; supported where it was published in that state."""
+    """The state of ``candidate`` before ``action``; supported if it was published in its current state."""
     with stored_values():
         for event in events_of_version(connection, standing.dataset, str(candidate.version), action):
             told = event.details
-            if told["before"]["state"] != told["after"]["state"]:  # else it was done again, for another reason
+            if told["before"]["state"] != told["after"]["state"]:  # else the action was repeated with another reason
                 return read_state(candidate.version, told["before"])
     return Candidate(version=candidate.version)
 
 
 def _named(standing: Standing, wanted: Reference) -> Candidate:
-    """The one version that ``wanted`` names, in whatever state it is."""
+    """The one version that ``wanted`` names, in any state."""
     exact = wanted.exact if wanted.alias is None else standing.aliases.get(wanted.alias)
     found = None if exact is None else standing.find(exact)
     if found is not None:
@@ -211,7 +211,7 @@ def _named(standing: Standing, wanted: Reference) -> Candidate:
 
 
 def _concerns(reference: Reference, standing: Standing, *, is_default: bool) -> bool:
-    """Whether ``reference`` is looked up in ``standing``."""
+    """Whether ``standing`` is the config that ``reference`` refers to."""
     if reference.name != standing.name:
         return False
     return reference.config == standing.config or (reference.config is None and is_default)

@@ -1,4 +1,4 @@
-"""The event log as the catalog protocol has it: pages of events, and a proof that nothing was changed past it."""
+"""Implements ``LogCalls`` of the catalog protocol in SQL: pages of events, and their verification."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_LIMIT = 2**31 - 1
 
 
 class SqlLog:
-    """``LogCalls`` in SQL. Each page is a transaction of its own, so that a slow reader keeps nobody waiting."""
+    """``LogCalls`` in SQL. Each page is one transaction, so that a slow reader does not block others."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine

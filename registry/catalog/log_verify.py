@@ -1,4 +1,4 @@
-"""The proof of the event log: its chain, and then every dataset, replayed and compared with the tables row by row."""
+"""Verifies the event log: its chain, and then each dataset, whose events are replayed and compared with its rows."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from registry.errors import CatalogError
 from registry.model import Candidate, ContentHasher, Event, Reference, Version
 
 _VERSIONS: Final = 100
-"""Versions of one query: their schemas are in memory together."""
+"""Number of versions that one query reads; their schemas are in memory together."""
 
 _ALIAS_ACTIONS: Final = ("alias-set", "alias-remove")
 
 _SHARDS: Final = 20_000
-"""Shards of one query."""
+"""Number of shards that one query reads."""
 
 
 def verify_log(connection: sa.Connection, *, anchor: str | None = None, advance: Advance | None = None) -> LogReport:
-    """Verify every event, and every row that events speak of. One snapshot: ``reading(engine)``.
+    """Verify every event and every row that events describe, in one snapshot (``reading(engine)``).
 
-    Events that do not read cannot be replayed: then the tables are not looked at.
+    If an event cannot be read, the log cannot be replayed, and the tables are not compared.
     """
     told = advance or (lambda _count: None)
     faults = Faults()
@@ -67,7 +67,7 @@ def verify_log(connection: sa.Connection, *, anchor: str | None = None, advance:
 
 
 class TableComparison:
-    """The tables against the log. Memory: what the events of one dataset say, and a batch of rows."""
+    """Compares the tables with the log. Memory: the replayed events of one dataset, and a batch of rows."""
 
     def __init__(self, connection: sa.Connection, faults: Faults, advance: Advance) -> None:
         self._connection = connection
@@ -77,7 +77,7 @@ class TableComparison:
         self.num_shards = 0
 
     def run(self, datasets: dict[str, set[str]]) -> None:
-        """Compare everything; ``datasets`` are the names that events use, by the dataset's name."""
+        """Compare everything; ``datasets`` has the names of each dataset in events, by the name of the dataset."""
         names = self._connection.execute(sa.select(builder.c.name, builder.c.id).order_by(builder.c.id)).all()
         known: dict[str, int] = dict(map(tuple, names))
         for name in (*known, *(name for name in datasets if name not in known)):
@@ -85,14 +85,14 @@ class TableComparison:
                 with stored_values():
                     self._compare_dataset(name, known.get(name), sorted(datasets.get(name, ())))
             except CatalogError as error:
-                self._faults.add(name, f"does not read: {error}")
+                self._faults.add(name, f"cannot be read: {error}")
         try:
             with stored_values():
                 self._compare_experiments()
                 self._compare_protection()
                 self._compare_ledger()
         except CatalogError as error:
-            self._faults.add("the catalog", f"does not read: {error}")
+            self._faults.add("the catalog", f"cannot be read: {error}")
 
     def _compare_dataset(self, name: str, builder_id: int | None, told: list[str]) -> None:
         replayed, setters = self._replay(name, builder_id, told)
@@ -107,7 +107,7 @@ class TableComparison:
         if default != replayed.default_config:
             self._faults.add(
                 name,
-                f"has {_config(default)} as its default config, and by its events {_config(replayed.default_config)}",
+                f"has {_config(default)} as its default config; its events say {_config(replayed.default_config)}",
             )
         for row in configs:
             dataset = f"{name}/{row.name}" if row.name else name
@@ -116,17 +116,17 @@ class TableComparison:
             if canonical != told_of.canonical:
                 self._faults.add(
                     dataset,
-                    f"has the canonical version {_none(canonical)}, and by its events {_none(told_of.canonical)}",
+                    f"has the canonical version {_none(canonical)}; its events say {_none(told_of.canonical)}",
                 )
             self._compare_aliases(row.id, dataset, told_of, setters)
             self._compare_versions(row.id, name, row.name or None, told_of)
-        for config, told_of in replayed.configs.items():  # of which there is not even a row
+        for config, told_of in replayed.configs.items():  # configs that have no row
             self._report_missing(name, config or None, told_of)
 
     def _replay(
         self, name: str, builder_id: int | None, told: list[str]
     ) -> tuple[Replayed, dict[tuple[str, str], str]]:
-        """The dataset by its events, and who set each alias last; the history of aliases is compared on the way."""
+        """Replay the events of a dataset, and compare its history of aliases; its state, and who set each alias."""
         replayed = Replayed(name)
         setters: dict[tuple[str, str], str] = {}
         history = _alias_history(self._connection, builder_id)
@@ -142,8 +142,8 @@ class TableComparison:
             if one.action in _ALIAS_ACTIONS and is_told:
                 row = next(history, None)
                 is_told = row is not None and _told_by_row(name, row) == _told_by_event(one)
-                if not is_told:  # once: the history after it is shifted, and says nothing more
-                    self._faults.add(describe_event(one), "is not what the history of aliases says")
+                if not is_told:  # report once: every later row is shifted against its event
+                    self._faults.add(describe_event(one), "differs from the history of aliases")
         for row in history if is_told else ():
             dataset, alias_name, *_ = _told_by_row(name, row)
             self._faults.add(f"{dataset}@{alias_name}", f"was moved by {row.actor} without an event")
@@ -163,11 +163,11 @@ class TableComparison:
             version = Version(row.major, row.minor, row.patch)
             where = f"{dataset}@{row.name}"
             if told != version:
-                self._faults.add(where, f"stands for {version}, and by its events for {_none(told)}")
+                self._faults.add(where, f"points to {version}; its events say {_none(told)}")
             elif setters.get((dataset, row.name)) != row.set_by:
-                self._faults.add(where, f"was set by {row.set_by}, and by its events by somebody else")
+                self._faults.add(where, f"was set by {row.set_by}; its events say somebody else")
         for name, version in told_of.aliases.items():
-            self._faults.add(f"{dataset}@{name}", f"is not there, and by its events stands for {version}")
+            self._faults.add(f"{dataset}@{name}", f"does not exist; its events say it points to {version}")
 
     def _compare_versions(self, config_id: int, name: str, config: str | None, told_of: ReplayedConfig) -> None:
         overrides = _overrides(self._connection, config_id)
@@ -185,7 +185,7 @@ class TableComparison:
                     self._faults.add(f"{where} {torn}", "has rows of splits and shards that contradict each other")
                 told = told_of.versions.pop(version, None)
                 if told is None:
-                    self._faults.add(where, "is published, and no event says so")
+                    self._faults.add(where, "is published, but no event says so")
                 else:
                     self._compare_version(where, row, told, content.hasher.hexdigest(), overrides.get(row.id, {}))
                     self._compare_seals(where, row, told, content.splits, overrides.get(row.id, {}))
@@ -196,26 +196,26 @@ class TableComparison:
     ) -> None:
         found = read_candidate(row)
         if found != told.candidate:
-            self._faults.add(where, f"is {_described(found)}, and by its events {_described(told.candidate)}")
+            self._faults.add(where, f"is {_described(found)}; its events say {_described(told.candidate)}")
         if row.published_by != told.published_by:
-            self._faults.add(where, f"was published by {row.published_by}, and by its events by {told.published_by}")
+            self._faults.add(where, f"was published by {row.published_by}; its events say {told.published_by}")
         if row.used_digest is None:
-            self._faults.add(where, "is published, and its number is not in the ledger")
+            self._faults.add(where, "is published, but its number is not in the ledger")
         elif (row.used_digest, row.used_by) != (told.content_digest, told.published_by):
-            self._faults.add(where, "has other content or another publisher in the ledger than its event says")
+            self._faults.add(where, "has other content or another publisher in the ledger than in its event")
         if row.content_digest != told.content_digest:
-            self._faults.add(where, "has another content digest than its event says")
+            self._faults.add(where, "has another content digest than in its event")
         if digest != told.content_digest:
             self._faults.add(where, "has other content than was published: schema, labels, slicing rule or shards")
         built_with = overrides if told.experiments is None else told.experiments
         for flag, enabled in overrides.items():
             if built_with.get(flag) is not enabled:
-                self._faults.add(where, f"overrides the experiment {flag} otherwise than its event says")
+                self._faults.add(where, f"overrides the experiment {flag} with another value than in its event")
 
     def _compare_seals(
         self, where: str, row: Any, told: ReplayedVersion, splits: list[Any], overrides: dict[str, bool]
     ) -> None:
-        """What an event of an older registry does not tell is not compared; it stored no fingerprints."""
+        """Facts that events of older registries lack are not compared; those registries stored no fingerprints."""
         if told.seal is not None:
             seal = version_seal(row._mapping, (split._mapping for split in splits), overrides)
             if seal != told.seal:
@@ -226,7 +226,7 @@ class TableComparison:
         try:
             found = fingerprint_seals(load_fingerprints(self._connection, row.id))
         except CatalogError as error:
-            self._faults.add(where, f"has fingerprints that do not read: {error}")
+            self._faults.add(where, f"has fingerprints that cannot be read: {error}")
             return
         if found != told.fingerprints:
             self._faults.add(where, "has other fingerprints than were computed when it was published")
@@ -234,10 +234,10 @@ class TableComparison:
     def _report_missing(self, name: str, config: str | None, told_of: ReplayedConfig) -> None:
         for version in told_of.versions:
             where = str(Reference.exactly(name, config, version))
-            self._faults.add(where, "was published by its event, and is not there")
+            self._faults.add(where, "was published by an event but does not exist")
 
     def _compare_experiments(self) -> None:
-        """Flags that an older registry declared by the way have no event: off, without a description."""
+        """Flags that an older registry added implicitly have no event; they are off and have no description."""
         told: dict[str, tuple[str, bool, bool]] = {}
         actions = ("experiment-add", "experiment-set-default", "experiment-retire")
         for one in read_events(self._connection, actions=actions):
@@ -257,7 +257,7 @@ class TableComparison:
             if found != told.pop(row.name, ("", False, False)):
                 self._faults.add(f"the experiment {row.name}", "is not what its events say")
         for name in told:
-            self._faults.add(f"the experiment {name}", "was added by its event, and is not there")
+            self._faults.add(f"the experiment {name}", "was added by an event but does not exist")
 
     def _compare_protection(self) -> None:
         told: dict[str, str] = {}
@@ -267,12 +267,12 @@ class TableComparison:
                 told[one.dataset] = one.actor
         for row in self._connection.execute(sa.select(protection).order_by(protection.c.scope)):
             if told.pop(row.scope, None) != row.protected_by:
-                self._faults.add(_scope(row.scope), f"was protected by {row.protected_by}, and no event says so")
+                self._faults.add(_scope(row.scope), f"was protected by {row.protected_by}, but no event says so")
         for scope in told:
-            self._faults.add(_scope(scope), "was protected by its event, and is not")
+            self._faults.add(_scope(scope), "was protected by an event but is not protected")
 
     def _compare_ledger(self) -> None:
-        """Numbers that are used and that no version has."""
+        """Numbers in the ledger that no version has."""
         has_version = (
             sa.select(dataset_version.c.id)
             .select_from(published_versions())
@@ -289,7 +289,7 @@ class TableComparison:
             reference = Reference.exactly(
                 row.builder_name, row.config_name or None, Version(row.major, row.minor, row.patch)
             )
-            self._faults.add(str(reference), "is in the ledger of used numbers, and is not there")
+            self._faults.add(str(reference), "is in the ledger of used numbers but does not exist")
 
 
 def _version_query(config_id: int, name: str, config: str | None, last: int) -> sa.Select[Any]:
@@ -322,7 +322,7 @@ def _overrides(connection: sa.Connection, config_id: int) -> dict[int, dict[str,
 
 
 def _alias_history(connection: sa.Connection, builder_id: int | None) -> Iterator[Any]:
-    """The rows of the history of a dataset's aliases in their order, in batches."""
+    """The history of the aliases of a dataset, in order, in batches."""
     moves = select_moves(alias_event.c.id, alias_event.c.name, builder_config.c.name.label("config"))
     query = moves.where(builder_config.c.builder_id == builder_id)
     query = query.order_by(alias_event.c.id).limit(_VERSIONS)
@@ -362,9 +362,9 @@ def _none(version: Version | None) -> str:
 
 @dataclass(slots=True)
 class StoredContent:
-    """What the rows of one version come to.
+    """The content of one version, recomputed from its rows.
 
-    ``splits`` are its rows of splits; ``contradictory`` names those whose counts do not fit their shards.
+    ``splits`` are the rows of its splits; ``contradictory`` names the splits whose counts do not match their shards.
     """
 
     hasher: ContentHasher
@@ -374,7 +374,7 @@ class StoredContent:
 
 
 def recompute_contents(connection: sa.Connection, rows: Sequence[Any], advance: Advance) -> dict[int, StoredContent]:
-    """The content of each row of ``dataset_version``, by its id: three queries for many small versions together."""
+    """The content of each row of ``dataset_version``, by its id; many small versions need three queries together."""
     contents = {
         row.id: StoredContent(
             ContentHasher(
@@ -388,7 +388,7 @@ def recompute_contents(connection: sa.Connection, rows: Sequence[Any], advance: 
         for row in rows
     }
     splits = connection.execute(
-        # Splits of one version have ids in their order: they were inserted so.
+        # The ids of the splits of a version are in order, because they were inserted in order.
         sa.select(split).where(split.c.version_id.in_(list(contents))).order_by(split.c.id)
     ).all()
     stored = groupby(_shards(connection, splits), key=attrgetter("split_id"))

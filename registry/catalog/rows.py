@@ -175,7 +175,7 @@ def _check_location(location: str) -> str:
 def check_digest(digest: str, what: str) -> str:
     """``digest`` if it is a sha256 in 64 lower-case hex digits."""
     if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
-        raise UsageError(f"the {what} {digest[:80]!r} is no sha256: 64 lower-case hex digits")
+        raise UsageError(f"the {what} {digest[:80]!r} is not a sha256: expected 64 lower-case hex digits")
     return digest
 
 

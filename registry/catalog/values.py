@@ -1,6 +1,7 @@
-"""What a catalog takes and gives beside the values of ``registry.model``: frozen values that hold no connection.
+"""Values that a catalog takes and returns, in addition to those of ``registry.model``.
 
-Every value can be pickled. Nothing here imports SQLAlchemy: a client of a catalog on the network needs them too.
+They are frozen, can be pickled and hold no connection. Nothing here imports SQLAlchemy, because a client of a catalog
+on the network needs these values too.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from registry.model import (
     version_status,
 )
 
-if TYPE_CHECKING:  # urllib is loaded with it, which no look-up needs
+if TYPE_CHECKING:  # it loads urllib, which look-ups do not need
     from registry.storage.names import Owner
 
 
@@ -40,14 +41,14 @@ class DatasetSummary:
     """A dataset and one of its configs, as a list shows it.
 
     Attributes:
-        name, config: config None where the dataset has no configs.
+        name, config: config is None if the dataset has no configs.
         is_default: whether a reference without a config means this one.
-        canonical: the version an unversioned look-up gives, or None.
-        latest: the highest version that is neither yanked nor dropped; where all are, the highest.
-        num_versions: how many are published, in any state.
-        num_examples, splits, description, config_description, config_tags: those of the canonical version, or of the
-            latest where there is none.
-        is_protected: whether only a promotion moves the canonical version.
+        canonical: the version that a look-up without a version gives, or None.
+        latest: the highest version that is not yanked or dropped; if all are, the highest.
+        num_versions: number of published versions in any state.
+        num_examples, splits, description, config_description, config_tags: of the canonical version, or of the
+            latest if no version is canonical.
+        is_protected: whether only `registry promote` changes the canonical version.
     """
 
     name: str
@@ -71,7 +72,7 @@ class DatasetSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionSummary:
-    """A published version, as a list shows it; the splits' names in order, the release note of this very version."""
+    """A published version, as a list shows it, with the names of its splits in order and its own release note."""
 
     name: str
     config: str | None
@@ -96,16 +97,16 @@ class VersionSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchHit:
-    """A dataset and one of its configs that a search found, and the version of it that was searched.
+    """A hit of a search: a dataset, one of its configs, and the version that was searched.
 
     Attributes:
-        name, config: config None where the dataset has no configs.
-        version: the canonical version; where none is, the highest that is neither yanked nor dropped, else the highest.
+        name, config: config is None if the dataset has no configs.
+        version: the canonical version; without one, the highest that is not yanked or dropped, else the highest.
         status: the status of that version.
-        matched: the fields in which words were found: ``name``, ``tags``, ``features``, ``description``, ``details``
+        matched: the fields that contain the words: ``name``, ``tags``, ``features``, ``description``, ``details``
             (licence, homepage, citation).
-        snippet: a line of the description, where a word was found, else its beginning.
-        score: the higher the better; hits come in its order. It means nothing beside that of another search.
+        snippet: a line of the description that contains a word, else its beginning.
+        score: hits are sorted by it, highest first. Scores of different searches cannot be compared.
     """
 
     name: str
@@ -143,7 +144,7 @@ class AliasSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AliasMove:
-    """What was done to an alias; ``before`` is None where there was none, ``after`` where it was removed."""
+    """A change of an alias; ``before`` is None if it was new, ``after`` is None if it was removed."""
 
     at: datetime
     actor: str
@@ -154,10 +155,10 @@ class AliasMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AliasChange:
-    """What setting or removing an alias comes to.
+    """The result of setting or removing an alias.
 
     Attributes:
-        reference: the alias, with the config that it is of.
+        reference: the alias, with its config.
         before, after: its target before and after; None for no alias.
         is_dry_run: nothing was written.
     """
@@ -169,13 +170,13 @@ class AliasChange:
 
     @property
     def is_change(self) -> bool:
-        """Whether there was anything to do."""
+        """Whether the call changed anything, or would have without ``dry_run``."""
         return self.before != self.after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFault:
-    """An event or a row that is not what the log says: ``where`` names it, ``problem`` says what is wrong."""
+    """An event or a row that contradicts the log: ``where`` names it, ``problem`` says what is wrong."""
 
     where: str
     problem: str
@@ -186,13 +187,13 @@ class LogFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogReport:
-    """What came of comparing the event log with itself and with the tables.
+    """The result of verifying the event log and comparing it with the tables.
 
     Attributes:
-        num_events, num_versions, num_shards: how many were looked at.
-        head: hash of the last event, which seals the whole log; note it down, and a later log has to hold it.
-        faults: the first of them, events before rows.
-        num_faults: how many there are in all.
+        num_events, num_versions, num_shards: number of each that was verified.
+        head: hash of the last event, which seals the whole log. Keep it: a later log must contain it.
+        faults: the first faults, events before rows.
+        num_faults: number of all faults.
     """
 
     num_events: int
@@ -204,14 +205,14 @@ class LogReport:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing was changed behind the log."""
+        """Whether the log is intact and all rows match it."""
         return self.num_faults == 0
 
     def require_sound(self) -> None:
-        """Refuse a log that does not hold.
+        """Raise an error unless the log is sound.
 
         Raises:
-            LogTamperedError: it names the first fault.
+            LogTamperedError: there is a fault; the message names the first one.
         """
         if not self.is_sound:
             more = f", and {self.num_faults - 1:,} more" if self.num_faults > 1 else ""
@@ -227,9 +228,9 @@ class LogReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigSummary:
-    """A config of a dataset, as a list shows it; ``config`` None where the dataset has none.
+    """A config of a dataset, as a list shows it; ``config`` is None if the dataset has none.
 
-    ``is_protected``: only a promotion moves its canonical version.
+    ``is_protected``: whether only `registry promote` changes its canonical version.
     """
 
     name: str
@@ -242,12 +243,12 @@ class ConfigSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefaultChange:
-    """Another default config, done or only worked out.
+    """The result of changing the default config.
 
     Attributes:
-        before: the standing of the config that was the default one, or None.
-        after: the standing of the one that is the default one now.
-        uses: the references in use, without a config, of which ``use_effects`` speaks.
+        before: the standing of the previous default config, or None.
+        after: the standing of the new default config.
+        uses: the references in use without a config; ``use_effects`` lists how they change.
         is_dry_run: nothing was written.
     """
 
@@ -258,22 +259,22 @@ class DefaultChange:
 
     @property
     def is_change(self) -> bool:
-        """Whether there was anything to do."""
+        """Whether the call changed anything, or would have without ``dry_run``."""
         return self.before is None or self.before.config != self.after.config
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """Every natural reference without a config whose answer it alters."""
+        """Every common reference without a config that now gives another version."""
         return default_effects(self.before, self.after) if self.is_change else ()
 
     @property
     def use_effects(self) -> tuple[Effect, ...]:
-        """The references in use whose answer it alters."""
+        """The references in use that now give another version."""
         return use_effects(self.before, self.after, self.uses)
 
 
 class Unpromoted(StrEnum):
-    """Why a publication left the canonical version as it was."""
+    """Why a publication did not change the canonical version."""
 
     PUBLISHED_BEFORE = "published_before"
     NOT_ASKED = "not_asked"
@@ -288,8 +289,8 @@ class Promotion:
 
     Attributes:
         before, after: the canonical version, or None.
-        reason: why it is the same as before; None where the published version became canonical.
-        protected: the scope that protects it, where that is the reason: ``""`` is the whole catalog.
+        reason: why it did not change, or None if the published version became canonical.
+        protected: the protected scope, if that is the reason; ``""`` is the whole catalog.
     """
 
     before: Version | None
@@ -300,12 +301,12 @@ class Promotion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtectionChange:
-    """What protecting a scope, or the opposite, comes to.
+    """The result of protecting a scope, or of removing its protection.
 
     Attributes:
         scope: ``name/config``, ``name``, or ``""`` for the whole catalog.
-        before, after: whether the scope itself was protected, and is.
-        protected_by: the scope that protects it afterwards, a wider one too; None where nothing does.
+        before, after: whether the scope itself was protected before and after.
+        protected_by: the scope that protects it afterwards, which may be a wider one, or None.
         is_dry_run: nothing was written.
     """
 
@@ -317,20 +318,20 @@ class ProtectionChange:
 
     @property
     def is_change(self) -> bool:
-        """Whether there was anything to do."""
+        """Whether the call changed anything, or would have without ``dry_run``."""
         return self.before != self.after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What was done to a version, or what would be done to it.
+    """A change of the state of a version; with ``is_dry_run``, it was only computed.
 
     Attributes:
-        action: ``promote``, ``deprecate``, ``yank``, ``drop``, or one of the last three after ``undo-``.
-        reference: the version, exactly.
+        action: ``promote``, ``deprecate``, ``yank``, ``drop``, or one of the last three with the prefix ``undo-``.
+        reference: the exact version.
         before, after: the standing of its config.
-        is_default: whether references without a config mean this one, too.
-        uses: the references in use of which ``use_effects`` speaks.
+        is_default: whether references without a config mean its config.
+        uses: the references in use; ``use_effects`` lists how they change.
         is_dry_run: nothing was written.
     """
 
@@ -344,28 +345,28 @@ class Change:
 
     @property
     def is_change(self) -> bool:
-        """Whether there was anything to do."""
+        """Whether the call changed anything, or would have without ``dry_run``."""
         return self.before != self.after
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """Every natural reference whose answer it alters; without a config they are altered alike (``is_default``)."""
+        """Every common reference that now gives another version; with ``is_default``, also without the config."""
         return natural_effects(self.before, self.after)
 
     @property
     def use_effects(self) -> tuple[Effect, ...]:
-        """The references in use whose answer it alters."""
+        """The references in use that now give another version."""
         return use_effects(self.before, self.after, self.uses)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastLookUp:
-    """What a reference gave at a moment.
+    """The result of a look-up at a past moment.
 
     Attributes:
-        version: what it gave, with its state, successor and canonical version as they were then.
-        choice: why.
-        now: the version as it is today.
+        version: the version, with its state, successor and canonical version at that moment.
+        choice: why this version was chosen.
+        now: the version in its current state.
     """
 
     version: DatasetVersion
@@ -375,13 +376,13 @@ class PastLookUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """One publisher who puts files into a location.
+    """One publisher that uploads files to a location.
 
     Attributes:
         name: unique, also among the publishers of one process.
         actor: the person or service.
         owner: the process.
-        since: when it began.
+        since: when it started.
     """
 
     name: str
@@ -402,7 +403,7 @@ class Holder:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The holder as programs see it."""
+        """The holder as values for JSON output."""
         return {
             "actor": self.actor,
             "host": self.owner.host,
@@ -417,17 +418,17 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """A location in an object store that belongs to one content until its row is written.
+    """A location in an object store, reserved for one content until its row is written.
 
     Attributes:
         location: its URL.
         dataset, version: what is published there.
-        content_digest: the content that may be put there.
-        token: what the marker in the store says.
-        is_cleaning: what earlier publishers left is being removed; the one holder is alone.
-        holders: the publishers who put files there; none where they died, or gave up half-way.
-        found: objects that were there before the reservation, which nobody may remove; None before they were listed.
-        reserved_at: when the first of its publishers began.
+        content_digest: the content that may be uploaded there.
+        token: the text of the marker in the store.
+        is_cleaning: its only holder is removing files that earlier publishers left.
+        holders: the publishers that upload files; empty if they died or gave up.
+        found: objects that existed before the reservation and must not be removed; None before they were listed.
+        reserved_at: when its first publisher started.
     """
 
     location: str
@@ -447,12 +448,12 @@ class Reservation:
 
     @property
     def living(self) -> tuple[Holder, ...]:
-        """The holders that are not known to be dead."""
+        """The holders that may still be running."""
         return tuple(holder for holder in self.holders if not holder.owner.is_dead())
 
 
 def refuse_protected(version: Reference, scope: str) -> ProtectedError:
-    """The error for a publication that is told to promote what is protected."""
+    """The error for a publication that must promote, in a protected scope."""
     what = f"{scope} is" if scope else "the whole catalog is"
     return ProtectedError(
         f"{version} cannot become canonical by being published: {what} protected",
@@ -462,7 +463,7 @@ def refuse_protected(version: Reference, scope: str) -> ProtectedError:
 
 
 def damaged(what: str) -> CatalogError:
-    """The error for stored values that no publisher wrote; ``what`` says how that shows."""
+    """The error for stored values that the registry cannot have written; ``what`` describes them."""
     return CatalogError(
         f"the catalog is damaged: {what}", hint="Restore it from a copy; registry db check looks at the rest."
     )
@@ -470,14 +471,14 @@ def damaged(what: str) -> CatalogError:
 
 @contextmanager
 def stored_values() -> Iterator[None]:
-    """Report a stored value that cannot be read as damage: another program wrote it.
+    """Raise errors of parsers and values as damage of the catalog, while stored values are read.
 
     Raises:
-        CatalogError: in the place of what a parser or a value says of text and numbers that no caller gave.
+        CatalogError: a stored value cannot be parsed, so another program wrote it.
     """
     try:
         yield
     except (CatalogError, NotFoundError):
         raise
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-        raise damaged(f"a stored value does not read ({type(error).__name__}: {error!s:.200})") from error
+        raise damaged(f"a stored value cannot be read ({type(error).__name__}: {error!s:.200})") from error

@@ -111,9 +111,9 @@ def test_who_expects_another_version_is_told_what_stands_there_and_who_set_it(mn
         with pytest.raises(AliasMovedError) as caught:
             set_alias(mnist, "paper", "mnist:1.1.0", expect=expect)
         assert str(caught.value) == (
-            f"mnist@paper stands for 1.0.0, set by ann at {at:%Y-%m-%d %H:%M:%S} UTC; expected was {words}"
+            f"mnist@paper points to 1.0.0, set by ann at {at:%Y-%m-%d %H:%M:%S} UTC; you expected {words}"
         )
-        assert caught.value.hint == "Look at what was done to it: registry alias history mnist@paper"
+        assert caught.value.hint == "To see its changes: registry alias history mnist@paper"
     assert caught.value.details == {
         "alias": "mnist@paper",
         "expected": None,
@@ -124,10 +124,12 @@ def test_who_expects_another_version_is_told_what_stands_there_and_who_set_it(mn
     assert abs(at - datetime.now(UTC)) < timedelta(minutes=5)
     with pytest.raises(AliasMovedError):
         remove(mnist, "mnist@paper", expect=V2)
-    with pytest.raises(AliasMovedError, match=r"^mnist@other is not there; expected was 1.0.0$"):
+    with pytest.raises(AliasMovedError, match=r"^mnist@other does not exist; you expected 1.0.0$"):
         set_alias(mnist, "other", "mnist:1.0.0", expect=V1)
     remove(mnist, "mnist@paper")
-    with pytest.raises(AliasMovedError, match=r"^mnist@paper is not there, removed by bob at .* UTC; expected was 1.0"):
+    with pytest.raises(
+        AliasMovedError, match=r"^mnist@paper does not exist, removed by bob at .* UTC; you expected 1.0"
+    ):
         remove(mnist, "mnist@paper", expect=V1)
     assert set_alias(mnist, "paper", "mnist:1.0.0", expect="none").is_change
 
@@ -138,8 +140,8 @@ def test_no_alias_is_set_to_a_version_that_is_withdrawn(catalog: CatalogBackend,
     publish(catalog, "mnist:2.0.0", state=VersionState(withdrawn), state_message="wrong labels")
     with pytest.raises(VersionWithdrawnError) as caught:
         set_alias(catalog, "paper", "mnist:2.0.0")
-    assert str(caught.value) == f"mnist:2.0.0 is {withdrawn}: wrong labels. No alias can be set to it"
-    assert caught.value.hint == "Choose one that can be read: registry versions mnist"
+    assert str(caught.value) == f"mnist:2.0.0 is {withdrawn}: wrong labels; no alias may point to it"
+    assert caught.value.hint == "Choose a version that can be read: registry versions mnist"
     assert caught.value.exit_code == 6
     with pytest.raises(VersionWithdrawnError):
         set_alias(catalog, "paper", "mnist")  # the canonical one
@@ -188,7 +190,7 @@ def test_what_cannot_be_an_alias_is_refused(mnist: CatalogBackend) -> None:
         set_alias(mnist, "paper", "mnist", message="x" * 10_001)
     with pytest.raises(UsageError, match=r"^the message holds a NUL or a lone surrogate"):
         set_alias(mnist, "paper", "mnist", message="\0")
-    with pytest.raises(UsageError, match=r"^mnist:1.0.0 names no alias$"):
+    with pytest.raises(UsageError, match=r"^mnist:1.0.0 does not name an alias$"):
         remove(mnist, "mnist:1.0.0")
     assert mnist.aliases.list() == ()
     assert len(list(logged(mnist))) == 2

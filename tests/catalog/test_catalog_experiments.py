@@ -95,8 +95,8 @@ def test_a_name_means_one_flag_for_ever(catalog: CatalogBackend, catalog_url: st
     catalog.experiments.add("flag", ADDED, default=True, actor="ann")
     with pytest.raises(ConflictError) as caught:
         catalog.experiments.add("flag", "Something else.", default=True, actor="ann")
-    assert caught.value.message == f"flag is there already, on by default: {ADDED}"
-    assert caught.value.hint == "A name means one flag for ever. Give the new one another name."
+    assert caught.value.message == f"flag exists already, on by default: {ADDED}"
+    assert caught.value.hint == "A name can be used for one flag only. Choose another name."
     with pytest.raises(ConflictError) as caught:
         catalog.experiments.add("flag", ADDED, actor="ann")
     assert caught.value.hint == "Flip its default with: registry experiment set-default flag off"
@@ -186,7 +186,7 @@ def test_a_flag_is_retired_once_no_version_that_can_be_read_switches_it_off(
     catalog.experiments.add("flag", ADDED, actor="ann")
     with pytest.raises(ConflictError) as caught:
         catalog.experiments.retire("flag", actor="ann")
-    assert caught.value.message == "flag is off by default, and retired is on for good"
+    assert caught.value.message == "flag is off by default, but a retired flag is on for good"
     assert caught.value.hint == "First: registry experiment set-default flag on"
     catalog.experiments.set_default("flag", True, actor="ann")
     publish_flagged(catalog, "mnist/plain:1.0.0", {"flag": False})

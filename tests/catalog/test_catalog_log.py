@@ -109,7 +109,7 @@ def test_what_the_log_cannot_be_asked(catalog: CatalogBackend) -> None:
 def test_a_damaged_event_is_an_error_of_the_catalog(catalog: CatalogBackend, catalog_url: str) -> None:
     publish(catalog, "mnist:1.0.0")
     damage(catalog_url, "UPDATE event SET details_json = '[]'")
-    with pytest.raises(CatalogError, match=r"^the catalog is damaged: a stored value does not read"):
+    with pytest.raises(CatalogError, match=r"^the catalog is damaged: a stored value cannot be read"):
         list(logged(catalog))
 
 
@@ -126,5 +126,5 @@ def test_an_actor_is_a_claim_and_beside_it_is_who_the_system_knows(catalog: Cata
     damage(catalog_url, "UPDATE event SET details_json = replace(details_json, 'recorded_by', 'claimed_by')")
 
     assert next(str(one) for one in catalog.log.verify().faults) == (
-        "event 1 (publish mnist:1.0.0) was changed: its hash is not that of what it says"
+        "event 1 (publish mnist:1.0.0) was changed: its hash does not match its content"
     )

@@ -79,7 +79,7 @@ def test_an_empty_catalog_holds(catalog: CatalogBackend) -> None:
 
 
 def test_the_head_of_an_empty_log_is_no_anchor_of_another(lived: CatalogBackend) -> None:
-    with pytest.raises(UsageError, match=r"^an anchor of 64 zeros stands for the beginning of every log, and proves"):
+    with pytest.raises(UsageError, match=r"^an anchor of 64 zeros is the beginning of every log and proves"):
         lived.log.verify(anchor="0" * 64)
 
 
@@ -115,31 +115,31 @@ def test_versions_published_in_a_state_hold(catalog: CatalogBackend) -> None:
 
 EVENTS: list[tuple[str, list[str]]] = [
     ("UPDATE event SET actor = 'eve' WHERE id = 2",
-     ["event 2 (publish mnist/plain:1.1.0) was changed: its hash is not that of what it says",
-      "mnist/plain:1.1.0 was published by ann, and by its events by eve"]),
+     ["event 2 (publish mnist/plain:1.1.0) was changed: its hash does not match its content",
+      "mnist/plain:1.1.0 was published by ann; its events say eve"]),
     ("UPDATE event SET hash = '" + "0" * 63 + "1' WHERE id = 5",
-     ["event 5 (alias-set mnist/plain:1.0.0) was changed: its hash is not that of what it says",
-      "event 6 (alias-set mnist/plain:1.1.0) does not follow the event before it, whose hash is another"]),
+     ["event 5 (alias-set mnist/plain:1.0.0) was changed: its hash does not match its content",
+      "event 6 (alias-set mnist/plain:1.1.0) does not continue the chain: the event before it has another hash"]),
     ("DELETE FROM event WHERE id = 9",
      ["event 9 is missing", "the experiment new_shuffle is not what its events say"]),
     ("DELETE FROM event WHERE id IN (4, 5)",
      ["events 4..5 are missing",
-      "event 6 (alias-set mnist/plain:1.1.0) is not what the history of aliases says",
-      "digits has the one without a name as its default config, and by its events none",
-      "digits has the canonical version 1.0.0, and by its events none",
-      "digits:1.0.0 is published, and no event says so"]),
+      "event 6 (alias-set mnist/plain:1.1.0) differs from the history of aliases",
+      "digits has the one without a name as its default config; its events say none",
+      "digits has the canonical version 1.0.0; its events say none",
+      "digits:1.0.0 is published, but no event says so"]),
     ("DELETE FROM event WHERE id = 10",
-     ["mnist/plain:1.0.0 is yanked: bad (superseded by 1.1.0), and by its events supported"]),
+     ["mnist/plain:1.0.0 is yanked: bad (superseded by 1.1.0); its events say supported"]),
     ("DELETE FROM event WHERE id = 1",
      ["event 1 is missing",
       "event 5 (alias-set mnist/plain:1.0.0) cannot have happened: no event published 1.0.0",
-      "event 6 (alias-set mnist/plain:1.1.0) is not what the history of aliases says",
+      "event 6 (alias-set mnist/plain:1.1.0) differs from the history of aliases",
       "event 10 (yank mnist/plain:1.0.0) cannot have happened: no event published 1.0.0"]),
-    ("UPDATE event SET details_json = 'x' WHERE id = 3", ["event 3 does not read"]),
-    ("UPDATE event SET details_json = '[]' WHERE id = 3", ["event 3 does not read"]),
+    ("UPDATE event SET details_json = 'x' WHERE id = 3", ["event 3 cannot be read"]),
+    ("UPDATE event SET details_json = '[]' WHERE id = 3", ["event 3 cannot be read"]),
     ("UPDATE event SET id = -id WHERE id = 9",
-     ["event -9 (experiment-add) was changed: its hash is not that of what it says",
-      "event -9 (experiment-add) stands before the first event"]),
+     ["event -9 (experiment-add) was changed: its hash does not match its content",
+      "event -9 (experiment-add) comes before the first event"]),
 ]  # fmt: skip
 
 
@@ -153,8 +153,8 @@ def test_reordered_events_are_found(lived: CatalogBackend, catalog_url: str) -> 
     for statement in ("id = 99 WHERE id = 2", "id = 2 WHERE id = 3", "id = 3 WHERE id = 99"):
         damage(catalog_url, f"UPDATE event SET {statement}")  # noqa: S608 (ours)
     assert [one for one in faults(lived) if "was changed" in one] == [
-        "event 2 (publish mnist/noisy:1.0.0) was changed: its hash is not that of what it says",
-        "event 3 (publish mnist/plain:1.1.0) was changed: its hash is not that of what it says",
+        "event 2 (publish mnist/noisy:1.0.0) was changed: its hash does not match its content",
+        "event 3 (publish mnist/plain:1.1.0) was changed: its hash does not match its content",
     ]
 
 
@@ -168,37 +168,37 @@ def test_an_event_that_never_happened_is_found_though_its_hash_is_right(lived: C
     append(lived, "experiment-add", "", "", name="other", description="Other.", default=False)
     assert faults(lived) == [
         "event 13 (publish digits:1.0.0) cannot have happened: an event published 1.0.0 before",
-        "event 14 (alias-set digits:1.0.0) is not what the history of aliases says",
+        "event 14 (alias-set digits:1.0.0) differs from the history of aliases",
         "event 16 (publish digits:one) cannot have happened: invalid version 'one'",
-        "digits@paper is not there, and by its events stands for 1.0.0",
-        "digits:1.0.0 is supported, and by its events yanked: bad",
-        "flags has none as its default config, and by its events the one without a name",
-        "flags:1.0.0 was published by its event, and is not there",
-        "event 15 (promote nowhere:1.0.0) cannot have happened: no event published anything of nowhere",
-        "the experiment other was added by its event, and is not there",
+        "digits@paper does not exist; its events say it points to 1.0.0",
+        "digits:1.0.0 is supported; its events say yanked: bad",
+        "flags has none as its default config; its events say the one without a name",
+        "flags:1.0.0 was published by an event but does not exist",
+        "event 15 (promote nowhere:1.0.0) cannot have happened: no event published a version of nowhere",
+        "the experiment other was added by an event but does not exist",
     ]
 
 
 SEALED = "digits:1.0.0 differs from what was published in its place, files' names, metadata, time or experiments"
 ROWS: list[tuple[str, list[str]]] = [
     ("UPDATE dataset_version SET state = 'supported', superseded_by = NULL WHERE id = 1",
-     ["mnist/plain:1.0.0 is supported: bad, and by its events yanked: bad (superseded by 1.1.0)"]),
+     ["mnist/plain:1.0.0 is supported: bad; its events say yanked: bad (superseded by 1.1.0)"]),
     ("UPDATE dataset_version SET superseded_by = '1.2.0' WHERE id = 1",
-     ["mnist/plain:1.0.0 is yanked: bad (superseded by 1.2.0), and by its events yanked: bad (superseded by 1.1.0)"]),
+     ["mnist/plain:1.0.0 is yanked: bad (superseded by 1.2.0); its events say yanked: bad (superseded by 1.1.0)"]),
     ("UPDATE builder_config SET canonical_version_id = 1 WHERE name = 'plain'",
-     ["mnist/plain has the canonical version 1.0.0, and by its events 1.1.0"]),
+     ["mnist/plain has the canonical version 1.0.0; its events say 1.1.0"]),
     ("UPDATE builder_config SET is_default = false WHERE name = 'plain'",
-     ["mnist has none as its default config, and by its events plain"]),
-    ("UPDATE alias SET version_id = 1", ["mnist/plain@paper stands for 1.0.0, and by its events for 1.1.0"]),
-    ("UPDATE alias SET set_by = 'eve'", ["mnist/plain@paper was set by eve, and by its events by somebody else"]),
+     ["mnist has none as its default config; its events say plain"]),
+    ("UPDATE alias SET version_id = 1", ["mnist/plain@paper points to 1.0.0; its events say 1.1.0"]),
+    ("UPDATE alias SET set_by = 'eve'", ["mnist/plain@paper was set by eve; its events say somebody else"]),
     ("UPDATE alias SET name = 'other'",
-     ["mnist/plain@other stands for 1.1.0, and by its events for none",
-      "mnist/plain@paper is not there, and by its events stands for 1.1.0"]),
-    ("DELETE FROM alias", ["mnist/plain@paper is not there, and by its events stands for 1.1.0"]),
+     ["mnist/plain@other points to 1.1.0; its events say none",
+      "mnist/plain@paper does not exist; its events say it points to 1.1.0"]),
+    ("DELETE FROM alias", ["mnist/plain@paper does not exist; its events say it points to 1.1.0"]),
     ("UPDATE alias_event SET actor = 'eve' WHERE id = 2",
-     ["event 6 (alias-set mnist/plain:1.1.0) is not what the history of aliases says"]),
+     ["event 6 (alias-set mnist/plain:1.1.0) differs from the history of aliases"]),
     ("DELETE FROM alias_event WHERE id = 4",
-     ["event 8 (alias-remove mnist/plain) is not what the history of aliases says"]),
+     ["event 8 (alias-remove mnist/plain) differs from the history of aliases"]),
     ("INSERT INTO alias_event SELECT 99, config_id, name, from_version_id, to_version_id, at, 'eve', '' FROM "
      "alias_event WHERE id = 1", ["mnist/plain@paper was moved by eve without an event"]),
     ("UPDATE shard SET sha256 = '" + "0" * 64 + "' WHERE split_id = 3 AND shard_index = 1",
@@ -221,27 +221,27 @@ ROWS: list[tuple[str, list[str]]] = [
     ("UPDATE dataset_version SET features_json = '{}' WHERE id = 4",
      ["digits:1.0.0 has other content than was published: schema, labels, slicing rule or shards"]),
     ("UPDATE dataset_version SET content_digest = '" + "0" * 64 + "' WHERE id = 4",
-     ["digits:1.0.0 has another content digest than its event says"]),
+     ["digits:1.0.0 has another content digest than in its event"]),
     ("UPDATE dataset_version SET published_by = 'eve' WHERE id = 4",
-     ["digits:1.0.0 was published by eve, and by its events by ann"]),
+     ["digits:1.0.0 was published by eve; its events say ann"]),
     ("UPDATE dataset_version SET patch = 7 WHERE id = 4",
-     ["digits has the canonical version 1.0.7, and by its events 1.0.0",
-      "digits:1.0.7 is published, and no event says so",
-      "digits:1.0.0 was published by its event, and is not there",
-      "digits:1.0.0 is in the ledger of used numbers, and is not there"]),
+     ["digits has the canonical version 1.0.7; its events say 1.0.0",
+      "digits:1.0.7 is published, but no event says so",
+      "digits:1.0.0 was published by an event but does not exist",
+      "digits:1.0.0 is in the ledger of used numbers but does not exist"]),
     ("UPDATE version_ledger SET content_digest = '" + "0" * 64 + "' WHERE builder_name = 'digits'",
-     ["digits:1.0.0 has other content or another publisher in the ledger than its event says"]),
+     ["digits:1.0.0 has other content or another publisher in the ledger than in its event"]),
     ("DELETE FROM version_ledger WHERE builder_name = 'digits'",
-     ["digits:1.0.0 is published, and its number is not in the ledger"]),
+     ["digits:1.0.0 is published, but its number is not in the ledger"]),
     ("UPDATE version_ledger SET used_by = 'eve' WHERE builder_name = 'digits'",
-     ["digits:1.0.0 has other content or another publisher in the ledger than its event says"]),
+     ["digits:1.0.0 has other content or another publisher in the ledger than in its event"]),
     ("INSERT INTO version_ledger SELECT 'flags', '', 1, 2, 3, content_digest, used_at, used_by FROM version_ledger "
-     "WHERE builder_name = 'digits'", ["flags:1.2.3 is in the ledger of used numbers, and is not there"]),
+     "WHERE builder_name = 'digits'", ["flags:1.2.3 is in the ledger of used numbers but does not exist"]),
     ("UPDATE experiment SET default_enabled = true", ["the experiment new_shuffle is not what its events say"]),
     ("UPDATE experiment SET retired_at = created_at", ["the experiment new_shuffle is not what its events say"]),
     ("UPDATE experiment SET name = 'other'",
      ["the experiment other is not what its events say",
-      "the experiment new_shuffle was added by its event, and is not there"]),
+      "the experiment new_shuffle was added by an event but does not exist"]),
     ("UPDATE dataset_version SET location = '/etc' WHERE id = 4", [SEALED]),
     ("UPDATE dataset_version SET metadata_json = replace(metadata_json, 'About', 'Above') WHERE id = 4", [SEALED]),
     ("UPDATE dataset_version SET published_at = used_at FROM version_ledger WHERE id = 4 AND config_name = 'noisy'",
@@ -249,10 +249,10 @@ ROWS: list[tuple[str, list[str]]] = [
     ("UPDATE split SET filename_template = '{DATASET}-{SHARD_X_OF_Y}' WHERE id = 7", [SEALED]),
     ("INSERT INTO version_experiment SELECT 4, id, false FROM experiment", [SEALED]),
     ("INSERT INTO fingerprint VALUES (7, '', 'registry.split/1', 0, 35, '" + "0" * 64 + "')",
-     ["digits:1.0.0 has fingerprints that do not read: the catalog is damaged: "
+     ["digits:1.0.0 has fingerprints that cannot be read: the catalog is damaged: "
       "the fingerprints of split 'train' do not add up"]),
     ("UPDATE dataset_version SET labels_json = 'x' WHERE id = 4",
-     ["digits does not read: the catalog is damaged: a stored value does not read (JSONDecodeError: "
+     ["digits cannot be read: the catalog is damaged: a stored value cannot be read (JSONDecodeError: "
       "Expecting value: line 1 column 1 (char 0))"]),
 ]  # fmt: skip
 
@@ -306,7 +306,7 @@ def test_small_batches_find_the_same(lived: CatalogBackend, catalog_url: str, mo
     damage(catalog_url, "UPDATE shard SET num_bytes = 1 WHERE split_id = 7 AND shard_index = 4")
     damage(catalog_url, "UPDATE event SET actor = 'eve' WHERE id = 9")
     assert faults(lived) == [
-        "event 9 (experiment-add) was changed: its hash is not that of what it says",
+        "event 9 (experiment-add) was changed: its hash does not match its content",
         "digits:1.0.0 has other content than was published: schema, labels, slicing rule or shards",
     ]
 
@@ -316,7 +316,7 @@ def test_an_override_that_the_build_did_not_have_is_found(lived: CatalogBackend,
     assert faults(lived) == []
     damage(catalog_url, "UPDATE version_experiment SET enabled = false")
     assert faults(lived) == [
-        "flags:1.0.0 overrides the experiment new_shuffle otherwise than its event says",
+        "flags:1.0.0 overrides the experiment new_shuffle with another value than in its event",
         SEALED.replace("digits", "flags"),
     ]
 
@@ -330,9 +330,7 @@ def test_a_log_written_anew_as_a_whole_lacks_the_head_noted_down_before(
     damage(catalog_url, "DELETE FROM event WHERE id IN (10, 11)")
     damage(catalog_url, "UPDATE dataset_version SET state = 'supported', state_message = '', superseded_by = NULL")
     assert faults(lived) == []  # nothing is left that could tell
-    assert faults(lived, anchor=head) == [
-        f"the log holds no event with the hash {head}: it was cut off or written anew"
-    ]
+    assert faults(lived, anchor=head) == [f"the log has no event with the hash {head}: it was truncated or rewritten"]
 
 
 def test_events_in_the_wrong_order_of_time_are_found(
@@ -390,7 +388,7 @@ def append_out_of_order(catalog: CatalogBackend, action: str, dataset: str, at: 
 def test_values_of_another_type_are_faults_and_no_traceback(lived: CatalogBackend, catalog_url: str) -> None:
     damage(catalog_url, "UPDATE event SET at = 'yesterday' WHERE id = 3")
     damage(catalog_url, "UPDATE event SET actor = x'ff00' WHERE id = 5")
-    assert faults(lived) == ["event 3 does not read", "event 5 does not read"]
+    assert faults(lived) == ["event 3 cannot be read", "event 5 cannot be read"]
 
 
 def test_many_faults_are_counted_and_the_first_of_them_kept(catalog: CatalogBackend, catalog_url: str) -> None:
@@ -402,8 +400,7 @@ def test_many_faults_are_counted_and_the_first_of_them_kept(catalog: CatalogBack
     with pytest.raises(LogTamperedError) as caught:
         report.require_sound()
     assert str(caught.value) == (
-        "the catalog is not what its event log says: "
-        "mnist:0.0.0 was published by eve, and by its events by ann, and 119 more"
+        "the catalog is not what its event log says: mnist:0.0.0 was published by eve; its events say ann, and 119 more"
     )
     assert caught.value.exit_code == 5
     assert len(caught.value.details["faults"]) == 100

@@ -420,7 +420,7 @@ def test_a_damaged_row_is_an_error_of_the_catalog(
         stranger.execute("DROP TRIGGER dataset_version_no_update")
         stranger.execute("PRAGMA ignore_check_constraints=ON")
         stranger.execute(f"UPDATE dataset_version SET {column} = {value}")  # noqa: S608 (a test's own values)
-    with pytest.raises(CatalogError, match="the catalog is damaged: a stored value does not read"):
+    with pytest.raises(CatalogError, match="the catalog is damaged: a stored value cannot be read"):
         catalog.find("mnist")
     for look_up in (catalog.datasets, lambda: catalog.versions("mnist")):
         with suppress(CatalogError):

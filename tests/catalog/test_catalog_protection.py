@@ -116,10 +116,10 @@ def test_what_was_protected_at_a_moment_is_in_the_log(catalog: CatalogBackend) -
 @pytest.mark.parametrize(
     ("statement", "fault"),
     [
-        ("DELETE FROM protection WHERE scope = 'mnist'", "mnist was protected by its event, and is not"),
+        ("DELETE FROM protection WHERE scope = 'mnist'", "mnist was protected by an event but is not protected"),
         (
             "UPDATE protection SET protected_by = 'eve' WHERE scope = ''",
-            "the whole catalog was protected by eve, and no event says so",
+            "the whole catalog was protected by eve, but no event says so",
         ),
     ],
 )

@@ -36,9 +36,9 @@ def test_a_lost_race_is_a_conflict_that_names_the_winner(digits: Cli) -> None:
     digits("alias", "set", "paper", "digits")
     lost = digits("alias", "set", "paper", "digits", "--expect", "none")
     assert lost.code == 4
-    assert lost.err.startswith("error: digits@paper stands for 1.0.0, set by tester at ")
+    assert lost.err.startswith("error: digits@paper points to 1.0.0, set by tester at ")
     assert lost.err.endswith(
-        " UTC; expected was no alias\nhint: Look at what was done to it: registry alias history digits@paper\n"
+        " UTC; you expected no alias\nhint: To see its changes: registry alias history digits@paper\n"
     )
     told = digits("alias", "rm", "digits@paper", "--expect", "2.0.0", "--format", "json")
     assert (told.code, told.error()["code"], told.error()["details"]["found"]) == (4, "alias_moved", "1.0.0")
@@ -94,14 +94,14 @@ def test_programs_get_the_same(digits: Cli) -> None:
         (
             ["rm", "paper"],
             2,
-            "paper names no alias",
-            "Write it behind its dataset and '@', e.g. mnist@paper; what there is: registry alias list.",
+            "paper does not name an alias",
+            "Write dataset@alias, e.g. mnist@paper. To list aliases: registry alias list",
         ),
         (
             ["history", "digits:1.0.0"],
             2,
-            "digits:1.0.0 names no alias",
-            "Write it behind its dataset and '@', e.g. mnist@paper; what there is: registry alias list.",
+            "digits:1.0.0 does not name an alias",
+            "Write dataset@alias, e.g. mnist@paper. To list aliases: registry alias list",
         ),
         (
             ["history", "digits@paper"],
@@ -122,17 +122,17 @@ def test_who_expects_something_of_an_alias_that_never_was_is_not_sent_to_its_his
     first = digits("alias", "set", "paper", "digits", "--expect", "1.0.0")
     assert (first.code, first.err) == (
         4,
-        "error: digits@paper is not there; expected was 1.0.0\n"
+        "error: digits@paper does not exist; you expected 1.0.0\n"
         "hint: It was never set; to set it for the first time: --expect none\n",
     )
     assert digits("alias", "set", "paper", "digits", "--expect", "none").code == 0
     other = digits("alias", "rm", "digits@other", "--expect", "1.0.0")
     assert (other.code, other.err) == (
         4,
-        "error: digits@other is not there; expected was 1.0.0\n"
-        "hint: It was never set; what there is: registry alias list digits\n",
+        "error: digits@other does not exist; you expected 1.0.0\n"
+        "hint: It was never set; to list aliases: registry alias list digits\n",
     )
     digits("alias", "rm", "digits@paper")
     removed = digits("alias", "set", "paper", "digits", "--expect", "1.0.0")
-    assert removed.err.endswith("\nhint: Look at what was done to it: registry alias history digits@paper\n")
+    assert removed.err.endswith("\nhint: To see its changes: registry alias history digits@paper\n")
     assert digits("alias", "history", "digits@paper").code == 0

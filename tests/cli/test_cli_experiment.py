@@ -46,7 +46,7 @@ def test_the_life_of_a_flag(cli: Cli) -> None:
     refused = cli("experiment", "retire", "new_shuffle")
     assert (refused.code, refused.err) == (
         4,
-        "error: new_shuffle is off by default, and retired is on for good\n"
+        "error: new_shuffle is off by default, but a retired flag is on for good\n"
         "hint: First: registry experiment set-default new_shuffle on\n",
     )
     dry = cli("experiment", "set-default", "new_shuffle", "on", "--dry-run")

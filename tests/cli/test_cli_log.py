@@ -99,12 +99,12 @@ def test_what_was_changed_behind_the_log_is_named(moved: Cli, workspace: Path) -
     bad = moved("log", "verify")
     assert bad.code == 5
     assert bad.out == (
-        "digits@paper is not there, and by its events stands for 1.0.0\n"
-        "digits:1.0.0 is yanked: wrong labels, and by its events supported\n"
+        "digits@paper does not exist; its events say it points to 1.0.0\n"
+        "digits:1.0.0 is yanked: wrong labels; its events say supported\n"
     )
     assert bad.err == (
         "error: the catalog is not what its event log says: "
-        "digits@paper is not there, and by its events stands for 1.0.0, and 1 more\n"
+        "digits@paper does not exist; its events say it points to 1.0.0, and 1 more\n"
         "hint: Somebody wrote past the registry. Restore a copy that verifies, and compare: registry log.\n"
     )
     told = moved("log", "verify", "--format", "json")
@@ -121,7 +121,7 @@ def test_what_was_changed_behind_the_log_is_named(moved: Cli, workspace: Path) -
         (["verify", "--anchor", "abc"], "'abc' is not the head of a log"),
         (
             ["verify", "--anchor", "0" * 64],
-            "an anchor of 64 zeros stands for the beginning of every log, and proves nothing",
+            "an anchor of 64 zeros is the beginning of every log and proves nothing",
         ),
         (
             ["--since", "2026-11-22", "--until", "2026-11-21"],
