@@ -1,8 +1,8 @@
-"""Changes to a published version, and their effects on references. Pure: a standing in, a standing out.
+"""Computes changes to a published version and their effects on references. Each function maps a standing to a standing.
 
-A dry run and the change itself both use these functions, so they cannot disagree. States rise from supported over
-deprecated and yanked to dropped; a lower state is reached by undoing a higher one, never by setting it. An effect is
-a reference whose look-up gives another answer after the change.
+A dry run and the real change use the same functions, so they cannot disagree. States rise from supported to deprecated,
+yanked and dropped; a version reaches a lower state only by undoing a higher one. An effect is a reference that gives
+another answer after the change.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from registry.model.standing import Candidate, Standing, choose
 from registry.model.version import Version, VersionClause, VersionRequest
 
 MAX_MESSAGE = 10_000
-"""Characters of a reason: a page or two, and no error message grows without end."""
+"""Limit for the length of a reason, so that error messages stay short enough to read."""
 
 
 def promote(standing: Standing, candidate: Candidate) -> Standing:
-    """``candidate`` as the canonical version, which a look-up without a version gives.
+    """Make ``candidate`` the canonical version, which a look-up without a version gives.
 
     Raises:
-        VersionWithdrawnError: it is yanked or dropped.
+        VersionWithdrawnError: the version is yanked or dropped.
     """
     _refuse_withdrawn(standing, candidate, "promoted")
     return standing.promote(candidate.version)
 
 
 def deprecate(standing: Standing, candidate: Candidate, message: str) -> Standing:
-    """``candidate`` as deprecated: found as before, with ``message``.
+    """Deprecate ``candidate``: it is found as before, with ``message`` as a note.
 
     Raises:
-        UsageError: no message.
-        VersionWithdrawnError: it is yanked or dropped.
+        UsageError: the message is empty or too long.
+        VersionWithdrawnError: the version is yanked or dropped.
     """
     _refuse_withdrawn(standing, candidate, "deprecated")
     return standing.replace(
@@ -46,12 +46,12 @@ def deprecate(standing: Standing, candidate: Candidate, message: str) -> Standin
 
 
 def yank(standing: Standing, candidate: Candidate, reason: str, superseded_by: Version | None = None) -> Standing:
-    """``candidate`` as yanked: given only to references that name it exactly or by an alias.
+    """Yank ``candidate``: only its exact number or an alias still gives it.
 
     Raises:
-        UsageError: no reason, or it would supersede itself.
+        UsageError: the reason is empty or too long, or the version would supersede itself.
         VersionNotFoundError: ``superseded_by`` is not published.
-        VersionWithdrawnError: it is dropped, or ``superseded_by`` is withdrawn itself.
+        VersionWithdrawnError: the version is dropped, or ``superseded_by`` is yanked or dropped.
     """
     reason = check_message(reason)
     reference = standing.exactly(candidate.version)
@@ -59,17 +59,17 @@ def yank(standing: Standing, candidate: Candidate, reason: str, superseded_by: V
         raise _undo_first(standing, candidate, ": it cannot be yanked")
     if superseded_by is not None:
         if superseded_by == candidate.version:
-            raise UsageError(f"{reference} cannot supersede itself", hint="Name another version.")
+            raise UsageError(f"{reference} cannot supersede itself", hint="Name a different version.")
         successor = standing.find(superseded_by)
         if successor is None:
             raise VersionNotFoundError(
                 f"no version {str(superseded_by)!r} in {standing.dataset} that could supersede {reference}",
-                hint=f"Publish it first; there are: registry versions {standing.dataset}",
+                hint=f"Publish it first. List the versions: registry versions {standing.dataset}",
             )
         if successor.is_withdrawn:
             raise VersionWithdrawnError(
                 f"{standing.exactly(superseded_by)} is {successor.described}: it cannot supersede {reference}",
-                hint=f"Name one that can be read: registry versions {standing.dataset}",
+                hint=f"Name a version that can be read. List them: registry versions {standing.dataset}",
             )
     return standing.replace(
         dataclasses.replace(candidate, state=VersionState.YANKED, message=reason, superseded_by=superseded_by)
@@ -77,33 +77,37 @@ def yank(standing: Standing, candidate: Candidate, reason: str, superseded_by: V
 
 
 def drop(standing: Standing, candidate: Candidate, reason: str) -> Standing:
-    """``candidate`` as dropped: no look-up gives it any more, and its number stays used.
+    """Drop ``candidate``: no look-up gives it, and its number stays used.
 
     Raises:
-        UsageError: no reason.
+        UsageError: the reason is empty or too long.
     """
     return standing.replace(dataclasses.replace(candidate, state=VersionState.DROPPED, message=check_message(reason)))
 
 
 def undo(standing: Standing, candidate: Candidate, state: VersionState, before: Candidate) -> Standing:
-    """``candidate`` as it was ``before`` it came to ``state``; unchanged if it is below that state.
+    """Return ``candidate`` from ``state`` to its state ``before``. Below that state nothing changes.
 
     Raises:
-        VersionWithdrawnError: it is in a higher state, which has to be undone first.
+        VersionWithdrawnError: the version is in a higher state, which must be undone first.
     """
     order = list(VersionState)
     if order.index(candidate.state) > order.index(state):
-        raise _undo_first(standing, candidate, f", which is more than {state.value}")
+        raise _undo_first(standing, candidate, f", which is a higher state than {state.value}")
     return standing.replace(before) if candidate.state is state else standing
 
 
 def check_message(message: str) -> str:
-    """``message`` if it says something; people read it in errors and notes for years."""
+    """Check a reason, which people will read in errors and notes for years; return it without surrounding space.
+
+    Raises:
+        UsageError: it is empty or too long.
+    """
     said = message.strip()
     if not said or len(said) > MAX_MESSAGE:
         raise UsageError(
-            "say why, in a few words" if not said else f"the message has {len(said):,} characters",
-            hint=f"One or two sentences, {MAX_MESSAGE:,} characters at most.",
+            "the reason is empty" if not said else f"the reason has {len(said):,} characters",
+            hint=f"Write one or two sentences, at most {MAX_MESSAGE:,} characters.",
         )
     return said
 
@@ -123,11 +127,11 @@ def _undo_first(standing: Standing, candidate: Candidate, why: str) -> VersionWi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a reference gives.
+    """The version that a reference gives.
 
     Attributes:
-        reference: the exact version, or None where the look-up is refused.
-        note: its status if it is not a supported version (``experimental``, ``yanked`` ...), or why it is refused.
+        reference: the exact version, or None if the look-up is refused.
+        note: the status if it is not supported (``experimental``, ``yanked`` ...), or why the look-up is refused.
     """
 
     reference: Reference | None
@@ -148,19 +152,19 @@ class EffectKind(StrEnum):
     """What happens to a reference."""
 
     MOVES = "moves"
-    """It gives another version."""
+    """The reference gives another version."""
     IS_REFUSED = "is_refused"
     IS_ANSWERED = "is_answered"
-    """It was refused before."""
+    """It was refused before, and gives a version now."""
     STARTS_TO_WARN = "starts_to_warn"
     STOPS_WARNING = "stops_warning"
     NOTE_CHANGES = "note_changes"
-    """The same version, experimental or so no longer, or deprecated for another reason; or refused for another one."""
+    """It gives the same version with another note, or is refused for another reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """A reference whose answer a change alters, and where it is used, as far as that was said."""
+    """A reference that gives another answer after a change, and the places where it is used, if known."""
 
     wanted: Reference
     before: Answer
@@ -169,7 +173,7 @@ class Effect:
 
     @property
     def kind(self) -> EffectKind:
-        """What happens to it."""
+        """What happens to the reference."""
         before, after = self.before.reference, self.after.reference
         if before != after:
             if after is None:
@@ -182,14 +186,14 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """A reference in use, and where: ``train.yaml:12``."""
+    """A reference in use, and its place, e.g. ``train.yaml:12``."""
 
     reference: Reference
     place: str
 
 
 def answer(standing: Standing | None, wanted: Reference) -> Answer:
-    """What ``wanted`` gives in ``standing``; None means a dataset without a default config."""
+    """The answer to ``wanted`` in ``standing``. None means a dataset without a default config."""
     if standing is None:
         return Answer(reference=None, note=f"{wanted.name} has no default config")
     choice = choose(standing, wanted)
@@ -204,26 +208,26 @@ def answer(standing: Standing | None, wanted: Reference) -> Answer:
 
 
 def natural_effects(before: Standing, after: Standing) -> tuple[Effect, ...]:
-    """Every natural reference that a change of one config alters; both are of the same config.
+    """The natural references that give another answer after a change of one config.
 
-    Natural references are what people write: no request, ``*``, ``3.*``, ``3.1.*``, ``^3.1``, each exact number, each
-    alias. Others, from papers and configs, are compared one by one by ``use_effects``.
+    Natural references are those that people write: no request, ``*``, ``3.*``, ``3.1.*``, ``^3.1``, each exact number
+    and each alias. ``use_effects`` compares other references, from papers and configs, one by one.
 
-    The cost grows with the number of versions that changed, not with all there are, times its logarithm.
+    It takes O(c log n) for c changed versions of n.
     """
     touched = [*_touched(before, after), *_touched(after, before)]
     return _effects(before, after, _naturals(after.name, after.config, [before, after], touched))
 
 
 def default_effects(before: Standing | None, after: Standing) -> tuple[Effect, ...]:
-    """Every natural reference without a config that another default config alters."""
+    """The natural references without a config that give another answer after a change of the default config."""
     standings = [after] if before is None else [before, after]
     touched = [candidate for standing in standings for candidate in standing.candidates]
     return _effects(before, after, _naturals(after.name, None, standings, touched))
 
 
 def use_effects(before: Standing | None, after: Standing, uses: Iterable[Use]) -> tuple[Effect, ...]:
-    """The references in use that a change alters, each with its places, in the order in which they came."""
+    """The references in use that give another answer after a change, each with its places, in the given order."""
     places: dict[Reference, list[str]] = {}
     for use in uses:
         places.setdefault(use.reference, []).append(use.place)
@@ -241,7 +245,7 @@ def _effects(before: Standing | None, after: Standing, references: Iterable[Refe
 
 
 def _touched(first: Standing, second: Standing) -> Iterator[Candidate]:
-    """Candidates of ``first`` whose state or status differs in ``second``."""
+    """The candidates of ``first`` that have another state or status in ``second``."""
     moved = first.canonical != second.canonical
     for one in first.candidates:
         other = second.find(one.version)
@@ -253,7 +257,7 @@ def _touched(first: Standing, second: Standing) -> Iterator[Candidate]:
 def _naturals(
     name: str, config: str | None, standings: list[Standing], touched: list[Candidate]
 ) -> Iterator[Reference]:
-    """The natural references that may give one of the versions ``touched``, now or before: each of them once."""
+    """The natural references that may give one of the versions ``touched``, before or after; each once."""
     yield Reference(name, config)
     for alias in sorted({alias for standing in standings for alias in standing.aliases}):
         yield Reference(name, config, alias=alias)

@@ -16,7 +16,7 @@ from registry.model.version import Version
 
 
 class VersionState(StrEnum):
-    """What the publisher says of a version; stored. Never deleted: a number is used once."""
+    """The state that the publisher gave a version; stored. A version is never deleted: a number is used once."""
 
     SUPPORTED = "supported"
     DEPRECATED = "deprecated"
@@ -36,28 +36,40 @@ class VersionStatus(StrEnum):
 
 
 class SlicingRule(StrEnum):
-    """How split expressions of a version are resolved; part of what was published (docs/splits.md)."""
+    """How split expressions of a version are resolved; published with the version (docs/splits.md)."""
 
     DOCUMENTED = "documented"
     TFDS_4 = "tfds-4"
 
     @classmethod
     def of(cls, name: SlicingRule | str) -> SlicingRule:
-        """The rule of that name; UsageError if it is unknown."""
+        """The rule of that name.
+
+        Args:
+            name: ``documented`` or ``tfds-4``, or the rule itself.
+
+        Raises:
+            UsageError: there is no rule of that name.
+        """
         try:
             return cls(name)
         except ValueError as error:
             raise UsageError(
-                f"unknown slicing rule {name!r:.60}", hint=f"There are: {', '.join(rule.value for rule in cls)}."
+                f"unknown slicing rule {name!r:.60}", hint=f"Write {' or '.join(rule.value for rule in cls)}."
             ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetMetadata:
-    """Descriptive text about a dataset: it changes no record.
+    """Text that describes a dataset. It does not affect the records.
 
-    ``custom`` holds JSON values that a dataset's author or importer attaches, which TFDS keeps in ``metadata.json``.
-    ``extra`` keeps fields of ``dataset_info.json`` that this software does not know, as they were.
+    Attributes:
+        description, homepage, citation, license: text, or ``""``.
+        supervised_keys: paths of input and target, for ``as_supervised=True``, or None.
+        config_description, config_tags: the same for the config.
+        release_notes: what changed, by version.
+        custom: JSON values that an author or importer attached. TFDS keeps them in ``metadata.json``.
+        extra: fields of ``dataset_info.json`` that this software does not know, unchanged.
     """
 
     description: str = ""
@@ -77,17 +89,17 @@ class DatasetVersion:
     """One published version of one config of one dataset.
 
     Attributes:
-        name, config, version: its place in the catalog; config None where the builder has no configs.
-        splits: in the order of publication, which is also the order of ``all``.
-        features_json: the schema as TFDS writes it, canonical text (sorted keys).
-        labels: the class names of labels, which TFDS keeps outside the schema, by the stem of their file.
+        name, config, version: its place in the catalog. ``config`` is None if the dataset has no configs.
+        splits: the splits in the order of publication, which is also the order of ``all``.
+        features_json: the schema as TFDS writes it, as JSON with sorted keys.
+        labels: the class names, by the stem of the file in which TFDS keeps them.
         location: the version's folder, relative to the data directory, or an absolute path or URL.
         content_digest: 64 hex digits over everything that decides which records a reader gets (see ``content_digest``).
-        superseded_by: the version to use in its place, where it was withdrawn for one.
-        canonical: the version an unversioned look-up gives at the moment of the look-up, or None.
-        version_to_prepare: the last version of the builder's code that can prepare it, where today's code cannot: a
-            version or a commit.
-        experiments: flags that this version overrides.
+        superseded_by: the version to use instead of a yanked one, or None.
+        canonical: the canonical version of the config when this one was looked up, or None.
+        version_to_prepare: the last version of the builder's code that can prepare it (a version or a commit), or
+            None if today's code can.
+        experiments: the experiment flags that this version overrides.
     """
 
     name: str
@@ -119,16 +131,23 @@ class DatasetVersion:
 
     @property
     def reference(self) -> Reference:
-        """The reference that names exactly this version."""
+        """The exact reference of this version."""
         return Reference.exactly(self.name, self.config, self.version)
 
     @property
     def status(self) -> VersionStatus:
-        """Canonical, experimental (above the canonical) or supported; or the state, where it is another one."""
+        """The state if it is not ``supported``; else canonical, experimental (above the canonical one) or supported."""
         return version_status(self.version, self.state, self.canonical)
 
     def split(self, name: str) -> Split:
-        """The split of that name; SplitNotFoundError offers the nearest."""
+        """The split of that name.
+
+        Args:
+            name: its name.
+
+        Raises:
+            SplitNotFoundError: the version has no split of that name; the hint names the nearest.
+        """
         for split in self.splits:
             if split.name == name:
                 return split
@@ -136,12 +155,12 @@ class DatasetVersion:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether its folder has a place of its own, which is not below the data directory."""
+        """Whether its folder is outside the data directory: it was imported in place."""
         return self.location.startswith("/") or "://" in self.location
 
     @property
     def layout(self) -> Mapping[str, Split]:
-        """The splits by name, in order: what the resolver needs."""
+        """The splits by name, in order, as ``registry.resolve`` takes them."""
         return MappingProxyType({split.name: split for split in self.splits})
 
     @property

@@ -1,8 +1,8 @@
-"""Digests of a version: one over what decides which records a reader gets, and one per feature over decoded values.
+"""Computes the content digest of a version, and holds the fingerprints of its decoded values.
 
-``content_digest`` covers the schema, labels, slicing rule and shards. ``SplitFingerprint`` covers the decoded records,
-independent of sharding and compression, in blocks, so that two versions can be compared and the first block that
-differs be found.
+``content_digest`` covers everything that decides which records a reader gets: schema, labels, slicing rule and shards.
+``SplitFingerprint`` covers the decoded records in blocks, independent of sharding and compression, so that a comparison
+of two versions finds the first block that differs.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class ContentHasher:
         self._is_first_shard = True
 
     def start_split(self, name: str) -> None:
-        """The shards that follow are those of the split ``name``."""
+        """Start the split ``name``: the next shards belong to it."""
         before = "]]," if self._num_splits else ""
         self._hash.update(f"{before}[{_canonical(name)},[".encode("ascii"))
         self._num_splits += 1
         self._is_first_shard = True
 
     def add(self, shards: Sequence[tuple[int, int, str]]) -> None:
-        """The next shards of the split: number of examples, number of bytes and sha256 of each."""
+        """Add the next shards of the split: number of examples, number of bytes and sha256 of each."""
         if shards:
             comma = "" if self._is_first_shard else ","
             self._hash.update(f"{comma}{_canonical(list(shards))[1:-1]}".encode("ascii"))
@@ -89,10 +89,10 @@ def content_digest(
     splits: Iterable[Split],
     shards: Mapping[str, tuple[Shard, ...]],
 ) -> str:
-    """sha256, 64 hex digits, over what decides which records a reader gets: schema, labels, rule, shards.
+    """The content digest of a version: sha256, 64 hex digits, over schema, labels, slicing rule and shards.
 
-    ``shards`` holds the shards of each split, in order. Names, descriptions, folders and times stay out, so the same
-    content has the same digest wherever it is published.
+    ``shards`` holds the shards of each split, in order. Names, descriptions, folders and times are not included, so the
+    same content has the same digest wherever it is published.
     """
     hasher = ContentHasher(
         features_json=features_json,
@@ -114,13 +114,13 @@ def _canonical(value: Any) -> str:
 
 
 LEAF_EXAMPLES: Final = 1024
-"""Records that are hashed into one leaf; every block is a whole number of leaves."""
+"""Number of records in one leaf of the hash. Every block is a whole number of leaves."""
 
 _MOST_BLOCKS: Final = 1024
 
 
 def block_size(num_examples: int) -> int:
-    """Records in each stored block of a split: 1,024, doubled until there are at most 1,024 blocks.
+    """Number of records in each stored block of a split: 1,024, doubled until there are at most 1,024 blocks.
 
     >>> block_size(1797), block_size(1_281_167)
     (1024, 2048)
@@ -133,14 +133,14 @@ def block_size(num_examples: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureFingerprint:
-    """One feature of one split: ``digest`` over all its values, ``blocks`` one for each block; 64 hex digits each."""
+    """One feature of one split: the digest of all its values, and of each block; 64 hex digits each."""
 
     digest: str
     blocks: tuple[str, ...]
 
     @classmethod
     def of_leaves(cls, leaves: Sequence[bytes], *, num_examples: int) -> FeatureFingerprint:
-        """The fingerprint of a feature whose leaves, 1,024 records each, have these sha256 digests."""
+        """The fingerprint from the sha256 digests of the leaves, 1,024 records each."""
         group = block_size(num_examples) // LEAF_EXAMPLES
         blocks = (leaves[first : first + group] for first in range(0, len(leaves), group))
         return cls(
@@ -153,11 +153,11 @@ class FeatureFingerprint:
 class SplitFingerprint:
     """The content of a split: the fingerprint of each feature, by its path (nested names joined by ``/``).
 
-    It is ordered, and independent of shard boundaries, compression, file format and the order of map keys, because it
-    is taken over what a reader gets.
+    It depends on the order of records. It does not depend on shard boundaries, compression, file format or the order of
+    map keys, because it is computed from decoded values.
 
     Raises:
-        UsageError: a feature has not one digest for each block.
+        UsageError: a feature does not have one digest for each block.
     """
 
     num_examples: int
@@ -180,6 +180,6 @@ class SplitFingerprint:
         return hashlib.sha256(_canonical(told).encode("ascii")).hexdigest()
 
     def block(self, index: int) -> range:
-        """The records of block ``index``."""
+        """The positions of the records in block ``index``."""
         size = block_size(self.num_examples)
         return range(index * size, min((index + 1) * size, self.num_examples))

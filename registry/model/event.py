@@ -1,4 +1,4 @@
-"""Events of the log (who did what to which version, and when), and moments as people write them."""
+"""``Event``, an entry of the event log, and the text form of moments."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ACTIONS: Final = (
     "unprotect",
     "remove-secrets",
 )
-"""Every action that this registry writes; a log may hold others, of a newer one."""
+"""Every action that this release writes. A log may hold others from a newer release."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +40,11 @@ class Event:
     Attributes:
         id: 1, 2, 3 ... without gaps.
         at: when, in UTC; later than every event before it.
-        actor, action: who did what, one of ``ACTIONS`` unless a newer registry wrote it. The actor is a claim.
-        recorded_by: ``user@host`` as the operating system knew them; None in events of older registries.
-        dataset, version: to what: ``name`` or ``name/config``, and ``x.y.z``; empty where the action concerns neither.
-        details: what else belongs to the action, JSON-able.
+        actor: who did it. The name is a claim: anybody can set ``$REGISTRY_ACTOR``.
+        action: one of ``ACTIONS``, unless a newer release wrote it.
+        recorded_by: ``user@host`` from the operating system; None in events of older releases.
+        dataset, version: ``name`` or ``name/config``, and ``x.y.z``; ``""`` if the action concerns neither.
+        details: other values of the action, JSON-able.
         previous_hash, hash: 64 hex digits each.
     """
 
@@ -60,7 +61,7 @@ class Event:
 
     @property
     def described_actor(self) -> str:
-        """The actor; where the operating system knew another user, who claimed to be it.
+        """The actor, and who claimed to be it if the operating system recorded another user.
 
         >>> from datetime import UTC, datetime
         >>> told = {"id": 1, "at": datetime.now(UTC), "action": "promote", "dataset": "mnist", "version": "1.0.0"}
@@ -85,7 +86,7 @@ _MOMENT: Final = re.compile(
 def parse_moment(text: str, *, end: bool) -> datetime:
     """The moment that ``text`` names, in UTC: ``2026-11-21``, or ``2026-11-21T10:00``, with a zone or in UTC.
 
-    A date alone is a whole day: its first moment, or its last one where ``end`` says so.
+    A date alone means the first moment of that day, or with ``end`` its last.
 
     >>> parse_moment("2026-11-21", end=True).isoformat()
     '2026-11-21T23:59:59.999999+00:00'
@@ -93,7 +94,7 @@ def parse_moment(text: str, *, end: bool) -> datetime:
     '2026-11-21T08:00:00+00:00'
 
     Raises:
-        UsageError: ``text`` is malformed, or there is no such day or hour.
+        UsageError: ``text`` is malformed, or the day or hour does not exist.
     """
     match = _MOMENT.fullmatch(text)
     try:
@@ -113,7 +114,7 @@ def parse_moment(text: str, *, end: bool) -> datetime:
 
 
 def describe_moment(moment: datetime) -> str:
-    """A moment for people: the last one of a day as that day's end, else to the second.
+    """A moment for people: to the second, or as the end of a day.
 
     >>> describe_moment(datetime(2026, 11, 21, 10, 0, tzinfo=UTC))
     '2026-11-21 10:00:00 UTC'

@@ -1,7 +1,7 @@
-"""Experiments: flags that a version may switch on or off, as the TFDS versioning document has them.
+"""``Experiment``: a flag that versions may switch on or off, after the TFDS versioning document.
 
-Its life: added, off by default, and switched on by versions that want it; on by default, and switched off by versions
-that cannot have it yet; retired, which is on for good, once no version that can be read switches it off.
+A flag is added off by default, and versions that want it switch it on. Then its default becomes on, and versions that
+cannot use it yet switch it off. It is retired, on for good, when no readable version switches it off.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,199}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """A flag that a builder asks for while it generates. A version may override ``default`` either way.
+    """A flag that a builder reads while it generates examples. A version may override ``default`` either way.
 
     Attributes:
-        default: whether it is on for a version that does not say; a retired flag is on.
-        created_at, retired_at: when it was added, and when it was switched on for good; None where it was not.
-        num_enabling, num_disabling: how many live versions, neither yanked nor dropped, override it on and off.
+        default: its value for versions that do not override it. A retired flag is on.
+        created_at, retired_at: when it was added and retired, or None.
+        num_enabling, num_disabling: number of versions, neither yanked nor dropped, that override it on and off.
     """
 
     name: str
@@ -44,26 +44,26 @@ class Experiment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentChange:
-    """What an action does to a flag: its value before, None for a new flag, and its value after."""
+    """The change of a flag: its state before (None for a new flag) and after."""
 
     before: Experiment | None
     after: Experiment
 
     @property
     def is_change(self) -> bool:
-        """Whether anything is different after it."""
+        """Whether anything changed."""
         return self.before != self.after
 
 
 def experiment_name(flag: object) -> str:
-    """The name of ``flag``: a text in snake_case, or the member of an enum, which goes by its name in lower case.
+    """The name of ``flag``: text in snake_case, or the lower-case name of an enum member.
 
     >>> import enum
     >>> experiment_name(enum.Enum("Experiment", ["NEW_SHUFFLE"]).NEW_SHUFFLE)
     'new_shuffle'
 
     Raises:
-        UsageError: it is not a valid flag.
+        UsageError: the flag is invalid.
     """
     name = flag.name.lower() if isinstance(flag, Enum) else flag
     if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -76,26 +76,26 @@ def experiment_name(flag: object) -> str:
 
 
 def read_experiments(flags: Mapping[Any, Any]) -> tuple[tuple[str, bool], ...]:
-    """The flags that an author overrides and their values, by name.
+    """The flags that an author overrides, sorted by name, with their values.
 
     Raises:
         UsageError: ``flags`` is not a mapping, a flag is invalid or given twice, or a value is neither True nor False.
     """
     if not isinstance(flags, Mapping):
-        raise UsageError(f"experiments = {flags!r:.80}: they are a dict of flag -> True or False")
+        raise UsageError(f"experiments = {flags!r:.80}: expected a dict of flag -> True or False")
     read: dict[str, bool] = {}
     for flag, enabled in flags.items():
         name = experiment_name(flag)
         if not isinstance(enabled, bool):
-            raise UsageError(f"experiments = {{{name!r}: {enabled!r:.60}}}: an experiment is True or False")
+            raise UsageError(f"experiments = {{{name!r}: {enabled!r:.60}}}: expected True or False")
         if name in read:
-            raise UsageError(f"experiments name {name!r} twice", hint="Write it as text or as an enum's member.")
+            raise UsageError(f"experiments name {name!r} twice", hint="Write it once, as text or as an enum member.")
         read[name] = enabled
     return tuple(sorted(read.items()))
 
 
 def no_experiment(name: str, known: Iterable[str], *, where: str) -> NotFoundError:
-    """The error for a flag that is unknown in ``where``; ``known`` are the others."""
+    """The error for a flag that does not exist in ``where``; ``known`` are the flags that do."""
     names = sorted(known)
     nearest = suggest(name, names)
     return ExperimentNotFoundError.of(

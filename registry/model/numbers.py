@@ -1,4 +1,4 @@
-"""The check that an option is a whole number, and how a value is shown in an error."""
+"""Checks that an option is a whole number, and shortens values for error messages."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def whole_number(
     hint: str | None = None,
     error: type[UsageError] = UsageError,
 ) -> int:
-    """``value`` of the option ``name`` as an int. Integers of numpy are whole numbers, True and False are not.
+    """The ``value`` of the option ``name`` as an int. NumPy integers are accepted, True and False are not.
 
     >>> whole_number(0, "batch_size", least=1)
     Traceback (most recent call last):
     registry.errors.UsageError: batch_size must be 1 or more, not 0
 
     Raises:
-        UsageError: it is not a whole number (raised as ``error``), or not in ``least``..``below`` (excluded).
+        UsageError: it is not a whole number (raised as ``error``), is below ``least``, or is not less than ``below``.
     """
     try:
         if isinstance(value, bool):
@@ -45,5 +45,5 @@ def shown(value: object) -> str:
     """The start of a value's repr, short enough for a message."""
     try:
         return f"{value!r:.60}"
-    except ValueError:  # Python does not print a number of thousands of digits
+    except ValueError:  # Python refuses to print numbers with thousands of digits
         return "a number of very many digits"

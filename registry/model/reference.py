@@ -1,7 +1,7 @@
-"""References: ``name[/config][:request | @alias]``, parsed and printed back, and the rules for names.
+"""``Reference``: parses and prints ``name[/config][:request | @alias]``, and checks names.
 
-TFDS's name strings are read, too: a name in CamelCase is folded to snake_case, and config and version may stand behind
-the last ``/`` as ``config=en,version=2.0.0``. What is printed is always the plain form.
+It also parses the name strings of TFDS: names in CamelCase are folded to snake_case, and config and version may
+follow the last ``/`` as ``config=en,version=2.0.0``. The printed form is always the plain one.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _LAST_HUMP = re.compile(r"([a-z0-9])([A-Z])")
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A dataset as a person names it.
+    """A dataset, or a version of it, as people write it.
 
-    ``request`` and ``alias`` exclude each other; with neither, the canonical version is meant. ``config`` None means
-    the default config.
+    ``request`` and ``alias`` exclude each other. With neither it means the canonical version. Without a ``config`` it
+    means the default config.
 
     >>> reference = Reference.parse("mnist/plain:3.*")
     >>> reference.name, reference.config, str(reference.request)
@@ -53,11 +53,17 @@ class Reference:
         if self.alias is not None:
             check_alias(self.alias)
             if self.request is not None:
-                raise ReferenceSyntaxError("a reference names a version request or an alias, not both")
+                raise ReferenceSyntaxError("a reference can have a version request or an alias, not both")
 
     @classmethod
     def parse(cls, text: str) -> Reference:
-        """The reference that ``text`` spells: ``name[/config][:request | @alias]``, or one of TFDS's name strings.
+        """Parse ``name[/config][:request | @alias]``, or a name string of TFDS.
+
+        Args:
+            text: the reference.
+
+        Raises:
+            ReferenceSyntaxError: the text is malformed.
 
         >>> str(Reference.parse("OpenImagesV4/config=original,version=1.*.*"))
         'open_images_v4/original:1.*.*'
@@ -83,12 +89,18 @@ class Reference:
 
     @classmethod
     def exactly(cls, name: str, config: str | None, version: Version) -> Reference:
-        """The reference that names one version and nothing else."""
+        """The exact reference of one version.
+
+        Args:
+            name: name of the dataset.
+            config: its config, or None.
+            version: the version.
+        """
         return cls(name=name, config=config, request=VersionRequest.exactly(version))
 
     @property
     def exact(self) -> Version | None:
-        """The version that it names exactly; None where it names a range, an alias or no version."""
+        """The version if it names one exactly; None for a range, an alias or no version."""
         return None if self.request is None else self.request.exact
 
     @property
@@ -103,7 +115,7 @@ class Reference:
 
 
 def check_name(name: str) -> str:
-    """``name`` if it may name a dataset: an ASCII letter, then letters, digits and ``_``."""
+    """Check the name of a dataset, an ASCII letter, then letters, digits and ``_``; return it."""
     hint = "A dataset name is a letter, then letters, digits and '_', e.g. mnist."
     return _matched(_NAME, name, "dataset name", hint=hint, key="name")
 
@@ -118,30 +130,30 @@ def fold_name(name: str) -> str:
 
 
 def check_new_name(name: str) -> str:
-    """``name`` if a dataset may be published under it: look-ups fold names, so no other form could be looked up."""
+    """Check the name of a new dataset, which must be in the folded form: look-ups fold names; return it."""
     if fold_name(check_name(name)) != name:
         raise ReferenceSyntaxError(
             f"a dataset cannot be named {name[:80]!r}: look-ups fold names to lower case, as TFDS does",
-            hint=f"Name it {fold_name(name)[:80]}.",
+            hint=f"Use the name {fold_name(name)[:80]}.",
             details={"name": name[:80], "folded": fold_name(name)[:80]},
         )
     return name
 
 
 def check_config(config: str) -> str:
-    """``config`` if it may name a config: letters, digits and ``_ + . -``, at least one letter or digit."""
+    """Check the name of a config: letters, digits and ``_ + . -``, at least one letter or digit; return it."""
     hint = "A config name holds letters, digits and '_', '+', '.', '-', e.g. mnist/plain."
     hint += " Give the version on its own: name/config:version." if ":" in config else ""
     return _matched(_CONFIG, config, "config name", hint=hint, key="config")
 
 
 def is_config(config: str) -> bool:
-    """Whether ``config`` may name a config."""
+    """Whether ``config`` is a valid name of a config."""
     return _CONFIG.fullmatch(config) is not None
 
 
 def check_alias(alias: str) -> str:
-    """``alias`` if it may name a version: a letter, then letters, digits and ``_ . -``; so it is never a request."""
+    """Check an alias: a letter, then letters, digits and ``_ . -``, so it is never a request; return it."""
     hint = "An alias is a letter, then letters, digits and '_', '.', '-', e.g. mnist@paper."
     return _matched(_ALIAS, alias, "alias", hint=hint, key="alias")
 
@@ -161,8 +173,8 @@ def _read_options(text: str, options: str) -> dict[str, str]:
             raise _bad_reference(text)
         if name not in _OPTION_NAMES:
             raise ReferenceSyntaxError(
-                f"the reference {text[:80]!r} gives {name[:80]!r}: it can give config and version, nothing else",
-                hint="What else a builder takes is a field of its configs: name the config, e.g. mnist/plain.",
+                f"the reference {text[:80]!r} has the option {name[:80]!r}: expected config or version",
+                hint="Other options of a builder are fields of its configs: name the config, e.g. mnist/plain.",
                 details={"reference": text[:80], "option": name[:80]},
             )
         if name in read:
@@ -188,12 +200,12 @@ def _bad_reference(text: str) -> ReferenceSyntaxError:
 
 
 def _bad_name_string(text: str, word: str, *, has_more: bool) -> ReferenceSyntaxError:
-    """The error for a ``word`` after ``:``; TFDS would read the part before it as a namespace."""
+    """The error for a word after ``:``. TFDS reads the part before it as a namespace."""
     before, _, after = text.partition(":")
     if has_more:
         return ReferenceSyntaxError(
-            f"the reference {text[:80]!r} has a namespace, {before[:80]!r}, and a catalog has none",
-            hint=f"Name the dataset as the catalog does, without a namespace: {after[:80]}",
+            f"the reference {text[:80]!r} has the namespace {before[:80]!r}, and catalogs do not have namespaces",
+            hint=f"Leave the namespace out: {after[:80]}",
             details={"reference": text[:80], "namespace": before[:80]},
         )
     highest = f"The highest version, experimental ones included, is {before[:60]}:*. "
@@ -203,8 +215,8 @@ def _bad_name_string(text: str, word: str, *, has_more: bool) -> ReferenceSyntax
             highest
             if word == "experimental_latest"
             else "Write a version (3.0.1), a wildcard (3.*.*, 3.*, 3) or a range (^3.1, ~3.1, >=3.1,<4). "
-            f"An alias stands behind '@': {before[:60]}@{word[:60]}. "
+            f"An alias follows '@': {before[:60]}@{word[:60]}. "
         )
-        + "TFDS's namespaces are not known here.",
+        + "TFDS's namespaces are not supported.",
         details={"request": word[:60]},
     )

@@ -1,7 +1,7 @@
-"""A split of a dataset version: its shards, how many records they hold, and what their files are called.
+"""``Split``: a split of a dataset version, its shards, their lengths and the names of their files.
 
-``ShardLengths`` and ``ShardSpan`` answer which shards hold a range of records in O(log shards). ``ShardedFileTemplate``
-names the files as TFDS does. ``Promises`` is what readers ask for the size and digest that were published for a file.
+``ShardLengths`` and ``ShardSpan`` find the shards of a range of records in O(log shards). ``ShardedFileTemplate``
+names the files as TFDS does. ``Promises`` gives readers the published size and digest of a file.
 """
 
 from __future__ import annotations
@@ -24,9 +24,13 @@ _SPLIT_NAME = re.compile(r"(?=.*[a-zA-Z0-9])[a-zA-Z0-9_-]{1,200}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """A named part of a dataset version: its shards, in order, and what their files are called.
+    """A split of a dataset version: its shards, in order, and the names of their files.
 
-    ``num_bytes`` is the sum of the serialized records, without framing, as TFDS counts it.
+    Attributes:
+        name: e.g. ``train``.
+        shard_lengths: number of records in each shard.
+        num_bytes: size of the serialized records, without framing, as TFDS counts it.
+        files: the template of the file names.
     """
 
     name: str
@@ -37,12 +41,12 @@ class Split:
     def __post_init__(self) -> None:
         check_split_name(self.name)
         if self.num_bytes < 0:
-            raise UsageError("num_bytes is never negative")
+            raise UsageError(f"num_bytes must not be negative, not {self.num_bytes}")
         if self.num_shards > 1 and not self.files.has_index:
             raise UsageError(
-                f"the split {self.name} has {self.num_shards} shards, and its files are all named "
+                f"the split {self.name} has {self.num_shards} shards, and its template gives one file name: "
                 f"{self.files.template[:120]!r}",
-                hint="A template of several shards has SHARD_X_OF_Y in it.",
+                hint="Add SHARD_X_OF_Y to the template.",
             )
 
     @property
@@ -56,7 +60,11 @@ class Split:
         return len(self.shard_lengths)
 
     def filename(self, index: int) -> str:
-        """Name of the file of shard ``index``, relative to the version's folder."""
+        """Name of the file of shard ``index``, relative to the version's folder.
+
+        Args:
+            index: number of the shard, from 0.
+        """
         return self.files.filename(self.name, index, self.num_shards)
 
     @property
@@ -67,9 +75,15 @@ class Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """One stored file of a split. ``num_bytes`` is the file's size, ``sha256`` 64 hex digits over its bytes.
+    """One stored file of a split.
 
-    ``entity_tag`` is the ETag that an object store gave these bytes when they were published; None on disks.
+    Attributes:
+        index: number of the shard in its split, from 0.
+        first_example: position in the split of its first record.
+        num_examples: number of records.
+        num_bytes: size of the file.
+        sha256: 64 hex digits over the bytes of the file.
+        entity_tag: the ETag that an object store gave the file when it was published; None on disks.
     """
 
     index: int
@@ -81,18 +95,18 @@ class Shard:
 
 
 def check_splits(splits: Sequence[Split], where: str) -> None:
-    """Refuse splits of which two have one name; ``where`` says whose they are."""
+    """Check that all splits have different names; ``where`` is the version, for the message."""
     names = [split.name for split in splits]
     if len(set(names)) != len(names):
         raise UsageError(f"{where}: a split name is used twice: {names}")
 
 
 def check_split_name(name: str) -> str:
-    """``name`` if it may name a split: letters, digits, ``_`` and ``-``, at least one letter or digit, not ``all``."""
+    """Check the name of a split, letters, digits, ``_`` and ``-`` with a letter or digit, not ``all``; return it."""
     if name == "all" or not _SPLIT_NAME.fullmatch(name):
         raise UsageError(
             f"invalid split name {name[:80]!r}",
-            hint="A split name holds letters, digits, '_' and '-'; 'all' is kept for the union of all splits.",
+            hint="A split name holds letters, digits, '_' and '-'; 'all' means the union of all splits.",
             details={"split": name[:80]},
         )
     return name
@@ -101,7 +115,7 @@ def check_split_name(name: str) -> str:
 class AbstractShardLengths(Sequence[int]):
     """The number of records in each shard, in shard order. Immutable.
 
-    Two of them are equal where their lengths are, wherever these are kept; pickled, each becomes a ``ShardLengths``.
+    Two are equal if their lengths are, wherever the lengths are stored. Pickled, they become a ``ShardLengths``.
     """
 
     __slots__ = ()
@@ -157,16 +171,16 @@ class ShardLengths(AbstractShardLengths):
 
     def __init__(self, lengths: Iterable[int]) -> None:
         if isinstance(lengths, bytes | bytearray | memoryview | str):
-            raise UsageError("shard lengths are a list of whole numbers, not bytes or text")
+            raise UsageError("shard lengths must be a list of whole numbers, not bytes or text")
         try:
             self._lengths = array("q", lengths)
             self._starts = array("q", accumulate(self._lengths, initial=0))
         except (OverflowError, TypeError) as error:
-            raise UsageError("shard lengths are whole numbers, fewer than 2**63 records in all") from error
+            raise UsageError("shard lengths must be whole numbers with a sum below 2**63") from error
         shortest = min(self._lengths, default=1)
         if shortest < 0:
-            raise UsageError("a shard length is never negative")
-        # Almost every split has no empty shard: then there is nothing to search.
+            raise UsageError(f"a shard length must not be negative, not {shortest}")
+        # Almost no split has an empty shard, and then nothing has to be searched.
         self._empty = array(
             "q", (index for index, length in enumerate(self._lengths) if not length) if not shortest else ()
         )
@@ -188,7 +202,7 @@ class ShardLengths(AbstractShardLengths):
         """Indices of the shards ``first``..``stop`` (stop excluded) that hold no record, in order."""
         if not self._empty:
             return ()
-        # A view, not a copy: a union may ask for the same million again and again.
+        # A view, not a copy: a union may request the same million again and again.
         return memoryview(self._empty)[bisect_left(self._empty, first) : bisect_left(self._empty, stop)]
 
     @overload
@@ -209,7 +223,7 @@ class ShardLengths(AbstractShardLengths):
 class ShardSpan:
     """Records ``start``..``stop`` of a split (at least one), and the shards ``first``..``last`` that hold them.
 
-    A *place* counts the shards of the span from 0, without the ``empty`` ones. One question costs O(log shards).
+    A *place* counts the shards of the span from 0, without the ``empty`` ones. Each method takes O(log shards).
 
     >>> span = ShardSpan.of(ShardLengths([3, 0, 4]), 1, 5)
     >>> span.count, span.shard_at(1), span.place_of(2), list(span.takes(0, 2))
@@ -238,26 +252,26 @@ class ShardSpan:
         return self.last - self.first + 1 - len(self.empty)
 
     def shard_at(self, place: int) -> int:
-        """Index of the shard that has ``place`` filled ones of the span before it."""
+        """Index of the shard at ``place``: after ``place`` non-empty shards of the span."""
         shard = self.first + place
         if self.empty:
-            # The empty shards before it are those that have no more than ``place`` filled ones before them.
+            # The empty shards before it have at most ``place`` non-empty shards before them.
             ranks = range(len(self.empty))
             shard += bisect_right(ranks, place, key=lambda rank: self.empty[rank] - self.first - rank)
         return shard
 
     def place_of(self, shard: int) -> int:
-        """The place of a filled shard: how many of the span come before it."""
+        """The place of a non-empty shard: the number of non-empty shards of the span before it."""
         return shard - self.first - bisect_left(self.empty, shard)
 
     def cut(self, shard: int) -> tuple[int, int]:
-        """Of a filled shard of the span: how many of its records come before the span, and how many are in it."""
+        """The number of records of a non-empty shard that come before the span, and the number that are in it."""
         begin = self.lengths.start(shard)
         skip = max(self.start - begin, 0)
         return skip, min(self.stop - begin, self.lengths[shard]) - skip
 
     def takes(self, start: int, stop: int) -> array[int]:
-        """How many records of each shard are in the span, for the places ``start``..``stop`` (stop excluded)."""
+        """The number of records in the span, for each shard at the places ``start``..``stop`` (stop excluded)."""
         takes = array("q")
         if start < stop:
             takes.extend(self.lengths[self.shard_at(start) : self.shard_at(stop - 1) + 1])
@@ -281,7 +295,7 @@ def version_folder(name: str, config: str | None, version: Version) -> str:
 
 
 def tfds_id(filename: str, record: int) -> str:
-    """What TFDS calls the record with index ``record`` of a file: the file's name without its folder, and the index.
+    """The TFDS id of record ``record`` of a file: the name of the file without its folder, and the index.
 
     >>> tfds_id("mnist/3.0.1/mnist-train.tfrecord-00001-of-00004", 17)
     'mnist-train.tfrecord-00001-of-00004__17'
@@ -302,12 +316,12 @@ _VARIABLE = re.compile(r"\{([A-Z_]+)\}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardedFileTemplate:
-    """How the shard files of a dataset version are named, after ShardedFileTemplate of TFDS 4.9.
+    """The names of the shard files of a dataset version, after ShardedFileTemplate of TFDS 4.9.
 
     ``template`` may use DATASET, SPLIT, FILEFORMAT, and SHARD_X_OF_Y or SHARD_INDEX with NUM_SHARDS. Numbers are padded
-    with zeros to 5 digits, or to the digits of the number of shards where that is longer. Of ``parquet_columns``, which
-    TFDS does not write, a split may be one file: ``{SPLIT}.parquet``. A ``tfrecord`` template without any variable is
-    the name of a split's only file, as Earth Engine exports a table: ``Training_demo.tfrecord.gz``.
+    with zeros to 5 digits, or to as many digits as the number of shards has. In the format ``parquet_columns``, which
+    TFDS does not write, a split may be one file: ``{SPLIT}.parquet``. A ``tfrecord`` template without a variable is
+    the name of the only file of a split, as Earth Engine exports tables: ``Training_demo.tfrecord.gz``.
 
     >>> files = ShardedFileTemplate(dataset="mnist")
     >>> files.filename("train", 3, 10)
@@ -316,7 +330,7 @@ class ShardedFileTemplate:
     ('train', 3, 10)
 
     Raises:
-        UsageError: an unknown variable, no shard index, an invalid name or format, or a path out of the folder.
+        UsageError: an unknown variable, no shard index, an invalid name or format, or a path that leaves the folder.
     """
 
     dataset: str
@@ -328,7 +342,7 @@ class ShardedFileTemplate:
         if not re.fullmatch(r"[a-zA-Z0-9_]{1,40}", self.file_format):
             raise UsageError(
                 f"invalid file format {self.file_format[:40]!r}",
-                hint="A format is named by letters, digits and '_', e.g. tfrecord.",
+                hint="The name of a format has letters, digits and '_', e.g. tfrecord.",
             )
         names = _VARIABLE.findall(self.template)
         rest = _VARIABLE.sub("", self.template)
@@ -340,11 +354,11 @@ class ShardedFileTemplate:
         if len(set(names)) != len(names) or {"SHARD_X_OF_Y", "SHARD_INDEX"} <= set(names):
             raise self._refuse("it uses a variable twice")
         if re.search(r"[{}\\\0]", rest) or {"", ".", ".."} & set(self.template.split("/")):
-            raise self._refuse("it is no path of a file below the version's folder")
+            raise self._refuse("it is not a path below the version's folder")
 
     @property
     def has_index(self) -> bool:
-        """Whether the name of a file tells its place; without, each split is one file: ``test.parquet``."""
+        """Whether file names contain the index of the shard. If not, each split is one file: ``test.parquet``."""
         return bool({"SHARD_X_OF_Y", "SHARD_INDEX"} & set(_VARIABLE.findall(self.template)))
 
     def with_literal_dataset(self) -> ShardedFileTemplate:
@@ -360,10 +374,10 @@ class ShardedFileTemplate:
         return self.namer(split, num_shards)(index)
 
     def namer(self, split: str, num_shards: int) -> Callable[[int], str]:
-        """``filename`` as a function of the index alone: twenty times as fast for many files."""
+        """``filename`` as a function of the index: twenty times as fast for many files."""
         digits = max(5, len(str(num_shards)))
         total = f"{num_shards:0{digits}d}"
-        # The index occurs once in the name, and no name holds a NUL.
+        # The index occurs once in the name, and no name contains a NUL.
         before, index, after = self.template.format(
             DATASET=self.dataset,
             SPLIT=split,
@@ -379,7 +393,7 @@ class ShardedFileTemplate:
     def parse(self, filename: str) -> tuple[str, int, int] | None:
         """``(split, index, num_shards)`` of a shard file of this dataset and format, or None for any other name.
 
-        Split is ``""`` where the template has no SPLIT, the number of shards 0 where it has none.
+        The split is ``""`` if the template has no SPLIT, and the number of shards is 0 if it has no NUM_SHARDS.
         """
         pieces = _VARIABLE.split(self.template)
         pattern = "".join(_VARIABLES[piece] if place % 2 else re.escape(piece) for place, piece in enumerate(pieces))
@@ -405,26 +419,26 @@ class ShardedFileTemplate:
 
 
 class Promises(Protocol):
-    """What a catalog or a pin promises of files. It is sent to other processes along with what reads them."""
+    """The published size and digest of files, from a catalog or a pin. It can be sent to other processes."""
 
     def find(self, name: str) -> Shard | None:
-        """What was promised of the file ``name``; None for a file that is not a shard, such as a description."""
+        """The published shard with the file ``name``, or None for another file, such as a description."""
 
     def within(self, splits: Collection[str]) -> Promises:
-        """The promises of the files of these splits: what is sent along with a reader that reads nothing else."""
+        """The promises for the files of these splits only, to send along with a reader of them."""
 
 
 class KnownShards:
-    """The promises of some files that are known one by one, such as those of a pin."""
+    """The promises for files that are listed one by one, as in a pin."""
 
     def __init__(self, shards: Mapping[str, Shard]) -> None:
-        """``shards`` by the names of their files."""
+        """``shards`` are the shards by file name."""
         self._shards = dict(shards)
 
     def find(self, name: str) -> Shard | None:
-        """What was promised of the file ``name``, or None."""
+        """The published shard with the file ``name``, or None."""
         return self._shards.get(name)
 
-    def within(self, splits: Collection[str]) -> KnownShards:  # noqa: ARG002 (they are few, and all are at hand)
-        """These promises: a pin names no more files than it reads."""
+    def within(self, splits: Collection[str]) -> KnownShards:  # noqa: ARG002 (they are few)
+        """These promises: a pin names only the files that it reads."""
         return self

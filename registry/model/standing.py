@@ -1,8 +1,8 @@
-"""The versions of one config at one moment, and the rule by which a look-up chooses one of them.
+"""``Standing``, the versions of a config at one moment, and ``choose``, the rule by which a look-up picks one.
 
 The catalog loads a ``Standing`` from its tables, or replays it from the event log for a past moment. ``choose`` applies
 the rule: no request gives the canonical version; a wildcard or range gives the highest match that is neither yanked nor
-dropped; an exact number or an alias gives that very version, even if it is yanked, unless it is dropped
+dropped; an exact number or an alias gives exactly that version, even if it is yanked, unless it is dropped
 (docs/versions.md).
 """
 
@@ -21,12 +21,12 @@ from registry.model.reference import Reference
 from registry.model.version import Number, Version, VersionRequest, request_bounds
 
 WITHDRAWN: Final = frozenset({VersionState.YANKED, VersionState.DROPPED})
-"""States in which no wildcard, range or missing request gives a version."""
+"""States in which only an exact reference may give a version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One published version, its state, and its publisher's message."""
+    """One published version, its state, and the reason for the state."""
 
     version: Version
     state: VersionState = VersionState.SUPPORTED
@@ -49,9 +49,9 @@ class Candidate:
         return text if self.superseded_by is None else f"{text}; superseded by {self.superseded_by}"
 
 
-@dataclass(frozen=True, kw_only=True)  # no slots: the sorted numbers are worked out once, when they are asked for
+@dataclass(frozen=True, kw_only=True)  # no slots: the sorted numbers are computed once, on first use
 class Standing:
-    """The versions of one config, the highest first, the canonical one, and where aliases point."""
+    """The versions of one config, the highest first, its canonical version, and its aliases."""
 
     name: str
     config: str | None = None
@@ -93,11 +93,11 @@ class Standing:
         return [one for one in self.candidates if request.allows(one.version)]
 
     def exactly(self, version: Version) -> Reference:
-        """The reference that names ``version`` of this config and nothing else."""
+        """The exact reference of ``version`` of this config."""
         return Reference.exactly(self.name, self.config, version)
 
     def replace(self, changed: Candidate) -> Standing:
-        """The standing with ``changed`` in the place of the candidate of its number, or beside the others."""
+        """The standing with ``changed`` instead of the candidate of that number, or added if it is new."""
         others = [one for one in self.candidates if one.version != changed.version]
         return dataclasses.replace(self, candidates=in_order([*others, changed]))
 
@@ -106,7 +106,7 @@ class Standing:
         return dataclasses.replace(self, canonical=version)
 
     def point(self, alias: str, version: Version | None) -> Standing:
-        """The standing with ``alias`` pointing to ``version``, or to nothing."""
+        """The standing with ``alias`` pointing to ``version``, or without it for None."""
         aliases = {name: target for name, target in self.aliases.items() if name != alias}
         if version is not None:
             aliases[alias] = version
@@ -137,14 +137,14 @@ class Refusal(StrEnum):
     NO_MATCH = "no_match"
     NO_ALIAS = "no_alias"
     WITHDRAWN = "withdrawn"
-    """What is named is dropped, or it is the canonical version and yanked."""
+    """The named version is dropped, or the canonical version is yanked."""
     ALL_WITHDRAWN = "all_withdrawn"
-    """Versions match, and every one of them is yanked or dropped."""
+    """Every version that matches is yanked or dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Considered:
-    """A version that a look-up considered, and what became of it: ``chosen``, ``lower than 3.1.1``, ``yanked: why``."""
+    """A version that a look-up considered, and its verdict: ``chosen``, ``lower than 3.1.1``, ``yanked: why`` ..."""
 
     version: Version
     status: VersionStatus
@@ -153,13 +153,13 @@ class Considered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What a reference names in a standing.
+    """The version that a reference gives in a standing, or why it gives none.
 
     Attributes:
-        standing, wanted: what was chosen from, and the reference.
-        candidate: the version chosen; None where the look-up is refused.
+        standing, wanted: the versions, and the reference.
+        candidate: the version that was chosen, or None if the look-up is refused.
         refusal: why it is refused, or None.
-        refused: the version that was named and may not be read, where there is one.
+        refused: the withdrawn version that the reference names, or None.
     """
 
     standing: Standing
@@ -175,14 +175,14 @@ class Choice:
 
     @property
     def note(self) -> str | None:
-        """What a reader of the chosen version should know: it is experimental, deprecated or yanked."""
+        """The warning that the chosen version is experimental, deprecated or yanked, or None."""
         if self.candidate is None:
             return None
         return describe_trouble(self.standing.exactly(self.candidate.version), self.candidate, self.standing.canonical)
 
     @property
     def problem(self) -> str:
-        """Why nothing was chosen, in words; empty where something was."""
+        """Why nothing was chosen, in words, or ``""``."""
         dataset, wanted = self.wanted.dataset, self.wanted
         match self.refusal:
             case Refusal.NO_CANONICAL:
@@ -193,7 +193,7 @@ class Choice:
                 return f"no version {str(wanted.request)!r} in {dataset}"
             case Refusal.WITHDRAWN if self.refused is not None:
                 if wanted.alias is not None:
-                    return f"{wanted} stands for {self.refused.version}, which is {self.refused.described}"
+                    return f"{wanted} points to {self.refused.version}, which is {self.refused.described}"
                 what = "the canonical version" if wanted.request is None else "version"
                 return f"{what} {self.refused.version} of {dataset} is {self.refused.described}"
             case Refusal.ALL_WITHDRAWN if wanted.request is not None:
@@ -206,7 +206,7 @@ class Choice:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Why the look-up gave what it gave, in sentences."""
+        """Why the look-up chose this version or none, in sentences."""
         return tuple(self._sentences())
 
     @property
@@ -225,7 +225,7 @@ class Choice:
         if self.refused is not None and one.version == self.refused.version:
             return one.described
         if self.wanted.alias is not None:
-            return f"not what {self.wanted.alias} stands for"
+            return f"{self.wanted.alias} does not point to it"
         if request is None:
             return "not the canonical version"
         if not request.allows(one.version):
@@ -235,28 +235,29 @@ class Choice:
     def _sentences(self) -> Iterator[str]:
         wanted, standing = self.wanted, self.standing
         if wanted.config is None and standing.config is not None:
-            yield f"{wanted} names no config: {standing.config} is the default one of {standing.name}."
+            yield f"{wanted} does not name a config: {standing.config} is the default config of {standing.name}."
         if self.candidate is None:
             yield f"{self.problem}."
             return
         found = self.candidate
         if wanted.alias is not None:
-            yield f"{wanted}: the alias {wanted.alias} stands for {found.version}."
+            yield f"{wanted}: the alias {wanted.alias} points to {found.version}."
         elif wanted.request is None:
-            yield f"{wanted} names no version: {found.version} is the canonical one."
+            yield f"{wanted} does not name a version: {found.version} is the canonical one."
         elif wanted.request.exact is not None:
             yield f"{wanted} names exactly {found.version}."
         else:
             yield from _explain_request(wanted, wanted.request, found, standing)
         if standing.status(found) is VersionStatus.EXPERIMENTAL:
-            above = f"above the canonical version {standing.canonical}"
-            yield f"{found.version} is experimental, {above if standing.canonical else 'and none is canonical yet'}."
+            canonical = standing.canonical
+            why = f"above the canonical version {canonical}" if canonical else "and no version is canonical yet"
+            yield f"{found.version} is experimental, {why}."
         elif found.state is not VersionState.SUPPORTED:
             yield f"{found.version} is {found.described}."
 
 
 def choose(standing: Standing, wanted: Reference) -> Choice:
-    """What ``wanted`` names in ``standing``; its name and config are taken to be those of the standing.
+    """Choose the version that ``wanted`` gives. The standing must belong to its dataset and config.
 
     >>> standing = Standing(name="mnist", candidates=(Candidate(version=Version(3, 0, 1)),))
     >>> choose(standing, Reference.parse("mnist:3.*")).version
@@ -277,18 +278,18 @@ def choose(standing: Standing, wanted: Reference) -> Choice:
 
 
 def describe_trouble(reference: Reference, candidate: Candidate, canonical: Version | None) -> str | None:
-    """What a reader of ``reference`` should know, or None where it is simply a supported version."""
+    """The warning that a version is experimental, deprecated or yanked, or None."""
     if candidate.state is not VersionState.SUPPORTED:
         return f"{reference} is {candidate.described}"
     if version_status(candidate.version, candidate.state, canonical) is VersionStatus.EXPERIMENTAL:
         return f"{reference} is experimental: " + (
-            f"the canonical version is {canonical}" if canonical else "none is canonical yet"
+            f"the canonical version is {canonical}" if canonical else "no version is canonical yet"
         )
     return None
 
 
 def _take(standing: Standing, wanted: Reference, version: Version | None, *, missing: Refusal) -> Choice:
-    """The choice of one version that is named, not searched for."""
+    """The choice for a reference that names one version."""
     found = None if version is None else standing.find(version)
     if found is None:
         return Choice(standing=standing, wanted=wanted, refusal=missing)
@@ -299,16 +300,16 @@ def _take(standing: Standing, wanted: Reference, version: Version | None, *, mis
 
 
 def _explain_request(wanted: Reference, request: VersionRequest, found: Candidate, standing: Standing) -> Iterator[str]:
-    """What a wildcard or a range allows, and what it passes over."""
+    """Which versions a wildcard or range allows, and which it skips."""
     allowed = standing.allowed(request)
     shown = ", ".join(str(one.version) for one in allowed[:_SHOWN])
     more = f" and {len(allowed) - _SHOWN} more" if len(allowed) > _SHOWN else ""
     if len(allowed) == 1:
-        yield f"{wanted} allows {shown} alone, of {len(standing.candidates)} published."
+        yield f"{wanted} allows only {shown}, of {len(standing.candidates)} published versions."
     else:
         yield f"{wanted} allows {shown}{more}: {found.version} is the highest that is neither yanked nor dropped."
     passed = [one for one in allowed if one.is_withdrawn and one.version > found.version]
     for one in passed[:_SHOWN]:
-        yield f"{one.version} is passed over, it is {one.described}."
+        yield f"{one.version} is skipped: it is {one.described}."
     if len(passed) > _SHOWN:
-        yield f"{len(passed) - _SHOWN} more above it are passed over, yanked or dropped."
+        yield f"{len(passed) - _SHOWN} more above it are skipped: they are yanked or dropped."

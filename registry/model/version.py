@@ -1,8 +1,8 @@
-"""Version numbers, version requests, and the bounds between which a request's versions lie.
+"""``Version``, ``VersionRequest``, and the bounds of the versions that a request allows.
 
 A version is ``MAJOR.MINOR.PATCH`` as in Semantic Versioning 2.0.0, without pre-release or build parts, as the TFDS
-versioning document uses it. A request is what a person writes after ``name:``; it allows one version or many. The
-catalog looks versions up by ``request_bounds``.
+versioning document uses it. A request is the text after ``name:``; it allows one version or many. The catalog looks
+versions up by ``request_bounds``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from registry.errors import ReferenceSyntaxError, UsageError
 from registry.model.experiment import experiment_name, no_experiment, read_experiments
 
 MAX_PART: Final = 2**31 - 1
-"""The largest MAJOR, MINOR or PATCH: what every SQL database holds in an INTEGER."""
+"""The largest MAJOR, MINOR or PATCH: every SQL database can store it as an INTEGER."""
 
 Number: TypeAlias = tuple[int, int, int]
 
@@ -39,7 +39,7 @@ _CLAUSE = re.compile(
 class Version:
     """A version number, with what builder code declares for it. Ordered by MAJOR, then MINOR, then PATCH.
 
-    Written as three numbers, or as the one text of TFDS code. It compares with such text, too:
+    Create it from three numbers, or from text as in TFDS. It also compares with text:
 
     >>> Version("3.0.1") == Version(3, 0, 1) == "3.0.1"
     True
@@ -48,24 +48,24 @@ class Version:
     >>> Version("2.0.0", experiments={"new_shuffle": True}).implements("new_shuffle")
     True
 
-    Keyword arguments are neither compared nor hashed, and never part of a published number.
+    Keyword arguments do not affect comparison or hash, and are not part of the published number.
 
     Args:
         major: MAJOR, or the text of all three parts, or another Version.
         minor, patch: the other parts.
-        experiments: flags that this version overrides; the member of an enum, as TFDS has it, goes by its name.
-        version_to_prepare: the last version of the builder's code that can prepare this one, where today's code cannot:
-            ``1.0.0`` or ``v1.0.0``, or a commit.
-        tfds_version_to_prepare: what TFDS calls ``version_to_prepare``.
+        experiments: flags that this version overrides, by name or enum member (as in TFDS).
+        version_to_prepare: the last version of the builder's code that can prepare this one, if today's code cannot:
+            ``1.0.0``, ``v1.0.0``, or a commit.
+        tfds_version_to_prepare: TFDS's name for ``version_to_prepare``.
 
     Attributes:
         major, minor, patch: the parts, whole numbers.
         version_to_prepare: as text without the ``v``, or None.
 
     Raises:
-        ReferenceSyntaxError: a part is not a whole number of 0..``MAX_PART``, or the text is not ``x.y.z``. Also when a
-            version is ordered against another text; such a text is merely not equal to any version.
-        UsageError: a flag that cannot be one, or two spellings of ``version_to_prepare`` at once.
+        ReferenceSyntaxError: a part is not a whole number from 0 to ``MAX_PART``, or the text is not ``x.y.z``.
+            Ordering a version against other text raises it too; ``==`` is False.
+        UsageError: a flag is invalid, or both names of ``version_to_prepare`` are used.
     """
 
     major: int
@@ -88,9 +88,9 @@ class Version:
         overrides: tuple[tuple[str, bool], ...] = ()
         defaults: tuple[tuple[str, bool], ...] = ()
         to_prepare = None
-        if type(major) is int and type(minor) is int and type(patch) is int:  # first: a catalog makes very many
+        if type(major) is int and type(minor) is int and type(patch) is int:  # first: a catalog creates very many
             if not (0 <= major <= MAX_PART and 0 <= minor <= MAX_PART and 0 <= patch <= MAX_PART):
-                raise _bad_version(f"{major}.{minor}.{patch}", f": every part lies in 0..{MAX_PART}")
+                raise _bad_version(f"{major}.{minor}.{patch}", f": every part must be from 0 to {MAX_PART}")
         elif isinstance(major, Version) and minor is None and patch is None:
             overrides, defaults, to_prepare = major._overrides, major._defaults, major.version_to_prepare
             major, minor, patch = major.parts
@@ -100,7 +100,7 @@ class Version:
             overrides = read_experiments(experiments)
         if version_to_prepare is not None or tfds_version_to_prepare is not None:
             if version_to_prepare is not None and tfds_version_to_prepare is not None:
-                text = "version_to_prepare and tfds_version_to_prepare are two names of one thing"
+                text = "version_to_prepare and tfds_version_to_prepare are two names for the same option"
                 raise UsageError(text, hint="Write one of them.")
             given = tfds_version_to_prepare if version_to_prepare is None else version_to_prepare
             to_prepare = read_code_version(given)
@@ -114,16 +114,23 @@ class Version:
 
     @classmethod
     def parse(cls, text: str) -> Version:
-        """The version that ``text`` spells; surrounding space, signs and leading zeros are refused."""
+        """Parse ``MAJOR.MINOR.PATCH``. Surrounding space, signs and leading zeros are errors.
+
+        Args:
+            text: the version.
+
+        Raises:
+            ReferenceSyntaxError: the text is malformed.
+        """
         return cls(*_parse_parts(text))
 
     @staticmethod
     def is_valid(text: object) -> bool:
-        """Whether ``text`` is the text of a version, ``x.y.z``; a wildcard is not."""
+        """Whether ``text`` is a version, ``x.y.z``. A wildcard is not."""
         return isinstance(text, str) and _parts_or_none(text) is not None
 
     def match(self, pattern: str) -> bool:
-        """Whether ``pattern`` allows this version: TFDS's ``3.*.*``, or anything that ``VersionRequest`` parses.
+        """Whether ``pattern``, ``3.*.*`` as in TFDS or any version request, allows this version.
 
         >>> Version("3.0.1").match("3.*.*"), Version("3.0.1").match("3.1"), Version("3.0.1").match("^3")
         (True, False, True)
@@ -131,10 +138,13 @@ class Version:
         return VersionRequest.parse(pattern).allows(self)
 
     def implements(self, flag: str | Enum) -> bool:
-        """Whether ``flag`` is on: as this version overrides it, else its default where a catalog handed that in.
+        """Whether an experiment is on: the override of this version, else the default that the build was given.
+
+        Args:
+            flag: its name, or an enum member of that name.
 
         Raises:
-            ExperimentNotFoundError: neither mentions it.
+            ExperimentNotFoundError: neither knows the flag.
         """
         name = experiment_name(flag)
         for known, enabled in (*self._overrides, *self._defaults):
@@ -143,7 +153,11 @@ class Version:
         raise no_experiment(name, {known for known, _ in (*self._overrides, *self._defaults)}, where=f"version {self}")
 
     def with_defaults(self, defaults: Mapping[str, bool]) -> Version:
-        """The same version, which answers ``implements`` for these flags, too, where it does not override them."""
+        """The same version, whose ``implements`` also knows these flags.
+
+        Args:
+            defaults: values for flags that the version does not override.
+        """
         bound = Version(self)
         object.__setattr__(bound, "_defaults", tuple(sorted(defaults.items())))
         return bound
@@ -160,16 +174,16 @@ class Version:
 
     @property
     def number(self) -> Version:
-        """The number alone, without what builder code declares for it."""
+        """The number without what builder code declares for it."""
         return Version(self.major, self.minor, self.patch)
 
     def bump(self, part: str) -> Version:
-        """The next version in ``part`` (``major``, ``minor`` or ``patch``); the parts after it become 0.
+        """The next version in one part; the parts after it become 0.
 
         >>> str(Version(3, 1, 4).bump("minor"))
         '3.2.0'
         """
-        import semver  # 9 ms, and a look-up compares numbers that were parsed long ago
+        import semver  # takes 9 ms, and look-ups do not need it
 
         bumped = semver.Version(self.major, self.minor, self.patch).next_version(part)
         return Version(bumped.major, bumped.minor, bumped.patch)
@@ -177,11 +191,11 @@ class Version:
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Version):
             return self.parts == other.parts
-        # A version has one text, so nothing has to be parsed.
+        # A version has only one text form, so the text need not be parsed.
         return str(self) == other if isinstance(other, str) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash(str(self))  # the text's own, which is equal to it
+        return hash(str(self))  # equal to the text, so it must have the same hash
 
     def __lt__(self, other: object) -> bool:
         return self.parts < _parts_of(other) if isinstance(other, Version | str) else NotImplemented
@@ -208,7 +222,7 @@ class Version:
 
 
 def read_code_version(value: object) -> str:
-    """The text of a version of builder code: ``x.y.z`` without a leading ``v``, or a commit of 7 to 64 hex digits.
+    """Check a version of builder code: ``x.y.z``, ``vx.y.z``, or a commit of 7 to 64 hex digits; return it without v.
 
     Raises:
         ReferenceSyntaxError: ``value`` is neither.
@@ -227,12 +241,12 @@ def read_code_version(value: object) -> str:
 
 
 def _read_parts(major: object, minor: object, patch: object) -> tuple[int, int, int]:
-    """The parts of a ``Version`` that was not given as three whole numbers."""
+    """The parts of a ``Version`` that was not created from three whole numbers."""
     if isinstance(major, str) and minor is None and patch is None:
         return _parse_parts(major)
     hint = "Write Version(3, 0, 1) or Version('3.0.1')."
     if isinstance(major, str | Version) and isinstance(minor, str):
-        hint = "A second text was a description in old TFDS code: write it into RELEASE_NOTES."
+        hint = "In old TFDS code the second text was a description: move it to RELEASE_NOTES."
     elif isinstance(major, str | Version) and isinstance(minor, Mapping):
         hint = f"Write Version({str(major)!r}, experiments={{...}})."
     given = ", ".join(f"{value!r:.60}" for value in (major, minor, patch) if value is not None)
@@ -268,11 +282,11 @@ def _bad_version(text: str, why: str = "") -> ReferenceSyntaxError:
 
 @dataclass(frozen=True, slots=True)
 class VersionClause:
-    """One condition of a request: an operator and up to three parts, None where a part is ``*`` or left out.
+    """One condition of a request: an operator and up to three parts. A part is None if it is ``*`` or left out.
 
     Operators: ``""`` (equal in the parts given), ``^`` (no change left of the first non-zero part), ``~`` (no change of
-    MAJOR.MINOR, or of MAJOR where only that is given), ``>=``, ``>``, ``<=``, ``<``, ``!=``. A comparison with
-    missing parts is with the whole series: ``<=3.1`` includes 3.1.9, ``>3`` starts at 4.0.0.
+    MAJOR.MINOR, or of MAJOR if only MAJOR is given), ``>=``, ``>``, ``<=``, ``<``, ``!=``. A comparison with
+    missing parts compares with the whole series: ``<=3.1`` includes 3.1.9, ``>3`` starts at 4.0.0.
     """
 
     operator: str
@@ -282,7 +296,7 @@ class VersionClause:
 
     @property
     def bounds(self) -> tuple[Number, Number]:
-        """The lowest and the highest number between which every version lies that meets this condition."""
+        """The lowest and the highest number that can meet this condition."""
         prefix = self.prefix
         match self.operator:
             case "":
@@ -297,7 +311,7 @@ class VersionClause:
                 return LOWEST, _shifted(_first(prefix), -1)
             case "~":
                 return _first(prefix), _last(prefix[:2])
-            case "^":  # the parts up to the first that is not zero stay
+            case "^":  # the parts up to the first non-zero one are fixed
                 fixed = next((index for index, part in enumerate(prefix) if part), len(prefix) - 1) + 1
                 return _first(prefix), _last(prefix[:fixed])
             case _:
@@ -310,7 +324,7 @@ class VersionClause:
 
     @property
     def says_more(self) -> bool:
-        """Whether versions between ``bounds`` do not meet it: ``!=``, or a wildcard before a number (``3.*.1``)."""
+        """Whether some versions within ``bounds`` do not meet it: ``!=``, or a wildcard before a number (``3.*.1``)."""
         return self.operator == "!=" or len(self.prefix) < sum(part is not None for part in self._given)
 
     def allows(self, version: Version) -> bool:
@@ -334,13 +348,13 @@ class VersionClause:
 
 @dataclass(frozen=True, slots=True)
 class VersionRequest:
-    """Which versions of a dataset will do: every clause must allow the version.
+    """A condition on versions: every clause must allow the version.
 
     Grammar::
 
         request := clause ( "," clause )*
         clause  := operator? part ( "." part ( "." part )? )?
-        part    := "*" | number without leading zeros        ("*" only where there is no operator, or with "!=")
+        part    := "*" | number without leading zeros        ("*" only without an operator, or with "!=")
         operator := "^" | "~" | ">=" | ">" | "<=" | "<" | "!=" | "="
 
     >>> request = VersionRequest.parse("3.*")
@@ -357,7 +371,14 @@ class VersionRequest:
 
     @classmethod
     def parse(cls, text: str) -> VersionRequest:
-        """The request that ``text`` spells, e.g. ``3.0.1``, ``3.*.*``, ``3``, ``^3.1``, ``~3.1``, ``>=3.1,<4``."""
+        """Parse a request, e.g. ``3.0.1``, ``3.*.*``, ``3``, ``^3.1``, ``~3.1``, ``>=3.1,<4``.
+
+        Args:
+            text: the request.
+
+        Raises:
+            ReferenceSyntaxError: the text is malformed.
+        """
         if len(text) > 200:
             raise _bad_request(text)
         return cls(tuple(_parse_clause(part.strip(" "), text) for part in text.split(",")))
@@ -369,7 +390,7 @@ class VersionRequest:
 
     @property
     def exact(self) -> Version | None:
-        """The one version that this request names, or None where it is a wildcard or a range."""
+        """The version if this request names exactly one; None for a wildcard or range."""
         if len(self.clauses) == 1 and self.clauses[0].operator == "":
             clause = self.clauses[0]
             if clause.major is not None and clause.minor is not None and clause.patch is not None:
@@ -404,8 +425,8 @@ def _parse_clause(text: str, whole: str) -> VersionClause:
 def _bad_request(text: str) -> ReferenceSyntaxError:
     return ReferenceSyntaxError(
         f"invalid version request {text[:60]!r}",
-        hint="The highest version, experimental ones included, is requested by '*'."
-        if text == "experimental_latest"  # TFDS's word for it
+        hint="Write '*' for the highest version, experimental ones included."
+        if text == "experimental_latest"  # the spelling of TFDS
         else "Write a version (3.0.1), a wildcard (3.*.*, 3.*, 3) or a range (^3.1, ~3.1, >=3.1,<4).",
         details={"request": text[:60]},
     )
@@ -413,11 +434,11 @@ def _bad_request(text: str) -> ReferenceSyntaxError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionBounds:
-    """The lowest and the highest number that may meet a request; nothing does where ``low`` is above ``high``.
+    """The lowest and the highest number that may meet a request, both included.
 
-    Both ends are included and lie in the range of numbers that every database holds, so that nothing overflows:
-    ``<=3.1`` ends at ``3.1.2147483647``. ``rest`` are the clauses that say more than two bounds can: ``!=``, and a
-    wildcard before a number (``3.*.1``).
+    If ``low`` is above ``high``, no number does. Both are in the range that every database can store, so nothing
+    overflows: ``<=3.1`` ends at ``3.1.2147483647``. ``rest`` are the clauses that two bounds cannot express: ``!=``,
+    and a wildcard before a number (``3.*.1``).
     """
 
     low: Number
@@ -426,12 +447,12 @@ class VersionBounds:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no number at all lies between the bounds."""
+        """Whether no number is within the bounds."""
         return self.low > self.high
 
 
 def request_bounds(request: VersionRequest) -> VersionBounds:
-    """The narrowest bounds of everything that ``request`` allows.
+    """The narrowest bounds of the versions that ``request`` allows.
 
     >>> bounds = request_bounds(VersionRequest.parse(">=3.1,<4,!=3.2.0"))
     >>> bounds.low, bounds.high, str(bounds.rest[0])
@@ -456,7 +477,7 @@ def _last(prefix: tuple[int, ...]) -> Number:
 
 
 def _shifted(number: Number, step: int) -> Number:
-    """The next number (``step`` 1) or the one before (-1); beyond either end, nothing lies between it and a bound."""
+    """The next number (``step`` 1) or the one before (-1). Past either end, the range to the bound is empty."""
     base = MAX_PART + 1
     rest, patch = divmod((number[0] * base + number[1]) * base + number[2] + step, base)
     return rest // base, rest % base, patch

@@ -32,14 +32,14 @@ def catalog(tmp_path: Path) -> Iterator[CatalogBackend]:
 @pytest.mark.parametrize(
     ("reference", "sentences"),
     [
-        ("mnist", ["mnist names no version: 2.0.0 is the canonical one."]),
+        ("mnist", ["mnist does not name a version: 2.0.0 is the canonical one."]),
         ("mnist:2.0.0", ["mnist:2.0.0 names exactly 2.0.0."]),
         ("mnist:1.0.0", ["mnist:1.0.0 names exactly 1.0.0.", "1.0.0 is deprecated: use 2.0.0."]),
         (
             "mnist:2.*",
             [
                 "mnist:2.*.* allows 2.1.0, 2.0.0: 2.0.0 is the highest that is neither yanked nor dropped.",
-                "2.1.0 is passed over, it is yanked: labels are shifted.",
+                "2.1.0 is skipped: it is yanked: labels are shifted.",
             ],
         ),
         (
@@ -52,11 +52,11 @@ def catalog(tmp_path: Path) -> Iterator[CatalogBackend]:
         (
             "ted",
             [
-                "ted names no config: en is the default one of ted.",
-                "ted names no version: 1.0.0 is the canonical one.",
+                "ted does not name a config: en is the default config of ted.",
+                "ted does not name a version: 1.0.0 is the canonical one.",
             ],
         ),
-        ("ted/en", ["ted/en names no version: 1.0.0 is the canonical one."]),
+        ("ted/en", ["ted/en does not name a version: 1.0.0 is the canonical one."]),
     ],
 )
 def test_a_look_up_says_why(catalog: CatalogBackend, reference: str, sentences: list[str]) -> None:
@@ -76,5 +76,5 @@ def test_very_many_versions_are_counted(tmp_path: Path) -> None:
     assert sentences == (
         "mnist:1.*.* allows 1.6.0, 1.5.0, 1.4.0, 1.3.0, 1.2.0 and 2 more: "
         "1.6.0 is the highest that is neither yanked nor dropped.",
-        "1.6.0 is experimental, and none is canonical yet.",
+        "1.6.0 is experimental, and no version is canonical yet.",
     )

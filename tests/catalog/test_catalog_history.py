@@ -278,4 +278,4 @@ def test_the_choice_of_a_past_look_up_explains_itself(told: tuple[CatalogBackend
     wanted = Reference.parse("mnist:^1")
     past = catalog.find_at(wanted, moments[3])
     assert past.choice == choose(catalog.standing("mnist", at=moments[3]), wanted)
-    assert past.choice.sentences == ("mnist:^1 allows 1.0.0 alone, of 2 published.",)
+    assert past.choice.sentences == ("mnist:^1 allows only 1.0.0, of 2 published versions.",)

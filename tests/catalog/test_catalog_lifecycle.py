@@ -200,31 +200,31 @@ REFUSED: dict[str, tuple[Callable[[CatalogBackend], Any], type[RegistryError], s
         lambda c: c.lifecycle.yank(ref("mnist:1.0.0"), "x", Version(1, 1, 0), actor=""),
         VersionWithdrawnError,
         "mnist:1.1.0 is yanked: bad: it cannot supersede mnist:1.0.0",
-        "Name one that can be read: registry versions mnist",
+        "Name a version that can be read. List them: registry versions mnist",
     ),
     "supersede by what is not there": (
         lambda c: c.lifecycle.yank(ref("mnist:1.0.0"), "x", Version(9, 0, 0), actor=""),
         VersionNotFoundError,
         "no version '9.0.0' in mnist that could supersede mnist:1.0.0",
-        "Publish it first; there are: registry versions mnist",
+        "Publish it first. List the versions: registry versions mnist",
     ),
     "supersede by itself": (
         lambda c: c.lifecycle.yank(ref("mnist:1.0.0"), "x", Version(1, 0, 0), actor=""),
         UsageError,
         "mnist:1.0.0 cannot supersede itself",
-        "Name another version.",
+        "Name a different version.",
     ),
     "no reason": (
         lambda c: c.lifecycle.drop(ref("mnist:1.0.0"), " \n", actor=""),
         UsageError,
-        "say why, in a few words",
-        "One or two sentences, 10,000 characters at most.",
+        "the reason is empty",
+        "Write one or two sentences, at most 10,000 characters.",
     ),
     "a book for a reason": (
         lambda c: c.lifecycle.deprecate(ref("mnist:1.0.0"), "x" * 10_001, actor=""),
         UsageError,
-        "the message has 10,001 characters",
-        "One or two sentences, 10,000 characters at most.",
+        "the reason has 10,001 characters",
+        "Write one or two sentences, at most 10,000 characters.",
     ),
     "a range": (
         lambda c: c.lifecycle.yank(ref("mnist:1.*"), "x", actor=""),
@@ -309,7 +309,7 @@ def test_an_alias_names_the_version_to_change(mnist: CatalogBackend, catalog_url
     assert str(change.reference) == "mnist:1.1.0"
     assert told(change)["mnist@paper"] == (
         "mnist:1.1.0 (experimental)",
-        "refused: mnist@paper stands for 1.1.0, which is dropped: gone",
+        "refused: mnist@paper points to 1.1.0, which is dropped: gone",
     )
     assert mnist.lifecycle.undo("drop", ref("mnist@paper"), actor="bob").is_change
 

@@ -171,7 +171,7 @@ def test_an_alias_of_a_dropped_version_is_refused(catalog: CatalogBackend, catal
     with pytest.raises(VersionWithdrawnError) as caught:
         catalog.find("mnist@paper")
 
-    assert str(caught.value) == "mnist@paper stands for 1.0.0, which is dropped: its licence ended"
+    assert str(caught.value) == "mnist@paper points to 1.0.0, which is dropped: its licence ended"
     assert caught.value.hint == "No version of it is left."
 
 

@@ -134,7 +134,7 @@ def test_a_new_dataset_has_a_name_that_look_ups_find(catalog: CatalogBackend, ca
     version, shards = sample("my_dataset:1.0.0")
     with pytest.raises(ReferenceSyntaxError) as caught:
         catalog.publish(dataclasses.replace(version, name="MyDataset"), shards, promote=True, actor="ann")
-    assert caught.value.hint == "Name it my_dataset."
+    assert caught.value.hint == "Use the name my_dataset."
     assert count(catalog_url, "builder") == 0
 
     catalog.publish(version, shards, promote=True, actor="ann")

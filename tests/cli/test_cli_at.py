@@ -51,7 +51,7 @@ def test_every_look_up_command_can_look_back(numbers: Cli, then: str) -> None:
     why = numbers("resolve", "numbers", "train", "--at", then, "--why").out.splitlines()[1:3]
     assert why == [
         f"  As the event log has it for {when(then)}:",
-        "  numbers names no version: 1.0.0 is the canonical one.",
+        "  numbers does not name a version: 1.0.0 is the canonical one.",
     ]
 
 

@@ -48,8 +48,8 @@ def test_resolve_says_what_became_of_the_others(numbers: Cli) -> None:
     ran = numbers("resolve", "words", "train", "--why")
     assert ran.out == (
         "words/de:1.0.0 train: 1 example, records train 0..1 (documented slicing)\n"
-        "  words names no config: de is the default one of words.\n"
-        "  words names no version: 1.0.0 is the canonical one.\n"
+        "  words does not name a config: de is the default config of words.\n"
+        "  words does not name a version: 1.0.0 is the canonical one.\n"
         "  The slicing rule documented was published with words/de:1.0.0.\n"
         "  train reads records train 0..1: 1 of 1.\n"
         "  It reads 1 record by 1 file instruction: words-train.tfrecord-00000-of-00001 (skip 0, take 1).\n"
@@ -79,7 +79,7 @@ REFUSED = {
     "all that match are yanked": ("numbers:1.0.*", 6, ["experimental", "not in 1.0.*", "yanked: wrong"]),
     "nothing matches": ("numbers:7.*", 3, ["experimental", "not in 7.*.*", "not in 7.*.*"]),
     "no such version": ("numbers:7.0.0", 3, ["experimental", "not 7.0.0", "not 7.0.0"]),
-    "no such alias": ("numbers@paper", 3, ["experimental", "not what paper stands for", "not what paper stands for"]),
+    "no such alias": ("numbers@paper", 3, ["experimental", "paper does not point to it", "paper does not point to it"]),
 }
 
 

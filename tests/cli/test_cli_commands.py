@@ -128,7 +128,7 @@ def test_resolve_says_why(digits: Cli) -> None:
     assert ran.out == (
         "digits:1.0.0 train[20%:30%]+even(train[-10:], 3)[0]: 184 examples, "
         "records train 359..539 + train 1,787..1,791 (documented slicing)\n"
-        "  digits:1.*.* allows 1.0.0 alone, of 1 published.\n"
+        "  digits:1.*.* allows only 1.0.0, of 1 published versions.\n"
         "  The slicing rule documented was published with digits:1.0.0.\n"
         "  train[20%:30%] begins at record 359: 20% of 1,797 records is 359.4, rounded.\n"
         "  train[20%:30%] ends before record 539: 30% of 1,797 records is 539.1, rounded.\n"
@@ -148,7 +148,7 @@ def test_resolve_says_why(digits: Cli) -> None:
     ran = digits("resolve", "digits", "train[:33.3%]", "--why", "--slicing", "tfds-4", "--format", "json")
     why = ran.json()["data"]["why"]
     assert why["version"] == [
-        "digits names no version: 1.0.0 is the canonical one.",
+        "digits does not name a version: 1.0.0 is the canonical one.",
         "The slicing rule tfds-4 was chosen for this call.",
     ]
     (term,) = why["terms"]

@@ -291,7 +291,7 @@ def test_explain(pins: Cli) -> None:
     assert ran.out == (
         "validation:\n"
         "  The request digits:1.*.* gave digits:1.0.0, which was canonical when it was pinned.\n"
-        "  digits:1.*.* allows 1.0.0 alone, of 1 published.\n"
+        "  digits:1.*.* allows only 1.0.0, of 1 published versions.\n"
         "  Under the slicing rule documented, train[80%:] is records train 1,438..1,797.\n"
         "  The slice has 359 records; train has 1,797.\n"
         "  They are stored in 1 file of 85,967 bytes; the pin holds the sha256 of each file.\n"

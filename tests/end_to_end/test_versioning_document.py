@@ -390,7 +390,7 @@ def test_a_prepared_folder_whose_dataset_no_look_up_would_find_is_refused(
     assert caught.value.message == (
         "a dataset cannot be named 'MyNumbers': look-ups fold names to lower case, as TFDS does"
     )
-    assert caught.value.hint == "Name it my_numbers."
+    assert caught.value.hint == "Use the name my_numbers."
     assert catalog.datasets() == ()
 
 

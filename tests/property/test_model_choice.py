@@ -54,7 +54,7 @@ def test_every_version_has_a_verdict_and_one_at_most_is_chosen(standing: Standin
             [] if choice.version is None else [choice.version]
         )
         assert all(one.verdict for one in choice.considered)
-        assert choice.sentences[0] == f"{wanted} names no config: plain is the default one of mnist."
+        assert choice.sentences[0] == f"{wanted} does not name a config: plain is the default config of mnist."
         assert (choice.problem == "") == (choice.version is not None)
 
 

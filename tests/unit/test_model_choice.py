@@ -45,8 +45,8 @@ VERDICTS = {
     "mnist:3.0.0": ["not 3.0.0", "not 3.0.0", "not 3.0.0", "chosen", "not 3.0.0"],
     "mnist:1.*": ["not in 1.*.*"] * 4 + ["dropped: its licence ended"],
     "mnist:1.0.0": ["not 1.0.0"] * 4 + ["dropped: its licence ended"],
-    "mnist@paper": ["not what paper stands for"] * 2 + ["chosen"] + ["not what paper stands for"] * 2,
-    "mnist@old": ["not what old stands for"] * 4 + ["dropped: its licence ended"],
+    "mnist@paper": ["paper does not point to it"] * 2 + ["chosen"] + ["paper does not point to it"] * 2,
+    "mnist@old": ["old does not point to it"] * 4 + ["dropped: its licence ended"],
 }
 NOTES = {
     "mnist": None,
@@ -57,7 +57,7 @@ NOTES = {
 PROBLEMS = {
     "mnist:1.*": "no version '1.*.*' of mnist can be read: 1.0.0 is dropped: its licence ended",
     "mnist:1.0.0": "version 1.0.0 of mnist is dropped: its licence ended",
-    "mnist@old": "mnist@old stands for 1.0.0, which is dropped: its licence ended",
+    "mnist@old": "mnist@old points to 1.0.0, which is dropped: its licence ended",
     "mnist@new": "no alias 'new' in mnist",
     "mnist:2.*": "no version '2.*.*' in mnist",
 }
@@ -98,8 +98,8 @@ def test_very_many_withdrawn_versions_are_counted() -> None:
     sentences = choose(low, Reference.parse("mnist:*")).sentences
     assert sentences[0].startswith("mnist:*.*.* allows 1.19.0, 1.18.0, 1.17.0, 1.16.0, 1.15.0 and 16 more: 0.1.0 is")
     assert sentences[-2:] == (
-        "15 more above it are passed over, yanked or dropped.",
-        "0.1.0 is experimental, and none is canonical yet.",
+        "15 more above it are skipped: they are yanked or dropped.",
+        "0.1.0 is experimental, and no version is canonical yet.",
     )
 
 

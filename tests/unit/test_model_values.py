@@ -178,28 +178,28 @@ VERSION_HINT = "Write a version (3.0.1), a wildcard (3.*.*, 3.*, 3) or a range (
         ),
         (
             "ds/cfg:1.2.3/a=1",
-            "the reference 'ds/cfg:1.2.3/a=1' gives 'a': it can give config and version, nothing else",
-            "What else a builder takes is a field of its configs: name the config, e.g. mnist/plain.",
+            "the reference 'ds/cfg:1.2.3/a=1' has the option 'a': expected config or version",
+            "Other options of a builder are fields of its configs: name the config, e.g. mnist/plain.",
         ),
         (
             "huggingface:foo/bar",
-            "the reference 'huggingface:foo/bar' has a namespace, 'huggingface', and a catalog has none",
-            "Name the dataset as the catalog does, without a namespace: foo/bar",
+            "the reference 'huggingface:foo/bar' has the namespace 'huggingface', and catalogs do not have namespaces",
+            "Leave the namespace out: foo/bar",
         ),
         (
             "ds:latest",
             "invalid version request 'latest'",
-            f"{VERSION_HINT}An alias stands behind '@': ds@latest. TFDS's namespaces are not known here.",
+            f"{VERSION_HINT}An alias follows '@': ds@latest. TFDS's namespaces are not supported.",
         ),
         (
             "my_ns:coco:1.0.0",
-            "the reference 'my_ns:coco:1.0.0' has a namespace, 'my_ns', and a catalog has none",
-            "Name the dataset as the catalog does, without a namespace: coco:1.0.0",
+            "the reference 'my_ns:coco:1.0.0' has the namespace 'my_ns', and catalogs do not have namespaces",
+            "Leave the namespace out: coco:1.0.0",
         ),
         (
             "ds:experimental_latest",
             "invalid version request 'experimental_latest'",
-            "The highest version, experimental ones included, is ds:*. TFDS's namespaces are not known here.",
+            "The highest version, experimental ones included, is ds:*. TFDS's namespaces are not supported.",
         ),
         (
             "ds/config=small:2.0.0",
@@ -210,7 +210,7 @@ VERSION_HINT = "Write a version (3.0.1), a wildcard (3.*.*, 3.*, 3) or a range (
         ("ds:", "invalid version request ''", VERSION_HINT.rstrip()),
         (
             "ds@paper/version=1.0.0",
-            "a reference names a version request or an alias, not both",
+            "a reference can have a version request or an alias, not both",
             None,
         ),
         *(
@@ -236,7 +236,7 @@ def test_a_name_that_look_ups_would_fold_is_refused_for_new_datasets_only() -> N
     assert caught.value.message == (
         "a dataset cannot be named 'MyDataset': look-ups fold names to lower case, as TFDS does"
     )
-    assert caught.value.hint == "Name it my_dataset."
+    assert caught.value.hint == "Use the name my_dataset."
     assert Reference.exactly("MyDataset", None, Version(1, 0, 0)).name == "MyDataset"
 
 
@@ -245,17 +245,17 @@ def test_a_name_that_look_ups_would_fold_is_refused_for_new_datasets_only() -> N
     [
         ("{DATASET}-{SPLIT}", "it does not use SHARD_X_OF_Y or SHARD_INDEX"),
         ("{DATASET}.tfrecord.gz", "it does not use SHARD_X_OF_Y or SHARD_INDEX"),
-        ("../table.tfrecord.gz", "it is no path of a file below the version's folder"),
+        ("../table.tfrecord.gz", "it is not a path below the version's folder"),
         ("{NAME}-{SHARD_X_OF_Y}", "it uses the unknown variable NAME"),
         ("{SHARD_INDEX}-{SHARD_INDEX}", "it uses a variable twice"),
         ("{SHARD_INDEX}-{SHARD_X_OF_Y}", "it uses a variable twice"),
-        ("./{SHARD_X_OF_Y}", "it is no path of a file below the version's folder"),
-        ("a//{SHARD_X_OF_Y}", "it is no path of a file below the version's folder"),
-        ("../{SHARD_X_OF_Y}", "it is no path of a file below the version's folder"),
-        ("a/../../{SHARD_X_OF_Y}", "it is no path of a file below the version's folder"),
-        ("/{SHARD_X_OF_Y}", "it is no path of a file below the version's folder"),
-        ("a\\{SHARD_X_OF_Y}", "it is no path of a file below the version's folder"),
-        ("{SHARD_X_OF_Y}{0}", "it is no path of a file below the version's folder"),
+        ("./{SHARD_X_OF_Y}", "it is not a path below the version's folder"),
+        ("a//{SHARD_X_OF_Y}", "it is not a path below the version's folder"),
+        ("../{SHARD_X_OF_Y}", "it is not a path below the version's folder"),
+        ("a/../../{SHARD_X_OF_Y}", "it is not a path below the version's folder"),
+        ("/{SHARD_X_OF_Y}", "it is not a path below the version's folder"),
+        ("a\\{SHARD_X_OF_Y}", "it is not a path below the version's folder"),
+        ("{SHARD_X_OF_Y}{0}", "it is not a path below the version's folder"),
     ],
 )
 def test_a_template_that_names_no_shard_file_is_refused(template: str, why: str) -> None:
@@ -315,11 +315,11 @@ def test_a_template_without_variables_names_the_only_file_of_a_split() -> None:
     with pytest.raises(UsageError) as caught:
         Split(name="train", shard_lengths=ShardLengths([3, 4]), files=files)
     assert caught.value.message == (
-        "the split train has 2 shards, and its files are all named 'Training_demo.tfrecord.gz'"
+        "the split train has 2 shards, and its template gives one file name: 'Training_demo.tfrecord.gz'"
     )
 
 
 def test_the_word_of_tfds_for_the_highest_version_is_told_what_it_is_here() -> None:
     with pytest.raises(ReferenceSyntaxError) as caught:
         VersionRequest.parse("experimental_latest")
-    assert caught.value.hint == "The highest version, experimental ones included, is requested by '*'."
+    assert caught.value.hint == "Write '*' for the highest version, experimental ones included."

@@ -34,15 +34,19 @@ def test_a_version_is_written_as_numbers_or_as_one_text() -> None:
         ((3, 0), "invalid version: Version(3, 0)", "Write Version(3, 0, 1) or Version('3.0.1')."),
         ((None,), "invalid version: Version()", "Write Version(3, 0, 1) or Version('3.0.1')."),
         ((1.0, 0, 0), "invalid version: Version(1.0, 0, 0)", "Write Version(3, 0, 1) or Version('3.0.1')."),
-        (("3", "0", "1"), "invalid version: Version('3', '0', '1')", "A second text was a description in old TFDS"),
+        (("3", "0", "1"), "invalid version: Version('3', '0', '1')", "In old TFDS code the second text was a desc"),
         ((True, 0, 0), "invalid version: Version(True, 0, 0)", "Write Version(3, 0, 1) or Version('3.0.1')."),
         ((b"3.0.1",), "invalid version: Version(b'3.0.1')", "Write Version(3, 0, 1) or Version('3.0.1')."),
-        ((-1, 0, 0), "invalid version '-1.0.0': every part lies in 0..2147483647", "Write a version as MAJOR"),
-        ((0, 0, 2**31), "invalid version '0.0.2147483648': every part lies in 0..2147483647", "Write a version as"),
+        ((-1, 0, 0), "invalid version '-1.0.0': every part must be from 0 to 2147483647", "Write a version as MAJOR"),
+        (
+            (0, 0, 2**31),
+            "invalid version '0.0.2147483648': every part must be from 0 to 2147483647",
+            "Write a version as",
+        ),
         (
             ("3.0.1", "Encoding fix."),
             "invalid version: Version('3.0.1', 'Encoding fix.')",
-            "A second text was a description in old TFDS code: write it into RELEASE_NOTES.",
+            "In old TFDS code the second text was a description: move it to RELEASE_NOTES.",
         ),
         (
             ("3.0.1", {"flag": True}),
@@ -153,10 +157,10 @@ def test_a_flag_that_nobody_knows_is_not_found() -> None:
         ({"": True}, "invalid experiment ''"),
         ({"a" * 201: True}, f"invalid experiment '{'a' * 79}"),
         ({3: True}, "invalid experiment 3"),
-        ({"flag": 1}, "experiments = {'flag': 1}: an experiment is True or False"),
-        ({"flag": None}, "experiments = {'flag': None}: an experiment is True or False"),
+        ({"flag": 1}, "experiments = {'flag': 1}: expected True or False"),
+        ({"flag": None}, "experiments = {'flag': None}: expected True or False"),
         ({"new_shuffle": True, Flags.NEW_SHUFFLE: False}, "experiments name 'new_shuffle' twice"),
-        (["flag"], "experiments = ['flag']: they are a dict of flag -> True or False"),
+        (["flag"], "experiments = ['flag']: expected a dict of flag -> True or False"),
     ],
 )
 def test_what_can_be_no_flag_is_refused(experiments: Any, message: str) -> None:
@@ -189,7 +193,7 @@ def test_what_names_no_version_of_code_is_refused(given: Any) -> None:
 def test_the_two_spellings_of_the_version_to_prepare_exclude_each_other() -> None:
     with pytest.raises(UsageError) as caught:
         Version("0.0.9", version_to_prepare="1.0.0", tfds_version_to_prepare="v1.0.0")
-    assert caught.value.message == "version_to_prepare and tfds_version_to_prepare are two names of one thing"
+    assert caught.value.message == "version_to_prepare and tfds_version_to_prepare are two names for the same option"
     assert caught.value.hint == "Write one of them."
 
 

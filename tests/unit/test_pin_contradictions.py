@@ -58,7 +58,7 @@ FIRST, LAST = (f"numbers-train.tfrecord-0000{index}-of-00004" for index in (0, 3
 DEEP = "features.json: it is nested more than 100 levels deep"
 ONES = "1" * 64 + "-" + "1" * 64
 FILES = "tf.data shuffle of files: Philox 4x32-10, as TensorFlow 2 seeds it"
-TEMPLATE = "invalid shard file template '../{SHARD_INDEX}': it is no path of a file below the version's folder"
+TEMPLATE = "invalid shard file template '../{SHARD_INDEX}': it is not a path below the version's folder"
 
 CONTRADICTIONS: list[tuple[str, Change, str, str]] = [
     ("most", setting("name", to="gap"), "name", "two pins have the name 'gap'"),

@@ -161,12 +161,12 @@ ONE_FILE = {"shardLengths": ["1"], "filepathTemplate": "{DATASET}.{FILEFORMAT}-{
         (
             BASE | {"splits": [{"name": "x", "shardLengths": ["1", "-1"]}]},
             "splits[0]",
-            "a shard length is never negative",
+            "a shard length must not be negative, not -1",
         ),
         (
             BASE | {"splits": [{"name": "x", "shardLengths": [str(2**62)] * 3}]},
             "splits[0]",
-            "shard lengths are whole numbers, fewer than 2**63",
+            "shard lengths must be whole numbers with a sum below 2**63",
         ),
         (
             BASE | {"splits": [{"name": "x", "shardLengths": [str(2**63)]}]},
@@ -178,7 +178,7 @@ ONE_FILE = {"shardLengths": ["1"], "filepathTemplate": "{DATASET}.{FILEFORMAT}-{
             "splits[0].shardLengths[0]",
             "expected an integer, found a number",
         ),
-        (BASE | {"splits": [{"name": "x", "numBytes": "-1"}]}, "splits[0]", "num_bytes is never negative"),
+        (BASE | {"splits": [{"name": "x", "numBytes": "-1"}]}, "splits[0]", "num_bytes must not be negative, not -1"),
         (
             BASE | {"splits": [{"name": "x", "filepathTemplate": "../{SHARD_X_OF_Y}"}]},
             "splits[0]",
