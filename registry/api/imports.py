@@ -64,7 +64,7 @@ def find_tfds(folder: str | os.PathLike[str], *, name: str | None = None) -> lis
     root = open_store(folder)
     found = [_read(one) for one in find_version_folders(root)]
     if not found:
-        is_there = root.local_root is None or root.local_root.is_dir()
+        is_there = root.local_root is None or os.path.isdir(root.local_root)  # noqa: PTH112 (Path.is_dir raises if a parent is unreadable)
         raise PreparedFormatError(
             f"{os.fspath(folder)} holds nothing that TFDS prepared" if is_there else f"there is no folder {folder}",
             hint="A web server does not list its folders: give the folder of one version."
@@ -177,7 +177,7 @@ def _gone(target: Target, reference: Reference, store_of: Callable[[DatasetVersi
     except NotFoundError:  # dropped: nobody reads it
         return None
     root = store_of(version).local_root
-    if root is None or root.is_dir():
+    if root is None or os.path.isdir(root):  # noqa: PTH112 (Path.is_dir raises if a parent is unreadable)
         return None
     return (
         f"the catalog reads it from {root}, which is gone: restore that folder, or import with --copy "

@@ -81,7 +81,8 @@ def open_version(data_dir: str, version: DatasetVersion) -> Store:
 
     data = open_data(data_dir)
     found = open_location(data, version.location)
-    if version.location.startswith("/") and found.local_root is not None and not found.local_root.is_dir():
+    root = found.local_root
+    if version.location.startswith("/") and root is not None and not os.path.isdir(root):  # noqa: PTH112 (Path.is_dir raises if a parent is unreadable)
         copy = data.child(version_folder(version.name, version.config, version.version))
         return copy if copy.exists("dataset_info.json") else found
     return found

@@ -104,9 +104,12 @@ class VerifyReport:
             more = f"\n  and {len(self.faults) - 10} more" if len(self.faults) > 10 else ""
             more += "" if self.is_whole else "; the others were not looked at"
             listed = [{"filename": one.filename, "code": one.code, "problem": one.problem} for one in self.faults]
+            hint = "Fetch or build these files again. Nothing was changed."
+            if all(one.code == StorageError.code for one in self.faults):  # they may be sound: nobody could read them
+                hint = "These files could not be read. Check their permissions and the disk. Nothing was changed."
             raise ShardMismatchError(
                 f"{what}: {len(self.faults)} of {self.num_shards} shards are not as promised\n{shown}{more}",
-                hint="Fetch or build these files again. Nothing was changed.",
+                hint=hint,
                 details={"faults": listed},
             )
 

@@ -2,8 +2,8 @@
 
     u64 length | u32 masked CRC of those 8 bytes | payload | u32 masked CRC of the payload       (little-endian)
 
-Record after record (``read_records``), or any of them, many at once (``open_shard``). No compression by default; a gzip
-file is known by its first bytes. What a payload means, ``registry.wire`` says.
+``read_records`` reads records in order; ``open_shard`` reads any records, many at once. Files are not compressed by
+default; a gzip file is recognized by its first bytes. ``registry.wire`` decodes the payloads.
 """
 
 from registry.tfrecord.block import Places, RecordBlock, Verify, check_verify, join_blocks

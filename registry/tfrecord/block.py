@@ -1,10 +1,10 @@
-"""Frames of TFRecord files, many at once.
+"""Handles the frames of TFRecord files, many at once, with numpy.
 
-Where they begin (``walk_frames``), whether they are sound (``find_fault``), and the block of records that is handed on
-(``RecordBlock``).
+``walk_frames`` finds their starts, ``find_fault`` checks them, and ``RecordBlock`` holds the records that readers
+receive.
 
-Where frames lie may come from an index, which can be damaged, stale or forged. So none of it is trusted: each header
-must hold the length that is expected, with the right checksum, and each payload must fit its own.
+The starts may come from an index, which can be damaged, stale or forged, so they are not trusted: each header must
+contain the expected length with the right checksum, and each payload must match its checksum.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FEW_BYTES: Final = 4096
 _MIN_TOGETHER: Final = 16
 _LONG_RECORD: Final = 4096
 _FEW_LENGTHS: Final = 8
-"""Records of one length are copied out by one call; of so many lengths at most, by one call each."""
+"""Records of equal length are copied by one call, if there are at most this number of different lengths."""
 
 Octets = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
@@ -33,9 +33,9 @@ class RecordBlock(NamedTuple):
     """``len(offsets)`` records, in order: record i is ``data[offsets[i] : offsets[i] + lengths[i]]``.
 
     Attributes:
-        data: uint8, 1-d, contiguous; maybe a read-only view of a mapped file, which holds more than these records.
-        offsets: int64, of each payload's first byte.
-        lengths: int64, of each payload.
+        data: uint8, 1-d, contiguous; may be a read-only view of a mapped file with other records as well.
+        offsets: int64, index in ``data`` of each payload's first byte.
+        lengths: int64, length of each payload in bytes.
     """
 
     data: Octets
@@ -76,13 +76,13 @@ class RecordBlock(NamedTuple):
         return records
 
     def views(self) -> list[memoryview]:
-        """Each payload as a read-only view of ``data``: nothing is copied."""
+        """Each payload as a read-only view of ``data``, without a copy."""
         view = self.data.data.toreadonly()
         stops = (self.offsets + self.lengths).tolist()
         return [view[start:stop] for start, stop in zip(self.offsets.tolist(), stops, strict=True)]
 
     def span(self) -> tuple[Octets, Places]:
-        """The bytes of all records, few others, and where each record begins in them."""
+        """The bytes of all records, with few other bytes, and the start of each record in them."""
         first, stop = int(self.offsets.min()), int((self.offsets + self.lengths).max())
         if stop - first <= 2 * self.num_bytes + _FEW_BYTES:
             return self.data[first:stop], self.offsets - first
@@ -95,7 +95,7 @@ class RecordBlock(NamedTuple):
 
 
 def join_blocks(blocks: list[RecordBlock]) -> RecordBlock:
-    """All records of ``blocks``, one block after the other; the bytes of several are copied together."""
+    """Concatenate the records of ``blocks``; the bytes of several blocks are copied."""
     blocks = [block for block in blocks if block.num_records]
     if len(blocks) < 2:
         return blocks[0] if blocks else RecordBlock(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64))
@@ -110,43 +110,43 @@ def join_blocks(blocks: list[RecordBlock]) -> RecordBlock:
 
 
 Verify: TypeAlias = Literal["record", "block", "off"]
-"""How payloads are checked: each by itself, runs of one length in one pass, or not at all. Headers always are."""
+"""How payloads are checked: separately, runs of equal length in one pass, or not at all. Headers are always checked."""
 
 _HEADER: Final = np.dtype([("length", "<u8"), ("crc", "<u4")])
 _CRC: Final = np.dtype("<u4")
 _HEADER_FORM: Final = struct.Struct("<QI")
 _CRC_FORM: Final = struct.Struct("<I")
 _MIN_VECTORIZED: Final = 4
-"""Up to so many, arrays cost more than they save."""
+"""Up to this number of records, a Python loop is faster than numpy."""
 
 _MIN_GROUP: Final = 1024
-"""From this many records of one length on, to copy them together and take one checksum is faster than one for each."""
+"""From this number of records of equal length, copying them together for one checksum is faster than one for each."""
 
 _LONG_PAYLOAD: Final = 8192
-"""From this length on, a call for each record costs nothing beside its bytes."""
+"""From this length in bytes, the cost of one call for each record is negligible."""
 
 
 class FrameFault(NamedTuple):
-    """The first frame that is not sound: its ``place`` among those checked, and whether its header is at fault."""
+    """The first damaged frame: its ``place`` among the frames that were checked, and whether its header is damaged."""
 
     place: int
     in_header: bool
 
 
 def check_verify(verify: str) -> Verify:
-    """``verify`` if it is a way of checking; UsageError otherwise."""
+    """Return ``verify`` if it is valid; raises UsageError otherwise."""
     if verify not in get_args(Verify):
         raise UsageError(
             f"unknown verify={verify!r}",
-            hint="'record' checks each record by itself, 'block' many in one pass, and 'off' trusts the disk.",
+            hint="'record' checks each record separately, 'block' many in one pass, and 'off' trusts the disk.",
         )
     return verify  # type: ignore[return-value]  # mypy does not narrow by get_args
 
 
 def find_fault(data: Octets, frames: Places, lengths: Places, *, verify: Verify) -> FrameFault | None:
-    """The first of the frames at ``frames`` in ``data`` that is not sound, or None.
+    """Find the first damaged frame of those at ``frames`` in ``data``, or None.
 
-    ``lengths`` are the lengths of the payloads that an index promises; all frames lie inside ``data``.
+    ``lengths`` are the expected lengths of the payloads. All frames must be inside ``data``.
     """
     if frames.size <= _MIN_VECTORIZED:
         return _find_fault_of_few(data, frames.tolist(), lengths.tolist(), verify=verify)
@@ -158,10 +158,10 @@ def find_fault(data: Octets, frames: Places, lengths: Places, *, verify: Verify)
 
 
 def _leave_sound_runs(data: Octets, frames: Places, lengths: Places) -> Places:
-    """The places of the frames that are not known to be sound, ascending, after many of one length were.
+    """Check runs of frames of equal length in one pass each, and return the places of all other frames, ascending.
 
-    The checksum over whole frames is what their headers, which are the same for one length, and the stored checksums of
-    the payloads say it must be: so one pass proves lengths and payloads.
+    Frames of equal length have equal headers, so the checksum over whole frames follows from the length and the stored
+    checksums of the payloads. If it matches, lengths and payloads are right.
     """
     everything = np.arange(frames.size)
     longest = int(lengths.max())
@@ -182,7 +182,7 @@ def _leave_sound_runs(data: Octets, frames: Places, lengths: Places) -> Places:
 
 
 def _is_sound_run(frames: Octets, length: int) -> bool:
-    """Whether these bytes are sound frames of payloads of one ``length``, one after the other."""
+    """Whether these bytes are consecutive undamaged frames with payloads of ``length`` bytes."""
     stored = frames.reshape(-1, length + FRAMING_BYTES)[:, -4:].copy().view("<u4").reshape(-1)
     return crc32c(frames.data) == run_crc32c(length, stored.astype(np.uint32, copy=False))
 
@@ -217,7 +217,7 @@ def _find_fault_of_few(data: Octets, frames: list[int], lengths: list[int], *, v
 
 
 def _gather(data: Octets, places: Places, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """One ``dtype`` at each of ``places``, which need not be aligned."""
+    """Read one value of ``dtype`` at each of ``places``, which need not be aligned."""
     size = dtype.itemsize
     windows = np.ndarray(data.size - size + 1, f"V{size}", data, strides=(1,))
     return windows[places].view(dtype)
@@ -225,18 +225,17 @@ def _gather(data: Octets, places: Places, dtype: np.dtype[Any]) -> npt.NDArray[A
 
 _LENGTH: Final = struct.Struct("<Q")
 _MIN_ALIKE: Final = 64
-"""A guess pays from so many records on."""
+"""Guessing that the next records have equal length is worth it from this number of records."""
 
 _BEFORE_FIRST_GUESS: Final = 4 * _MIN_ALIKE
 _BETWEEN_GUESSES: Final = 4096
-"""So many are walked one by one before the next guess; few at first, for files whose records are all alike."""
+"""Records that are walked one by one before the next guess; fewer before the first, for files of equal records."""
 
 
 def walk_frames(data: Octets, start: int, *, limit: int, most: int) -> Places:
-    """The starts of the frames of ``data`` from ``start`` on, at most ``most``, and where the last of them ends.
+    """Find the starts of at most ``most`` frames of ``data`` from ``start`` on, and the end of the last one.
 
-    It stops where a frame does not end before ``limit``. The checksums of lengths are not looked at: what was found is
-    to be proved by ``find_fault``.
+    It stops at a frame that would end after ``limit``. Checksums are not read: call ``find_fault`` with the result.
     """
     pieces: list[Places] = []
     position, left, guess = start, most, 0
@@ -276,7 +275,7 @@ def _walk_each(view: memoryview, position: int, limit: int, most: int) -> tuple[
 
 
 def _walk_alike(data: Octets, start: int, stride: int, *, limit: int, most: int) -> Places:
-    """The starts of frames of ``stride`` bytes each, and the end of the last: as many as there are."""
+    """The starts of consecutive frames of ``stride`` bytes, and the end of the last one."""
     count = min(most, (limit - start) // stride)
     if count:
         lengths = np.ndarray(count, "<u8", data, offset=start, strides=(stride,))
@@ -287,6 +286,6 @@ def _walk_alike(data: Octets, start: int, stride: int, *, limit: int, most: int)
 
 
 def _common_stride(starts: list[int]) -> int:
-    """The distance between neighbours where there are many and it is the same for all, else 0."""
+    """The distance between neighbours if it is the same for 64 starts, else 0."""
     stride = starts[-1] - starts[-2] if len(starts) == _MIN_ALIKE else 0
     return stride if stride and all(map(stride.__eq__, map(int.__sub__, starts[1:], starts))) else 0

@@ -1,7 +1,7 @@
-"""Checksums of many frames at once: of many lengths in arrays, and of a run of frames from the checksums it stores.
+"""Computes CRC32C checksums for many frames at once; ``block`` checks frames with them.
 
-A checksum is linear: that of a sequence follows from those of its parts and their lengths. So the checksum that a run
-of frames must have is worked out from the checksums that the frames store, and one pass over their bytes proves all.
+CRC is linear: the checksum of a sequence follows from the checksums and lengths of its parts. So the checksum of a run
+of frames is computed from the checksums that the frames store, and one pass over their bytes checks all of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SHORT: Final = 4096
 
 
 def mask(crcs: Crcs) -> Crcs:
-    """Checksums as TFRecord stores them."""
+    """Mask checksums as TFRecord stores them."""
     return (crcs >> np.uint32(15) | crcs << np.uint32(17)) + _MASK_DELTA
 
 
@@ -34,7 +34,7 @@ def unmask(masked: Crcs) -> Crcs:
 
 
 def masked_length_crcs(lengths: npt.NDArray[np.int64]) -> Crcs:
-    """What the checksum of each length in a header has to be; lengths below 2**32.
+    """Compute the masked checksum of each length, as a frame's header stores it; lengths below 2**32.
 
     >>> hex(masked_length_crcs(np.array([0]))[0])
     '0x7980329'
@@ -50,14 +50,14 @@ def _short_length_crcs() -> Crcs:
 
 
 def _work_out_length_crcs(lengths: npt.NDArray[np.int64]) -> Crcs:
-    # The register starts with 32 ones, which the first four bytes take in; the last four are zero.
+    # The register starts with 32 ones, which the first four bytes absorb; the last four bytes are zero.
     return mask(_apply(_shift(8), lengths.astype(np.uint32) ^ _ONES) ^ _ONES)
 
 
 def run_crc32c(length: int, stored: Crcs) -> int:
-    """The CRC32C that consecutive frames of payloads of one ``length`` must have together.
+    """Compute the CRC32C of consecutive frames with payloads of ``length`` bytes.
 
-    ``stored`` are the masked checksums of the payloads as they stand in the frames, at least one.
+    ``stored`` are the masked checksums of the payloads, as the frames store them; at least one.
 
     >>> from registry.tfrecord.framing import frame_record
     >>> run_crc32c(3, np.array([masked_crc32c(b"one"), masked_crc32c(b"two")], np.uint32))
@@ -65,15 +65,15 @@ def run_crc32c(length: int, stored: Crcs) -> int:
     >>> crc32c(frame_record(b"one") + frame_record(b"two"))
     1650063472
     """
-    # Of one frame it is head ^ shift(crc, 4) ^ crc(the four bytes of stored), and the last two are one shift of both.
-    # Shifts commute, so that one waits for the end, and what does not depend on the records is worked out once.
+    # One frame has the checksum head ^ shift(crc, 4) ^ crc(the four bytes of stored). The last two are one shift
+    # of both. Shifts commute, so it is applied once at the end, and the part without records is cached.
     joined = _fold(length + FRAMING_BYTES, unmask(stored) ^ stored)
     return int(_apply(_shift(4), joined)[0] ^ _constant_part(length, stored.size))
 
 
 @lru_cache(maxsize=4096)
 def _constant_part(length: int, count: int) -> np.uint32:
-    """What the headers, and the ones that each checksum starts with, give to the checksum of ``count`` frames."""
+    """The part of the checksum of ``count`` frames that comes from their headers and the initial ones of each CRC."""
     data = length.to_bytes(8, "little")
     header = data + masked_crc32c(data).to_bytes(4, "little")
     head = _apply(_shift(length + 4), np.array([crc32c(header)], np.uint32))
@@ -82,10 +82,10 @@ def _constant_part(length: int, count: int) -> np.uint32:
 
 
 def _fold(size: int, crcs: Crcs) -> Crcs:
-    """One checksum out of those of pieces of ``size`` bytes: neighbours are joined, then these, to the last pair."""
+    """Combine the checksums of pieces of ``size`` bytes into one, by joining neighbours until one is left."""
     rest, rest_size = np.zeros(1, np.uint32), 0
     while crcs.size > 1:
-        if crcs.size % 2:  # what has no neighbour waits at the end
+        if crcs.size % 2:  # the last one has no neighbour and is joined at the end
             rest, rest_size = _apply(_shift(rest_size), crcs[-1:]) ^ rest, rest_size + size
             crcs = crcs[:-1]
         crcs = _apply(_shift(size), crcs[::2]) ^ crcs[1::2]
@@ -94,7 +94,7 @@ def _fold(size: int, crcs: Crcs) -> Crcs:
 
 
 def _apply(table: Crcs, crcs: Crcs) -> Crcs:
-    """The linear map of ``table`` for each of ``crcs``."""
+    """Apply the linear map of ``table`` to each of ``crcs``."""
     octets = np.ascontiguousarray(crcs, "<u4").view(np.uint8).reshape(-1, 4)
     result: Crcs = (
         table[0:256][octets[:, 0]]

@@ -1,7 +1,7 @@
-"""Frames of TFRecord files, one record at a time: written, read, and every fault named with its place.
+"""Reads and writes the frames of TFRecord files, one record at a time, and names the position of every fault.
 
-``iterate_records`` works on a buffer that holds some of the file: the whole of it where it is mapped, else a piece that
-grows by what ``more`` brings. It never allocates memory for a length that cannot be true.
+``iterate_records`` works on a buffer: the whole file if it is mapped, else a piece that grows by the results of
+``more``. It never allocates memory for a length that the file cannot have. ``block`` does the same for many records.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from registry.storage.faults import cannot
 
 HEADER_BYTES: Final = 12
 FRAMING_BYTES: Final = HEADER_BYTES + 4
-"""What framing adds to a record."""
+"""The number of bytes that framing adds to a record."""
 
 MAX_RECORD_BYTES: Final = 2**31 - 1
-"""The longest payload that is read or written: a protobuf message cannot be longer."""
+"""The longest payload that is read or written, in bytes: the limit of a protobuf message."""
 
 crc32c: Final = iscsi
 """CRC32C (Castagnoli) of any buffer."""
 
 MASK_DELTA: Final = 0xA282EAD8
-"""What masking adds to a rotated checksum."""
+"""The constant that masking adds to a rotated checksum."""
 
 _HEADER: Final = struct.Struct("<QI")
 _CRC: Final = struct.Struct("<I")
@@ -37,7 +37,7 @@ _NEVER: Final = -1
 
 
 def masked_crc32c(buffer: bytes | bytearray | memoryview) -> int:
-    """The masked CRC32C of any buffer, 0..2**32-1: rotated right by 15 bits, plus a constant, as TFRecord stores it.
+    """Compute the masked CRC32C that TFRecord stores, 0..2**32-1: rotated right by 15 bits, plus a constant.
 
     >>> hex(crc32c(b"123456789")), hex(masked_crc32c(b"123456789"))
     ('0xe3069283', '0xc78ab0e5')
@@ -51,11 +51,11 @@ class ByteStream:
     """The bytes of a file in order, decompressed.
 
     Attributes:
-        path: what the file is called in messages.
-        start: the first bytes, or all of them where the file is mapped.
-        more: the next piece of bytes, ``b""`` at the end; raises DamagedStreamError.
-        limit: no more bytes than this can come, ``start`` included.
-        compressed: whether offsets count decompressed bytes, which the messages then say.
+        path: the file's name in messages.
+        start: the first bytes, or all bytes if the file is mapped.
+        more: returns the next piece of bytes, ``b""`` at the end; raises DamagedStreamError.
+        limit: most bytes that the stream can have, including ``start``.
+        compressed: whether offsets count decompressed bytes; messages mention it.
     """
 
     path: str
@@ -65,12 +65,12 @@ class ByteStream:
     compressed: bool
 
     def place(self, record: int, offset: int) -> FilePlace:
-        """Where ``record`` begins, for errors."""
+        """The position of ``record``, for errors."""
         return FilePlace(self.path, self.compressed, record, offset)
 
 
 def frame_record(record: bytes) -> bytes:
-    """``record`` with its length before it and both checksums: 16 bytes longer.
+    """Return ``record`` with its length and both checksums, 16 bytes longer.
 
     >>> frame_record(b"").hex()
     '000000000000000029039807d8ea82a2'
@@ -82,7 +82,7 @@ def frame_record(record: bytes) -> bytes:
 
 
 def is_header(start: bytes) -> bool:
-    """Whether a file that begins with ``start`` begins with a record: its length agrees with its checksum."""
+    """Whether ``start`` is the start of a record: a length that matches its checksum."""
     if len(start) < HEADER_BYTES:
         return False
     _, length_crc = _HEADER.unpack_from(start)
@@ -90,21 +90,21 @@ def is_header(start: bytes) -> bool:
 
 
 def iterate_records(stream: ByteStream, *, skip: int, take: int | None, num_records: int | None) -> Iterator[bytes]:
-    """The payloads of records skip..skip+take (all after ``skip`` where ``take`` is None), each with its CRCs checked.
+    """Yield the payloads of records skip..skip+take (or all after ``skip`` if ``take`` is None), with CRCs checked.
 
-    Of skipped records the header is checked. Records after the last one asked for are not looked at, except that where
-    ``num_records`` says that no more follow, none may follow.
+    Of skipped records only the header is checked. Bytes after the last requested record are not read, unless it is the
+    last of ``num_records``: then the stream must end there.
 
     Raises:
-        CorruptRecordError: framing or checksum of a record is wrong.
-        ShardMismatchError: there are fewer records than asked for, or not ``num_records``.
+        CorruptRecordError: the framing or a checksum of a record is wrong.
+        ShardMismatchError: the stream has fewer records than requested, or not ``num_records``.
     """
     at_least = skip + (take or 0)
     if num_records is not None and at_least > num_records:
         raise no_such_record(stream.path, at_least - 1, found=num_records)
     return_at = at_least if take is not None and at_least != num_records else _NEVER
     refuse_at = _NEVER if num_records is None else num_records
-    # What follows runs once a record, so it calls as little as it can: the masking of masked_crc32c stands here twice.
+    # This loop runs once for each record, so it avoids calls: masked_crc32c is inlined twice.
     unpack_header, unpack_crc, checksum = _HEADER.unpack_from, _CRC.unpack_from, crc32c
     buffer, base, position, end = stream.start, 0, 0, len(stream.start)  # the buffer holds base..base+end of the stream
     index = 0
@@ -147,7 +147,7 @@ def iterate_records(stream: ByteStream, *, skip: int, take: int | None, num_reco
 
 
 def _gather(stream: ByteStream, rest: bytes, needed: int, place: FilePlace) -> bytes:
-    """``rest`` and what follows it, at least ``needed`` bytes unless the stream ends before."""
+    """Return ``rest`` and the bytes after it, at least ``needed`` bytes unless the stream ends."""
     pieces, have = [rest], len(rest)
     try:
         while have < needed and (piece := stream.more()):
@@ -159,11 +159,11 @@ def _gather(stream: ByteStream, rest: bytes, needed: int, place: FilePlace) -> b
 
 
 class DamagedStreamError(ValueError):
-    """The bytes of a compressed file stop making sense; becomes a CorruptRecordError that names the place."""
+    """A compressed file is damaged; becomes a CorruptRecordError that names the position."""
 
 
 class FilePlace(NamedTuple):
-    """Where a record begins: ``offset`` counts decompressed bytes in a ``compressed`` file."""
+    """The start of a record: ``offset`` in bytes; in a ``compressed`` file, in decompressed bytes."""
 
     path: str
     compressed: bool
@@ -171,23 +171,23 @@ class FilePlace(NamedTuple):
     offset: int
 
     def corrupt(self, problem: str) -> CorruptRecordError:
-        """The error for a fault of this record."""
+        """Make the error for a fault of this record."""
         note = " (the offset counts decompressed bytes)" if self.compressed else ""
         return CorruptRecordError(problem + note, path=self.path, record=self.record, offset=self.offset)
 
     def bad_header(self) -> CorruptRecordError:
-        """The error for a header that does not fit its checksum."""
+        """Make the error for a header that does not match its checksum."""
         return self.corrupt("its length and the checksum of the length disagree: one of them is damaged")
 
     def bad_payload(self, length: int) -> CorruptRecordError:
-        """The error for ``length`` bytes that do not fit their checksum."""
+        """Make the error for a payload of ``length`` bytes that does not match its checksum."""
         return self.corrupt(f"its {length} bytes and their checksum disagree: one of them is damaged")
 
     def cut_off(self, needed: int, *, end: int) -> CorruptRecordError:
-        """The error for a record of ``needed`` bytes with its framing, in a stream that ends at ``end``."""
+        """Make the error for a record of ``needed`` bytes, with framing, in a stream that ends at ``end``."""
         have = end - self.offset
         if have >= needed:
-            problem = f"its length of {needed - FRAMING_BYTES} bytes is more than a record can have"
+            problem = f"its length of {needed - FRAMING_BYTES} bytes exceeds the maximum of a record"
         elif needed == HEADER_BYTES:
             problem = f"the file ends after {have} of the {HEADER_BYTES} bytes of its header"
         else:
@@ -196,48 +196,50 @@ class FilePlace(NamedTuple):
 
 
 def not_so_many(path: str, num_records: int, *, found: int, more: bool = False) -> ShardMismatchError:
-    """The error for a file that holds ``found`` records (or ``more``), where ``num_records`` were promised."""
-    return _mismatch(path, f"{num_records} records were promised", found=found, more=more)
+    """Make the error for a file of ``found`` records (or ``more``) that should have ``num_records``."""
+    return _mismatch(
+        path, f"expected {num_records} records, found {'more than ' if more else ''}{found}", found, more=more
+    )
 
 
 def no_such_record(path: str, record: int, *, found: int) -> ShardMismatchError:
-    """The error for asking for ``record`` of a file of ``found`` records."""
-    return _mismatch(path, f"record {record} was asked for", found=found)
+    """Make the error for a request for ``record`` of a file of ``found`` records."""
+    return _mismatch(path, f"record {record} was requested, but the file has {found} records", found)
 
 
 def cut_short(path: str, *, was: int, now: int) -> StorageError:
-    """The error for a file that lost bytes after it was opened."""
+    """Make the error for a file that was truncated after it was opened."""
     reason = f"it had {was} bytes when it was opened, and has {now} now"
     hint = "Published files never change. Fetch it again; `registry verify` names every bad shard."
     return cannot("read", path, reason, hint=hint, was=was, now=now)
 
 
 def wrong_claim(path: str, record: int) -> ShardMismatchError:
-    """The error for a gzip member that says it begins with ``record``, and does not."""
+    """Make the error for a gzip member that wrongly claims to begin with ``record``."""
     return ShardMismatchError(
-        f"{path}: a gzip member claims to begin with record {record}, and does not",
-        hint="Something rewrote this file wrongly. Fetch it again, or write it anew.",
+        f"{path}: a gzip member claims to begin with record {record}, but does not",
+        hint="Another program has rewritten this file incorrectly. Fetch it again, or write it again.",
         details={"path": path, "record": record},
     )
 
 
-def _mismatch(path: str, promise: str, *, found: int, more: bool = False) -> ShardMismatchError:
+def _mismatch(path: str, problem: str, found: int, *, more: bool = False) -> ShardMismatchError:
     return ShardMismatchError(
-        f"{path}: {promise}, but it holds {'more than ' if more else ''}{found} records",
-        hint="This file is not the one that was published. Fetch it again; `registry verify` names every bad shard.",
+        f"{path}: {problem}",
+        hint="This is not the file that was published. Fetch it again; `registry verify` names every bad shard.",
         details={"path": path, "num_records": found, "more": more},
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileFacts:
-    """What a whole shard file was found to be.
+    """The facts of a shard file that was read whole.
 
     Attributes:
-        num_records: records in it, every one with sound checksums.
-        num_payload_bytes: sum of their lengths, without framing: what TFDS calls a split's ``numBytes``.
-        num_bytes: size of the file as it is stored, compressed or not.
-        sha256: 64 hex digits over the file as it is stored.
+        num_records: number of records, all with correct checksums.
+        num_payload_bytes: sum of their lengths in bytes, without framing; TFDS calls it a split's ``numBytes``.
+        num_bytes: size of the stored file in bytes, compressed or not.
+        sha256: of the stored file, 64 hex digits.
     """
 
     num_records: int
@@ -247,11 +249,10 @@ class FileFacts:
 
 
 class RecordWriter:
-    """Writes records to a binary file that is open for writing; the caller opens it, and closes it.
+    """Writes records, uncompressed, to a binary file that the caller opens and closes.
 
-    The same records give the same bytes on every machine. Nothing is compressed.
-
-    ``num_records``, ``num_payload_bytes`` and ``num_bytes`` are those of ``FileFacts``, of what was written so far.
+    The same records give the same bytes on every machine. ``num_records``, ``num_payload_bytes`` and ``num_bytes``
+    describe the records written so far, as in ``FileFacts``.
 
     >>> import io
     >>> file = io.BytesIO()
@@ -262,7 +263,7 @@ class RecordWriter:
     (2, 8, 40)
 
     Raises:
-        BuildError: a record is longer than 2 GiB, more than a protobuf message can hold.
+        BuildError: a record is longer than 2 GiB, the limit of a protobuf message.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -276,8 +277,8 @@ class RecordWriter:
         """Append one record."""
         if len(record) > MAX_RECORD_BYTES:
             raise BuildError(
-                f"record {self.num_records} is {len(record)} bytes long; a record has {MAX_RECORD_BYTES} at most",
-                hint="Split the example, or store the large value in a file of its own.",
+                f"record {self.num_records} is {len(record)} bytes long; expected at most {MAX_RECORD_BYTES}",
+                hint="Split the example, or store the large value in a separate file.",
                 details={"record": self.num_records, "num_bytes": len(record)},
             )
         frame = frame_record(record)

@@ -1,13 +1,13 @@
-"""The places of a file's records: the starts of its frames, found by walking, and kept for the next time.
+"""Finds the positions of a file's records by walking its frames, and keeps them in an index for the next time.
 
-An index is kept in a folder of the user's own, one file for each shard, never beside the data. It counts only for the
-file that it was made of (size, times and inode are in it), and only where it was made by this user: it is sealed
-with a key that lies in that folder. And all that it does is save a walk: every frame that is read is still checked.
+Indexes are kept in the user's cache folder, one file for each shard, never next to the data. An index is valid only for
+the file from which it was made (it contains size, times and inode), and only if this user made it: it is sealed with
+the key in that folder. It only saves the walk: every frame that is read is still checked.
 
     seal | identity | number of starts | tag of each 4,096 starts | starts, int64
 
-The seal is over what follows it but the starts, which are checked by their tags when they are used, so that opening
-the index of a large shard costs nothing.
+The seal covers everything after it except the starts. They are checked by their tags when they are used, so that
+opening the index of a large shard is cheap.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _COUNT: Final = struct.Struct("<q")
 
 
 class KeptIndex:
-    """The index that was kept of a file: ``num_starts`` of them, read and checked as they are asked for."""
+    """An index that was kept for a file: ``num_starts`` positions, read and checked when they are needed."""
 
     def __init__(self, key: bytes, tags: bytes, starts: Places) -> None:
         self.num_starts = starts.size
@@ -46,17 +46,17 @@ class KeptIndex:
         self._is_checked = False
 
     def check(self, first: int, last: int) -> bool:
-        """Whether starts ``first`` to ``last`` (included) are as they were kept."""
+        """Whether starts ``first`` to ``last`` (included) match their tags."""
         return self.check_groups(np.arange(first // _STARTS_IN_TAG, last // _STARTS_IN_TAG + 1))
 
     def check_records(self, records: Places) -> bool:
-        """Whether the starts of ``records``, and of those after them, are as they were kept."""
+        """Whether the starts of ``records``, and of the records after them, match their tags."""
         if self._is_checked:
             return True
         return self.check_groups(np.unique(np.concatenate([records, records + 1]) // _STARTS_IN_TAG))
 
     def check_groups(self, groups: Places) -> bool:
-        """Whether these groups of starts are as they were kept."""
+        """Whether these groups of starts match their tags."""
         if self._is_checked:
             return True
         for group in groups[~self._checked[groups]].tolist():
@@ -68,10 +68,10 @@ class KeptIndex:
 
 
 class IndexFolder:
-    """The folder in which indexes are kept. Where it cannot be written or read, nothing is kept: nobody needs them.
+    """The folder in which indexes are kept. If it cannot be read or written, nothing is kept, and files are walked.
 
     Attributes:
-        stamps: which files were hashed already, kept in the same folder under the same key.
+        stamps: the files that were already hashed, kept in the same folder under the same key.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -80,7 +80,7 @@ class IndexFolder:
         self.stamps = StampFolder(self._folder, self._key)
 
     def load(self, path: str, facts: os.stat_result) -> KeptIndex | None:
-        """What was kept of the file at ``path`` with these ``facts``; None where there is nothing that counts."""
+        """Load the index of the file at ``path`` with these ``facts``; None if it is missing or invalid."""
         try:
             key = self._key.read(make=False)
             with self._file(path).open("rb") as file:
@@ -112,7 +112,7 @@ class IndexFolder:
             replace_file(self._file(path), seal, sealed, starts.data)
 
     def forget(self, path: str) -> None:
-        """Drop what was kept of the file at ``path``."""
+        """Delete the index of the file at ``path``."""
         with suppress(OSError):
             self._file(path).unlink(missing_ok=True)
 
@@ -127,18 +127,18 @@ def _tag(key: bytes, starts: Places, group: int) -> bytes:
 
 
 _STEP: Final = 2**16
-"""So many frames are walked, then proved, at a time."""
+"""The number of frames that are walked, then checked, at a time."""
 
 _MANY_RECORDS: Final = 4096
 _MANY_BYTES: Final = 2**23
-"""Fewer records, in fewer bytes, are walked in less time than a file takes to write."""
+"""Walking a file with fewer records and fewer bytes takes less time than writing its index."""
 
 
 class FramePlaces:
-    """The starts of the frames of one file, and the end of the last of them, as far as somebody asked.
+    """The starts of the frames of one file, and the end of the last one, found as far as they were needed.
 
-    All that is handed out was proved by the checksums of the lengths on the way there, or comes from an index that this
-    user made of this very file. Whoever finds that it does not fit calls ``distrust`` and asks again.
+    They were checked by the checksums of all lengths before them, or come from an index that this user made of this
+    file. A caller who finds a wrong start calls ``distrust`` and tries again.
     """
 
     def __init__(
@@ -156,16 +156,16 @@ class FramePlaces:
         may_be_kept = num_records is None or num_records >= _MANY_RECORDS or data.size >= _MANY_BYTES
         self._indexes = indexes if may_be_kept else None
         self._kept: KeptIndex | None = None if self._indexes is None else self._indexes.load(path, facts)
-        self._buffer: Places = np.zeros(1, np.int64)  # of which the first `_size` count
+        self._buffer: Places = np.zeros(1, np.int64)  # only the first `_size` are valid
         self._size = 1
         self._num_kept = 0
         self._is_own = True
         self._ended = False
 
     def up_to(self, stop: int, *, first: int | None = None, records: Places | None = None) -> Places:
-        """At least the starts of frames ``first`` to ``stop`` (included); fewer where the file has no more.
+        """Return the starts of at least frames ``first`` to ``stop`` (included), or fewer if the file ends before.
 
-        In place of ``first``: at least those of the frames of ``records`` and of the frames after them.
+        With ``records`` instead of ``first``: the starts of at least these frames and of the frames after them.
         """
         first = stop if first is None else first
         if self._kept is not None:
@@ -178,7 +178,7 @@ class FramePlaces:
         return self._walk(first, stop)
 
     def distrust(self) -> bool:
-        """Forget an index that was kept; False where there was none, and the file itself is at fault."""
+        """Drop the index that was loaded; False if there was none, so that the file itself is at fault."""
         if self._is_own and self._kept is None:
             return False
         self._kept = None
@@ -188,12 +188,12 @@ class FramePlaces:
         return True
 
     def end_at(self, record: int) -> None:
-        """Forget what follows the start of ``record``, which is damaged: it was found with its help."""
+        """Drop the starts after ``record``: it is damaged, and they were found by its length."""
         self._size = min(self._size, record + 1)
         self._ended = False
 
     def keep(self) -> None:
-        """Keep what was walked, if it is worth it: each time that it doubled, and when the end was reached."""
+        """Write the index if it is worth it: whenever the walked part has doubled, and at the end of the file."""
         num_known = self._size - 1
         if self._indexes is None or self._kept is not None or num_known <= self._num_kept:
             return
@@ -204,7 +204,7 @@ class FramePlaces:
             self._num_kept = num_known
 
     def _take_over(self) -> None:
-        """Go on from the end of an index that was kept, or from the beginning where it is damaged."""
+        """Continue at the end of the loaded index, or start from the beginning if it is damaged."""
         kept = self._kept
         if kept is not None and kept.check(0, kept.num_starts - 1):
             self._buffer, self._size, self._is_own = np.array(kept.starts), kept.num_starts, False
@@ -213,7 +213,7 @@ class FramePlaces:
             self.distrust()
 
     def _walk(self, first: int, stop: int) -> Places:
-        """Walk on until frame ``stop`` begins; what lies before frame ``first`` is proved, the rest is the caller's."""
+        """Walk until frame ``stop``. Frames before ``first`` are checked here; the caller checks the others."""
         while self._size <= stop and not self._ended:
             known = self._size - 1
             start = int(self._buffer[known])

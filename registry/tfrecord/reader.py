@@ -25,24 +25,32 @@ from registry.tfrecord.framing import (
 from registry.tfrecord.streams import MOST_INFLATION, find_members, is_gzip, open_stream, stream_pieces
 
 _MOST_OF_OTHERS: Final = 2**40
-"""Of a file whose form does not say how few bytes a record can have."""
+"""Most records of a file whose format does not limit how small a record can be."""
 
 
 def read_records(
     store: Store, name: str, *, skip: int = 0, take: int | None = None, num_records: int | None = None
 ) -> Iterator[bytes]:
-    """The payloads of records ``skip`` to ``skip + take`` of a shard file, in order; all after ``skip`` by default.
+    """Read records of a shard file in order.
 
-    A file that begins as gzip does is inflated. Both checksums of every record are checked before it is handed out; of
-    skipped records, the length's. An empty file holds no records. On this machine's disks the file is mapped, so that
-    a skipped record costs a look at its header; other files are read in pieces, and memory holds one record at a time.
+    A gzip file is decompressed. Both checksums of every record are checked before it is returned; of skipped records,
+    only the checksum of the length. An empty file has no records. A local file is mapped, so that skipping a record
+    reads only its header; other files are read in pieces, and memory holds one record at a time.
 
-    ``num_records`` is how many records the file should hold. It is checked before the first record where ``skip`` and
-    ``take`` go beyond it, else when the end of the file is reached.
+    Args:
+        store: the folder.
+        name: the file's name in it.
+        skip: number of records to skip.
+        take: number of records to return; None returns all others.
+        num_records: the number of records that the file should have, or None if unknown. If ``skip`` and ``take``
+            exceed it, the first record raises; otherwise it is checked at the end of the file.
+
+    Yields:
+        The payload of each record.
 
     Raises:
-        CorruptRecordError: a checksum is wrong, or the file is cut off; names file, record and byte offset.
-        ShardMismatchError: the file holds fewer records than asked for, or not ``num_records``.
+        CorruptRecordError: a checksum is wrong, or the file is truncated; names file, record and byte offset.
+        ShardMismatchError: the file has fewer records than requested, or not ``num_records``.
         StorageError: the file cannot be read.
         UsageError: a number is negative.
     """
@@ -51,7 +59,7 @@ def read_records(
 
 
 def check_counts(**counts: int | None) -> None:
-    """Refuse an option, by its name, that is negative. Raises UsageError."""
+    """Raise UsageError if one of the options is negative."""
     for option, number in counts.items():
         if number is not None and number < 0:
             raise UsageError(f"{option} must be 0 or more, not {number}", details={option: number})
@@ -63,15 +71,15 @@ def _read(store: Store, name: str, *, skip: int, take: int | None, num_records: 
 
 
 def walk_file(store: Store, name: str, *, num_records: int | None = None) -> FileFacts:
-    """Check every record of a shard file, and count and hash it, in one pass over its bytes.
+    """Check every record of a shard file, count the records and hash the file, in one pass over its bytes.
 
-    Members of a gzip file that say which records they hold must be right: readers enter the file by what they say.
-    A compressed file that holds more than ``num_records`` is read up to the first that is too many: some kilobytes may
-    hold millions of them.
+    If the members of a gzip file claim which records they hold, the claims are checked, because readers use them to
+    start in the middle. A compressed file with more than ``num_records`` is read only up to the first surplus record:
+    some kilobytes may decompress to millions.
 
     Raises:
-        CorruptRecordError: a record is damaged, or the file is cut off.
-        ShardMismatchError: the file does not hold ``num_records``, or a gzip member not the records that it claims.
+        CorruptRecordError: a record is damaged, or the file is truncated.
+        ShardMismatchError: the file does not have ``num_records``, or a gzip member's claim is wrong.
         StorageError: the file cannot be read.
     """
     with store.open(name) as file:
@@ -84,7 +92,7 @@ def walk_file(store: Store, name: str, *, num_records: int | None = None) -> Fil
 
 
 def _walk_each(file: StoredFile, path: str, *, promised: int | None) -> FileFacts:
-    """The same record by record, inflated where it is compressed: a fault is named by record and place."""
+    """Walk the file record by record, decompressed if needed; an error names the record and its position."""
     num_records = num_payload_bytes = num_bytes = 0
     digest = hashlib.sha256()
 
@@ -95,7 +103,7 @@ def _walk_each(file: StoredFile, path: str, *, promised: int | None) -> FileFact
         num_bytes += len(piece)
         return piece
 
-    claims = {one.first_record: one.content_start for one in find_members(file)}  # none of a file that is no gzip file
+    claims = {one.first_record: one.content_start for one in find_members(file)}  # empty for an uncompressed file
     file.seek(0)
     stream = stream_pieces(read, read(HEADER_BYTES), size=file.num_bytes, path=path)
     for record in iterate_records(stream, skip=0, take=None, num_records=promised):
@@ -115,13 +123,13 @@ def _walk_each(file: StoredFile, path: str, *, promised: int | None) -> FileFact
 
 
 def hash_file(store: Store, name: str, *, num_records: int, file_format: str = "tfrecord") -> FileFacts:
-    """The size and sha256 of a shard file, of which ``num_records`` is believed: no record is looked at.
+    """Hash a shard file without reading its records; ``num_records`` is trusted unless it is impossible.
 
-    What cannot be is not believed: a record has 16 bytes of framing, and gzip makes them 1032 times shorter at most.
-    Files of other formats (``file_format``) may hold very many equal records in few bytes, though not 2**40.
+    A record has 16 bytes of framing, and gzip compresses by at most 1032, so a short file limits ``num_records``.
+    Files of other formats (``file_format``) may hold very many equal records in few bytes, but fewer than 2**40.
 
     Raises:
-        ShardMismatchError: the file is too short for so many records.
+        ShardMismatchError: the file is too short for ``num_records`` records.
         StorageError: the file cannot be read.
     """
     with store.open(name) as file:
@@ -134,14 +142,14 @@ def hash_file(store: Store, name: str, *, num_records: int, file_format: str = "
     if num_records > most:
         raise ShardMismatchError(
             f"{name}: it is {num_bytes} bytes long, too few for {num_records} records",
-            hint="The numbers of records are wrong, or the file was cut off. Fetch or build it again.",
+            hint="The numbers of records are wrong, or the file was truncated. Fetch or build it again.",
             details={"path": name, "num_bytes": num_bytes, "num_records": num_records},
         )
     return FileFacts(num_records=num_records, num_payload_bytes=0, num_bytes=num_bytes, sha256=sha256)
 
 
 def hash_pieces(file: StoredFile) -> tuple[int, str]:
-    """The number and the sha256 of the bytes of an open file, from its start."""
+    """Return the size in bytes and the sha256 of an open file, from its start."""
     digest, num_bytes = hashlib.sha256(), 0
     for piece in file.pieces():
         digest.update(piece)
@@ -150,15 +158,15 @@ def hash_pieces(file: StoredFile) -> tuple[int, str]:
 
 
 def walk_whole(file: StoredFile) -> FileFacts | None:
-    """What a file holds, walked many records at a time; None where it is not sound, or was cut short meanwhile.
+    """Walk an uncompressed file many records at a time; None if it is damaged, or was truncated meanwhile.
 
-    The fast way through a file that is not compressed: read record by record, the file says what is wrong, and where.
+    This is the fast path. If it returns None, ``_walk_each`` finds the fault and its position.
     """
     digest, size = hashlib.sha256(), file.num_bytes
     num_records = num_payload_bytes = num_bytes = 0
 
     def walk(data: Octets) -> int | None:
-        """Where the last whole record of ``data`` ends; None where one is not sound."""
+        """Return the end of the last whole record of ``data``, or None if a record is damaged."""
         nonlocal num_records, num_payload_bytes
         bounds = walk_frames(data, 0, limit=data.size, most=data.size)
         lengths = bounds[1:] - bounds[:-1] - FRAMING_BYTES
@@ -168,7 +176,7 @@ def walk_whole(file: StoredFile) -> FileFacts | None:
         num_payload_bytes += int(lengths.sum())
         return int(bounds[-1])
 
-    begun = bytearray()  # a record of which the next pieces hold the rest
+    begun = bytearray()  # the start of a record that continues in the next pieces
     for piece in file.pieces():
         digest.update(piece)
         num_bytes += len(piece)
@@ -199,7 +207,7 @@ def walk_whole(file: StoredFile) -> FileFacts | None:
 
 
 def _frame_bytes(start: bytearray, *, most: int) -> int | None:
-    """The size of the frame that begins with ``start``; None where it is not sound, or longer than ``most``."""
+    """The size of the frame that begins with ``start``; None if its header is damaged or it exceeds ``most``."""
     header = bytes(start[:HEADER_BYTES])
     length = int.from_bytes(header[:8], "little")
     fits = length <= MAX_RECORD_BYTES and length + FRAMING_BYTES <= most

@@ -1,11 +1,11 @@
-"""Opens a shard file to read any of its records, many at once.
+"""Opens a TFRecord file to read any of its records, many at once.
 
-A plain file of this machine is mapped. Where its records lie is walked once, as far as somebody asks, and kept for the
-next time; every frame that is handed out is checked all the same. An index that does not fit the file is dropped.
+A plain local file is mapped. Its frames are walked once, as far as needed, and their positions are kept in an index for
+the next time. Every frame that is returned is still checked, and an index that does not match the file is dropped.
 
-A gzip file, or one on another machine, is read forwards from its start, or from the gzip member that holds the first
-record wanted, and stays open between reads that go forwards. Records here and there are read from a copy of the content
-in a temporary file without a name, which the operating system removes when it is closed.
+A gzip file, or a file on another machine, is read forwards from its start, or from the gzip member with the first
+requested record, and stays open between forward reads. For random access, its content is copied to a nameless temporary
+file, which the operating system removes when it is closed.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ def open_shard(
 
     Args:
         store: the folder.
-        name: of the file in it.
-        num_records: how many records it should hold; None where nobody knows.
-        verify: ``record`` checks the checksum of each record by itself; ``block`` those of many records of one length
-            in one pass over their bytes, which finds the same damage; ``off`` checks the lengths alone.
-        indexes: where the places of records are kept for the next time; None keeps nothing.
+        name: the file's name in it.
+        num_records: the number of records that it should have, or None if unknown.
+        verify: ``record`` checks the checksum of each record separately; ``block`` checks many records of equal length
+            in one pass over their bytes, which finds the same damage; ``off`` checks only the lengths.
+        indexes: the folder in which the positions of records are kept for the next time; None keeps nothing.
 
     Raises:
-        StorageError: it is missing, or cannot be read.
-        UsageError: another ``verify``.
+        StorageError: the file is missing, or cannot be read.
+        UsageError: ``verify`` has another value.
     """
     check_verify(verify)
     file, path = store.open(name), store.locate(name)
@@ -83,7 +83,7 @@ def open_shard(
 
 
 class MappedShard:
-    """A shard whose bytes are all at hand."""
+    """A shard file that is mapped into memory."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class MappedShard:
         indexes: IndexFolder | None = None,
     ) -> None:
         self._mapped = mapped
-        # No view of the mapping outlives it: numpy holds it as long as one is left.
+        # numpy keeps the mapping alive as long as a view of it exists.
         self._data: Octets = np.frombuffer(b"" if mapped is None else mapped, np.uint8)
         self._path = path
         self._num_records = num_records
@@ -106,7 +106,7 @@ class MappedShard:
         self._places = FramePlaces(self._data, path, facts, num_records=num_records, indexes=indexes)
 
     def read(self, first: int, count: int) -> RecordBlock:
-        """Records ``first`` to ``first + count``, checked; errors as in ``registry.shards.ShardReader``."""
+        """Read records ``first`` to ``first + count``, checked; for errors see ``registry.shards.ShardReader``."""
         stop = first + count
         self._check_promise(stop)
         starts = self._places.up_to(stop, first=first)
@@ -147,18 +147,18 @@ class MappedShard:
     def _fault(self, frames: Places, lengths: Places) -> FrameFault | None:
         stops = frames + lengths
         outside = (frames < 0) | (lengths < 0) | (stops > self._data.size - FRAMING_BYTES)
-        if outside.any():  # an index that lies
+        if outside.any():  # the index is wrong
             return FrameFault(int(outside.argmax()), in_header=True)
         return find_fault(self._data, frames, lengths, verify=self._verify)
 
     def _check_promise(self, stop: int) -> None:
         if self._mapped is not None and (now := self._mapped.size()) < self._data.size:
-            raise cut_short(self._path, was=self._data.size, now=now)  # to touch what is gone would end the process
+            raise cut_short(self._path, was=self._data.size, now=now)  # reading the lost pages would kill the process
         if self._num_records is not None and stop > self._num_records:
             raise no_such_record(self._path, stop - 1, found=self._num_records)
 
     def _check_end(self, num_records: int, end: int) -> None:
-        """Where the last record that was promised ends, the file must end."""
+        """Check that the file ends after its last expected record."""
         if end == self._data.size:
             return
         place = self._place(num_records, end)
@@ -169,7 +169,7 @@ class MappedShard:
         raise not_so_many(self._path, num_records, found=num_records, more=True)
 
     def _too_short(self, stop: int, *, found: int, end: int) -> CorruptRecordError | ShardMismatchError:
-        """The error for a file whose records end with record ``found``, at byte ``end``."""
+        """Make the error for a file with only ``found`` sound records, which end at byte ``end``."""
         if end == self._data.size:
             if self._num_records is not None:
                 return not_so_many(self._path, self._num_records, found=found)
@@ -193,11 +193,11 @@ class MappedShard:
 
 
 _DENSE: Final = 4
-"""Records here and there are read through while they are at least one in so many."""
+"""Scattered records are read by reading everything between them, if at least one in 4 is requested."""
 
 
 class StreamedShard:
-    """A shard that is read forwards."""
+    """A shard file that is read forwards: a gzip file, or a file on another machine."""
 
     def __init__(self, file: StoredFile, path: str, *, num_records: int | None, verify: Verify) -> None:
         self._file = file
@@ -209,7 +209,7 @@ class StreamedShard:
         self._may_copy = True
 
     def read(self, first: int, count: int) -> RecordBlock:
-        """Records ``first`` to ``first + count``, checked."""
+        """Read records ``first`` to ``first + count``, checked."""
         stop = first + count
         if self._num_records is not None and stop > self._num_records:
             raise no_such_record(self._path, stop - 1, found=self._num_records)
@@ -246,7 +246,7 @@ class StreamedShard:
         self._file.close()
 
     def _step(self, window: Window, most: int, verify: Verify, stop: int) -> RecordBlock:
-        """The next records that lie in the window as it is, at least one."""
+        """Take the next records that are in the window, at least one."""
         try:
             return window.take(most, verify)
         except EOFError:
@@ -255,7 +255,7 @@ class StreamedShard:
             raise no_such_record(self._path, stop - 1, found=window.record) from None
 
     def _window_at(self, first: int) -> Window:
-        """A window that has not come to ``first`` yet: the one that is open, or a new one."""
+        """Return a window at or before record ``first``: the open one, or a new one."""
         window = self._window
         if window is not None and window.record == first:
             return window
@@ -267,11 +267,11 @@ class StreamedShard:
 
     @cached_property
     def _members(self) -> list[Member]:
-        """The gzip members of the file that say what they hold."""
+        """The gzip members of the file that state their size and records."""
         return find_members(self._file)
 
     def _open(self, first_member: int = 0) -> Window:
-        """A window that begins with a member, or with the file; the one before is not used any more."""
+        """Open a window at the start of a member, or of the file; the previous window must not be used again."""
         file, path = self._file, self._path
         if not self._members:
             file.seek(0)
@@ -285,7 +285,7 @@ class StreamedShard:
         return Window(stream, record=first.first_record, base=first.content_start, claims=claims)
 
     def _copy_content(self) -> None:
-        """A copy of the content that is mapped; none where the stream is damaged, and is read record by record."""
+        """Copy the content to a mapped temporary file. A damaged stream is not copied but read record by record."""
         self._window, window = None, self._open()
         with self._temporary_file() as file:
             try:
@@ -318,7 +318,7 @@ class StreamedShard:
             path = self._path
             failed = StorageError(
                 f"cannot copy the content of {path} to a temporary file: {error.strerror or error}",
-                hint="To read it in any order needs room for its content: set TMPDIR to a folder that has it.",
+                hint="Random access needs space for the content of the file: set TMPDIR to a folder with free space.",
                 details={"path": path, "errno": error.errno, "doing": "copy"},
             )
             failed.errno = error.errno

@@ -1,12 +1,12 @@
-"""Stamps of files that were hashed: the state of a file when its sha256 was found, kept for the next time.
+"""Keeps stamps of files that were hashed, so that an unchanged file need not be hashed again.
 
-A stamp binds the state of a file (size, times, inode and device; of an object its URL and ETag) to its sha256. It is a
-seal over both, made with the key of the cache folder and kept beside the indexes: nobody without the key can forge one,
-and none counts for another file, another state or another sha256. A stamp goes with the file, not with its path, so a
-staged folder that is renamed keeps its stamps.
+A stamp binds the state of a file (size, times, inode and device; for an object, URL and ETag) to its sha256. It is a
+seal over both with the key of the cache folder, and is kept next to the indexes. It cannot be forged without the key,
+and is invalid for any other file, state or sha256. A stamp belongs to the inode, not to the path, so a staged folder
+that is renamed keeps its stamps.
 
-A file that changes twice within the resolution of its clock has one state before and after the second change. So, as
-git does with "racily clean" entries, no stamp is kept of a file that changed shortly before it was hashed.
+A file that changes twice within the resolution of its clock has the same state before and after the second change. So,
+as git does with "racily clean" entries, no stamp is kept for a file that changed shortly before it was hashed.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ _SEAL_BYTES: Final = 32
 _STATE: Final = struct.Struct("<5q")
 _SECOND_NS: Final = 10**9
 _FINE_CLOCK_NS: Final = 100 * 10**6
-"""Ten ticks of the slowest clock that Linux stamps files by."""
+"""Ten ticks of the slowest clock that Linux uses for file times."""
 _COARSE_CLOCK_NS: Final = 2_500 * 10**6
-"""FAT counts in steps of two seconds, older file systems in steps of one."""
+"""FAT has a resolution of two seconds, older file systems of one second."""
 
 
 class State(Protocol):
-    """What a file looks like from outside: it differs as soon as the file is changed or replaced."""
+    """The state of a file without its bytes: it differs once the file is changed or replaced."""
 
     def place(self) -> bytes:
-        """What one stamp at a time is kept for."""
+        """The identity of the file; one stamp is kept for each."""
 
     def content(self) -> bytes:
-        """All of it; of equal length for files, and never equal for a file and an object."""
+        """The state as bytes: of equal length for all files, and never equal for a file and an object."""
 
     def is_settled(self, now_ns: int) -> bool:
-        """Whether a change from ``now_ns`` on is sure to give another state."""
+        """Whether any change after ``now_ns`` gives another state."""
 
     @property
     def may_be_kept(self) -> bool:
-        """Whether it still tells the file's states apart when this process has ended."""
+        """Whether the state still distinguishes the file's contents after this process has ended."""
 
 
 class FileState(NamedTuple):
-    """The state of a file of this machine: a file that is written to has another change time."""
+    """The state of a local file: every write changes its ctime."""
 
     size: int
     mtime_ns: int
@@ -64,14 +64,14 @@ class FileState(NamedTuple):
 
     @classmethod
     def of(cls, facts: os.stat_result) -> FileState:
-        """The state that ``stat`` told."""
+        """Make the state from the result of ``stat``."""
         positive = 2**63 - 1
         return cls(
             facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino & positive, facts.st_dev & positive
         )
 
     def place(self) -> bytes:
-        """The file, by inode and device."""
+        """The inode and device."""
         return struct.pack("<2q", self.inode, self.device)
 
     def content(self) -> bytes:
@@ -79,57 +79,57 @@ class FileState(NamedTuple):
         return _STATE.pack(*self)
 
     def is_settled(self, now_ns: int) -> bool:
-        """Whether its last change lies far enough back."""
+        """Whether the last change is longer ago than the resolution of the clock."""
         step = _FINE_CLOCK_NS if self.ctime_ns % _SECOND_NS else _COARSE_CLOCK_NS
         return max(self.mtime_ns, self.ctime_ns) + step < now_ns
 
     @property
     def may_be_kept(self) -> bool:
-        """Not where files have no inode or, as on Windows, no change time: the time of modification can be set back."""
+        """False without inodes or, as on Windows, without a change time: programs can set the mtime back."""
         return os.name != "nt" and self.inode != 0
 
 
 class ObjectState(NamedTuple):
-    """The state of an object in a store: its URL, and the ETag of its bytes; ``""`` where the store has none."""
+    """The state of an object in a store: its URL, and its ETag, or ``""`` if the store has none."""
 
     url: str
     entity_tag: str
 
     def place(self) -> bytes:
-        """The object, by its URL."""
+        """The URL."""
         return self.url.encode()
 
     def content(self) -> bytes:
-        """Both, of no length that a file has."""
+        """The URL and the ETag, of a length that no file's state has."""
         return b"object\0" + self.url.encode() + b"\0" + self.entity_tag.encode() + bytes(_STATE.size)
 
     def is_settled(self, now_ns: int) -> bool:  # noqa: ARG002 (an ETag is not a time)
-        """Always: an ETag belongs to the bytes."""
+        """Always True: an ETag identifies the bytes."""
         return True
 
     @property
     def may_be_kept(self) -> bool:
-        """Where the store has ETags."""
+        """True if the store has ETags."""
         return bool(self.entity_tag)
 
 
 def state_of(store: Store, name: str) -> State | None:
-    """The present state of a stored file; None where the store has nothing that tells its states apart.
+    """Return the present state of a stored file, or None if the store cannot tell changes.
 
     Raises:
-        StorageError: it is missing, or cannot be looked at.
+        StorageError: the file is missing, or its metadata cannot be read.
     """
     if store.local_root is None:
         tag = store.entity_tag(name)
         return None if tag is None else ObjectState(store.locate(name), tag)
     path = store.locate(name)
     with storage_errors("read", path):
-        return FileState.of(os.stat(path))  # noqa: PTH116 (a text, as the store has it)
+        return FileState.of(os.stat(path))  # noqa: PTH116 (the store returns a str)
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """A file whose sha256 is about to be found: what it looked like before."""
+    """The state of a file before it is hashed, to detect changes meanwhile."""
 
     look: Callable[[], State | None]
     before: State | None
@@ -137,7 +137,7 @@ class Watch:
 
     @classmethod
     def begin(cls, store: Store, name: str) -> Watch:
-        """Look at a stored file, which may be missing: whoever hashes it will say so."""
+        """Record the state of a stored file. A missing file is not an error here: hashing it raises."""
 
         def look() -> State | None:
             try:
@@ -148,21 +148,21 @@ class Watch:
         return cls(look, look(), time.time_ns())
 
     def proved_state(self) -> State | None:
-        """The state that the sha256 found since belongs to; None where the file changed, or may have."""
+        """The state to which the sha256 belongs, or None if the file has, or may have, changed meanwhile."""
         if self.before is None or not self.before.is_settled(self.since_ns):
             return None
         return self.before if self.look() == self.before else None
 
 
 class StampFolder:
-    """The folder in which stamps are kept, one small file for each. Where it cannot be written, none is kept."""
+    """The folder of the stamps, one small file for each. If it cannot be written, no stamps are kept."""
 
     def __init__(self, folder: str | os.PathLike[str], key: FolderKey | None = None) -> None:
         self._folder = Path(folder)
         self._key = FolderKey(self._folder) if key is None else key
 
     def holds(self, state: State, sha256: str) -> bool:
-        """Whether a file in this state was found to have this ``sha256``."""
+        """Whether a file in this state is known to have this ``sha256``."""
         try:
             found = self._file(state).read_bytes()
             return secrets.compare_digest(found, self._seal(state, sha256, make=False))
@@ -170,14 +170,14 @@ class StampFolder:
             return False
 
     def keep(self, state: State, sha256: str) -> None:
-        """Keep that a file in this state has this ``sha256``; the state must have been settled when it was hashed."""
+        """Keep a stamp: a file in this state has this ``sha256``. It must have been settled when it was hashed."""
         if not state.may_be_kept:
             return
         with suppress(OSError):
             replace_file(self._file(state), self._seal(state, sha256, make=True))
 
     def keep_watched(self, watch: Watch, sha256: str) -> None:
-        """Keep the ``sha256`` of a file that was hashed since the ``watch`` began, unless it changed meanwhile."""
+        """Keep a stamp of a file that was hashed since the ``watch`` began, unless it changed meanwhile."""
         state = watch.proved_state()
         if state is not None:
             self.keep(state, sha256)
@@ -192,9 +192,9 @@ class StampFolder:
 
 
 def replace_file(target: Path, *parts: bytes | memoryview) -> None:
-    """Write a file beside ``target``, then give it that name. Raises OSError.
+    """Write a temporary file next to ``target``, then rename it. Raises OSError.
 
-    No fsync: what a power cut tore has the wrong seal, and is made again.
+    It is not synced: after a power cut, a damaged file has the wrong seal and is made again.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f"{target.name}.{secrets.token_hex(8)}")
@@ -210,24 +210,24 @@ _KEY_BYTES: Final = 32
 
 
 class FolderKey:
-    """The key of a folder, made when something is sealed there for the first time, and read once."""
+    """The key of a folder: made when it is first needed, then read once for each process."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._known: bytes | None = None
 
     def read(self, *, make: bool) -> bytes:
-        """The key itself: nobody who cannot read it can make a seal.
+        """Return the key, which is needed to make a seal.
 
         Raises:
-            OSError: there is no key yet and ``make`` is False, or it cannot be read or written.
+            OSError: the key does not exist and ``make`` is False, or it cannot be read or written.
         """
         if self._known is None:
             self._known = self._read(make=make)
         return self._known
 
     def __reduce__(self) -> tuple[type[FolderKey], tuple[Path]]:
-        return FolderKey, (self._folder,)  # who holds a pickled reader does not get the key
+        return FolderKey, (self._folder,)  # a pickled reader must not contain the key
 
     def _read(self, *, make: bool) -> bytes:
         file = self._folder / "key"

@@ -1,9 +1,9 @@
-"""The bytes of a shard in order: a mapped file, a file read piece by piece, or a gzip file that is inflated.
+"""Reads the bytes of a shard in order: from a mapped file, a file read in pieces, or a gzip file.
 
-The first bytes decide between plain and gzip. Memory is bounded: a mapped file costs address space, the others a piece
-at a time. A gzip file may be many members, one after the other, and every reader of gzip takes it for one content. The
-members that ``write_gzip_records`` writes end where a record ends, and the extra field of the header gives the length
-and the number of records of each, so that a reader may start in the middle of the file. Other readers ignore the field.
+The first bytes decide between plain and gzip. Memory is bounded: a mapped file uses address space, other files one
+piece at a time. A gzip file may have several members, whose contents gzip readers join. Members that
+``write_gzip_records`` writes end at the end of a record, and the extra field of their header states the member's size
+and number of records, so that a reader may start in the middle of the file. Other readers ignore the field.
 
     extra field: "RS", length 28 | u64 bytes of the member | u64 of its content | u64 records | u32 CRC32C of these
 """
@@ -36,19 +36,19 @@ from registry.tfrecord.framing import (
 
 _PIECE_BYTES: Final = 2**20
 _GZIP_PIECE_BYTES: Final = 2**16
-"""Small, because what a damaged piece yields is lost, and the record named is the first of those lost."""
+"""Small, because the content of a damaged piece is lost, and the error names the first record that was lost."""
 
 _GZIP_MAGIC: Final = b"\x1f\x8b\x08"
 _GZIP_FORMAT: Final = 16 + zlib.MAX_WBITS
 _MEMBERS_AHEAD: Final = 4
 _MEMBERS_ASKED: Final = 16
 MOST_INFLATION: Final = 1032
-"""Deflate turns one byte into at most so many: 258 bytes take two bits at least."""
+"""The highest compression ratio of deflate: 258 bytes need at least two bits."""
 
 
 @contextmanager
 def open_stream(store: Store, name: str) -> Iterator[ByteStream]:
-    """The bytes of a stored file, mapped where it is a plain file on this machine."""
+    """Open the bytes of a stored file; a plain local file is mapped."""
     with store.open(name) as file:
         start = file.read(HEADER_BYTES)
         mapped = None if is_gzip(start) else file.mapping()
@@ -59,7 +59,7 @@ def open_stream(store: Store, name: str) -> Iterator[ByteStream]:
 
 
 def stream_pieces(read: Callable[[int], bytes], start: bytes, *, size: int, path: str) -> ByteStream:
-    """The bytes of a file of ``size`` bytes that ``read`` gives in order, after ``start``, which has been read."""
+    """Make the stream of a file of ``size`` bytes: ``start`` was already read, ``read`` returns the rest in order."""
     if not is_gzip(start):
         return ByteStream(path=path, start=start, more=partial(read, _PIECE_BYTES), limit=size, compressed=False)
     inflate = _Inflater(start, partial(read, _GZIP_PIECE_BYTES))
@@ -67,14 +67,14 @@ def stream_pieces(read: Callable[[int], bytes], start: bytes, *, size: int, path
 
 
 def is_gzip(start: bytes) -> bool:
-    """Whether a file begins as gzip does. A plain record of 35,615 bytes (0x8b1f) does so too: its checksum tells."""
+    """Whether a file is gzip. A plain record of 35,615 bytes (0x8b1f) begins alike; its checksum tells them apart."""
     return start.startswith(_GZIP_MAGIC) and not is_header(start)
 
 
 class MembersAhead:
-    """Called again and again, gives the content of one gzip member after the other; the next ones by threads, ahead.
+    """Each call returns the content of the next gzip member; threads decompress the following members ahead.
 
-    Where a member is not what it claims, the rest is inflated piece by piece, so that what can be read is.
+    If a member does not match its claim, the rest is decompressed piece by piece, to read as much as possible.
     """
 
     def __init__(self, file: StoredFile, members: Sequence[Member]) -> None:
@@ -86,7 +86,7 @@ class MembersAhead:
         self._rest: Callable[[], bytes] | None = None
 
     def __call__(self) -> bytes:
-        """The next content; ``b""`` at the end, after every member."""
+        """Return the next content; ``b""`` at the end, after all members."""
         while self._rest is None:
             found = next(self._inflated, None)
             if found is None:
@@ -103,7 +103,7 @@ class MembersAhead:
         return self._file.read(_GZIP_PIECE_BYTES)
 
     def _read_on(self) -> Callable[[], bytes]:
-        """What reads on after the last member that says what it holds."""
+        """Return a function that reads on after the last member with a claim."""
         self._file.seek(self._end)
         start = self._read()
         if not start:
@@ -114,9 +114,9 @@ class MembersAhead:
 
 
 def _read_members(file: StoredFile, members: Sequence[Member]) -> Iterator[tuple[Member, bytes]]:
-    """The members as they are stored; many are asked for at once.
+    """Yield the compressed members; many are requested at once.
 
-    Copied: a thread must not look at the mapping of a file that may be cut short meanwhile.
+    They are copied: a thread must not read the mapping of a file that may be truncated meanwhile.
     """
     for first in range(0, len(members), _MEMBERS_ASKED):
         asked = members[first : first + _MEMBERS_ASKED]
@@ -125,7 +125,7 @@ def _read_members(file: StoredFile, members: Sequence[Member]) -> Iterator[tuple
 
 
 def _inflate_member(found: tuple[Member, bytes]) -> bytes | None:
-    """The content of one gzip member; None where it is damaged, or not as long as it claims."""
+    """Decompress one gzip member; None if it is damaged, or does not have the size that it claims."""
     claimed, data = found
     new, error = _inflate_library()
     member = new(_GZIP_FORMAT)
@@ -141,7 +141,7 @@ def _start(piece: Piece[tuple[Member, bytes], bytes | None]) -> Future[bytes | N
 
 
 class _Inflater:
-    """Called again and again, gives the next piece of a gzip file's content: ``b""`` at its end, after every member."""
+    """Each call returns the next piece of a gzip file's content; ``b""`` at its end, after all members."""
 
     def __init__(self, start: bytes, read: Callable[[], bytes]) -> None:
         self._new, self._error = _inflate_library()
@@ -152,11 +152,11 @@ class _Inflater:
 
     def __call__(self) -> bytes:
         while not self._ended:
-            if self._member.eof:  # only now: what it gave last is handed out, whatever follows it
+            if self._member.eof:  # only now, so that its last piece is returned even if the bytes after it are damaged
                 self._start_next_member()
                 continue
             self._input = self._input or self._read()
-            at_end = not self._input  # and still the library may hold output back
+            at_end = not self._input  # the library may still have buffered output
             try:
                 piece: bytes = self._member.decompress(self._input, _GZIP_PIECE_BYTES)
             except self._error as error:
@@ -169,7 +169,7 @@ class _Inflater:
         return b""
 
     def _start_next_member(self) -> None:
-        """A gzip file is one member or several, each with a checksum of its own; what follows must be one."""
+        """Start the next member; a gzip file has one or more, and nothing else may follow."""
         self._input = self._member.unused_data or self._read()
         while 0 < len(self._input) < len(_GZIP_MAGIC) and (more := self._read()):
             self._input += more
@@ -182,7 +182,7 @@ class _Inflater:
 
 
 def _inflate_library() -> tuple[Callable[[int], Any], type[Exception]]:
-    """isal, about twice as fast, where the extra ``gzip`` is installed; else zlib, with the same answers."""
+    """Return isal if the extra ``gzip`` is installed (about twice as fast), else zlib; the results are the same."""
     try:
         from isal import isal_zlib
     except ImportError:
@@ -200,11 +200,11 @@ _MEMBER_BYTES: Final = 2**20
 
 
 MOST_CONTENT_BYTES: Final = 2**26
-"""A member that claims more is not inflated at once."""
+"""A member that claims more bytes of content is not decompressed in one call."""
 
 
 class Member(NamedTuple):
-    """Where a member begins in the file and in the content, its first record, and what it claims of its sizes."""
+    """A gzip member: its starts in the file and in the content, its first record, and the sizes that it claims."""
 
     start: int
     content_start: int
@@ -216,9 +216,9 @@ class Member(NamedTuple):
 def write_gzip_records(
     file: BinaryIO, records: Iterable[bytes], *, member_bytes: int = _MEMBER_BYTES, level: int = 6
 ) -> FileFacts:
-    """Write ``records`` as a gzip file of members of about ``member_bytes`` bytes of content each.
+    """Write ``records`` as a gzip file with members of about ``member_bytes`` bytes of content each.
 
-    The bytes depend on the installed zlib. No records at all give an empty file.
+    The bytes depend on the installed zlib. Without records the file is empty.
     """
     digest, num_records, num_payload_bytes, num_bytes = hashlib.sha256(), 0, 0, 0
     frames: list[bytes] = []
@@ -251,9 +251,9 @@ def write_gzip_records(
 
 
 def find_members(file: StoredFile) -> list[Member]:
-    """The members of an open gzip file, as far as they say what they hold: none of other writers.
+    """Find the members of an open gzip file that state their size and records; files of other writers have none.
 
-    Nothing is inflated, so nothing is proved but the claims' own checksums; a reader checks what it comes to read.
+    Nothing is decompressed, so only the checksums of the claims are checked; a reader checks the members that it reads.
     """
     members: list[Member] = []
     start = content_start = first_record = 0
@@ -281,7 +281,7 @@ def _member(content: bytes, num_records: int, level: int) -> bytes:
 
 
 def _read_claim(head: bytes) -> tuple[int, int, int] | None:
-    """What the head of a member claims: its bytes, those of its content, its records; None for any other head."""
+    """Read a member's claim: its bytes, its bytes of content, its records; None for other headers."""
     if len(head) < _HEAD_BYTES or not head.startswith(_FIXED):
         return None
     if _EXTRA.unpack_from(head, len(_FIXED)) != (4 + _CLAIM.size + _CRC.size, b"RS", _CLAIM.size + _CRC.size):

@@ -1,4 +1,4 @@
-"""Reads records forwards, many at a time, out of the part of a stream of bytes that is held in memory."""
+"""Reads the records of a stream forwards, many at a time, through a window of its bytes in memory."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from registry.tfrecord.framing import (
 from registry.tfrecord.streams import is_gzip, stream_pieces
 
 WINDOW_BYTES: Final = 2**20
-"""What a window holds at least, where the stream has so much: more where a record is longer."""
+"""The least size of a window, unless the stream is shorter; a window is larger if a record is longer."""
 
 
 class Window:
-    """The part of a stream that is held in memory; ``record`` is the next one."""
+    """The part of a stream that is in memory; ``record`` is the index of the next record."""
 
     def __init__(
         self,
@@ -43,29 +43,29 @@ class Window:
         self._stream = stream
         self._data: Octets = np.frombuffer(bytes(stream.start), np.uint8)
         self._position = 0
-        self._base = base  # where the data begins, in the content
+        self._base = base  # position of the data in the content
         self._limit = base + stream.limit
-        self._claims = sorted((claims or {}).items())  # where members begin in the content, and with which record
+        self._claims = sorted((claims or {}).items())  # start of each member in the content, and its first record
         self._ended = False
         self._damage: DamagedStreamError | None = None
 
     @property
     def is_compressed(self) -> bool:
-        """Whether the content was inflated."""
+        """Whether the stream is decompressed."""
         return self._stream.compressed
 
     def places_of(self, block: RecordBlock) -> Places:
-        """Where in the content the frames of ``block`` begin, which ``take`` gave last."""
+        """Starts of the frames of ``block``, in bytes of the content; ``take`` must have returned it last."""
         return block.offsets + (self._base - HEADER_BYTES)
 
     def pieces(self) -> Iterator[bytes]:
-        """All that is to come, from the start."""
+        """Yield the whole content; only for a new window."""
         yield bytes(self._data)
         while piece := self._stream.more():
             yield piece
 
     def take(self, most: int, verify: Verify) -> RecordBlock:
-        """The next records, checked: at least one, at most ``most``.
+        """Take the next records, checked: at least one, at most ``most``.
 
         Raises:
             EOFError: the content ends here.
@@ -90,7 +90,7 @@ class Window:
         return RecordBlock(self._data, frames + HEADER_BYTES, lengths)
 
     def _check_claims(self, starts: Places) -> None:
-        """The members that begin among these records must begin with those that they claim."""
+        """Check that the members that start among these records start with the records that they claim."""
         while self._claims and self._claims[0][0] < starts[-1]:
             start, record = self._claims.pop(0)
             place = int(np.searchsorted(starts, start))
@@ -98,7 +98,7 @@ class Window:
                 raise wrong_claim(self._stream.path, record)
 
     def check_end(self) -> None:
-        """Nothing may follow."""
+        """Check that nothing follows the last record."""
         if self._data.size == self._position:
             self._fill(1)
         if self._data.size == self._position:
@@ -119,7 +119,7 @@ class Window:
         return bytes(self._data[self._position : self._position + HEADER_BYTES])
 
     def _needed(self, wanted: int) -> int:
-        """How many bytes the next frame needs, of which the window holds too few."""
+        """Size in bytes of the next frame, which is not in the window as a whole."""
         header = self._header
         if len(header) < HEADER_BYTES:
             if self._ended:
@@ -142,7 +142,7 @@ class Window:
         return self._here.cut_off(needed, end=self._base + self._data.size)
 
     def _fill(self, needed: int) -> None:
-        """Hold ``needed`` bytes from the next record on, and some more, or all there are."""
+        """Read until the window has ``needed`` bytes from the next record on, and some more, or the stream ends."""
         pieces = [self._data[self._position :].tobytes()] if self._position < self._data.size else []
         have, wanted = self._data.size - self._position, max(needed, WINDOW_BYTES)
         while have < wanted and not self._ended:
@@ -171,19 +171,30 @@ def read_blocks(
     verify: Verify = "record",
     check_start: Callable[[bytes], None] | None = None,
 ) -> Iterator[tuple[RecordBlock, Places]]:
-    """The records ``skip`` to ``skip + take`` of a shard file, in blocks, with the byte at which each frame begins.
+    """Read records ``skip`` to ``skip + take`` of a shard file in blocks.
 
-    Memory holds a window of the file: 1 MiB, or one record where that is longer. A block is a view of it, of ``most``
-    records at most. The places count bytes of the content, which in a gzip file is what it inflates to. Of skipped
-    records only the lengths are checked; ``num_records`` and ``verify`` are those of ``open_shard``. Errors about
-    records call the file ``path``, by default the place where the store has it. ``check_start`` is called with the
-    first 12 bytes of the file, or fewer where it is shorter, to refuse them.
+    Memory holds a window of the file: 1 MiB, or one record if that is longer. A block is a view of it. Of skipped
+    records only the lengths are checked.
+
+    Args:
+        store: the folder.
+        name: the file's name in it.
+        path: the file's name in errors about records; by default its path in the store.
+        skip: number of records to skip.
+        take: number of records to read; None reads all others.
+        num_records: the number of records that the file should have, or None if unknown.
+        most: most records of one block.
+        verify: ``record``, ``block`` or ``off``; see ``open_shard``.
+        check_start: called with the first 12 bytes of the file (fewer if it is shorter); it may raise to refuse them.
+
+    Yields:
+        A block, and the start of each frame in bytes of the content (of a gzip file: the decompressed content), int64.
 
     Raises:
-        CorruptRecordError: a record is damaged, or the file is cut off; all before it were yielded.
-        ShardMismatchError: the file holds fewer records than asked for, or not ``num_records``.
+        CorruptRecordError: a record is damaged, or the file is truncated; all records before it were yielded.
+        ShardMismatchError: the file has fewer records than requested, or not ``num_records``.
         StorageError: the file cannot be read.
-        UsageError: another ``verify``.
+        UsageError: ``verify`` has another value.
     """
     check_verify(verify)
     path = store.locate(name) if path is None else path

@@ -382,7 +382,7 @@ def test_a_folder_that_lies_is_refused_shard_by_shard_and_the_others_are_importe
         ("00001-of-00005", "corrupt_record"),
         ("00002-of-00005", "shard_mismatch"),
     ]
-    assert refused.details["faults"][2]["problem"].endswith(": 4 records were promised, but it holds 8 records")
+    assert refused.details["faults"][2]["problem"].endswith(": expected 4 records, found 8")
     assert [str(one.version) for one in catalog.versions("animals")] == ["1.1.0", "1.0.0"]
 
 

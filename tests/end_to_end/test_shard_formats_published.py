@@ -83,7 +83,7 @@ def test_a_folder_that_lies_is_not_published(catalog: Catalog, tmp_path: Path, f
     url = open_store(folder).url
     assert str(caught.value) == (
         f"{url}: 2 of 3 shards are not as promised\n"
-        f"  {folder}/animals-train.{file_format}-00001-of-00003: 17 records were promised, but it holds 4 records\n"
+        f"  {folder}/animals-train.{file_format}-00001-of-00003: expected 17 records, found 4\n"
         f"  {folder}/animals-train.{file_format}-00002-of-00003: it is no {file_format} file, or a damaged one"
     )
 
@@ -97,7 +97,7 @@ def test_a_parquet_shard_that_lost_records_when_tfds_wrote_it_is_named(catalog: 
     (folder / "dataset_info.json").write_text(json.dumps(info))
     kept = [codec_of(ANIMALS).encode(one) for one in animals(250)[:100]]
     write_parquet(open_store(folder), "animals-train.parquet-00000-of-00001", kept, group_size=100)
-    with pytest.raises(ShardMismatchError, match="250 records were promised, but it holds 100 records"):
+    with pytest.raises(ShardMismatchError, match="expected 250 records, found 100"):
         catalog.publish(folder)
 
 

@@ -164,7 +164,7 @@ def test_an_unknown_way_to_verify_is_refused(files: Stored) -> None:
     assert str(caught.value) == "unknown verify='never'"
     assert (
         caught.value.hint
-        == "'record' checks each record by itself, 'block' many in one pass, and 'off' trusts the disk."
+        == "'record' checks each record separately, 'block' many in one pass, and 'off' trusts the disk."
     )
 
 
@@ -227,7 +227,7 @@ def test_a_file_that_holds_more_is_refused_before_its_last_record(files: Stored)
         for number in range(21):
             writer.write(codec_of(FEATURES).encode({"id": number}))
     found = []
-    with pytest.raises(ShardMismatchError, match=r"20 records were promised, but it holds more than 20 records$"):
+    with pytest.raises(ShardMismatchError, match=r"expected 20 records, found more than 20$"):
         found.extend(
             int(example["id"]) for example in reader_of("train", files, ReadConfig(interleave_cycle_length=1))
         )  # extend keeps what came before the error
@@ -324,6 +324,6 @@ def test_a_gzip_file_that_cannot_be_copied_says_what_to_do(files: Stored, monkey
         reader_of("train[0shard]", files)[[5, 3]]
     assert str(caught.value) == (f"cannot copy the content of {path} to a temporary file: No space left on device")
     assert caught.value.hint == (
-        "To read it in any order needs room for its content: set TMPDIR to a folder that has it."
+        "Random access needs space for the content of the file: set TMPDIR to a folder with free space."
     )
     assert caught.value.errno == errno.ENOSPC

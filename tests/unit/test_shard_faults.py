@@ -114,7 +114,7 @@ def test_truncation_at_every_byte_is_caught(store: Store, way: str) -> None:
 
 def test_what_follows_the_last_record_is_refused_with_it(store: Store) -> None:
     for more, message in (
-        (frame_record(b"one more"), "6 records were promised, but it holds more than 6 records"),
+        (frame_record(b"one more"), "expected 6 records, found more than 6"),
         (b"\0" * 5, "record 6 at byte 132: the file ends after 5 of the 12 bytes of its header"),
         (
             b"\0" * 40,
@@ -283,7 +283,7 @@ def test_gzip_members_may_be_followed_by_those_of_others_and_by_nothing_else(sto
     put(store, sound + gzip.compress(frame_record(b"more")))
     assert open_shard(store, "shard", num_records=7).read(0, 7).records() == [*RECORDS, b"more"]
     put(store, sound)
-    with pytest.raises(ShardMismatchError, match=r"record 6 was asked for, but it holds 6 records$"):
+    with pytest.raises(ShardMismatchError, match=r"record 6 was requested, but the file has 6 records$"):
         open_shard(store, "shard").read(0, 7)
     put(store, sound + b"other bytes")
     with pytest.raises(CorruptRecordError) as caught:
@@ -338,7 +338,7 @@ def test_gzip_members_that_lie_about_their_records_are_found(store: Store) -> No
             claim = lying[start + 16 : start + 32] + count.to_bytes(8, "little")
             lying[start + 16 : start + 44] = claim + crc32c(bytes(claim)).to_bytes(4, "little")
         put(store, bytes(lying))
-        with pytest.raises(ShardMismatchError, match=r"a gzip member claims to begin with record \d+, and does not$"):
+        with pytest.raises(ShardMismatchError, match=r"a gzip member claims to begin with record \d+, but does not$"):
             walk_file(store, "shard")
         with pytest.raises(ShardMismatchError):
             open_shard(store, "shard", num_records=1000).read(0, 1000)

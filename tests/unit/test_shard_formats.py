@@ -80,27 +80,27 @@ def test_a_walk_counts_and_hashes(store: Store, file_format: str, records: list[
 def test_another_number_of_records_than_promised_is_refused(store: Store, file_format: str) -> None:
     WRITERS[file_format](store, "shard", RECORDS)
     path = store.locate("shard")
-    hint = "This file is not the one that was published. Fetch it again; `registry verify` names every bad shard."
+    hint = "This is not the file that was published. Fetch it again; `registry verify` names every bad shard."
     more = open_shard(store, "shard", file_format=file_format, num_records=6)
     assert more.read(0, 5).records() == RECORDS[:5]
     with pytest.raises(ShardMismatchError) as caught:
         more.read(0, 6)
-    assert str(caught.value) == f"{path}: 6 records were promised, but it holds more than 6 records"
+    assert str(caught.value) == f"{path}: expected 6 records, found more than 6"
     assert caught.value.hint == hint
     with pytest.raises(ShardMismatchError) as caught:
         more.read(6, 1)
-    assert str(caught.value) == f"{path}: record 6 was asked for, but it holds 6 records"
+    assert str(caught.value) == f"{path}: record 6 was requested, but the file has 6 records"
     fewer = open_shard(store, "shard", file_format=file_format, num_records=9)
     assert fewer.read(0, 7).records() == RECORDS
     with pytest.raises(ShardMismatchError) as caught:
         fewer.read(5, 4)
-    assert str(caught.value) == f"{path}: 9 records were promised, but it holds 7 records"
+    assert str(caught.value) == f"{path}: expected 9 records, found 7"
     with pytest.raises(ShardMismatchError) as caught:
         list(read_records(store, "shard", file_format=file_format, num_records=8))
-    assert str(caught.value) == f"{path}: 8 records were promised, but it holds 7 records"
+    assert str(caught.value) == f"{path}: expected 8 records, found 7"
     with pytest.raises(ShardMismatchError) as caught:
         open_shard(store, "shard", file_format=file_format).gather(np.array([2, 7]))
-    assert str(caught.value) == f"{path}: record 7 was asked for, but it holds 7 records"
+    assert str(caught.value) == f"{path}: record 7 was requested, but the file has 7 records"
 
 
 @pytest.mark.parametrize("file_format", OTHERS)

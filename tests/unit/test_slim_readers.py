@@ -61,11 +61,11 @@ def test_a_data_file_skips_and_takes(path: Path) -> None:
 
 def test_a_file_that_holds_another_number_of_records_is_refused(path: Path) -> None:
     path.write_bytes(CONTENT)
-    for num_records, message in ((2, "it holds more than 2 records"), (4, "it holds 3 records")):
+    for num_records, message in ((2, "more than 2"), (4, "3")):
         file = DataFile(store=open_store("."), filename="shard", num_records=num_records, path="shard")
         with pytest.raises(RegistryError) as caught:
             list(TFRecordReader(file))
-        assert str(caught.value) == f"shard: {num_records} records were promised, but {message}"
+        assert str(caught.value) == f"shard: expected {num_records} records, found {message}"
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_the_writer_counts_and_hashes_what_it_writes(store: Store) -> None:
 def test_a_record_too_long_for_protobuf_is_refused_by_the_writer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("registry.tfrecord.framing.MAX_RECORD_BYTES", 10)
     file = io.BytesIO()
-    with pytest.raises(BuildError, match="record 0 is 11 bytes long; a record has 10 at most"):
+    with pytest.raises(BuildError, match="record 0 is 11 bytes long; expected at most 10"):
         RecordWriter(file).write(bytes(11))
     assert file.getvalue() == b""
 
@@ -139,16 +139,16 @@ def test_skip_and_take_choose_a_range(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"skip": 5}, "record 4 was asked for, but it holds 3 records"),
-        ({"skip": 2, "take": 2}, "record 3 was asked for, but it holds 3 records"),
-        ({"take": 4}, "record 3 was asked for, but it holds 3 records"),
-        ({"take": 3, "num_records": 2}, "record 2 was asked for, but it holds 2 records"),
-        ({"skip": 3, "num_records": 2}, "record 2 was asked for, but it holds 2 records"),
-        ({"num_records": 4}, "4 records were promised, but it holds 3 records"),
-        ({"skip": 3, "take": 1, "num_records": 4}, "4 records were promised, but it holds 3 records"),
-        ({"num_records": 2}, "2 records were promised, but it holds more than 2 records"),
-        ({"skip": 1, "take": 1, "num_records": 2}, "2 records were promised, but it holds more than 2 records"),
-        ({"num_records": 0}, "0 records were promised, but it holds more than 0 records"),
+        ({"skip": 5}, "record 4 was requested, but the file has 3 records"),
+        ({"skip": 2, "take": 2}, "record 3 was requested, but the file has 3 records"),
+        ({"take": 4}, "record 3 was requested, but the file has 3 records"),
+        ({"take": 3, "num_records": 2}, "record 2 was requested, but the file has 2 records"),
+        ({"skip": 3, "num_records": 2}, "record 2 was requested, but the file has 2 records"),
+        ({"num_records": 4}, "expected 4 records, found 3"),
+        ({"skip": 3, "take": 1, "num_records": 4}, "expected 4 records, found 3"),
+        ({"num_records": 2}, "expected 2 records, found more than 2"),
+        ({"skip": 1, "take": 1, "num_records": 2}, "expected 2 records, found more than 2"),
+        ({"num_records": 0}, "expected 0 records, found more than 0"),
     ],
 )
 def test_another_number_of_records_is_a_mismatch(
@@ -290,7 +290,7 @@ def test_a_small_gzip_file_of_millions_of_records_is_walked_to_the_first_too_man
         inflated.clear()
         with pytest.raises(ShardMismatchError) as refused:
             walk_file(store, "shard", num_records=num_records)
-        told = f"{num_records} records were promised, but it holds more than {num_records} records"
+        told = f"expected {num_records} records, found more than {num_records}"
         assert str(refused.value) == f"{store.locate('shard')}: {told}"
         assert len(seen) == num_records
         assert sum(inflated) < 2**20
@@ -303,8 +303,6 @@ def test_a_walk_tells_another_number_of_records_than_was_promised(store: Store, 
     assert walk_file(store, "shard", num_records=count) == walk_file(store, "shard")
     with pytest.raises(ShardMismatchError) as fewer:
         walk_file(store, "shard", num_records=count + 1)
-    assert str(fewer.value) == (
-        f"{store.locate('shard')}: {count + 1} records were promised, but it holds {count} records"
-    )
-    with pytest.raises(ShardMismatchError, match=f"{count - 1} records were promised, but it holds "):
+    assert str(fewer.value) == (f"{store.locate('shard')}: expected {count + 1} records, found {count}")
+    with pytest.raises(ShardMismatchError, match=f"expected {count - 1} records, found "):
         walk_file(store, "shard", num_records=count - 1)

@@ -288,8 +288,12 @@ def _named(text: str) -> str | Mapping[str, str]:
 
 def _require_folder(output: str) -> None:
     """Refuse a file that cannot be written before an hour is spent on hashing."""
+    from registry.storage.faults import storage_errors
+
     path = Path(output)
-    if not path.parent.is_dir():
+    with storage_errors("write", output):
+        is_there = path.parent.is_dir()
+    if not is_there:
         raise UsageError(f"there is no folder {path.parent} for {path.name}", hint="Make it, or name another file.")
 
 
