@@ -1,12 +1,12 @@
-"""Shard files of every format that a version may have, read through one door: ``formats``.
+"""Reads shard files of every format through one interface, ``formats``.
 
     tfrecord          frames with checksums: ``registry.tfrecord``
     array_record      Google's ArrayRecord, through its own package
     parquet           one column ``data`` of serialized examples, as TFDS writes it
-    parquet_columns   a typed column for each feature, as everybody else does
+    parquet_columns   a typed column for each feature, as other tools write it
 
-The first three give the same records, bytes of tf.train.Examples. Of the last, rows become examples without being
-serialized, and records only where somebody asks for them.
+The first three return the same records, serialized tf.train.Examples. Rows of the last become examples directly; they
+are serialized only if a caller needs records.
 """
 
 from registry.shards.blocks import Block, as_records, decode_block, join_blocks

@@ -1,6 +1,6 @@
-"""Blocks of many records, as shard files of every format hand them out: records as bytes, or rows of typed columns.
+"""Blocks of many records, which shard files of every format return: records as bytes, or rows of typed columns.
 
-A ``TableBlock`` makes examples from its columns at once, and serializes records only where somebody asks for them.
+A ``TableBlock`` decodes examples directly from its columns, and serializes records only if a caller needs them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from registry.wire import FlatBlock, FlatValue, encode_example
 
 
 class TableBlock(NamedTuple):
-    """Rows of an Arrow ``table`` of which each is an example of ``features``."""
+    """Rows of an Arrow ``table``; each row is an example of ``features``."""
 
     table: Any
     features: FeaturesDict
@@ -32,20 +32,20 @@ class TableBlock(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        """Memory that the rows take in their columns."""
+        """Size of the rows in memory, in bytes."""
         size: int = self.table.nbytes
         return size
 
     def records(self) -> list[bytes]:
-        """Each row as a serialized tf.train.Example.
+        """Serialize each row as a tf.train.Example.
 
         Raises:
-            CorruptExampleError: a row does not hold the features; ``details["record"]`` is its place.
+            CorruptExampleError: a row does not match the features; ``details["record"]`` is its index in the block.
         """
         return list(map(encode_example, self.flat_values()))
 
     def flat_values(self) -> list[dict[str, FlatValue]]:
-        """Of each row what its record stores, by key. Errors as ``records``."""
+        """Return the values of each row's record, by key. Raises the same errors as ``records``."""
         blocks, table, fault = self._flatten()
         if fault is not None:
             raise fault
@@ -58,7 +58,7 @@ class TableBlock(NamedTuple):
         return flats
 
     def views(self) -> list[memoryview]:
-        """Each row as ``records`` gives it."""
+        """Each row as a view of its serialized record."""
         return [memoryview(record) for record in self.records()]
 
     def take(self, places: Places) -> TableBlock:
@@ -69,17 +69,17 @@ class TableBlock(NamedTuple):
         return TableBlock(_unsliced(self.table).take(import_pyarrow().array(places)), self.features)
 
     def decode(self, *, copy: bool = True) -> ExampleBlock:
-        """The examples of all rows; a row that is none ends the block, as a bad record does."""
+        """Decode all rows. A bad row ends the block, as a bad record does."""
         blocks, table, fault = self._flatten()
         decoded = codec_of(self.features).restore_block(blocks, table.num_rows, copy=copy)
-        if decoded.fault is not None:  # what the bad row holds may not show in the columns of those before it
+        if decoded.fault is not None:  # decode again without the bad row, which may have affected the columns' shapes
             fault = decoded.fault
             decoded = TableBlock(table.slice(0, len(decoded)), self.features).decode(copy=copy)
         decoded.fault = fault
         return decoded
 
     def _flatten(self) -> tuple[list[FlatBlock], Any, RegistryError | None]:
-        """The flat values of the rows before the first that is bad, these rows, and what is wrong with that one."""
+        """Return the flat values of the rows before the first bad row, these rows, and the fault of the bad row."""
         table = self.table
         fault: RegistryError | None = None
         while table.num_rows:
@@ -91,32 +91,32 @@ class TableBlock(NamedTuple):
 
     @classmethod
     def join(cls, blocks: Sequence[TableBlock]) -> TableBlock:
-        """All rows of ``blocks``; columns of one type are not copied.
+        """Concatenate the rows of ``blocks``; columns of equal type are not copied.
 
         Raises:
-            ShardMismatchError: a column has types that are not the same kind of values.
+            ShardMismatchError: the types of a column are incompatible.
         """
         if len(blocks) == 1:
             return blocks[0]
         arrow = import_pyarrow()
         tables = [block.table for block in blocks]
-        if any(table.schema != tables[0].schema for table in tables):  # they may differ in what may be null
+        if any(table.schema != tables[0].schema for table in tables):  # they may differ in which columns are nullable
             try:
                 tables = [table.cast(tables[0].schema) for table in tables]
             except (arrow.ArrowException, ValueError) as error:
                 raise ShardMismatchError(
-                    f"two files that are read together have other columns: {error}",
-                    hint="One of them is not as it was published: `registry verify` names it.",
+                    f"two files of one version have different columns: {error}",
+                    hint="One of them was changed after it was published: `registry verify` names it.",
                 ) from error
         return cls(arrow.concat_tables(tables), blocks[0].features)
 
 
 Block: TypeAlias = RecordBlock | TableBlock
-"""Both know ``num_records``, ``num_bytes``, ``records()``, ``views()`` and ``take(places)``."""
+"""Both have ``num_records``, ``num_bytes``, ``records()``, ``views()`` and ``take(places)``."""
 
 
 def join_blocks(blocks: Sequence[Block]) -> Block:
-    """All records of ``blocks``, which are of one kind, one block after the other."""
+    """Concatenate ``blocks``, which must be of one kind."""
     tables = [block for block in blocks if isinstance(block, TableBlock)]
     if tables:
         return TableBlock.join(tables)
@@ -124,14 +124,14 @@ def join_blocks(blocks: Sequence[Block]) -> Block:
 
 
 def decode_block(features: FeaturesDict, block: Block, *, copy: bool = True) -> ExampleBlock:
-    """The examples of a block; see ``Codec.decode_block``."""
+    """Decode the examples of a block; see ``Codec.decode_block``."""
     if isinstance(block, TableBlock):
         return block.decode(copy=copy)
     return codec_of(features).decode_block(block.data, block.offsets, block.lengths, copy=copy)
 
 
 def as_records(block: Block) -> RecordBlock:
-    """The block's records as bytes; rows of columns are serialized."""
+    """Convert a block to records as bytes; rows of columns are serialized."""
     if isinstance(block, RecordBlock):
         return block
     records = block.records()
@@ -140,9 +140,9 @@ def as_records(block: Block) -> RecordBlock:
 
 
 def _unsliced(table: Any) -> Any:
-    """``table`` with memory of its own for what pyarrow 26 takes wrongly from a part of an array.
+    """Copy columns of ``table`` for which ``take`` of pyarrow 26 is wrong if the array is a slice.
 
-    Of fixed-size lists in fixed-size lists it then gives memory that nobody has written to.
+    For fixed-size lists in fixed-size lists it returns uninitialized memory.
     """
     arrow = import_pyarrow()
     for place, field in enumerate(table.schema):
@@ -163,7 +163,7 @@ def _holds_fixed_list(kind: Any) -> bool:
 
 
 def without_views(table: Any) -> Any:
-    """``table`` with large texts and bytes in place of views of them, of which pyarrow 26 takes no rows."""
+    """Cast string and binary views to large strings and binaries: ``take`` of pyarrow 26 does not support views."""
     if "_view" not in str(table.schema.types):
         return table
     arrow = import_pyarrow()

@@ -1,4 +1,4 @@
-"""Errors for damaged shard files without frames: they name the record where it is known, else the file."""
+"""Makes the errors for damaged ArrayRecord and Parquet files; they name the record if it is known, else the file."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ _DAMAGED = "The file is damaged or truncated. Fetch or build it again; `registry
 
 
 def bad_file(path: str, file_format: str, reason: object) -> ShardMismatchError:
-    """The error for a file that is no sound one of its format: what says where its records lie cannot be read."""
+    """Make the error for a file of another format, or one whose index or footer is damaged."""
     return ShardMismatchError(
-        f"{path}: it is no {file_format} file, or a damaged one",
+        f"{path}: not a {file_format} file, or a damaged one",
         hint=_DAMAGED,
         details={"path": path, "reason": str(reason)[:500]},
     )
 
 
 def bad_record(path: str, record: int, reason: object) -> CorruptRecordError:
-    """The error for a record of an ArrayRecord file that does not fit its checksum."""
-    fault = CorruptRecordError("it cannot be read, or does not fit its checksum", path=path, record=record, offset=None)
+    """Make the error for a record of an ArrayRecord file that does not match its checksum."""
+    problem = "it cannot be read, or does not match its checksum"
+    fault = CorruptRecordError(problem, path=path, record=record, offset=None)
     fault.details["reason"] = str(reason)[:500]
     return fault
 
 
 def bad_rows(path: str, record: int, *, rows: range, reason: object) -> CorruptRecordError:
-    """The error for a row group of a Parquet file that cannot be decoded."""
+    """Make the error for a row group of a Parquet file that cannot be decoded."""
     problem = f"its row group, records {rows.start} to {rows.stop - 1}, cannot be decoded"
     fault = CorruptRecordError(problem, path=path, record=record, offset=None)
     fault.details["reason"] = str(reason)[:500]
@@ -33,7 +34,7 @@ def bad_rows(path: str, record: int, *, rows: range, reason: object) -> CorruptR
 
 
 def huge_rows(path: str, *, rows: range, problem: str) -> ShardMismatchError:
-    """The error for a row group of a Parquet file that asks for more memory than any should."""
+    """Make the error for a row group of a Parquet file that needs more memory than allowed."""
     return ShardMismatchError(
         f"{path}: its row group, records {rows.start} to {rows.stop - 1}, {problem}",
         hint="Write the file again with smaller row groups, e.g. of 1,000 rows.",
@@ -42,7 +43,7 @@ def huge_rows(path: str, *, rows: range, problem: str) -> ShardMismatchError:
 
 
 def name_record(fault: CorruptExampleError, filename: str, record: int) -> CorruptExampleError:
-    """``fault`` of an example, with the file and the place in it where it is stored."""
+    """Return ``fault`` of an example with its file, and its index in the file."""
     return CorruptExampleError(
         f"{filename}: record {record}: {fault.message}",
         hint=fault.hint,
@@ -51,10 +52,10 @@ def name_record(fault: CorruptExampleError, filename: str, record: int) -> Corru
 
 
 def check_promise(path: str, stop: int, *, found: int, promised: int | None) -> None:
-    """Refuse to read up to ``stop`` in a file of ``found`` records, where ``promised`` were.
+    """Check that records up to ``stop`` can be read from a file of ``found`` records that should have ``promised``.
 
     Raises:
-        ShardMismatchError: there are not so many; or it is read to the end that was promised, and holds more.
+        ShardMismatchError: the file has fewer records; or ``stop`` is the expected end, and the file has more.
     """
     if promised is not None and stop > promised:
         raise no_such_record(path, stop - 1, found=promised)

@@ -1,11 +1,11 @@
-"""The formats of shard files, and the one door to read them: opened, read in order, or walked.
+"""Opens, reads and walks shard files of every format; readers, builders and verifiers call it.
 
     format name + store + file name  ->  open_shard  ->  any records, as blocks
                                      ->  read_records, read_flat_values  ->  records in order
                                      ->  walk_file  ->  every record checked, counted and hashed
 
-TFRecord has readers of its own (``registry.tfrecord``). A new format is one entry of ``_OPENERS``: a function that
-opens a file as a ``CountedShard``; and a name that ``dataset_info.json`` may have (``registry.prepared.info``).
+``registry.tfrecord`` reads TFRecord files. To add a format, add a function to ``_OPENERS`` that opens a file as a
+``CountedShard``, and its name in ``dataset_info.json`` to ``registry.prepared.info``.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ _STEP_BYTES: Final = 8 * 2**20
 
 
 class ShardReader(Protocol):
-    """The records of one shard file, by their index in it. Used by one thread at a time."""
+    """Reads records of one shard file by their index. Only one thread may use it at a time."""
 
     def read(self, first: int, count: int) -> Block:
-        """Records ``first`` to ``first + count``, checked.
+        """Read records ``first`` to ``first + count``, checked.
 
         Raises:
-            CorruptRecordError: one of them is damaged; those before it can be read.
-            ShardMismatchError: the file holds fewer, or is read to its end and holds more than it should.
+            CorruptRecordError: one of them is damaged; the records before it can be read.
+            ShardMismatchError: the file has fewer records, or is read to its end and has more than it should.
             StorageError: the file cannot be read.
         """
 
     def gather(self, records: Places) -> Block:
-        """These records, checked, in this order; one may be asked for twice. Errors as ``read``."""
+        """Read these records, checked, in this order; an index may occur twice. Raises the same errors as ``read``."""
 
 
 class CountedShard(ShardReader, Protocol):
-    """A shard file that says how many records it holds."""
+    """A shard file that states its number of records."""
 
     @property
     def num_records(self) -> int:
-        """Records in the file."""
+        """Number of records in the file."""
 
     def stream(self, first: int, count: int) -> Iterator[Block]:
-        """Records ``first`` to ``first + count``, some at a time, in bounded memory. Errors as ``read``."""
+        """Yield records ``first`` to ``first + count`` in blocks, in bounded memory. Raises the errors of ``read``."""
 
 
 _OPENERS: Final[Mapping[str, Callable[[ShardFile], CountedShard]]] = {
@@ -71,21 +71,21 @@ _OPENERS: Final[Mapping[str, Callable[[ShardFile], CountedShard]]] = {
 }
 
 FILE_FORMATS: Final = ("tfrecord", *_OPENERS)
-"""What ``open_shard`` opens."""
+"""The formats that ``open_shard`` opens."""
 
 SEQUENTIAL_FORMATS: Final = ("array_record", "parquet_columns")
-"""Formats whose files are read one after the other unless a read config says otherwise.
+"""Formats whose files are read one after the other unless a read config changes it.
 
-TFDS reads ArrayRecord files only as a data source, which has no interleaving; folders of Parquet columns come from
-software that has none either.
+TFDS reads ArrayRecord files only as a data source, without interleaving, and the tools that write Parquet columns do
+not interleave files either.
 """
 
 
 def check_file_format(file_format: str, where: str) -> str:
-    """``file_format`` where it can be read; ``where`` names the folder or file.
+    """Return ``file_format`` if it can be read; ``where`` names the folder or file in the error.
 
     Raises:
-        PreparedFormatError: it is riegeli, which TFDS writes and nothing here reads, or not known at all.
+        PreparedFormatError: it is riegeli, which TFDS can write but the registry cannot read, or unknown.
     """
     if file_format in FILE_FORMATS:
         return file_format
@@ -114,18 +114,25 @@ def open_shard(
     indexes: IndexFolder | None = None,
     cache: BlockCache | None = None,
 ) -> ShardReader:
-    """Open a shard file to read any of its records: as ``registry.tfrecord.open_shard``, for every format.
+    """Open a shard file of any format to read any of its records.
 
-    Rows of ``parquet_columns`` are examples of ``features``; other formats need none. Files that are read together
-    share a ``cache`` of the row groups of Parquet files that were decoded last. ``verify``: the checksums of an
-    ArrayRecord are always checked, those of a Parquet file where it has some, unless it is ``off``.
+    Args:
+        store: the folder.
+        name: the file's name in it.
+        file_format: one of ``FILE_FORMATS``.
+        features: the features of the rows of ``parquet_columns``; other formats do not need it.
+        num_records: the number of records that the file should have, or None if unknown.
+        verify: for TFRecord see ``registry.tfrecord.open_shard``. Checksums of ArrayRecord files are always checked;
+            those of Parquet files, if they have any, unless it is ``off``.
+        indexes: the folder in which the positions of TFRecord frames are kept.
+        cache: decoded row groups of Parquet files; files that are read together share it.
 
     Raises:
-        ShardMismatchError: it is no file of that format, or so damaged that no record can be found.
-        PreparedFormatError: another format.
-        StorageError: it is missing, or cannot be read; ArrayRecord files are read on this machine only.
+        ShardMismatchError: the file has another format, or is so damaged that no record can be found.
+        PreparedFormatError: ``file_format`` is unknown.
+        StorageError: the file is missing, or cannot be read. ArrayRecord files can be read on this machine only.
         MissingExtraError: the package that reads the format is not installed.
-        UsageError: another ``verify``.
+        UsageError: ``verify`` has another value.
     """
     check_verify(verify)
     if check_file_format(file_format, store.locate(name)) == "tfrecord":
@@ -143,10 +150,10 @@ def read_records(
     take: int | None = None,
     num_records: int | None = None,
 ) -> Iterator[bytes]:
-    """The records ``skip`` to ``skip + take`` of a shard file, in order; all after ``skip`` by default.
+    """Read records of a shard file of any format in order; rows of typed columns are serialized.
 
-    As ``registry.tfrecord.read_records``, for every format; rows of typed columns are serialized. Errors as there, and
-    as ``open_shard``.
+    Arguments, results and errors are those of ``registry.tfrecord.read_records``; it also raises the errors of
+    ``open_shard``.
     """
     if check_file_format(file_format, store.locate(name)) == "tfrecord":
         return read_frames(store, name, skip=skip, take=take, num_records=num_records)
@@ -163,7 +170,10 @@ def read_flat_values(
     take: int | None = None,
     num_records: int | None = None,
 ) -> Iterator[Mapping[str, FlatValue]]:
-    """As ``read_records`` of a file of typed columns, but what the records store, by key: nothing is serialized."""
+    """Read rows of typed columns as the values of their records by key, without serializing them.
+
+    Arguments and errors are those of ``read_records``.
+    """
     wanted = ShardFile(store, name, features, num_records)
     for block, first in _blocks(wanted, "parquet_columns", skip=skip, take=take):
         if isinstance(block, TableBlock):
@@ -178,11 +188,11 @@ def walk_file(
     features: FeaturesDict | None = None,
     num_records: int | None = None,
 ) -> FileFacts:
-    """Check every record of a shard file, and count and hash it.
+    """Check every record of a shard file of any format, count the records and hash the file.
 
-    As ``registry.tfrecord.walk_file``, for every format. ``num_payload_bytes`` of a Parquet file of typed columns is
-    what its columns take uncompressed. A file of another number of records than ``num_records`` is not walked. Errors
-    as there, and as ``open_shard``.
+    For a Parquet file of typed columns, ``num_payload_bytes`` is the uncompressed size of its columns. A file with
+    another number of records than ``num_records`` is not walked. Raises the errors of
+    ``registry.tfrecord.walk_file`` and of ``open_shard``.
     """
     if check_file_format(file_format, store.locate(name)) == "tfrecord":
         return walk_frames(store, name, num_records=num_records)
@@ -207,7 +217,10 @@ def _read(wanted: ShardFile, file_format: str, *, skip: int, take: int | None) -
 
 
 def _sound_items(block: TableBlock, items: Callable[[TableBlock], list[T]], name: str, first: int) -> Iterator[T]:
-    """What ``items`` gives for the rows before the first bad one, which is then named; ``first`` is the first row's."""
+    """Yield ``items(block)``; if a row is bad, the rows before it, then raise an error that names it.
+
+    ``first`` is the index of the block's first row in the file.
+    """
     try:
         found = items(block)
     except CorruptExampleError as error:
@@ -218,7 +231,7 @@ def _sound_items(block: TableBlock, items: Callable[[TableBlock], list[T]], name
 
 
 def _blocks(wanted: ShardFile, file_format: str, *, skip: int, take: int | None) -> Iterator[tuple[Block, int]]:
-    """Some records at a time, with the place of the first of them: few where they are long, for they are copied."""
+    """Yield blocks with the index of their first record; blocks of long records are short, because they are copied."""
     shard, num_records = _OPENERS[file_format](wanted), wanted.num_records
     stop = max(skip, shard.num_records if num_records is None else num_records) if take is None else skip + take
     check_promise(wanted.store.locate(wanted.name), stop, found=shard.num_records, promised=num_records)

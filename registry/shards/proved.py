@@ -1,9 +1,9 @@
-"""Proves that a file is the published one before the first of its bytes is handed out.
+"""Proves that a file is the published one before its first byte is returned; readers open versions through it.
 
-The checksums of its records say only that each record is sound: they are right, too, where two shards were swapped or a
-file of another version lies in the place. So every file of a version is opened through a store that knows what was
-promised of it. Once for each file and process its state is held against the stamp that was kept when it was hashed; and
-where there is no stamp, or the file changed since, it is hashed again.
+Record checksums show only that each record is undamaged: they also match if two shards were swapped, or if the file
+belongs to another version. So every file of a version is opened through a store that knows its published sha256. Once
+for each file and process, the file's state is compared with the stamp that was kept when it was hashed. Without a
+stamp, or if the file has changed since, it is hashed again.
 
     file  --open-->  proved in this process | by a stamp | by the recorded ETag | by its sha256  -->  that very file
 """
@@ -35,27 +35,27 @@ _STRIPES: Final = 64
 
 
 class RecordsProof(Protocol):
-    """What proves the records that are read where it is not their file that was promised: those of a pin."""
+    """Proves the records of a pin in files that are not the pinned files."""
 
     @property
     def key(self) -> bytes:
-        """What tells these records from others, in at most 64 bytes."""
+        """Identifies these records, in at most 64 bytes."""
 
     def are_in(self, store: Store, indexes: IndexFolder | None) -> bool:
-        """Whether the files in ``store`` hold these very records.
+        """Whether the files in ``store`` contain exactly these records.
 
         Raises:
-            CorruptRecordError, ShardMismatchError, StorageError: one cannot be read.
+            CorruptRecordError, ShardMismatchError, StorageError: a record cannot be read.
         """
 
 
 class ProvedStore(WrappedStore):
-    """The files of a version, each of which is proved when it is opened. Nothing can be written through it.
+    """The files of a version, read-only; each is proved when it is opened.
 
-    Threads may share it, and it may be sent to other processes.
+    Threads may share it, and it can be pickled for other processes.
     """
 
-    refusal = "the files of a published version are only read"
+    refusal = "the files of a published version are read-only"
 
     def __init__(
         self,
@@ -68,17 +68,17 @@ class ProvedStore(WrappedStore):
         indexes: IndexFolder | None,
         hint: str,
     ) -> None:
-        """The files in ``store``.
+        """Wrap the files in ``store``.
 
         Args:
             store: the folder.
-            promises: what was promised of them. A file that is not in it is opened as it is.
-            file_format: what they are, see ``registry.shards``; by it the damaged record of a damaged file is named.
-            features: what a row of ``parquet_columns`` is an example of, for the same reason.
-            records: where no more than these records is read, a file that is not the promised one may hold them all the
-                same; None accepts no other file.
-            indexes: where stamps are kept; None keeps none, and each process hashes what it reads.
-            hint: what to do where a file is not as promised.
+            promises: the published shards. A file that is not among them is opened without proof.
+            file_format: the files' format, to name the damaged record of a damaged file.
+            features: the features of rows of ``parquet_columns``, for the same purpose.
+            records: the only records that will be read; another file that contains them is accepted. None accepts only
+                the published files.
+            indexes: the folder of the stamps; with None, each process hashes every file that it reads.
+            hint: the hint of the error for a file that differs.
         """
         super().__init__(store)
         self._promises = promises
@@ -89,17 +89,17 @@ class ProvedStore(WrappedStore):
         self._hint = hint
 
     def open(self, name: str) -> StoredFile:
-        """Open a file that is the promised one.
+        """Open a file and prove that it is the published one.
 
         Raises:
             ShardMismatchError: it has another size, number of records or sha256.
-            CorruptRecordError: the same, and a record is damaged: the first of them.
+            CorruptRecordError: its sha256 differs because a record is damaged; names the first one.
             StorageError: it is missing, or cannot be read.
         """
         return self._open(name)
 
     def _open(self, name: str, stop: Event | None = None) -> StoredFile:
-        """As ``open``; once ``stop`` is set, hashing ends with an error that nobody sees."""
+        """Do the work of ``open``; once ``stop`` is set, hashing ends with an error that the caller drops."""
         promised = self._promises.find(name)
         if promised is None:
             return self._store.open(name)
@@ -115,7 +115,7 @@ class ProvedStore(WrappedStore):
         return file
 
     def prove(self, names: Iterable[str]) -> None:
-        """Prove files that are about to be opened, several at a time; what is wrong with one is said when it is.
+        """Prove files that are about to be opened, several at a time. Other errors are raised by ``open``.
 
         Raises:
             StorageUnavailableError: the store does not answer.
@@ -126,7 +126,7 @@ class ProvedStore(WrappedStore):
             try:
                 self._open(name, stop).close()
             except StorageUnavailableError:
-                raise  # the others would wait as long for the same store
+                raise  # the other files would wait for the same store
             except RegistryError:
                 return
 
@@ -140,7 +140,7 @@ class ProvedStore(WrappedStore):
                 raise
 
     def _prove_file(self, file: StoredFile, name: str, promised: Shard, stop: Event | None) -> None:
-        """Prove an open file of this machine, and leave it at its start: that one is read, whatever its name gets."""
+        """Prove an open local file, and leave it at its start. Its descriptor is read, even if the name is reused."""
         for _ in range(_MOST_TRIES):
             since = time.time_ns()
             state = FileState.of(os.fstat(file.fileno()))
@@ -151,19 +151,19 @@ class ProvedStore(WrappedStore):
                     return
                 found = _hash(file, stop)
                 if FileState.of(os.fstat(file.fileno())) != state:
-                    continue  # somebody changed it meanwhile, or only its name or mode
+                    continue  # it was changed meanwhile, or only its name or mode
                 if found == promised.sha256:
                     self._keep(state, promised, since)
                 else:
                     self._require_records(state, name, promised, found)
                 return
         hint = "Published files never change. Find out what writes to it."
-        raise cannot("read", self.locate(name), "it changed again and again while it was hashed", hint=hint)
+        raise cannot("read", self.locate(name), f"it changed {_MOST_TRIES} times while it was hashed", hint=hint)
 
     def _prove_object(self, file: StoredFile, name: str, promised: Shard, stop: Event | None) -> None:
-        """Prove an open object: by the ETag that was recorded when it was published, by a stamp, or by its bytes.
+        """Prove an open object by the ETag that was recorded when it was published, by a stamp, or by its bytes.
 
-        The store gives bytes of this ETag or an error. Where it has no ETags, each process reads the object once more.
+        The store returns only bytes of this ETag. Without ETags, each process reads the object once to prove it.
         """
         tag = file.entity_tag
         state = ObjectState(self.locate(name), tag or "")
@@ -182,7 +182,7 @@ class ProvedStore(WrappedStore):
                 self._require_records(state, name, promised, found)
 
     def _is_known(self, state: State, promised: Shard) -> bool:
-        """Whether a file in this state was hashed before, by this process or by one that left a stamp."""
+        """Whether a file in this state is already proved, by this process or by a stamp."""
         if _proofs.holds(state, promised.sha256):
             return True
         if self._records is not None and _proofs.holds(state, self._records.key):
@@ -193,17 +193,17 @@ class ProvedStore(WrappedStore):
         return True
 
     def _keep(self, state: State, promised: Shard, since_ns: int) -> None:
-        """Remember that a file which was hashed from ``since_ns`` on is the promised one."""
+        """Remember that a file whose hashing started at ``since_ns`` is the published one."""
         if not state.is_settled(since_ns):
-            return  # it may change yet and look the same: it is hashed again when it is opened again
+            return  # it may change without a new state, so it is hashed again when it is opened again
         _proofs.add(state, promised.sha256)
         if self._indexes is not None:
             self._indexes.stamps.keep(state, promised.sha256)
 
     def _require_records(self, state: State, name: str, promised: Shard, found: str) -> None:
-        """Accept a file that is not the promised one for the records that it is read for, or raise what is wrong.
+        """Accept a file that differs if it contains the pinned records; otherwise raise the fault.
 
-        That is the damaged record where there is one, else that it is another file.
+        The fault is the first damaged record, or that it is another file.
         """
         if self._records is not None and self._records.are_in(self._store, self._indexes):
             _proofs.add(state, self._records.key)
@@ -224,14 +224,14 @@ class ProvedStore(WrappedStore):
                 path, promised.num_examples, found=promised.num_examples if more else facts.num_records, more=more
             )
         return ShardMismatchError(
-            f"{path}: its sha256 is not the promised one: expected {promised.sha256}, found {found}",
+            f"{path}: sha256 mismatch: expected {promised.sha256}, found {found}",
             hint=self._hint,
             details={"path": path},
         )
 
 
 class _Proofs:
-    """What this process has proved: states of files, each with a sha256 or records. Two threads never hash one file."""
+    """The proofs of this process: file states, each with a sha256 or records. Two threads never hash the same file."""
 
     def __init__(self) -> None:
         self._known: set[bytes] = set()
@@ -245,12 +245,12 @@ class _Proofs:
 
     @contextmanager
     def alone(self, state: State) -> Iterator[None]:
-        """Within the block no other thread is in it for the same state, and few are for others."""
+        """Lock a state against other threads; a few other states share the lock."""
         with self._locks[self._key(state, b"")[0] % _STRIPES]:
             yield
 
     def free(self) -> None:
-        """Make new locks: those that a thread held which a fork left behind are never released."""
+        """Make new locks in a forked child: a lock that another thread of the parent held would stay locked."""
         self._locks = [Lock() for _ in range(_STRIPES)]
 
     @staticmethod
@@ -265,7 +265,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _hash(file: StoredFile, stop: Event | None) -> str:
-    """The sha256 of an open file's bytes from its start, to which it goes back; it ends once ``stop`` is set."""
+    """Hash an open file from its start, and seek back to it; raises InterruptedError once ``stop`` is set."""
     digest = hashlib.sha256()
     for piece in file.pieces():
         if stop is not None and stop.is_set():

@@ -53,7 +53,7 @@ def test_a_record_that_ends_its_reader_is_named(store: Store) -> None:
     with pytest.raises(CorruptRecordError) as caught:
         shard.read(0, 12)
     path = store.locate("forged")
-    assert str(caught.value) == f"{path}: record 3: it cannot be read, or does not fit its checksum"
+    assert str(caught.value) == f"{path}: record 3: it cannot be read, or does not match its checksum"
     assert caught.value.details["reason"] in (
         "std::bad_alloc",
         "reading it ended the process that read it, with signal 6",

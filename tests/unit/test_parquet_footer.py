@@ -84,7 +84,7 @@ def test_statistics_of_another_type_are_not_asked_of_pyarrow(tmp_path: Path) -> 
     forge(path, change)
     with pytest.raises(ShardMismatchError) as refused:
         describe_parquet(open_store(tmp_path), name="some")
-    assert str(refused.value) == f"{path}: it is no parquet file, or a damaged one"
+    assert str(refused.value) == f"{path}: not a parquet file, or a damaged one"
     assert refused.value.hint == HINT
     assert refused.value.details == {"path": str(path), "reason": "column 'id': type 5, in the schema 2"}
 

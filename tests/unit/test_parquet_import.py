@@ -201,7 +201,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     (folder / "test.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(ShardMismatchError) as caught:
         describe(folder)
-    assert str(caught.value) == f"{folder}/test.parquet: it is no parquet file, or a damaged one"
+    assert str(caught.value) == f"{folder}/test.parquet: not a parquet file, or a damaged one"
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_a_file_that_is_none_of_the_format_is_named(store: Store, file_format: s
     for call in (open_shard, walk_file):
         with pytest.raises(ShardMismatchError) as caught:
             call(store, "shard", file_format=file_format)
-        assert str(caught.value) == f"{store.locate('shard')}: it is no {file_format} file, or a damaged one"
+        assert str(caught.value) == f"{store.locate('shard')}: not a {file_format} file, or a damaged one"
         assert caught.value.hint == (
             "The file is damaged or truncated. Fetch or build it again; `registry verify` names every bad shard."
         )
@@ -151,7 +151,7 @@ def test_a_flipped_bit_in_a_record_of_array_record_is_caught_and_the_record_name
         record = fault.details["record"]
         named.add(record)
         path = store.locate("shard")
-        assert str(fault) == f"{path}: record {record}: it cannot be read, or does not fit its checksum"
+        assert str(fault) == f"{path}: record {record}: it cannot be read, or does not match its checksum"
         assert shard.read(0, record).records() == records[:record]
         with pytest.raises(CorruptRecordError):
             shard.gather(np.array([record, 0]))
