@@ -160,7 +160,7 @@ def readable_folder(
 def keeps_order(facts: DatasetVersion) -> bool:
     """Whether records are read in their stored order by default.
 
-    They are if the version's builder disabled shuffling, or if the file format is one whose own software reads files
-    one after the other.
+    They are if the version's builder disabled shuffling, or if the software of the file format reads files one
+    after the other.
     """
     return facts.disable_shuffling or facts.file_format in SEQUENTIAL_FORMATS

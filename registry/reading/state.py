@@ -57,8 +57,8 @@ class ReadState:
     Attributes:
         process: (index, count): this reader reads share ``index`` of ``count`` of a whole epoch.
         until: the epoch before which the iteration ends; None if it never ends.
-        left: the number of each epoch that has started, or whose rest is not divided into equal shares, and the
-            positions that are left of it. The epochs after the last one are whole.
+        left: (epoch, positions that are left of it) for each epoch that has started, or that is not divided into equal
+            shares. The epochs after the last one are whole.
     """
 
     process: tuple[int, int]

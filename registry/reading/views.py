@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from registry.errors import UsageError, suggest
 from registry.features import FeaturesDict
+from registry.model import whole_number
 from registry.order import ReadConfig
 from registry.prepared.info import SupervisedKeys
 from registry.reading.frameworks import read_torch
@@ -193,11 +194,14 @@ class Batches:
     Attributes:
         source: the reader or the supervised view. The batches share its place.
         batch_size: number of examples in a batch.
+
+    Raises:
+        UsageError: ``batch_size`` is not a whole number, or is below 1.
     """
 
     def __init__(self, source: Reader | SupervisedReader, batch_size: int) -> None:
         self.source = source
-        self.batch_size = batch_size
+        self.batch_size = whole_number(batch_size, "batch_size", least=1)
 
     def __len__(self) -> int:
         """Number of batches of one epoch."""

@@ -1,4 +1,4 @@
-"""A stored split with a feature of every kind, and what its examples are as plain Python values."""
+"""A stored split with a feature of every kind, and its examples as plain Python values."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def wide_reader(
     published: str | None = None,
     **options: Any,
 ) -> Reader:
-    """The reader of examples 0, 1, 2, ... in shards of ``lengths``; a part of the features, where that is asked for."""
+    """The reader of examples 0, 1, 2, ... in shards of ``lengths``, with all features or some."""
     store = open_store(f"memory://{uuid4().hex}" if where is None else str(where))
     split = Split(name="train", shard_lengths=ShardLengths(lengths), files=ShardedFileTemplate(dataset="wide"))
     number = 0

@@ -1,4 +1,4 @@
-"""All workers of one iteration read one epoch, and the next iteration the next, whichever worker asks first."""
+"""All workers of an iteration read the same epoch, and the next iteration reads the next one."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def test_iterations_whose_workers_died_do_not_fill_the_count() -> None:
     assert counter.take(IterationKey(999, 0), workers=2) == 999
 
 
-def test_an_epoch_that_is_asked_for_is_followed_by_the_next() -> None:
+def test_a_chosen_epoch_is_followed_by_the_next() -> None:
     counter = EpochCounter()
-    begun = IterationKey(5, 0)
-    assert [counter.take(begun, workers=2, at=8), counter.take(begun, workers=2, at=8), counter.take()] == [8, 8, 9]
+    started = IterationKey(5, 0)
+    assert [counter.take(started, workers=2, at=8), counter.take(started, workers=2, at=8), counter.take()] == [8, 8, 9]
     counter.set(2)
     assert (counter.next_epoch, counter.take(), counter.next_epoch) == (2, 2, 3)
 
 
-def test_a_copy_in_a_file_counts_for_itself() -> None:
+def test_a_pickled_copy_counts_by_itself() -> None:
     counter = EpochCounter(4)
     copy = pickle.loads(pickle.dumps(counter))  # noqa: S301 (made here)
     assert (copy.take(), copy.take(), counter.take()) == (4, 5, 4)

@@ -28,7 +28,7 @@ def test_a_source_holds_what_iterating_gives() -> None:
         source[9]
 
 
-def test_the_name_of_a_source_tells_reads_apart(tmp_path: Path) -> None:
+def test_the_repr_of_a_source_differs_between_reads(tmp_path: Path) -> None:
     names = [
         repr(wide_reader([6, 3], config, where=tmp_path, features=IDS, published="1.0.0", **options).to_grain())
         for config, options in (
@@ -46,7 +46,7 @@ def test_the_name_of_a_source_tells_reads_apart(tmp_path: Path) -> None:
     assert repr(pickle.loads(pickle.dumps(source))) == names[0]  # noqa: S301 (made here)
 
 
-def test_threads_may_share_a_source() -> None:
+def test_threads_can_share_a_source() -> None:
     source = wide_reader([300, 500], ReadConfig(shuffle="global", seed=3), features=IDS).to_grain()
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(lambda place: int(source[place]["id"]), range(800)))

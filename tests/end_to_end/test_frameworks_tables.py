@@ -153,7 +153,7 @@ def test_nan_is_a_value_and_not_missing(dtype: str) -> None:
     assert (math.isnan(column[0]), column[2]) == (True, 0.5)
 
 
-def test_a_feature_that_is_not_known_is_in_a_data_frame_and_has_no_type_in_arrow() -> None:
+def test_a_feature_of_an_unknown_kind_is_in_a_data_frame_and_not_in_arrow() -> None:
     written = wide_reader([5, 4], features=FeaturesDict({"id": FEATURES["id"], "place": FEATURES["place"]}))
     own = RawFeature(class_name="my.Own", node={"pythonClassName": "my.Own"})
     features = FeaturesDict({"id": own, "place": {"x": "float64", "far": own}})
@@ -178,7 +178,7 @@ def test_the_columns_of_a_data_frame_keep_their_dtypes() -> None:
         assert {frame[name].dtype for name in ("key", "image", "words", "deep", "place/far/y")} == {np.dtype(object)}
 
 
-def test_exporting_leaves_the_place_of_the_reader_alone() -> None:
+def test_exporting_keeps_the_place_of_the_reader() -> None:
     reader = wide_reader([9, 4], ReadConfig(shuffle_files=True, shuffle_seed=1))
     iteration = iter(reader)
     head = [next(iteration)["id"] for _ in range(5)]
@@ -189,7 +189,7 @@ def test_exporting_leaves_the_place_of_the_reader_alone() -> None:
 
 
 @pytest.mark.parametrize("way", ["to_pandas", "to_arrow"])
-def test_text_that_is_no_utf8_is_named_and_refused(way: str, tmp_path: Path) -> None:
+def test_invalid_utf8_is_named_and_refused(way: str, tmp_path: Path) -> None:
     written = wide_reader([4], where=tmp_path, features=FeaturesDict({"key": FEATURES["key"]}))
     reader = Reader(written.readable.with_features(FeaturesDict({"key": Text()})), written.plan)
     with pytest.raises(FeatureError) as refused:
@@ -210,7 +210,7 @@ def test_text_that_is_no_utf8_is_named_and_refused(way: str, tmp_path: Path) -> 
         ("tensorflow", "tensorflow", "to_tf_dataset()"),
     ],
 )
-def test_a_missing_package_is_asked_for_by_its_extra(
+def test_a_missing_package_is_named_with_its_extra(
     package: str, extra: str, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in sys.modules if name.startswith("registry.reading.frameworks.")]:
@@ -223,7 +223,7 @@ def test_a_missing_package_is_asked_for_by_its_extra(
     assert refused.value.hint == f"Install it with: pip install 'shardbook[{extra}]'"
 
 
-def test_importing_and_reading_load_none_of_them() -> None:
+def test_importing_and_reading_load_no_framework() -> None:
     packages = ("pandas", "pyarrow", "torch", "grain", "tensorflow")
     script = f"import registry.reading, registry, sys\nprint([name for name in {packages} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -251,11 +251,11 @@ def test_a_reader_goes_to_another_process_with_its_seed_and_its_place(
     assert found == read_twice(reader)
 
 
-def test_a_reader_with_a_function_of_no_name_says_why_it_stays_here() -> None:
+def test_a_reader_with_a_lambda_cannot_be_pickled() -> None:
     reader = wide_reader([2, 2], ReadConfig(interleave_sort_fn=lambda files: files[::-1]))
     with pytest.raises(UsageError) as refused:
         pickle.dumps(reader)
-    name = "test_a_reader_with_a_function_of_no_name_says_why_it_stays_here.<locals>.<lambda>"
+    name = "test_a_reader_with_a_lambda_cannot_be_pickled.<locals>.<lambda>"
     assert str(refused.value) == f"a reader with interleave_sort_fn {name} cannot be sent to another process"
     assert refused.value.hint == "Define that function with def, at the top level of a module."
 

@@ -80,14 +80,14 @@ def test_batches_come_as_they_are_read() -> None:
     assert int(whole.cardinality()) == 4
 
 
-def test_a_dataset_without_end_goes_on() -> None:
+def test_an_infinite_dataset_repeats_epochs() -> None:
     reader = wide_reader([5, 2], ReadConfig(repeat=None, shuffle="global", seed=4), features=IDS)
     dataset = reader.to_tf_dataset()
     assert int(dataset.cardinality()) == int(tf.data.INFINITE_CARDINALITY)
     assert [int(example["id"]) for example in dataset.take(30)] == [int(one["id"]) for one in islice(reader, 30)]
 
 
-def test_what_has_no_tensor_is_refused() -> None:
+def test_features_without_a_tensor_are_refused() -> None:
     with pytest.raises(UsageError) as refused:
         wide_reader([3]).missing_as_tfds().to_tf_dataset(batch_size=2)
     assert str(refused.value) == (
@@ -112,7 +112,7 @@ def test_what_has_no_tensor_is_refused() -> None:
 
 
 @pytest.mark.parametrize("batch_size", [None, 2])
-def test_none_has_no_tensor_until_a_value_is_chosen_for_it(batch_size: int | None) -> None:
+def test_optional_features_are_refused_until_a_value_is_chosen(batch_size: int | None) -> None:
     reader = wide_reader([4], features=FeaturesDict({name: FEATURES[name] for name in ("id", "maybe", "corners")}))
     with pytest.raises(UsageError) as refused:
         reader.to_tf_dataset(batch_size=batch_size)

@@ -1,4 +1,4 @@
-"""One value is read, wherever a version was found: in a catalog now or at a moment, in a pin, or in a folder."""
+"""A version reads the same wherever it was found: in a catalog now or at a moment, in a pin, or in a folder."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_version_gives_the_same_records_wherever_it_was_found(found: dict[str,
     assert set(orders.values()) == {16}
 
 
-def test_a_state_is_of_a_version_and_not_of_the_way_to_it(found: dict[str, ReadableVersion]) -> None:
+def test_a_state_belongs_to_a_version_however_it_was_found(found: dict[str, ReadableVersion]) -> None:
     now, pinned = (Reader(found[how], plan_of(found[how], "train")) for how in ("now", "by a pin"))
     iteration = iter(now)
     head = [int(next(iteration)["age"]) for _ in range(7)]
@@ -80,7 +80,7 @@ def test_a_published_version_proves_its_files_and_a_folder_has_none_to_prove(
     assert found["in a folder"].identity == ""
 
 
-def test_a_reader_that_is_sent_takes_along_the_promises_of_its_splits(found: dict[str, ReadableVersion]) -> None:
+def test_a_pickled_reader_has_the_promises_of_its_splits(found: dict[str, ReadableVersion]) -> None:
     readable = found["now"]
     reader = Reader(readable, plan_of(readable, "test"))
     sent: Any = pickle.loads(pickle.dumps(reader))  # noqa: S301 (made in this line)
@@ -90,7 +90,7 @@ def test_a_reader_that_is_sent_takes_along_the_promises_of_its_splits(found: dic
     assert proof.promises.find(readable.facts.split("train").filename(0)) is None
 
 
-def test_whatever_has_slices_gives_one(catalog: registry.Catalog) -> None:
+def test_everything_with_slices_implements_the_protocol(catalog: registry.Catalog) -> None:
     dataset = catalog.dataset("animals")
     pins = dataset.pin({"few": "train[:5]"})
     sources: list[SplitSource] = [dataset, pins["few"], pins, registry.builder("animals", catalog=catalog)]

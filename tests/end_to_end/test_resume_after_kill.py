@@ -1,4 +1,4 @@
-"""A training loop that is killed at any moment and goes on from its last state sees every record exactly once."""
+"""A training loop that is killed at any moment and resumes from its last state sees every record once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An order is what tf.data's rule gives when it is played through, at any place, and every epoch reads everything."""
+"""Laws of orders: they equal a simulation of tf.data's rule at any position, and an epoch reads every record."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def all_records(plan: Plan) -> list[tuple[int, int]]:
     cycle_length=st.integers(1, 30) | st.sampled_from([64, 1000]),
     block_length=st.integers(1, 20) | st.just(1000),
 )
-def test_turns_are_those_of_the_rule_played_through(takes: list[int], cycle_length: int, block_length: int) -> None:
+def test_turns_equal_a_simulation_of_the_rule(takes: list[int], cycle_length: int, block_length: int) -> None:
     config = ReadConfig(interleave_cycle_length=cycle_length, interleave_block_length=block_length)
     expected = played(takes, cycle_length=cycle_length, block_length=block_length)
     assert spelled(resolve("train", {"train": takes}).order(config)) == expected
@@ -160,7 +160,7 @@ def test_one_file_after_the_other_is_plan_order(plan: Plan) -> None:
 
 
 @given(n=st.integers(0, 300), seed=st.integers(0, 2**64 - 1), epoch=st.integers(0, 2**64 - 1))
-def test_a_keyed_permutation_is_one(n: int, seed: int, epoch: int) -> None:
+def test_a_keyed_permutation_is_a_permutation(n: int, seed: int, epoch: int) -> None:
     assert sorted(KeyedPermutation(n, seed=seed, epoch=epoch).at(np.arange(n)).tolist()) == list(range(n))
 
 

@@ -1,4 +1,4 @@
-"""A read that is cut anywhere and goes on from its state gives what the uncut one gives: any layout, order, epoch."""
+"""Laws of states: an interrupted read that resumes equals an uninterrupted one, for any layout, order and epoch."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def saved(reader: Any) -> Any:
 
 
 @given(lengths=LENGTHS, expression=EXPRESSIONS, config=CONFIGS, data=st.data())
-def test_a_cut_read_goes_on_with_the_very_next_example(
+def test_an_interrupted_read_continues_with_the_next_example(
     lengths: list[int], expression: str, config: ReadConfig, data: st.DataObject
 ) -> None:
     dataset = stored(lengths)
@@ -69,7 +69,7 @@ def test_a_cut_read_goes_on_with_the_very_next_example(
 
 
 @given(lengths=LENGTHS, config=CONFIGS, size=st.integers(1, 17), drop=st.booleans(), data=st.data())
-def test_a_cut_read_goes_on_with_the_very_next_batch(
+def test_an_interrupted_read_continues_with_the_next_batch(
     lengths: list[int], config: ReadConfig, size: int, drop: bool, data: st.DataObject
 ) -> None:
     dataset = stored(lengths)
@@ -88,7 +88,7 @@ def test_a_cut_read_goes_on_with_the_very_next_batch(
 
 
 @given(lengths=LENGTHS, config=CONFIGS, before=st.integers(1, 5), after=st.integers(1, 5), data=st.data())
-def test_any_number_of_processes_goes_on_where_others_stopped(
+def test_any_number_of_processes_continues_where_others_stopped(
     lengths: list[int], config: ReadConfig, before: int, after: int, data: st.DataObject
 ) -> None:
     dataset = stored(lengths)

@@ -1,4 +1,4 @@
-"""torch gets every example once, over ranks, workers and epochs, in the reader's order, and goes on where it was."""
+"""torch reads every example once over ranks, workers and epochs, in the reader's order, and resumes exactly."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from registry.order import ReadConfig
 from registry.reading import Reader
 
 torch = pytest.importorskip("torch")
-from torch.utils.data import DataLoader  # noqa: E402 (torch is asked for first)
+from torch.utils.data import DataLoader  # noqa: E402 (skipped without torch)
 
 pytestmark = [
     pytest.mark.torch,
@@ -171,7 +171,7 @@ def test_each_iteration_of_a_loader_is_the_next_epoch_in_all_of_its_workers(
         assert ids_of(loader) == epochs[3]
 
 
-def test_loaders_of_one_dataset_may_take_their_turns_and_differ_in_workers(tmp_path: Path) -> None:
+def test_loaders_with_different_workers_can_share_a_dataset(tmp_path: Path) -> None:
     reader = wide_reader([9, 14], RESHUFFLED, where=tmp_path, features=IDS)
     dataset = reader.to_torch(iterable=True, batch_size=3)
     loaders = [DataLoader(dataset, batch_size=None, num_workers=workers) for workers in (2, 0, 3, 2)]
@@ -187,7 +187,7 @@ def test_a_loader_reads_examples_and_makes_the_batches_itself(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_a_dataset_by_number_is_opened_anew_in_every_process(start: str, tmp_path: Path) -> None:
+def test_every_process_opens_a_map_style_dataset_itself(start: str, tmp_path: Path) -> None:
     reader = wide_reader([30, 7], where=tmp_path, features=IDS)
     dataset = reader.to_torch()
     assert dataset[36]["id"] == reader[36]["id"]
@@ -197,7 +197,7 @@ def test_a_dataset_by_number_is_opened_anew_in_every_process(start: str, tmp_pat
 
 @settings(deadline=None, max_examples=40)
 @given(lengths=LENGTHS, config=CONFIGS, size=st.none() | st.integers(1, 9), workers=st.integers(1, 3), data=st.data())
-def test_a_cut_iteration_goes_on_with_the_very_next_item(
+def test_an_interrupted_iteration_continues_with_the_next_item(
     lengths: list[int], config: ReadConfig, size: int | None, workers: int, data: st.DataObject
 ) -> None:
     reader = wide_reader(lengths, config, features=IDS)
@@ -226,7 +226,7 @@ def test_a_cut_iteration_goes_on_with_the_very_next_item(
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("size", [None, 4])
 @pytest.mark.parametrize("cut", [0, 1, 5, 6, 12])
-def test_torchdata_goes_on_exactly(workers: int, size: int | None, cut: int, tmp_path: Path) -> None:
+def test_torchdata_resumes_exactly(workers: int, size: int | None, cut: int, tmp_path: Path) -> None:
     stateful = pytest.importorskip("torchdata.stateful_dataloader")
     reader = wide_reader([20, 23], RESHUFFLED, where=tmp_path, features=IDS)
 
@@ -252,7 +252,7 @@ def test_torchdata_goes_on_exactly(workers: int, size: int | None, cut: int, tmp
         assert ids_of(second) == epochs[2]
 
 
-def test_a_seed_that_was_drawn_comes_with_the_state() -> None:
+def test_the_state_contains_a_drawn_seed() -> None:
     files = [40, 30, 20]
     first = wide_reader(files, ReadConfig(shuffle="global"), features=IDS)
     dataset = first.to_torch(iterable=True)
@@ -307,7 +307,7 @@ def test_a_state_of_something_else_is_refused() -> None:
     assert str(refused.value) == "this state was saved by worker 1 of 2, and this is worker 0 of 1"
 
 
-def test_options_that_would_do_nothing_are_refused() -> None:
+def test_options_without_effect_are_refused() -> None:
     reader = wide_reader([10], ReadConfig(repeat=None), features=IDS)
     with pytest.raises(UsageError, match=r"^batch_size, drop_remainder and process are options of iterable=True$"):
         reader.to_torch(batch_size=3)  # type: ignore[call-overload]

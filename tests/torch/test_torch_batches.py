@@ -24,7 +24,7 @@ from registry.features import FeaturesDict, Scalar, Sequence, Tensor, Text
 from registry.reading import Reader, SupervisedReader
 
 torch = pytest.importorskip("torch")
-from torch.utils.data import DataLoader, Subset  # noqa: E402 (torch is asked for first)
+from torch.utils.data import DataLoader, Subset  # noqa: E402 (skipped without torch)
 
 from registry.reading.frameworks import torch_batches  # noqa: E402
 from registry.torch import Padded, collate  # noqa: E402
@@ -105,6 +105,8 @@ def test_every_dtype_is_stacked_in_workers_too(tmp_path: Path) -> None:
 def test_varying_shapes_are_lists_unless_they_are_padded() -> None:
     reader = words([3, 0, 2, 2])
     dataset = reader.to_torch()
+    with pytest.raises(RuntimeError, match="stack expects each tensor to be equal size"):  # torch's own collation
+        next(iter(DataLoader(dataset, batch_size=4)))
     (batch,) = DataLoader(dataset, batch_size=4, collate_fn=dataset.collate)
     assert [one.tolist() for one in batch["tokens"]] == [[1, 2, 3], [], [1, 2], [1, 2]]
     assert type(dataset[2:4]["tokens"]) is list

@@ -1,4 +1,4 @@
-"""What a ReadConfig refuses, and what is missing before it is an order."""
+"""Tests the checks of ReadConfig, and its defaults."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ def test_the_defaults_are_those_of_tfds() -> None:
         ),
     ],
 )
-def test_what_means_nothing_is_refused(options: dict[str, Any], message: str, hint: str | None) -> None:
+def test_options_without_effect_are_refused(options: dict[str, Any], message: str, hint: str | None) -> None:
     with pytest.raises(UsageError) as caught:
         ReadConfig(**options)
     assert (str(caught.value), caught.value.hint) == (message, hint)
 
 
 @pytest.mark.parametrize("name", ["shuffle_seed", "global_seed"])
-def test_a_seed_may_wait_for_its_shuffle_and_nothing_is_read_without(name: str) -> None:
+def test_a_config_may_have_a_seed_alone_but_reading_needs_the_shuffle(name: str) -> None:
     config = ReadConfig(**{name: 0})  # type: ignore[arg-type]
     plan = resolve("train", {"train": [3, 4]})
     with pytest.raises(UsageError) as caught:
@@ -114,7 +114,7 @@ def test_ordered_records_have_another_default_than_16_files_in_turns() -> None:
     assert repr(asked) == repr(ReadConfig())
 
 
-def test_numbers_of_numpy_are_numbers() -> None:
+def test_integers_of_numpy_are_accepted() -> None:
     config = ReadConfig(interleave_cycle_length=np.int32(3), shuffle_files=True, shuffle_seed=np.uint64(7))  # type: ignore[arg-type]
     assert config == ReadConfig(interleave_cycle_length=3, shuffle_files=True, shuffle_seed=7)
     assert (type(config.interleave_cycle_length), type(config.shuffle_seed)) == (int, int)
@@ -137,7 +137,7 @@ def test_a_shuffle_without_a_seed_has_no_order_yet(config: ReadConfig, name: str
     assert sum(run.count for run in plan.order(seeded)) == 7
 
 
-def test_a_seed_that_is_there_is_kept() -> None:
+def test_with_seed_keeps_an_existing_seed() -> None:
     for config in (
         ReadConfig(),
         ReadConfig(shuffle_files=True, shuffle_seed=1),
@@ -147,7 +147,7 @@ def test_a_seed_that_is_there_is_kept() -> None:
         assert config.with_seed(5) is config
 
 
-def test_what_is_no_config_is_refused() -> None:
+def test_other_values_than_a_read_config_are_refused() -> None:
     for wrong in (3, {"shuffle": "global"}):
         with pytest.raises(UsageError) as caught:
             resolve("train", {"train": [3, 4]}).order(wrong)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What can be asked of an order, what is refused, and what is looked at to answer."""
+"""Tests Order: positions and runs, its errors, and how many shard lengths it loads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IN_SEQUENCE = ReadConfig(interleave_cycle_length=1)
 
 
 class WatchedLengths(ShardLengths):
-    """Shard lengths that know how many of them were asked for."""
+    """Shard lengths that count how many of them were read."""
 
     __slots__ = ("looks",)
 
@@ -37,7 +37,7 @@ class WatchedLengths(ShardLengths):
         return super().start(index)
 
 
-def test_an_order_says_what_it_is() -> None:
+def test_an_order_has_a_repr() -> None:
     order = resolve("train", {"train": [3, 4]}).order(IN_SEQUENCE, epoch=2)
     assert repr(order) == "<Order of epoch 2: 7 examples>"
     assert (order.num_examples, order.epoch, order.config, order.file_order) == (7, 2, IN_SEQUENCE, None)
@@ -70,7 +70,7 @@ def test_a_plan_without_records_has_an_order_without_runs() -> None:
         (lambda order: order.locate(3), "positions must be a list of whole numbers, or a tuple (start, stop)"),
     ],
 )
-def test_what_is_no_position_is_refused(ask: Any, message: str) -> None:
+def test_invalid_positions_are_refused(ask: Any, message: str) -> None:
     for config in (None, IN_SEQUENCE, ReadConfig(shuffle="global", seed=1)):
         with pytest.raises(UsageError) as caught:
             ask(resolve("train", {"train": [3, 4]}).order(config))
@@ -142,7 +142,7 @@ def test_the_order_does_not_change_with_epochs_unless_it_is_reshuffled() -> None
 
 
 @pytest.mark.parametrize("config", [IN_SEQUENCE, None])
-def test_the_first_records_of_a_million_files_take_a_look_at_few(config: ReadConfig | None) -> None:
+def test_the_first_records_of_a_million_files_load_few_lengths(config: ReadConfig | None) -> None:
     lengths = WatchedLengths([100] * 10**6)
     plan = resolve("train[50:]", {"train": lengths})
     lengths.looks = 0
@@ -153,7 +153,7 @@ def test_the_first_records_of_a_million_files_take_a_look_at_few(config: ReadCon
     assert lengths.looks < 2000
 
 
-def test_a_place_in_the_middle_of_a_sequence_takes_a_look_at_few_files() -> None:
+def test_a_position_in_the_middle_loads_few_lengths() -> None:
     lengths = WatchedLengths([1000] * 10**6)
     order = resolve("train", {"train": lengths}).order(IN_SEQUENCE)
     lengths.looks = 0
@@ -183,7 +183,7 @@ def test_a_global_shuffle_of_a_billion_records_needs_no_list_of_them() -> None:
     assert len(set(zip(files.tolist(), records.tolist(), strict=True))) == 10_000
 
 
-def test_more_than_can_be_counted_is_refused() -> None:
+def test_too_many_positions_are_refused() -> None:
     plan = resolve("train", {"train": [2**61, 2**61]})
     with pytest.raises(UsageError) as caught:
         plan.order()

@@ -1,4 +1,4 @@
-"""The global shuffle: the numbers that docs/order.md promises for ever, and whether chance has its due."""
+"""Tests the global shuffle: the numbers that docs/order.md specifies, and their statistics."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def permuted(n: int, seed: int, epoch: int, place: int) -> int:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 10, 16, 17, 101, 1000])
-def test_every_place_is_what_the_document_says(n: int) -> None:
+def test_every_place_follows_the_specification(n: int) -> None:
     for seed, epoch in ((0, 0), (1, 0), (2**64 - 1, 3), (42, 2**64 - 1)):
         found = KeyedPermutation(n, seed=seed, epoch=epoch).at(np.arange(n)).tolist()
         assert found == [permuted(n, seed, epoch, place) for place in range(n)]
@@ -59,19 +59,19 @@ def test_every_place_is_what_the_document_says(n: int) -> None:
         ),
     ],
 )
-def test_numbers_are_those_of_all_machines_for_ever(n: int, seed: int, epoch: int, found: list[int]) -> None:
+def test_the_permutation_never_changes(n: int, seed: int, epoch: int, found: list[int]) -> None:
     assert KeyedPermutation(n, seed=seed, epoch=epoch).at(np.arange(len(found))).tolist() == found
 
 
 @pytest.mark.parametrize(("n", "seeds"), [(2, 400), (3, 1200), (4, 2400), (5, 6000)])
-def test_every_permutation_of_a_few_is_as_likely_as_any_other(n: int, seeds: int) -> None:
+def test_every_permutation_of_few_items_is_equally_likely(n: int, seeds: int) -> None:
     counts = Counter(tuple(KeyedPermutation(n, seed=seed, epoch=0).at(np.arange(n)).tolist()) for seed in range(seeds))
     assert len(counts) == factorial(n)
     assert is_even(np.array(list(counts.values())))
 
 
 @pytest.mark.parametrize("n", [6, 7, 10, 100, 1021])
-def test_every_number_is_as_likely_at_every_place_and_after_every_other(n: int) -> None:
+def test_every_number_is_equally_likely_at_every_place_and_after_every_other(n: int) -> None:
     found = np.stack([KeyedPermutation(n, seed=7, epoch=epoch).at(np.arange(n)) for epoch in range(2000)])
     for place in (0, 1, n // 2, n - 1):
         assert is_even(np.bincount(found[:, place], minlength=n))
@@ -90,7 +90,7 @@ def is_even(counts: np.ndarray) -> bool:
     return abs(distance - freedom) < 5 * (2 * freedom) ** 0.5
 
 
-def test_epochs_and_seeds_have_nothing_to_do_with_each_other() -> None:
+def test_permutations_of_epochs_and_seeds_are_independent() -> None:
     places = np.arange(10_000)
     orders = [
         KeyedPermutation(10_000, seed=seed, epoch=epoch).at(places) for seed, epoch in ((0, 0), (0, 1), (1, 0), (1, 1))
@@ -111,7 +111,7 @@ def test_places_come_in_any_order_and_number() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 17, 1000, 2**62 - 1])
-def test_a_few_places_are_what_they_are_among_many(n: int) -> None:
+def test_few_places_equal_the_same_places_among_many(n: int) -> None:
     permutation = KeyedPermutation(n, seed=2**64 - 1, epoch=3)
     places = np.arange(100) * (n - 1) // 99 if n < 2**50 else np.arange(n - 100, n)
     many = permutation.at(places)

@@ -1,4 +1,4 @@
-"""What a reader hands out besides examples, and what it says when it cannot."""
+"""Tests Reader: orders, selections, batches, records, and its errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from registry.errors import (
 from registry.features import FeaturesDict, Text, codec_of
 from registry.model import ShardedFileTemplate, ShardLengths, Split
 from registry.order import ReadConfig
-from registry.reading import Reader
+from registry.reading import Batches, Reader
 from registry.splits import resolve
 from registry.storage import open_store
 from registry.tfrecord import RecordWriter, write_gzip_records
@@ -104,7 +104,9 @@ def test_batches_end_with_the_epoch(files: Stored) -> None:
     assert [len(batch["id"]) for batch in reader_of("train", files).batches(1000)] == [47]
     for size in (0, -1, True, "5", None, 1.0):
         with pytest.raises(UsageError, match=r"^batch_size must be (a whole number|1 or more), not "):
-            next(reader_of("train", files).batches(size))  # type: ignore[arg-type]
+            Batches(reader_of("train", files), size)  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match=r"^batch_size must be (a whole number|1 or more), not "):
+            reader_of("train", files).batches(size)  # type: ignore[arg-type]
 
 
 def test_iterating_again_reads_the_next_epoch(files: Stored) -> None:
@@ -118,7 +120,7 @@ def test_iterating_again_reads_the_next_epoch(files: Stored) -> None:
     assert ids(islice(for_ever, 94)) == first + second
 
 
-def test_numbers_that_are_no_examples(files: Stored) -> None:
+def test_an_index_out_of_range_or_of_another_type_is_refused(files: Stored) -> None:
     reader = reader_of("train", files)
     assert int(reader[-1]["id"]) == 39
     for wrong in (47, -48, [0, 47], np.array([-48])):
@@ -141,7 +143,7 @@ def test_an_empty_slice_reads_nothing(files: Stored) -> None:
 
 
 @pytest.mark.parametrize("process", [(1, 1), (-1, 2), (0, 0), 3, (1,), ("a", 2), (0.5, 2)])
-def test_a_process_that_is_none_is_refused(files: Stored, process: Any) -> None:
+def test_an_invalid_process_is_refused(files: Stored, process: Any) -> None:
     with pytest.raises(UsageError, match=r"process"):
         reader_of("train", files, process=process)
 
@@ -213,7 +215,7 @@ def test_all_batches_before_a_bad_record_are_handed_out(files: Stored) -> None:
     assert examples == list(range(13))
 
 
-def test_a_missing_file_is_met_when_it_is_its_turn(files: Stored) -> None:
+def test_a_missing_file_is_an_error_when_it_is_reached(files: Stored) -> None:
     files.store.remove_tree(files.split.filename(1))
     reader = reader_of("train", files, ReadConfig(interleave_cycle_length=1))
     assert len(list(islice(reader, 20))) == 20
@@ -258,7 +260,7 @@ def test_gzip_files_are_read_in_any_order(tmp_path: Path) -> None:
     assert ids(reader_of("train[90%:]", files, ReadConfig(interleave_cycle_length=1))) == list(range(450, 500))
 
 
-def test_options_of_another_kind_are_refused(files: Stored) -> None:
+def test_options_of_a_wrong_type_are_refused(files: Stored) -> None:
     for options, message in (
         ({"config": 3}, "read_config must be a registry.ReadConfig, not 3"),
         ({"copy": "no"}, "copy must be True or False, not 'no'"),
@@ -283,7 +285,7 @@ def is_open(number: int) -> bool:
     return True
 
 
-def test_more_files_are_read_together_than_a_process_may_open(tmp_path: Path) -> None:
+def test_more_files_can_be_read_together_than_a_process_can_open(tmp_path: Path) -> None:
     resource = pytest.importorskip("resource")
     files = stored([8] * 300, str(tmp_path / "data"))
     config = ReadConfig(shuffle="global", seed=1)

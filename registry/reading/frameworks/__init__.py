@@ -1,4 +1,4 @@
-"""Gives a reader to other frameworks, one module for each. A framework is imported when it is asked for.
+"""Gives a reader to other frameworks, one module for each. A framework is imported when its method is called.
 
 arrays: all examples as NumPy arrays, which the other modules build on
 arrow, pandas: tables
