@@ -1,7 +1,7 @@
-"""From prepared shards to a published version: verify every byte, prove the number, move into place, one transaction.
+"""Publishes prepared shards as a version: verifies every byte, proves the number, moves files into place, writes a row.
 
-The row is the commit. A crash before it leaves at most a folder that nobody sees; the next run finds that folder,
-verifies it like any other and finishes the job.
+The row is the commit. A crash before it leaves at most a folder that readers do not see. The next run finds that
+folder, verifies it like any other, and writes the row.
 """
 
 from registry.publishing.changes import Change, ChangeLevel, Changes

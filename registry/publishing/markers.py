@@ -1,8 +1,8 @@
 """Marks locations in an object store, so that two catalogs never fill the same one, and frees them.
 
 A marker is an object that names the catalog, the publisher and the content that is being put there. ``object_place``
-writes it before the first file and removes it after the row. ``clear_place`` moves aside, when a person says so, what
-lies at a place that no run can finish.
+writes it before the first file and removes it after the row. ``clear_place`` (``registry reservation clear``) moves
+files aside that no run can finish.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAX_MARKER_BYTES: Final = 2**16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleared:
-    """What was moved aside, or would be: the files, from which folder to which."""
+    """The files that were moved aside, or would be in a dry run, and both folders."""
 
     reference: Reference
     folder: str
@@ -41,24 +41,26 @@ class Cleared:
 def clear_place(
     store: Store, catalog: CatalogBackend, exactly: Reference, *, actor: str, force: bool = False, dry_run: bool = False
 ) -> Cleared:
-    """Move what lies at the place of a version that is not published to ``leftover.<random>_<version>`` beside it.
+    """Move the files at the place of an unpublished version to ``leftover.<random>_<version>`` next to it.
 
     Args:
         store: the data directory, in an object store.
-        catalog: the catalog that names no version there.
+        catalog: the catalog, in which the version is not published.
         exactly: the version.
-        actor: who does it.
-        force: also a whole version, and what another catalog's publisher put there, or one who may be alive.
-        dry_run: look, and move nothing.
+        actor: who calls.
+        force: also move a complete version, and files of another catalog's publisher or of one that may still run.
+        dry_run: only list the files.
 
     Raises:
-        UsageError: the data directory is a folder of this machine, where any file manager does it.
+        UsageError: the data directory is a local folder, which needs no reservations.
         ConflictError: the version is published; or ``force`` is needed.
-        ReservedError: a publisher puts files there who may be alive.
+        ReservedError: a publisher that may still run puts files there.
     """
     number = exactly.request.exact if exactly.request is not None else None
     if number is None:
-        raise UsageError(f"{exactly} does not name one version", hint=f"Name it exactly, e.g. {exactly.dataset}:1.0.0.")
+        raise UsageError(
+            f"{exactly} does not name one version", hint=f"Write the full version, e.g. {exactly.dataset}:1.0.0"
+        )
     location = version_folder(exactly.name, exactly.config, number)
     final = store.child(location)
     if store.local_root is not None:
@@ -75,8 +77,9 @@ def clear_place(
             raise foreign_error(marker, exactly, final)
         if marker is None and digest_of(final, SlicingRule.DOCUMENTED) is not None:
             raise ConflictError(
-                f"{final.url} holds a whole version, which another catalog may have published",
-                hint=f"Publish it with: registry publish {shlex.quote(final.url)}. If nobody needs it, add --force.",
+                f"{final.url} contains a complete version, which another catalog may have published",
+                hint=f"To publish it: registry publish {shlex.quote(final.url)}\n"
+                f"If it is not needed: registry reservation clear {exactly} --force",
             )
     parent, _, last_part = location.rpartition("/")
     holder = Holder.of_this_process(actor)
@@ -97,8 +100,9 @@ def clear_place(
             if is_new:
                 final.remove_tree(MARKER_FILE)
             raise ConflictError(
-                f"{final.url} was filled while it was looked at",
-                hint="Nothing was moved. Look again: another catalog may have published it.",
+                f"files were added to {final.url} meanwhile",
+                hint="Nothing was moved. Another catalog may have published it. To list the files: "
+                f"registry reservation clear {exactly} --dry-run",
             )
         for name in names:
             with suppress(AlreadyStoredError):  # copied by a run that was killed before it removed the object
@@ -117,21 +121,21 @@ def clear_place(
 
 
 def location_key(folder: Store) -> str:
-    """The URL of a folder of an object store as reservations name it: one for each folder, without a user's name."""
+    """Return the URL that identifies a folder of an object store in reservations, without user name and password."""
     scheme, separator, rest = remove_secrets(folder.url).partition("://")
     host, slash, path = rest.partition("/")
     return f"{'s3' if scheme == 's3a' else scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
 
 
 def require_unmarked(folder: Store, catalog: CatalogBackend, version: DatasetVersion) -> None:
-    """Refuse to publish a folder where it lies while another catalog's publisher puts files there.
+    """Refuse to publish a folder in place while another catalog's publisher puts files there.
 
     Raises:
-        ReservedError
+        ReservedError: the folder has the marker of another catalog.
     """
     try:
         marker = read_marker(folder)
-    except StorageError:  # a store that shows files and no listing refuses names that are not there
+    except StorageError:  # a store without listings may refuse requests for missing files
         return
     if marker is None or is_left_after_row(marker, catalog, version):
         return
@@ -140,9 +144,9 @@ def require_unmarked(folder: Store, catalog: CatalogBackend, version: DatasetVer
 
 
 def remove_marker(folder: Store, catalog: CatalogBackend, version: DatasetVersion) -> None:
-    """After the row of files that were published where they lie: remove the marker of the dead one who put them there.
+    """After publishing files in place: remove the marker of the publisher that put them there and has died.
 
-    By it other catalogs would be refused for ever. What cannot be removed is a warning.
+    The marker would keep other catalogs away forever. Warns if it cannot be removed.
     """
     try:
         marker = read_marker(folder)
@@ -159,10 +163,10 @@ def remove_marker(folder: Store, catalog: CatalogBackend, version: DatasetVersio
 def write_marker(
     folder: Store, held: Reservation, holder: Holder, catalog: CatalogBackend, *, overwrite: bool = False
 ) -> None:
-    """Mark a location for this catalog. With ``overwrite`` where the marker of the same reservation is there.
+    """Mark a location for this catalog. ``overwrite`` replaces the marker of the same reservation.
 
     Raises:
-        AlreadyStoredError: it is marked.
+        AlreadyStoredError: the location has a marker.
     """
     content = {
         "token": held.token,
@@ -176,7 +180,7 @@ def write_marker(
 
 
 def read_marker(folder: Store) -> dict[str, Any] | None:
-    """What the marker of a location says; None without a marker, and an empty dict if it is not one of ours."""
+    """Return the content of a location's marker; None without a marker, and an empty dict if it is not one of ours."""
     try:
         content = json.loads(folder.read_bytes(MARKER_FILE, limit=_MAX_MARKER_BYTES))
     except NotStoredError:
@@ -187,10 +191,11 @@ def read_marker(folder: Store) -> dict[str, Any] | None:
 
 
 def is_left_after_row(marker: Mapping[str, Any], catalog: CatalogBackend, version: DatasetVersion) -> bool:
-    """Whether a marker was left by a publisher who wrote the row, and then could not remove it.
+    """Return whether a marker was left by a publisher that wrote the row, and then could not remove the marker.
 
-    It is told by the content alone: a catalog has many URLs. Should it be of another catalog's publisher, who puts the
-    same content there right now, then that one ends without a row, removes nothing, and finishes when it is run again.
+    Decides by the content alone, because a catalog can have several URLs. If the marker belongs to another catalog's
+    publisher that is putting the same content there, that publisher ends without a row, removes nothing, and finishes
+    when it is run again.
     """
     digest = marker.get("content_digest")
     if not isinstance(digest, str):
@@ -201,24 +206,25 @@ def is_left_after_row(marker: Mapping[str, Any], catalog: CatalogBackend, versio
 
 
 def foreign_error(marker: Mapping[str, Any], exactly: Reference, folder: Store) -> ReservedError:
-    """The error for a location that is marked for another catalog."""
+    """Return the error for a location that is marked for another catalog."""
     holder, catalog = (str(marker.get(key, "unknown"))[:300] for key in ("holder", "catalog"))
     place = folder_name(folder)
     return ReservedError(
         f"the place of {exactly} is held for another catalog, {catalog}, by {holder}: {place}",
-        hint="Two catalogs share this store. Wait until that has ended, then try again; if it has died, run it again "
-        f"with its own catalog, or free the place with: registry reservation clear {exactly} --force",
+        hint="Two catalogs share this store. Wait until that publisher has ended, then run the same command again. If "
+        f"it has died, run it again with its own catalog, or free the place: "
+        f"registry reservation clear {exactly} --force",
         details={"location": place, "holder": holder, "catalog": catalog},
     )
 
 
 def folder_name(folder: Store) -> str:
-    """The path or URL of a folder, as people are told it."""
+    """Return the path or URL of a folder for messages."""
     return folder.locate("x")[:-2]
 
 
 def is_promised(catalog: CatalogBackend, version: DatasetVersion) -> bool:
-    """Whether a row of the catalog promises this very content by now."""
+    """Return whether the catalog has a row with the same content by now."""
     return catalog.published_digest(version.name, version.config, version.version) == version.content_digest
 
 
@@ -226,20 +232,20 @@ def _refuse_published(final: Store, catalog: CatalogBackend, exactly: Reference,
     if catalog.published_digest(exactly.name, exactly.config, number) is not None:
         raise ConflictError(
             f"{exactly} is published: its files stay where they are",
-            hint=f"Damaged files are replaced by: registry build {exactly} --rebuild, or registry publish of a copy.",
+            hint=f"To replace damaged files: registry build {exactly} --rebuild",
         )
     if others := catalog.published_at(final.url):
         raise ConflictError(
             f"{others[0]} is published from {final.url}: its files stay where they are",
-            hint="It was imported in place. Raise your version, or publish into another data directory.",
+            hint="It was imported in place. Raise your version, or publish to another data directory.",
         )
 
 
 def _mark(final: Store, held: Reservation, holder: Holder, catalog: CatalogBackend, exactly: Reference) -> bool:
-    """Mark the place; False where a publisher of our reservation did.
+    """Mark the place; False if a publisher with our reservation has marked it.
 
     Raises:
-        ReservedError: another catalog's publisher did meanwhile.
+        ReservedError: another catalog's publisher has marked it meanwhile.
     """
     try:
         write_marker(final, held, holder, catalog)

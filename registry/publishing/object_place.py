@@ -1,14 +1,13 @@
-"""Puts the files of a version at their location in an object store, which has no rename and no locks.
+"""Puts the files of a version at their location in an object store, which has no renames and no locks.
 
-    1. reserve   one row of the catalog gives the location to one content (catalog/reservations.py)
-    2. mark      a marker, created only where there is none, keeps other catalogs away; then what is there is listed
-    3. put       each object is copied to its final name by the store, which never replaces another one
-    4. row       it comes in one transaction with the end of the reservation; then the marker goes
+    1. reserve   one row of the catalog reserves the location for one content (catalog/reservations.py)
+    2. mark      a marker object, created only if there is none, keeps other catalogs away; then the location is listed
+    3. put       the store copies each object to its final name, and never replaces another object
+    4. row       one transaction writes the row and ends the reservation; then the marker is removed
 
-Objects that were there before the marker are never removed. Those that were put there later, by a publisher who
-died, are completed by a run of the same content and removed by a run of other content, which has the location alone
-meanwhile. A publisher that is killed at any step leaves the reservation and the marker, and the next run knows by them
-what it may do.
+Objects that were there before the marker are never removed. Objects that a killed publisher put there later are
+completed by a run of the same content. A run of other content removes them while no other publisher holds the location.
+A publisher that is killed at any step leaves the reservation and the marker, which tell the next run what it may do.
 """
 
 from __future__ import annotations
@@ -52,14 +51,14 @@ from registry.storage.store import warn_of_leftover
 T = TypeVar("T")
 
 WAIT_SECONDS: Final = 60.0
-"""How long a publisher waits for another one who lives, before it is refused."""
+"""How long a publisher waits for another running publisher before it is refused."""
 
 _PAUSES: Final = (0.05, 1.0)
 _RETAKES: Final = 5
 
 
 class ObjectPlace:
-    """The location of one version in an object store, reserved for one publisher or several of the same content."""
+    """The location of one version in an object store, reserved for one or more publishers of the same content."""
 
     def __init__(
         self,
@@ -72,7 +71,7 @@ class ObjectPlace:
         actor: str,
     ) -> None:
         self.notes: list[str] = []
-        # Of the very bytes that were hashed or copied. Asked for later, it may be that of an object which came since.
+        # ETags of exactly the bytes that were hashed or copied. A later request might return the tag of a newer object.
         self.entity_tags: dict[str, str | None] = {}
         self.holder = Holder.of_this_process(actor)
         self.held: Reservation
@@ -90,7 +89,7 @@ class ObjectPlace:
         self._is_marked = False
 
     def take(self) -> None:
-        """Reserve the location; waits for others who have it."""
+        """Reserve the location. Waits for others that hold it."""
         self.held, self._before = _patiently(
             lambda: self._reservations.reserve(
                 location_key(self._final), self._version.reference, self._version.content_digest, self.holder
@@ -98,16 +97,16 @@ class ObjectPlace:
         )
 
     def fill(self) -> None:
-        """Put every file in place that is not there."""
+        """Put every missing file in place."""
         for _ in range(_RETAKES):
             self._is_published = is_published(self._catalog, self._version)
             try:
                 return self._fill()
             except ReservedError:
-                # Others of the same content may have been faster: their row used the reservation up, that of us all.
+                # Others with the same content may have been faster: their row ended the shared reservation.
                 if not is_published(self._catalog, self._version):
                     raise
-                self.take()  # and now only look, and mend
+                self.take()  # now only check and repair
         return self._fill()
 
     def _fill(self) -> None:
@@ -116,10 +115,10 @@ class ObjectPlace:
         self._is_marked = True
         present = self._final.list()
         if self.held.found is None or (created and was_listed):
-            # A marker that vanished was removed by a person or by another catalog: then all of it may be theirs.
+            # If the marker has vanished, a person or another catalog removed it, and all objects may be theirs.
             self.held = self._reservations.note_found(self.held, self.holder, present, anew=created and was_listed)
         state = self._compare(present)
-        # The digest says nothing of names: the row promises files of these names.
+        # The digest does not cover file names, and the row names these files.
         has_shards = state.equal.issuperset(self._promised)
         is_disturbed = bool(state.different or state.extra)
         if not self.held.is_cleaning and is_disturbed and has_shards and self._is_whole():
@@ -130,19 +129,19 @@ class ObjectPlace:
         self._require_marker()
 
     def tidy(self) -> None:
-        """After the row: the marker goes. What cannot be removed is a warning."""
+        """After the row: remove the marker. Warn if it cannot be removed."""
         self._end(forget=True)
         if not self._others():
             self._unmark()
 
     def leave(self) -> None:
-        """After a fault: the next run goes on where this one ended."""
+        """After a fault: leave everything for the next run to continue."""
         self._end(forget=False)
 
     def give_back(self) -> None:
-        """After a refusal for good: remove what the publishers of this reservation put there, if none is left."""
+        """After a final refusal: remove the objects of this reservation's publishers, if no other one is left."""
         try:
-            if not self._is_marked:  # what those who reserved it before us left is there still, with their marker
+            if not self._is_marked:  # earlier holders may have left objects, with their marker
                 self._end(forget=self._before is None)
                 return
             cleaning = self._reservations.begin_cleaning(self.held, self.holder)
@@ -150,15 +149,15 @@ class ObjectPlace:
                 self.leave()
                 return
             self.held = cleaning
-            # Objects that a row promises stay, also where they are ours: and where the marker is not ours any more,
-            # another catalog may have counted on them.
+            # Objects that a row names stay, even if they are ours. If the marker is no longer ours, another catalog may
+            # rely on them.
             if is_promised(self._catalog, self._version) or self._is_imported() or not self._is_marked_by_us():
                 self.leave()
                 return
             found = self._found
             self._remove([name for name in self._final.list() if name not in found])
             self._final.remove_tree(MARKER_FILE)
-        except ReservedError:  # taken away meanwhile: nothing there is ours any more
+        except ReservedError:  # the reservation was taken away: nothing there is ours any more
             return
         except StorageError as error:
             warn_of_leftover(self._final.url, error)
@@ -173,7 +172,7 @@ class ObjectPlace:
         return frozenset(self.held.found or ())
 
     def _end(self, *, forget: bool) -> None:
-        # A catalog that does not answer now learns it when this process has ended: its holders are dead then.
+        # If the catalog does not answer now, it finds out later, because the process of this holder has ended.
         with suppress(RegistryError):
             self._reservations.leave(self.held, self.holder, forget=forget)
 
@@ -183,7 +182,7 @@ class ObjectPlace:
         return True
 
     def _is_imported(self) -> bool:
-        """Whether a row of another name promises what is here: it was imported where it lies."""
+        """Whether a row of another version names this location: it was imported in place."""
         return bool(self._catalog.published_at(absolute_location(self._final)))
 
     def _is_marked_by_us(self) -> bool:
@@ -191,7 +190,7 @@ class ObjectPlace:
         return marker is not None and marker.get("token") == self.held.token
 
     def _mark(self) -> bool:
-        """Whether this call created the marker; False where the one of our reservation is there."""
+        """Whether this call created the marker; False if the marker of our reservation is there."""
         present: dict[str, Any] | None = None
         for _ in range(_RETAKES):
             try:
@@ -210,12 +209,12 @@ class ObjectPlace:
         raise foreign_error(present or {}, self._version.reference, self._final)
 
     def _require_marker(self) -> None:
-        """The last look before the row: a person may have given the location to another catalog meanwhile."""
+        """The last check before the row: a person may have given the location to another catalog meanwhile."""
         if self._is_marked_by_us() or is_promised(self._catalog, self._version):
-            return  # in the second case others of the same content were faster
+            return  # in the second case, others with the same content were faster
         raise ReservedError(
             f"the marker of {self._version.reference} was removed while its files were put in place: {self._final.url}",
-            hint="Publish again.",
+            hint="Run the same command again.",
             details={"location": self.held.location, "reference": self.held.reference},
         )
 
@@ -233,28 +232,28 @@ class ObjectPlace:
         return _State(staged=tuple(staged), equal=equal, different=both - equal, extra=there.difference(staged))
 
     def _is_equal(self, name: str) -> bool:
-        """Whether the object at the final name holds the staged bytes."""
+        """Whether the object at the final name has the staged bytes."""
         try:
             if self._final.size(name) != self._staged.store.size(name):
                 return False
             promised = self._promised.get(name)
             expected = promised.sha256 if promised else _sha256(self._staged.store, name)[0]
             found, tag = _sha256(self._final, name)
-        except NotStoredError:  # others remove it just now
+        except NotStoredError:  # another publisher has just removed it
             return False
         if promised and found == expected:
             self.entity_tags[name] = tag
         return found == expected
 
     def _is_whole(self) -> bool:
-        """Whether what is there is a sound folder of this very content, described in other words or with more files."""
+        """Whether there is an intact folder with the same content, with other descriptions or additional files."""
         return digest_of(self._final, self._version.slicing) == self._version.content_digest
 
     def _must_clean(self, state: _State) -> bool:
         """Whether objects have to be removed before ours can be put there.
 
         Raises:
-            ConflictError: they were there before the reservation, and no row says that they should be others.
+            ConflictError: they were there before the reservation, and the version is not published.
         """
         kept = (state.different | state.extra) & self._found
         if kept and not self._is_published:
@@ -262,22 +261,22 @@ class ObjectPlace:
         return self.held.is_cleaning or bool(state.different)
 
     def _clean(self, state: _State) -> _State:
-        """Remove what dead publishers left, and set damaged objects of a published version aside."""
+        """Remove objects of publishers that have died, and move damaged objects of a published version aside."""
         cleaning = _patiently(self._begin_cleaning)
         from_others = self.held.is_cleaning
         self.held = cleaning
-        # The marker of our reservation may name the content of the publishers whom we follow. Now it names ours: by
-        # that it is recognised after the row, should it stay behind.
+        # The marker of our reservation may name the content of earlier publishers. Make it name ours, so that it can be
+        # recognised if it is left behind after the row.
         marker = read_marker(self._final) or {}
         if marker.get("token") == cleaning.token and marker.get("content_digest") != cleaning.content_digest:
             write_marker(self._final, cleaning, self.holder, self._catalog, overwrite=True)
         if not from_others:
-            state = self._compare(self._final.list())  # others who had joined may have put something there
+            state = self._compare(self._final.list())  # others who joined may have put objects there
             self._begin_cleaning()
         removable = state.different | (state.extra if from_others else frozenset())
         if removable and not self._is_published and self._is_imported():
             raise self._other_data(sorted(removable))
-        # What lies in the place of a promised file is kept, unless it is known to be of other content.
+        # An object in the place of an expected file is kept, unless it is known to belong to other content.
         aside = sorted(state.different if self._is_published and not from_others else state.different & self._found)
         removed = sorted(removable.difference(self._found, aside))
         self._remove(removed)
@@ -296,42 +295,39 @@ class ObjectPlace:
                 + (f": {who}" if who else "")
             )
         if aside:
-            self.notes.append(
-                f"replaced {counted(len(aside), 'damaged file')}; what was there is kept in "
-                f"{self._store.locate(folder)}"
-            )
+            self.notes.append(f"replaced {counted(len(aside), 'damaged file')}, moved to {self._store.locate(folder)}")
         return state
 
     def _remove(self, names: list[str]) -> None:
         """Remove objects that publishers of this reservation put there."""
         folders = {found[:place] for found in self._found for place, sign in enumerate(found) if sign == "/"}
         for name in names:
-            if name not in folders:  # else objects of others are below it, and would go with it
+            if name not in folders:  # otherwise objects of others are below it and would be removed too
                 self._begin_cleaning()
                 self._final.remove_tree(name)
 
     def _begin_cleaning(self) -> Reservation:
-        """Have the location alone.
+        """Get exclusive use of the location.
 
-        Asked again before objects are removed: hashing takes hours, and a person may have released the reservation
-        meanwhile. Then the next publisher's objects are there.
+        Called again before objects are removed: hashing takes hours, and a person may have released the reservation
+        meanwhile, so that objects of the next publisher are there.
         """
         found = self._reservations.begin_cleaning(self.held, self.holder)
         if found is None:
             raise ReservedError(
-                f"{self._version.reference} is being published by others with the same records and another "
-                f"description: {self._final.url}",
-                hint="Wait until they have ended, then try again.",
+                f"{self._version.reference} is being published by others with the same records and other "
+                f"descriptions: {self._final.url}",
+                hint="Wait until they have ended, then run the same command again.",
                 details={"location": self.held.location, "reference": self.held.reference},
             )
         return found
 
     def _copy(self, state: _State) -> None:
-        """Give every staged file its final name that is not there; the store refuses to replace."""
+        """Copy every missing staged file to its final name. The store never replaces an object."""
         missing = [name for name in state.staged if name not in state.equal]
 
         def copy(name: str) -> None:
-            with suppress(AlreadyStoredError):  # others of the same content were faster; looked at below
+            with suppress(AlreadyStoredError):  # others were faster; compared below
                 self._store.copy_to(f"{self._staged.name}/{name}", f"{self._version.location}/{name}")
                 if name in self._promised:
                     self.entity_tags[name] = self._final.entity_tag(name)
@@ -354,22 +350,22 @@ class ObjectPlace:
             )
 
     def _other_data(self, names: list[str]) -> ConflictError:
-        """The error for objects that nobody may remove unasked."""
+        """The error for objects that must not be removed without a person's decision."""
         folder = folder_name(self._final)
         hint = (
-            "It is a whole version that no row of this catalog describes, and another catalog's may. Publish it "
-            f"with: registry publish {shlex.quote(folder)}, or raise your version."
+            "It is a complete version that is not in this catalog, but may be in another one. To publish it: "
+            f"registry publish {shlex.quote(folder)}\nOr raise your version."
         )
         if digest_of(self._final, self._version.slicing) is None:
             data_dir = shlex.quote(folder_name(self._store))
             hint = (
-                "No row of this catalog describes them. If no other catalog does, move them aside with: "
+                "These files are not in this catalog. If they are in no other one, move them aside: "
                 f"registry reservation clear {self._version.reference} --data-dir {data_dir}"
             )
         shown = "".join(f"\n  {name}" for name in names[:10])
         more = f"\n  and {len(names) - 10} more" if len(names) > 10 else ""
         return ConflictError(
-            f"the folder of {self._version.reference} holds other data: {folder}{shown}{more}",
+            f"the folder of {self._version.reference} contains other data: {folder}{shown}{more}",
             hint=hint,
             details={"folder": folder, "files": names[:100]},
         )
@@ -377,7 +373,7 @@ class ObjectPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _State:
-    """What lies at a location, beside what is staged for it; names."""
+    """The object names at a location, compared with the staged files."""
 
     staged: tuple[str, ...]
     equal: frozenset[str]
@@ -386,7 +382,7 @@ class _State:
 
 
 def _patiently(attempt: Callable[[], T]) -> T:
-    """What ``attempt`` gives, as soon as nobody else holds the location; ReservedError after ``WAIT_SECONDS``."""
+    """Retry ``attempt`` while others hold the location; raises ReservedError after ``WAIT_SECONDS``."""
     deadline = time.monotonic() + WAIT_SECONDS
     pause, longest = _PAUSES
     while True:
@@ -402,7 +398,7 @@ def _patiently(attempt: Callable[[], T]) -> T:
 
 
 def _sha256(store: Store, name: str) -> tuple[str, str | None]:
-    """The sha256 of a stored file, and the ETag of the very bytes that were hashed."""
+    """The sha256 of a stored file, and the ETag of exactly the bytes that were hashed."""
     with store.open(name) as file:
         digest = hashlib.sha256()
         for piece in file.pieces():

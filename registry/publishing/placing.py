@@ -1,12 +1,13 @@
-"""Gives a staged folder its final name, so that nobody else's files are lost or mixed with it.
+"""Moves a staged folder to its final place without losing or mixing in files of others.
 
-On a disk of this machine by one rename, while the folder above is locked. An object store has neither: there the files
-are copied one by one under a reservation (``object_place``).
+On a local disk this is one rename, while the parent folder is locked. An object store has neither renames nor locks:
+there, files are copied one by one under a reservation (``object_place``). ``publish`` writes the row inside the block.
 """
 
 from __future__ import annotations
 
 import secrets
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,11 +26,11 @@ _REFUSALS: Final = (ConflictError, VersionTooSmallError, UsageError, NotFoundErr
 
 @dataclass(slots=True, kw_only=True)
 class Placement:
-    """The files of a version at their place, before its row is written.
+    """The files of a version at their final place, before its row is written.
 
     Attributes:
-        held: the reservation that the row uses up; None on this machine's disks.
-        entity_tags: by file name, the ETag of each shard whose bytes are known to be the promised ones.
+        held: the reservation, which ends with the row; None on local disks.
+        entity_tags: the ETag of each shard whose bytes are known to be the expected ones, by file name.
         notes: what was found there, for people.
     """
 
@@ -48,16 +49,23 @@ def place_folder(
     *,
     actor: str,
 ) -> Iterator[Placement]:
-    """Put a staged folder at the location of ``version``, and keep it for us within the block, which writes the row.
+    """Put a staged folder at the location of ``version``, and hold the location during the block, which writes the row.
 
-    Where the block ends with a refusal for good, the files are taken away again, unless others need them. The
-    ``shards``, by split, are as promised in the staged folder; ``store`` is the data directory; ``actor`` publishes.
+    If the block ends with a final refusal, the files are removed again, unless others need them.
+
+    Args:
+        staged: the folder.
+        store: the data directory.
+        catalog: the catalog that gets the row.
+        version: the version.
+        shards: the shards of the staged folder by split.
+        actor: who publishes.
 
     Raises:
         VersionExistsError: the number is published with other content.
-        ReservedError: another publisher has the location, and did not end within ``WAIT_SECONDS``.
-        ConflictError: the location holds other data that no row describes; or the very content is published with files
-            of other names, which are damaged.
+        ReservedError: another publisher holds the location, and did not end within ``WAIT_SECONDS``.
+        ConflictError: the location contains other data that is not in the catalog; or the same content is published
+            with other file names, and those files are damaged.
     """
     if is_published(catalog, version) and not _require_published_names(store, catalog, version):
         yield Placement()
@@ -81,9 +89,9 @@ def place_folder(
 
 
 def _require_published_names(store: Store, catalog: CatalogBackend, version: DatasetVersion) -> bool:
-    """Whether files of ``version`` may replace those of the row; False where they have other names and none is needed.
+    """Whether files of ``version`` may replace the published ones. False if names differ and nothing is damaged.
 
-    The content digest says nothing of names, and readers open the names of the row.
+    The content digest does not cover file names, and readers open the names in the row.
     """
     published = catalog.published(version.name, version.config, version.version)
     if published is None or published.location != version.location:
@@ -97,7 +105,7 @@ def _require_published_names(store: Store, catalog: CatalogBackend, version: Dat
     raise ConflictError(
         f"{version.reference} is published with files of other names, and those are damaged: expected "
         f"{other[0].filename(0)}, found {ours[other[0].name]}",
-        hint="Publish a copy of it whose files have the published names.",
+        hint="Rename the files to the published names, then publish again.",
         details={"folder": store.locate(version.location), "expected": other[0].filename(0)},
     )
 
@@ -106,15 +114,15 @@ def _require_published_names(store: Store, catalog: CatalogBackend, version: Dat
 def _on_disk(
     staged: StagedFolder, store: Store, catalog: CatalogBackend, version: DatasetVersion
 ) -> Iterator[Placement]:
-    # One at a time from the look at the catalog to the row: a loser that takes its folder back must not meet a winner
-    # that has just put its own there, nor two that repair a damaged folder each other.
+    # One publisher at a time, from the look at the catalog to the row. A refused publisher that removes its folder must
+    # not meet another one that has just put its own there, and only one may repair a damaged folder.
     with store.exclusive(version.location):
         notes: list[str] = []
         moved = _rename(staged, store, version, notes, published=is_published(catalog, version))
         try:
             yield Placement(notes=notes)
-        except (ConflictError, VersionTooSmallError):  # refused for good: the folder will never have a row
-            # Who publishes or imports a folder where it lies does not wait for us: a row may name it by now.
+        except (ConflictError, VersionTooSmallError):  # a final refusal: the folder will never have a row
+            # Publishing or importing a folder in place does not wait for this lock: a row may name it by now.
             place = store.child(version.location)
             is_named = is_promised(catalog, version) or catalog.published_at(absolute_location(place))
             if moved and not is_named and digest_of(place, version.slicing) == version.content_digest:
@@ -123,29 +131,30 @@ def _on_disk(
 
 
 def _rename(staged: StagedFolder, store: Store, version: DatasetVersion, notes: list[str], *, published: bool) -> bool:
-    """Whether this call moved the folder; False where a sound folder of the same content is there already.
+    """Whether this call moved the folder; False if an intact folder with the same content is there already.
 
-    Where the catalog says that the place belongs to this very content (``published``), a damaged folder is set aside
-    under the name ``damaged.<random>_<version>``, never deleted, and replaced; ``notes`` get a line that says so.
+    If the same content is ``published``, a damaged folder is renamed to ``damaged.<random>_<version>`` and replaced. It
+    is never deleted. A line is added to ``notes``.
     """
     place = version.location
     try:
         staged.commit()
     except FolderExistsError as error:
-        # The digest says nothing of names: the row promises files of these names.
+        # The digest does not cover file names, and the row names these files.
         names = {name for split in version.splits for name in split.filenames}
         is_ours = digest_of(store.child(place), version.slicing) == version.content_digest
         if is_ours and names.issubset(store.child(place).list()):
             return False
         if not published:
             raise ConflictError(
-                f"the folder of {version.reference} holds other data: {store.locate(place)}",
-                hint="No row describes it. Publish what is there with: registry publish FOLDER, or move it away.",
+                f"the folder of {version.reference} contains other data: {store.locate(place)}",
+                hint=f"It is not in this catalog. To publish it: registry publish {shlex.quote(store.locate(place))}\n"
+                "Or move the folder elsewhere, and publish again.",
                 details={"folder": store.locate(place)},
             ) from error
         parent, _, last_part = place.rpartition("/")
         aside = f"{parent}/damaged.{secrets.token_hex(4)}_{last_part}"
         store.publish(place, aside)
         staged.commit()
-        notes.append(f"replaced a damaged folder; what was there is kept in {store.locate(aside)}")
+        notes.append(f"replaced a damaged folder, which was moved to {store.locate(aside)}")
     return True

@@ -1,8 +1,8 @@
-"""Proves that a version number says what has changed, against the versions right below and right above it.
+"""Proves a version number against the versions right below and right above it.
 
-The number is compared with the changes that ``compare_versions`` finds: too small a step is refused, a larger one than
-needed is noted. Withdrawn versions count, too: they were published, and somebody may have read them. ``diff_versions``
-shows the same changes down to the record.
+The step between two numbers is compared with the changes that ``compare_versions`` finds. A step that is too small is
+refused; one that is larger than needed is noted. Withdrawn versions count too, because someone may have read them.
+``diff_versions`` shows the same changes down to the record. ``publish`` calls this before it writes the row.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from registry.tfrecord import IndexFolder
 
 _MOST_TOLD: Final = 5
 _SUMMARY: Final = {
-    ChangeLevel.NONE: "the very same content as",
+    ChangeLevel.NONE: "the same content as",
     ChangeLevel.PATCH: "the same records and features as",
     ChangeLevel.MINOR: "the same records, with more features, as",
     ChangeLevel.MAJOR: "more has changed than a MINOR version allows since",
@@ -33,7 +33,7 @@ _SUMMARY: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """The step from one version up to the next, and what changed with it."""
+    """The step from one version up to the next, and its changes."""
 
     old: DatasetVersion
     new: DatasetVersion
@@ -41,25 +41,25 @@ class Step:
 
     @property
     def says(self) -> ChangeLevel:
-        """What the two numbers say may have changed."""
+        """The changes that the two numbers allow."""
         return ChangeLevel.between(self.old.version, self.new.version)
 
     @property
     def is_too_small(self) -> bool:
-        """Whether more has changed than the numbers say."""
+        """Whether more has changed than the numbers allow."""
         return self.changes.level > self.says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """A version number held against what changed.
+    """The result of comparing a version number with the changes.
 
     Attributes:
-        version: the version that is to be published.
-        lower: the step to it from the version right below, None for the first version.
-        higher: the step from it to the version right above, None if that has another MAJOR or does not exist.
-        neighbours: the numbers right below and above, whatever their MAJOR.
-        is_smallest_taken: whether ``smallest`` was used already.
+        version: the version to publish.
+        lower: the step from the version right below; None for the first version.
+        higher: the step to the version right above; None if that has another MAJOR or does not exist.
+        neighbours: the numbers right below and above, with any MAJOR.
+        is_smallest_taken: whether ``smallest`` is used already.
     """
 
     version: DatasetVersion
@@ -70,17 +70,17 @@ class Proof:
 
     @property
     def smallest(self) -> Version | None:
-        """The smallest number that the changes allow; None where nothing is published below, or no number is left."""
+        """The smallest number that the changes allow; None if nothing is published below, or no number is left."""
         return None if self.lower is None else self.lower.changes.smallest
 
     @property
     def refused(self) -> Step | None:
-        """The step that is too small, None where the number is allowed."""
+        """The step that is too small; None if the number is allowed."""
         return next((step for step in (self.lower, self.higher) if step is not None and step.is_too_small), None)
 
     @property
     def note(self) -> str:
-        """What was proved, in one line; ``""`` for the first version of a dataset."""
+        """The result in one line; ``""`` for the first version of a dataset."""
         if self.lower is None:
             return ""
         told = f"{_SUMMARY[self.lower.changes.level]} {self.lower.changes.old}"
@@ -88,7 +88,7 @@ class Proof:
         return f"{told}: {self.smallest} would do" if is_larger else told
 
     def refusal(self, first: str = "") -> VersionTooSmallError:
-        """The error of a refused number; ``first`` tells of a record that differs."""
+        """The error for a refused number; ``first`` describes the first record that differs."""
         step = self.refused
         if step is None:
             raise AssertionError("the number is not refused")
@@ -100,12 +100,12 @@ class Proof:
         may = f"more {'has' if is_lower else 'would have'} changed than a {step.says.name} version allows"
         where = f"since {changes.old} {may}" if is_lower else f"in {changes.new} {may}"
         if not is_lower:
-            hint = f"Give it a number above {step.new.version}, or one of another MAJOR."
+            hint = f"Use a number above {step.new.version}, or another MAJOR number."
         elif self.smallest is None:
-            hint = f"There is no larger number after {step.old.version}. Publish it under another dataset name."
+            hint = f"No number is left after {step.old.version}. Publish it under another dataset name."
         else:
             hint = f"The smallest number that may follow {step.old.version} is {self.smallest}."
-            hint += " It was used already: raise the highest version." if self.is_smallest_taken else ""
+            hint += " It is used already: raise the highest version." if self.is_smallest_taken else ""
         return VersionTooSmallError(
             "\n  ".join([f"{self.version.reference} is too small a number: {where}", *lines]),
             hint=hint,
@@ -123,9 +123,9 @@ class Prover:
     """Proves numbers against a catalog.
 
     Attributes:
-        data: the folder that the locations of published versions are relative to.
-        actor: who is recorded with fingerprints that were computed for older versions; None does not keep them.
-        processes: how many processes compute fingerprints; None decides by size.
+        data: the data directory: locations of published versions are relative to it.
+        actor: recorded with fingerprints that are computed for older versions. None: do not store them.
+        processes: the number of processes that compute fingerprints. None: decide by size.
         advance: called with the number of records read since the last call.
     """
 
@@ -137,13 +137,13 @@ class Prover:
     advance: Advance | None = None
 
     def fingerprint(self, stored: StoredSplits) -> dict[str, SplitFingerprint]:
-        """The fingerprints of a version by its files."""
+        """Compute the fingerprints of a version from its files."""
         return fingerprint_splits(stored, processes=self.processes, advance=self.advance)
 
     def describe(self, version: DatasetVersion) -> FingerprintedVersion:
-        """A published version with its fingerprints: those of the catalog, or computed now where its files are here.
+        """Return a published version with its fingerprints: from the catalog, or computed if its files can be read.
 
-        Computed only of files that are what was published, byte for byte: later numbers will rest on them.
+        They are computed only from files that are byte for byte the published ones, because later proofs use them.
         """
         found = self.catalog.fingerprints(version)
         if found:
@@ -162,18 +162,18 @@ class Prover:
         return FingerprintedVersion(version=version, fingerprints=found)
 
     def files(self, version: DatasetVersion) -> StoredSplits:
-        """The files of a published version, each of which is proved to be the published one when it is opened."""
+        """Return the files of a published version. Each is checked against its published sha256 when it is opened."""
         store = ProvedStore(
             open_location(self.data, version.location),
             PublishedShards.of_version(self.catalog.shards, version),
             file_format=version.file_format,
             indexes=self.indexes,
-            hint=f"`registry verify {version.reference}` names every shard that is not as it was published.",
+            hint=f"To list every damaged shard: registry verify {version.reference}",
         )
         return StoredSplits.of(version, store)
 
     def prove(self, version: DatasetVersion, fingerprints: Mapping[str, SplitFingerprint]) -> Proof:
-        """Hold ``version``, which has these ``fingerprints``, against its neighbours."""
+        """Compare ``version``, which has these ``fingerprints``, with its neighbours."""
         new = FingerprintedVersion(version=version, fingerprints=fingerprints)
         below, above = self.catalog.neighbours(version.name, version.config, version.version)
         lower = higher = None
@@ -190,10 +190,10 @@ class Prover:
     def require(
         self, version: DatasetVersion, fingerprints: Mapping[str, SplitFingerprint], files: StoredSplits
     ) -> Proof:
-        """``prove``, refused where the number is too small; ``files`` are those of ``version``.
+        """Call ``prove``, and refuse a number that is too small. ``files`` are the files of ``version``.
 
         Raises:
-            VersionTooSmallError: it tells what changed, the first record that differs, and the smallest number.
+            VersionTooSmallError: names the changes, the first record that differs, and the smallest allowed number.
         """
         proof = self.prove(version, fingerprints)
         step = proof.refused
@@ -203,15 +203,15 @@ class Prover:
             sides = [files if side is version else self.files(side) for side in (step.old, step.new)]
             first = first_difference(step.changes, *sides)
         except (StorageError, VerificationError, MissingExtraError):
-            first = None  # the files of the published one cannot be read here: its blocks have to do
+            first = None  # the published files cannot be read here, so only blocks of records can be named
         raise proof.refusal("" if first is None else f"{first[0]} {first[1]}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionDiff:
-    """Everything that differs between two versions.
+    """All differences between two versions.
 
-    ``records`` holds the splits that both have; ``unread`` says why records were not looked at, else it is ``""``.
+    ``records`` covers the splits that both have. ``unread`` says why records were not compared, or is ``""``.
     """
 
     changes: Changes
@@ -220,7 +220,7 @@ class VersionDiff:
 
 
 def diff_versions(prover: Prover, old: DatasetVersion, new: DatasetVersion, *, show: int = 5) -> VersionDiff:
-    """What differs between two published versions; ``show`` is how many records of each split are described.
+    """Return the differences between two published versions. At most ``show`` records of each split are described.
 
     Raises:
         UsageError: ``show`` is negative.
@@ -232,7 +232,7 @@ def diff_versions(prover: Prover, old: DatasetVersion, new: DatasetVersion, *, s
 def diff_files(
     prover: Prover, changes: Changes, open_files: Callable[[], tuple[StoredSplits, StoredSplits]], *, show: int
 ) -> VersionDiff:
-    """``changes`` with the records that differ, if the files of both can be read here."""
+    """Return ``changes`` with the records that differ, if the files of both versions can be read here."""
     whole_number(show, "show", least=0)
     try:
         records = diff_records(changes, *open_files(), show=show, processes=prover.processes, advance=prover.advance)

@@ -1,14 +1,14 @@
-"""Publishes a prepared folder as a version: verified, proved, moved into place, then one row.
+"""Publishes a prepared folder as a version: verifies it, proves its number, moves it into place, and writes one row.
 
-    folder -> shards verified -> number proved -> at its place -> row        a _Candidate goes this way
+    folder -> shards verified -> number proved -> moved into place -> row        (_Candidate)
 
-The number is proved before anything is moved (``proof``). Files come first and the row comes last. What can go wrong in
-between, and what the next run finds:
+``registry.api`` calls it for builds, ``registry publish`` and imports. The number is proved before anything is moved
+(``proof``). Files come first and the row last. If a run is killed, the next one finds:
 
-    while staging        an ``incomplete.*`` folder that nobody sees; cleared by the next build
-    while it is placed   on a disk nothing: it is one rename; in an object store some of the files (``object_place``)
-    after the move       a complete folder without a row; the next run finds it and finishes the job
-    in the transaction   nothing of it; the same as after the move
+    while staging        an ``incomplete.*`` folder that readers do not see; the next build removes it
+    while placing        on a disk nothing, because it is one rename; in an object store some files (``object_place``)
+    after the move       a complete folder without a row; the next run verifies it and writes the row
+    in the transaction   the same as after the move
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ _MOST_RIVALS: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """What came of publishing.
+    """The result of publishing.
 
-    ``newly`` is False where the same content had been published before; then nothing had to be proved. ``promotion``
-    says which version was canonical before, which one is now, and why, where that is the same. ``notes`` say what an
-    earlier run had left in an object store, and what became of it.
+    ``newly`` is False if the same content was published before; then nothing is proved. ``promotion`` says which
+    version was canonical before, which is now, and why it did not change if they are the same. ``notes`` describe files
+    that an earlier run left, and what was done with them.
     """
 
     version: DatasetVersion
@@ -80,7 +80,7 @@ class Publication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What publishing would come to. ``diff`` is None for the first version of a dataset."""
+    """The result that publishing would have. ``diff`` is None for the first version of a dataset."""
 
     proof: Proof
     is_published: bool
@@ -88,29 +88,29 @@ class Preview:
 
     @property
     def refusal(self) -> VersionTooSmallError | None:
-        """Why the number would be refused; None where it is allowed, or this very content is published already."""
+        """Why the number would be refused; None if it is allowed, or the same content is published already."""
         return None if self.is_published or self.proof.refused is None else self.proof.refusal()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a publication needs: where to, by whom, what becomes of the version, and how the work is done.
+    """The destination and the options of a publication.
 
     Attributes:
         store: the data directory.
-        catalog: where the row is written.
-        promote: make it the version that an unversioned look-up gives; None does so where it is at least as high as
-            the present one and nothing protects that.
+        catalog: receives the row.
+        promote: make the version canonical. None: do so if it is at least as high as the canonical version, which is
+            not protected.
         actor: who publishes.
-        default_config: make its config the one that a reference without a config means.
-        processes: how many processes compute fingerprints; None decides by size.
+        default_config: make its config the default config.
+        processes: the number of processes that compute fingerprints. None: decide by size.
         slicing: the rule of its split expressions.
-        experiment_defaults: the flags that a build was given; None are those of the moment of publication.
-        requires_number: refuse a number that says less than has changed. Without, ``Publication.proof`` tells of it:
-            the number was given by others, long ago.
-        trust_lengths: hash the shards, and take their lengths as they are told: no record is read, so the number is
-            not proved, and there are no fingerprints yet.
-        indexes: where it is kept which files were hashed, so that readers on this machine need not hash them again.
+        experiment_defaults: the defaults of experiments that the build used. None: those at the time of publication.
+        requires_number: refuse a number that is too small for the changes. If False, ``Publication.proof`` reports it:
+            for imports, whose numbers were chosen elsewhere.
+        trust_lengths: hash the shards without reading records, and trust the recorded shard lengths. The number is then
+            not proved, and fingerprints are computed later.
+        indexes: records which files were hashed, so that readers on this machine need not hash them again.
         advance: called with the number of records done since the last call.
     """
 
@@ -128,7 +128,7 @@ class Target:
     advance: Advance | None = None
 
     def prover(self, *, actor: str | None = None) -> Prover:
-        """What proves numbers; it keeps fingerprints of older versions where an ``actor`` does."""
+        """Return the prover. It stores fingerprints of older versions if ``actor`` is given."""
         return Prover(
             catalog=self.catalog,
             data=self.store,
@@ -141,7 +141,7 @@ class Target:
     def verify(
         self, folder: Store, splits: Sequence[Split], promised: Mapping[str, Sequence[Shard]] | None, *, what: str
     ) -> VerifyReport:
-        """``verify_shards``, refused with an error that names ``what`` where there are faults."""
+        """Call ``verify_shards``, and raise an error that names ``what`` if there are faults."""
         walk = not self.trust_lengths
         report = verify_shards(folder, splits, promised, walk=walk, indexes=self.indexes, advance=self.advance)
         report.raise_for_faults(what)
@@ -151,14 +151,14 @@ class Target:
 def publish_staged(
     staged: StagedFolder, prepared: PreparedDataset, shards: Mapping[str, tuple[Shard, ...]], target: Target
 ) -> Publication:
-    """Verify the shards of ``staged`` against ``shards``, move the folder into place, write the row.
+    """Verify the shards of ``staged`` against ``shards``, move the folder into place, and write the row.
 
     Raises:
-        ShardMismatchError: a shard on disk is not what was written.
-        VersionExistsError: that number is published with other content.
-        VersionTooSmallError: more has changed since the version below than the number says.
-        ReservedError: others put files at its place in an object store.
-        ConflictError: the version's folder holds other data that no row describes.
+        ShardMismatchError: a shard on disk differs from what was written.
+        VersionExistsError: the number is published with other content.
+        VersionTooSmallError: the number is too small for the changes since the version below.
+        ReservedError: another publisher holds the version's place in the object store.
+        ConflictError: the version's folder contains other data that is not in the catalog.
     """
     report = target.verify(staged.store, prepared.splits, shards, what=str(prepared.reference))
     candidate = _Candidate.of(target, prepared, report).proved(staged.store)
@@ -179,23 +179,26 @@ def publish_folder(
     in_place: bool = False,
     version_to_prepare: str | None = None,
 ) -> Publication:
-    """Publish the prepared version folder ``source``: in place if it lies where it belongs, else a copy of it.
+    """Publish the prepared version folder ``source``: in place if it has its final place, or else a copy of it.
 
     Args:
         source: the folder.
-        target: where it is published, and how.
-        prepared: what it holds, where that is known better than its files say it.
-        in_place: leave it where it lies, wherever that is; nothing is written there.
-        version_to_prepare: the last version of the builder's code that can prepare it, where today's code cannot.
+        target: the destination and the options.
+        prepared: the description of the folder, if it should not be read from its files.
+        in_place: leave the files where they are, and write nothing there.
+        version_to_prepare: the last version of the builder's code that can prepare it, if the current code cannot.
 
     Raises:
         PreparedFormatError: the folder is not a prepared dataset.
-        ReferenceSyntaxError: its dataset has a name that no look-up would find.
-        ShardMismatchError: its shards do not hold what its ``dataset_info.json`` says; each is named.
-        VersionExistsError, VersionTooSmallError, ConflictError: as ``publish_staged``.
+        ReferenceSyntaxError: the dataset's name is invalid for a new dataset.
+        ShardMismatchError: shards contradict ``dataset_info.json``; each is named. Or a shard changed meanwhile.
+        VersionExistsError: the number is published with other content.
+        VersionTooSmallError: the number is too small for the changes since the version below.
+        ReservedError: another publisher holds the version's place in the object store.
+        ConflictError: the version's folder contains other data that is not in the catalog.
     """
     if in_place:
-        absolute_location(source)  # before an hour is spent on hashing: a URL with a password cannot be stored
+        absolute_location(source)  # refuses a URL with a password now, not after an hour of hashing
     prepared = prepared or read_prepared(source)
     stamp = stamp_shards(source, prepared)
     candidate = _measure(source, replace(prepared, version_to_prepare=version_to_prepare), target)
@@ -209,12 +212,12 @@ def publish_folder(
     if not is_at_home:
         version = replace(version, location=absolute_location(source))
     candidate = replace(candidate, version=version).proved(source)
-    # The ETags first: each lies between two equal stamps, so it is that of the bytes that were hashed in between.
+    # Read the ETags before the second stamp: if both stamps are equal, the ETags belong to the bytes that were hashed.
     tagged = tag_shards(version.splits, candidate.report.shards, read_tags(source, version.splits))
-    if stamp_shards(source, prepared) != stamp:  # then hashes and fingerprints may be of different records
+    if stamp_shards(source, prepared) != stamp:  # then hashes and fingerprints may belong to different records
         raise ShardMismatchError(
             f"{source.url}: a shard was changed while the folder was published",
-            hint="Nothing was published. Do it again when nobody writes there.",
+            hint="Nothing was published. Try again when no program writes to the folder.",
             details={"folder": source.url},
         )
     unreserved = None
@@ -229,12 +232,14 @@ def publish_folder(
 
 
 def preview_folder(source: Store, target: Target, *, show: int = 5) -> Preview:
-    """What ``publish_folder`` would do, and everything that changed since the version below. Writes nothing.
+    """Return what ``publish_folder`` would do, and all changes since the version below. Writes nothing.
 
-    ``show`` is how many differing records of each split are described.
+    At most ``show`` differing records of each split are described.
 
     Raises:
-        PreparedFormatError, ShardMismatchError, VersionExistsError: as ``publish_folder``.
+        PreparedFormatError: the folder is not a prepared dataset.
+        ShardMismatchError: shards contradict ``dataset_info.json``; each is named.
+        VersionExistsError: the number is published with other content.
     """
     candidate = _measure(source, read_prepared(source), replace(target, indexes=None))
     version, prover = candidate.version, target.prover()
@@ -254,7 +259,7 @@ def preview_folder(source: Store, target: Target, *, show: int = 5) -> Preview:
 
 
 def _measure(source: Store, prepared: PreparedDataset, target: Target) -> _Candidate:
-    """The version that ``source`` holds, its shards walked. Other content under its number is refused."""
+    """The version in ``source``, with verified shards. Refused if its number is published with other content."""
     check_file_format(prepared.file_format, source.url)
     if not prepared.splits:
         raise PreparedFormatError(
@@ -263,7 +268,7 @@ def _measure(source: Store, prepared: PreparedDataset, target: Target) -> _Candi
             details={"key": "splits"},
         )
     if target.catalog.published_digest(prepared.name, prepared.config, prepared.version) is None:
-        check_new_name(prepared.name)  # before an hour of verifying
+        check_new_name(prepared.name)  # now, not after an hour of verifying
     report = target.verify(source, prepared.splits, None, what=source.url)
     candidate = _Candidate.of(target, prepared, report)
     try:
@@ -274,10 +279,9 @@ def _measure(source: Store, prepared: PreparedDataset, target: Target) -> _Candi
 
 
 def _copy_files(source: Store, target: Store, prepared: PreparedDataset) -> None:
-    """The shards, the description that is there, or else one that is written, and what lies beside a description.
+    """Copy the shards, the description (or write one if it is missing), and other files next to the description.
 
-    Files beside it that are none within the folder, such as a licence that is a link out of it, stay behind. The shards
-    and the description have to be such files.
+    Other files that are not regular files within the folder, such as a link that leads out of it, are not copied.
     """
     for split in prepared.splits:
         for name in split.filenames:
@@ -286,7 +290,7 @@ def _copy_files(source: Store, target: Store, prepared: PreparedDataset) -> None
         write_prepared(target, prepared)
         return
     description = list(filter(is_description, source.list()))
-    if read_prepared(source).name != prepared.name:  # published under another name than that of its files
+    if read_prepared(source).name != prepared.name:  # published under a name that differs from the one in its files
         description = []
     written = [] if description else write_prepared(target, prepared)
     for name in [*description, *(extra for extra in extra_files(source, prepared) if extra not in written)]:
@@ -295,12 +299,12 @@ def _copy_files(source: Store, target: Store, prepared: PreparedDataset) -> None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
-    """A verified version on its way to its row.
+    """A verified version that has no row yet.
 
     Attributes:
-        stored: its files and fingerprints, by which its number is proved again when others publish beside it; None
-            where nothing has to be proved.
-        proof: the proof against the neighbours of some moment.
+        stored: its files and fingerprints, used to prove its number again if adjacent versions are published
+            meanwhile. None if nothing has to be proved.
+        proof: the latest proof.
     """
 
     target: Target
@@ -320,7 +324,7 @@ class _Candidate:
         return StoredSplits(store, self.prepared.splits, self.prepared.features)
 
     def proved(self, store: Store) -> _Candidate:
-        """This candidate with fingerprints and a proof, unless this very content is published, or not read at all."""
+        """This candidate with fingerprints and a proof, unless the same content is published or lengths are trusted."""
         if self.target.trust_lengths or is_published(self.target.catalog, self.version):
             return self
         files = self.files(store)
@@ -328,7 +332,7 @@ class _Candidate:
         return replace(self, stored=(files, fingerprints), proof=self._proof(files, fingerprints))
 
     def moved(self, store: Store) -> _Candidate:
-        """Its files are at their final place: they are read there, should its number be proved again."""
+        """This candidate with its files at their final place, where they are read if its number is proved again."""
         return self if self.stored is None else replace(self, stored=(self.files(store), self.stored[1]))
 
     def write_row(
@@ -338,7 +342,7 @@ class _Candidate:
         held: tuple[Reservation, Holder] | None = None,
         unreserved: str | None = None,
     ) -> Publication:
-        """Publish, and prove again as long as others publish beside it."""
+        """Publish, and prove again whenever adjacent versions were published meanwhile."""
         target, candidate = self.target, self
         for _ in range(_MOST_RIVALS):
             proof = candidate.proof
@@ -368,12 +372,13 @@ class _Candidate:
                     proof=None if promotion is None else proof,
                 )
         raise ConflictError(
-            f"{self.version.reference}: others published beside it {_MOST_RIVALS} times while its number was proved",
-            hint="Nothing was changed. Try again when there is less going on.",
+            f"{self.version.reference}: adjacent versions were published {_MOST_RIVALS} times while its number was "
+            "proved",
+            hint="Nothing was changed. Try again later.",
         )
 
     def write_default_config(self) -> None:
-        """Tell those who read the data folder without the catalog, as TFDS does, which config is the default one."""
+        """Write the name of the default config for programs that read the data folder without the catalog, as TFDS."""
         version, target = self.version, self.target
         is_at_home = version.location == version_folder(version.name, version.config, version.version)
         if version.config is None or not is_at_home:
@@ -397,14 +402,14 @@ class _Candidate:
 
 
 def unchanged(catalog: CatalogBackend, version: DatasetVersion) -> Promotion:
-    """The canonical version stays: this very content was published before."""
+    """The promotion of a publication that changes nothing, because the same content was published before."""
     published = catalog.published(version.name, version.config, version.version)
     canonical = None if published is None else published.canonical
     return Promotion(before=canonical, after=canonical, reason=Unpromoted.PUBLISHED_BEFORE)
 
 
 def read_tags(store: Store, splits: Sequence[Split]) -> dict[str, str | None]:
-    """By file name, the present ETag of each shard in ``store``; nothing on disks, which have none.
+    """Return the current ETag of each shard in ``store`` by file name. Empty for local folders, which have no ETags.
 
     Raises:
         StorageError: the store does not answer.
@@ -426,7 +431,7 @@ def read_tags(store: Store, splits: Sequence[Split]) -> dict[str, str | None]:
 def tag_shards(
     splits: Sequence[Split], shards: Mapping[str, Sequence[Shard]], tags: Mapping[str, str | None]
 ) -> dict[str, tuple[Shard, ...]]:
-    """``shards`` of ``splits`` with the ETags that ``tags`` has by file name; the others have none."""
+    """Return ``shards`` with the ETags in ``tags``, which are listed by file name."""
     return {
         split.name: tuple(
             replace(shard, entity_tag=tags.get(split.filename(shard.index))) if tags else shard

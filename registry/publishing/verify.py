@@ -1,9 +1,9 @@
-"""Verifies shards by size, number of records and sha256 of each file, and on demand every example.
+"""Verifies shards by size, number of records and sha256 of each file, and on request every example.
 
-    folder -> PreparedDataset -> shards walked side by side in threads -> VerifyReport -> DatasetVersion
+    folder -> PreparedDataset -> shards walked in parallel by threads -> VerifyReport -> DatasetVersion
 
-Hashing and checksums release the interpreter's lock. A report without faults makes the version that is published
-(``describe_version``).
+Hashing and checksums release the interpreter's lock. ``describe_version`` turns a report without faults into the
+version to publish.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from registry.tfrecord.stamps import Watch
 
 _RECORDS_DECODED = 256
 _MOST_FAULTS = 1000
-"""After this number of bad shards the walk ends: a folder that lacks all of a million is known to be bad by then."""
+"""The walk ends after this number of bad shards: a folder may lack all of a million."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardFault:
-    """What is wrong with one shard file; ``code`` is that of the error it would raise.
+    """The fault of one shard file. ``code`` is the code of the corresponding error.
 
-    ``foreign_sha256`` is set where the file is whole, every record with its checksum, and is not the one that was
-    promised: somebody put another file there, such as a publisher of other content who was not kept away.
+    ``foreign_sha256`` is set if the file is intact (every record has a valid checksum) but is not the expected one:
+    another file was put there, for example by a publisher of other content.
     """
 
     split: str
@@ -55,10 +55,10 @@ class ShardFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport:
-    """What a verification walked and found. ``shards`` are the sound ones by split; ``faults`` the others.
+    """The result of a verification: ``shards`` are the sound shards by split, ``faults`` describe the others.
 
-    ``recovery`` says what to do where files of another publication lie among the version's own.
-    A walk that met 1,000 faults ends early: then ``is_whole`` is False, and nothing is known of the other shards.
+    ``recovery`` says what to do if files of another publication are among the version's own.
+    The walk ends after 1,000 faults. ``is_whole`` is then False, and the other shards were not checked.
     """
 
     num_shards: int
@@ -78,10 +78,10 @@ class VerifyReport:
         return sum(shard.num_bytes for shards in self.shards.values() for shard in shards)
 
     def name_foreign(self, describe: Callable[[Collection[str]], Mapping[str, str]], recovery: str) -> VerifyReport:
-        """This report, which says of whole files that are not the promised ones whose they are.
+        """Return this report with the origin of intact files that are not the expected ones.
 
-        ``describe`` gives the shards that have some sha256, in words, as far as they are known; ``recovery`` says how
-        the promised files are put back.
+        ``describe`` maps sha256 values to descriptions of the shards that have them, if known. ``recovery`` says how to
+        restore the expected files.
         """
         foreign = {fault.foreign_sha256 for fault in self.faults if fault.foreign_sha256 is not None}
         if not foreign:
@@ -91,18 +91,18 @@ class VerifyReport:
         def named(fault: ShardFault) -> ShardFault:
             if fault.foreign_sha256 is None:
                 return fault
-            whose = known.get(fault.foreign_sha256, "of a publication that no row describes")
-            problem = f"{fault.problem}; the file is whole, and it is another one: {whose}"
+            origin = known.get(fault.foreign_sha256, "of a publication that is not in this catalog")
+            problem = f"{fault.problem}; the file is intact, but it is a different one: {origin}"
             return replace(fault, code=ForeignShardError.code, problem=problem)
 
         return replace(self, faults=tuple(map(named, self.faults)), recovery=recovery)
 
     def raise_for_faults(self, what: str) -> None:
-        """Raise ShardMismatchError that lists the bad shards of ``what``; do nothing where there are none."""
+        """Raise a ShardMismatchError that lists the bad shards of ``what``, if there are any."""
         if self.faults:
             shown = "\n".join(f"  {fault.problem}" for fault in self.faults[:10])
             more = f"\n  and {len(self.faults) - 10} more" if len(self.faults) > 10 else ""
-            more += "" if self.is_whole else "; the others were not looked at"
+            more += "" if self.is_whole else "; the others were not checked"
             listed = [{"filename": one.filename, "code": one.code, "problem": one.problem} for one in self.faults]
             hint = "Fetch or build these files again. Nothing was changed."
             if all(one.code == StorageError.code for one in self.faults):  # they may be sound: nobody could read them
@@ -125,23 +125,24 @@ def verify_shards(
     processes: int | None = None,
     advance: Advance | None = None,
 ) -> VerifyReport:
-    """Walk shard files: framing, checksums, and the number of records that ``splits`` say; hash them.
+    """Check the framing, checksums and number of records of shard files, and hash them.
 
-    Faults are collected, not raised: one bad shard never hides the next.
+    Faults are collected, not raised, so that all bad shards are reported.
 
     Args:
         store: the folder of the files.
-        splits: what the files hold.
-        promised: shards by split, whose files are walked, and compared by size and sha256; None walks all files.
-        features: a schema by which every record is decoded as well.
-        walk: False hashes the files, and takes the number of records as it is said.
-        indexes: where it is kept which files were hashed, so that readers need not hash them again.
-        processes: the number of files that are walked at the same time: by threads, or by worker processes if records
-            are decoded. None decides by the size of the files.
-        advance: called with the number of records done since the last call.
+        splits: the splits, with the expected number of records of each shard.
+        promised: the expected shards by split. Only their files are checked, also by size and sha256. None: check all
+            files.
+        features: a schema; every record is decoded with it as well.
+        walk: False hashes the files without counting their records.
+        indexes: records which files were hashed, so that readers need not hash them again.
+        processes: the number of files that are checked at the same time: by threads, or by worker processes if records
+            are decoded. None: decide by the size of the files.
+        advance: called with the number of records checked since the last call.
 
     Raises:
-        StorageUnavailableError: the store does not answer, which is not the shard's fault.
+        StorageUnavailableError: the store does not answer, which says nothing about the shards.
     """
     chosen = {
         split.name: dict.fromkeys(range(split.num_shards))
@@ -186,7 +187,7 @@ def verify_shards(
 
 @dataclass(frozen=True, slots=True)
 class ShardWalker:
-    """Walks one shard file, given as (place of its split, index); arguments as ``verify_shards``."""
+    """Checks one shard file, given as (position of its split, index). For the fields, see ``verify_shards``."""
 
     store: Store
     splits: tuple[Split, ...]
@@ -195,7 +196,7 @@ class ShardWalker:
     indexes: IndexFolder | None
 
     def __call__(self, of: tuple[int, int]) -> Shard | ShardFault:
-        """What the file holds, or what is wrong with it."""
+        """Return the shard, or its fault."""
         split, index = self.splits[of[0]], of[1]
         filename, num_records, file_format = split.filename(index), split.shard_lengths[index], split.files.file_format
         measure = walk_file if self.walk else hash_file
@@ -206,7 +207,7 @@ class ShardWalker:
                 _decode_every_record(self.store, split, filename, self.features, found.num_records)
             if watch is not None and self.indexes is not None:
                 self.indexes.stamps.keep_watched(watch, found.sha256)
-        except StorageUnavailableError:  # says nothing about the file: another try may read it
+        except StorageUnavailableError:  # says nothing about the file: reading it may succeed later
             raise
         except (VerificationError, StorageError) as error:
             return ShardFault(split=split.name, filename=filename, code=error.code, problem=error.message)
@@ -220,13 +221,13 @@ class ShardWalker:
 
 
 def _compare(split: Split, found: Shard | ShardFault, promised: Shard | None, *, walk: bool) -> Shard | ShardFault:
-    """What was found, or a fault where it is not what was promised."""
+    """The shard, or a fault if it is not the expected one."""
     if isinstance(found, ShardFault) or promised is None:
         return found
     if found.num_bytes != promised.num_bytes:
-        problem = f"it is {found.num_bytes} bytes long, {promised.num_bytes} were promised"
+        problem = f"size mismatch: expected {promised.num_bytes} bytes, found {found.num_bytes}"
     elif found.sha256 != promised.sha256:
-        problem = f"its sha256 is {found.sha256}, promised was {promised.sha256}"
+        problem = f"sha256 mismatch: expected {promised.sha256}, found {found.sha256}"
     else:
         return found
     filename = split.filename(found.index)
@@ -246,7 +247,7 @@ def _decode_every_record(store: Store, split: Split, filename: str, features: Fe
         file_format=split.files.file_format,
         features=features,
         num_records=num_records,
-        verify="off",  # its checksums were checked just now
+        verify="off",  # its checksums have just been checked
     )
     for start in range(0, num_records, _RECORDS_DECODED):
         block = shard.read(start, min(_RECORDS_DECODED, num_records - start))
@@ -262,7 +263,7 @@ def _decode_every_record(store: Store, split: Split, filename: str, features: Fe
 
 
 def describe_version(prepared: PreparedDataset, report: VerifyReport, slicing: SlicingRule) -> DatasetVersion:
-    """The version that sound shards make, at its place below the data directory."""
+    """Return the version of a report without faults, with its location below the data directory."""
     features_json = features_to_json(prepared.features)
     labels = {stem: tuple(names) for stem, names in prepared.features.labels().items()}
     return DatasetVersion(
@@ -292,16 +293,16 @@ def describe_version(prepared: PreparedDataset, report: VerifyReport, slicing: S
 
 
 def is_published(catalog: CatalogBackend, version: DatasetVersion) -> bool:
-    """Whether this very content is published under the number.
+    """Return whether the number is published with the same content.
 
     Raises:
-        VersionExistsError: other content is.
+        VersionExistsError: it is published with other content.
     """
     published = catalog.published_digest(version.name, version.config, version.version)
     if published is not None and published != version.content_digest:
         raise VersionExistsError(
-            f"{version.reference} is published with other content (sha256 {published[:12]}, "
-            f"not {version.content_digest[:12]})",
+            f"{version.reference} is published with other content: expected sha256 {published[:12]}, "
+            f"found {version.content_digest[:12]}",
             hint="A number is never used twice. Raise the version: PATCH for the same records, "
             "MINOR for added features, MAJOR for anything else.",
             details={"published": published, "offered": version.content_digest},
@@ -310,10 +311,10 @@ def is_published(catalog: CatalogBackend, version: DatasetVersion) -> bool:
 
 
 def digest_of(folder: Store, slicing: SlicingRule) -> str | None:
-    """The content digest of what lies in ``folder``; None if that is not a sound prepared version.
+    """Return the content digest of the prepared version in ``folder``; None if it is not an intact prepared version.
 
     Raises:
-        StorageUnavailableError: the store does not answer, so nobody knows.
+        StorageUnavailableError: the store does not answer.
     """
     try:
         prepared = read_prepared(folder)
@@ -328,21 +329,21 @@ def digest_of(folder: Store, slicing: SlicingRule) -> str | None:
 def name_rule(
     error: VersionExistsError, prepared: PreparedDataset, report: VerifyReport, rule: SlicingRule
 ) -> VersionExistsError:
-    """``error``, or a better one where what is published are the very same shards under another slicing rule."""
+    """Return ``error``, or a clearer one if the same shards are published with another slicing rule."""
     for other in SlicingRule:
         if other is not rule and describe_version(prepared, report, other).content_digest == error.details["published"]:
             return VersionExistsError(
-                f"{prepared.reference} is published with the same shards, and the slicing rule {other}",
-                hint=f"It can be read as it is: slicing={rule.value!r} resolves one call by the other rule.",
+                f"{prepared.reference} is published with the same shards and the slicing rule {other}",
+                hint=f"To read it with the other rule, pass slicing={rule.value!r} to the call.",
                 details={**error.details, "slicing": other.value},
             )
     return error
 
 
 def stamp_shards(folder: Store, prepared: PreparedDataset) -> str | None:
-    """A digest that is another one as soon as a shard is written anew; None where one is missing, as its reader tells.
+    """Return a digest that changes when a shard is rewritten; None if a shard is missing, which its reader reports.
 
-    A folder may promise millions that it does not have: the first one that is missing is enough.
+    Stops at the first missing shard: the description of a folder may name millions.
     """
     digest = hashlib.sha256()
     for split in prepared.splits:
@@ -355,10 +356,10 @@ def stamp_shards(folder: Store, prepared: PreparedDataset) -> str | None:
 
 
 def absolute_location(folder: Store) -> str:
-    """The path of a folder of this machine, the URL of another.
+    """Return the path of a local folder, or the URL of a remote one.
 
     Raises:
-        UsageError: the URL holds a password: it would be stored for others to read.
+        UsageError: the URL contains a password, which would be stored where others can read it.
     """
     if folder.local_root is not None:
         return str(folder.local_root)

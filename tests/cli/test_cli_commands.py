@@ -448,5 +448,5 @@ def test_a_rebuild_says_that_it_replaced_a_damaged_folder(digits: Cli, workspace
     shard.write_bytes(published[:-1])
     ran = digits("build", "digits", "--rebuild")
     (kept,) = folder.parent.glob("damaged.*_1.0.0")
-    assert f"note: replaced a damaged folder; what was there is kept in {kept}\n" in ran.err
+    assert f"note: replaced a damaged folder, which was moved to {kept}\n" in ran.err
     assert (ran.code, shard.read_bytes()) == (0, published)

@@ -100,7 +100,7 @@ def test_a_larger_number_than_needed_is_noted(published: Cli, workspace: Path) -
     folder = prepare(workspace / "second", "3.0.0", {"train": animals(3000), "test": animals(5)}, shards=8)
     ran = published("publish", str(folder))
     assert ran.code == 0
-    assert ran.out.splitlines()[1] == "proved: the very same content as animals:1.0.0: 1.0.1 would do"
+    assert ran.out.splitlines()[1] == "proved: the same content as animals:1.0.0: 1.0.1 would do"
     other = prepare(workspace / "third", "3.0.5", {"train": animals(3000), "test": animals(5)}, shards=2)
     assert published("publish", str(other), "--format", "json").json()["data"]["proof"] == (
         "the same records and features as animals:3.0.0: 3.0.1 would do"
@@ -117,7 +117,7 @@ def test_a_number_between_two_others_is_held_against_both(published: Cli, worksp
         "error: animals:1.1.0 is too small a number: "
         "in animals:1.2.0 more would have changed than a MINOR version allows\n"
         "  feature tame is gone (Tensor bool)\n"
-        "hint: Give it a number above 1.2.0, or one of another MAJOR.\n"
+        "hint: Use a number above 1.2.0, or another MAJOR number.\n"
     )
     preview = published("publish", "--dry-run", str(workspace / "between"), "--format", "json")
     assert preview.code == 5
@@ -302,7 +302,7 @@ def test_without_its_files_a_diff_shows_the_blocks(published: Cli, workspace: Pa
     assert refused.err == (
         "error: animals:1.0.1 is too small a number: since animals:1.0.0 more has changed than a PATCH version allows\n"
         "  split train holds other values of age, the first of them in records 1,024..2,048\n"
-        "hint: The smallest number that may follow 1.0.0 is 2.0.0. It was used already: raise the highest version.\n"
+        "hint: The smallest number that may follow 1.0.0 is 2.0.0. It is used already: raise the highest version.\n"
     )
 
 

@@ -236,7 +236,7 @@ def test_a_folder_that_no_row_describes_is_not_overwritten(
     place.mkdir(parents=True)
     (place / "thesis.txt").write_text("three years of work")
     with registry.connect(catalog_url, data_dir=tmp_path / "datasets") as catalog:
-        with pytest.raises(ConflictError, match="holds other data"):
+        with pytest.raises(ConflictError, match="contains other data"):
             catalog.publish(prepared[0])
         assert catalog.datasets() == ()
     assert (place / "thesis.txt").read_text() == "three years of work"
@@ -331,7 +331,7 @@ def test_a_folder_that_promises_millions_of_shards_is_refused_at_once(tmp_path: 
     (prepared[0] / "dataset_info.json").write_text(json.dumps(info))
     with (
         registry.connect(tmp_path / "catalog.db") as catalog,
-        pytest.raises(ShardMismatchError, match=r"(?s)of 1000000 shards .* the others were not looked at") as caught,
+        pytest.raises(ShardMismatchError, match=r"(?s)of 1000000 shards .* the others were not checked") as caught,
     ):
         catalog.publish(prepared[0])
     assert "no such file" in str(caught.value).lower()
@@ -343,7 +343,7 @@ def test_a_folder_of_other_code_is_not_taken_for_this_build(
     data_dir = tmp_path / "datasets"
     shutil.copytree(prepared[0], data_dir / "digits" / "1.0.0")
     with registry.connect(catalog_url, data_dir=data_dir) as catalog:
-        with pytest.raises(ConflictError, match="holds other data"):
+        with pytest.raises(ConflictError, match="contains other data"):
             catalog.build("digits")
         assert catalog.datasets() == ()
         assert catalog.build("digits", num_shards=3).newly

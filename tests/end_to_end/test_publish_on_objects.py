@@ -60,10 +60,10 @@ def test_other_files_that_nobody_reserved_are_refused_with_a_way_out_that_works(
         with pytest.raises(ConflictError) as caught:
             catalog.publish(mine)
         assert str(caught.value) == (
-            f"the folder of animals:1.0.0 holds other data: {bucket}/animals/1.0.0\n  {SHARDS[1]}"
+            f"the folder of animals:1.0.0 contains other data: {bucket}/animals/1.0.0\n  {SHARDS[1]}"
         )
         assert caught.value.hint == (
-            "No row of this catalog describes them. If no other catalog does, move them aside with: "
+            "These files are not in this catalog. If they are in no other one, move them aside: "
             f"registry reservation clear animals:1.0.0 --data-dir {bucket}"
         )
         assert catalog.reservations.list() == ()
@@ -85,13 +85,15 @@ def test_a_whole_version_of_another_catalog_is_not_moved_unasked(
     with registry.connect(tmp_path / "other.db", data_dir=bucket) as catalog:
         catalog.publish(other)
     with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
-        with pytest.raises(ConflictError, match="holds other data") as caught:
+        with pytest.raises(ConflictError, match="contains other data") as caught:
             catalog.publish(mine)
         assert caught.value.hint == (
-            "It is a whole version that no row of this catalog describes, and another catalog's may. Publish it with: "
-            f"registry publish {bucket}/animals/1.0.0, or raise your version."
+            "It is a complete version that is not in this catalog, but may be in another one. To publish it: "
+            f"registry publish {bucket}/animals/1.0.0\nOr raise your version."
         )
-        with pytest.raises(ConflictError, match="holds a whole version, which another catalog may have published"):
+        with pytest.raises(
+            ConflictError, match="contains a complete version, which another catalog may have published"
+        ):
             catalog.reservations.clear("animals:1.0.0")
         assert catalog.publish(f"{bucket}/animals/1.0.0").newly, "the hint works"
     with registry.connect(tmp_path / "other.db", data_dir=bucket) as catalog:
@@ -128,7 +130,7 @@ def test_a_mixed_version_is_recognised_and_mended_as_the_message_says(
         (fault,) = report.faults
         assert fault.code == "foreign_shard"
         assert fault.problem.endswith(
-            "; the file is whole, and it is another one: of a publication that no row describes"
+            "; the file is intact, but it is a different one: of a publication that is not in this catalog"
         )
         assert "registry build animals:1.0.0 --rebuild" in report.recovery
         assert "registry publish FOLDER" in report.recovery
@@ -137,7 +139,7 @@ def test_a_mixed_version_is_recognised_and_mended_as_the_message_says(
 
         assert publication.newly is False
         (note,) = publication.notes
-        kept = note.removeprefix("replaced 1 damaged file; what was there is kept in ")
+        kept = note.removeprefix("replaced 1 damaged file, moved to ")
         assert open_store(kept).list() == [SHARDS[1]]
         assert open_store(kept).read_bytes(SHARDS[1]) == (other / SHARDS[1]).read_bytes()
         assert catalog.dataset("animals").verify(deep=True).faults == ()
@@ -151,7 +153,7 @@ def test_swapped_shards_are_named(tmp_path: Path) -> None:
         place = tmp_path / "data" / "animals" / "1.0.0"
         (place / SHARDS[1]).write_bytes((place / SHARDS[0]).read_bytes())
         (fault,) = catalog.dataset("animals").verify().faults
-        assert fault.problem.endswith("; the file is whole, and it is another one: shard 0 of split train")
+        assert fault.problem.endswith("; the file is intact, but it is a different one: shard 0 of split train")
 
 
 def test_a_rebuild_mends_a_bucket(bucket: str, tmp_path: Path) -> None:
@@ -386,7 +388,7 @@ def test_objects_that_were_imported_in_place_under_another_name_stay(
             monkeypatch.setattr(SqlCatalog, "publish", refused)
             (one,) = catalog.import_tfds(mine, copy=True)
             assert str(one.error) == "refused for good"
-            with pytest.raises(ConflictError, match="holds other data"):
+            with pytest.raises(ConflictError, match="contains other data"):
                 catalog.publish(folders(99))  # it takes over what the refused one left
         assert catalog.dataset("beasts").verify(deep=True).faults == ()
 

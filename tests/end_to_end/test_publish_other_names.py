@@ -47,7 +47,7 @@ def test_files_of_other_names_that_another_catalog_left_are_not_taken_for_ours(
     with registry.connect(tmp_path / "other.db", data_dir=data_dir) as other:
         assert other.publish(mine).newly
     with registry.connect(tmp_path / "catalog.db", data_dir=data_dir) as catalog:
-        with pytest.raises(ConflictError, match=r"^the folder of animals:1\.0\.0 holds other data: "):
+        with pytest.raises(ConflictError, match=r"^the folder of animals:1\.0\.0 contains other data: "):
             catalog.publish(renamed)
         assert catalog.publish(f"{data_dir}/animals/1.0.0").newly, "what the hint says"
         assert len(list(catalog.dataset("animals:1.0.0").read("train"))) == 20
@@ -76,7 +76,7 @@ def test_damaged_files_are_not_replaced_by_files_of_other_names(
             "animals:1.0.0 is published with files of other names, and those are damaged: "
             f"expected {NAME}, found {OTHER_NAME}"
         )
-        assert caught.value.hint == "Publish a copy of it whose files have the published names."
+        assert caught.value.hint == "Rename the files to the published names, then publish again."
         assert not catalog.publish(mine).newly
         assert len(list(catalog.dataset("animals:1.0.0").read("train"))) == 20
         assert catalog.dataset("animals:1.0.0").verify().faults == ()
