@@ -1,8 +1,8 @@
-"""The files of TFDS that describe a prepared version, beside its shards: written and read.
+"""Reads and writes the files of TFDS that describe a prepared version, next to its shards.
 
 <version>/ dataset_info.json   what the dataset is, its splits and shard lengths
            features.json       the schema (registry.features)
-           *.labels.txt        the names of each ClassLabel, one a line
+           *.labels.txt        the names of each ClassLabel, one per line
 """
 
 from registry.prepared.folder import (

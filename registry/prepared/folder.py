@@ -1,11 +1,11 @@
-"""The folders of prepared versions: their files are read and written here, and found in a data directory.
+"""Reads and writes the folders of prepared versions, and finds them in a data directory.
 
     <data dir>/<name>[/<config>]/<version>/       one prepared version
     <data dir>/<name>/.config/metadata.json       the default config
 
-In a data directory the rule is that of a look-up in a catalog, over folders: the highest prepared version that the
-request allows. A folder that misses one of its files is not a prepared version, and the next lower one is taken; TFDS
-finds nothing there.
+A look-up in a data directory follows the rule of a catalog: it finds the highest prepared version that the request
+allows. A folder without one of its files is not a prepared version, and the next lower one is used. TFDS finds nothing
+in this case.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from registry.prepared.info import PreparedDataset, checked, info_from_json, inf
 from registry.storage import Store
 
 MAX_BYTES: Final = 2**26
-"""Largest of these files that is read: 64 MiB, the shard lengths of four million shards."""
+"""The largest description file that is read: 64 MiB, enough for the lengths of four million shards."""
 
 METADATA_FILENAME: Final = "metadata.json"
-"""TFDS's file of what a dataset's author attaches."""
+"""TFDS's file of values that the author of a dataset attaches."""
 
 MAX_METADATA_BYTES: Final = 2**20
-"""Most of it that goes into a catalog's row; a larger file stays a file."""
+"""The largest ``metadata.json`` that is stored in a catalog's row; a larger one is only kept as a file."""
 
 
 def write_prepared(store: Store, prepared: PreparedDataset) -> list[str]:
-    """Writes label files, ``metadata.json``, ``features.json`` and ``dataset_info.json``; their names, in this order.
+    """Write label files, ``metadata.json``, ``features.json`` and ``dataset_info.json``; return their names.
 
     The same dataset gives the same bytes.
 
     Raises:
-        StorageError: a file cannot be written, or is there already.
+        StorageError: a file cannot be written, or exists already.
     """
     texts = {_label_file(stem): "\n".join(names) + "\n" for stem, names in sorted(prepared.features.labels().items())}
     if prepared.metadata.custom:
@@ -62,17 +62,18 @@ def write_prepared(store: Store, prepared: PreparedDataset) -> list[str]:
 
 
 def read_prepared(store: Store) -> PreparedDataset:
-    """The prepared dataset in the folder ``store``.
+    """Return the prepared dataset in the folder ``store``.
 
     Raises:
-        PreparedFormatError: the folder is none, or one of its files is malformed; ``details`` has ``file`` and ``key``.
+        PreparedFormatError: the folder is not a prepared dataset, or one of its files is malformed; ``details`` has
+            ``file`` and ``key``.
         StorageError: a file cannot be read, or is longer than ``MAX_BYTES``.
     """
     info, schema = _read_text(store, INFO_FILENAME), _read_text(store, FEATURES_FILENAME)
     missing = [name for name, text in ((INFO_FILENAME, info), (FEATURES_FILENAME, schema)) if text is None]
     if info is None or schema is None:
         raise PreparedFormatError(
-            f"{store.url} holds no prepared dataset: it has no {' and no '.join(missing)}",
+            f"{store.url} is not a prepared dataset: it has no {' and no '.join(missing)}",
             hint=_where_to_look(store),
             details={"folder": store.url, "missing": missing},
         )
@@ -81,10 +82,10 @@ def read_prepared(store: Store) -> PreparedDataset:
 
 
 def extra_files(store: Store, prepared: PreparedDataset) -> list[str]:
-    """What lies in the folder of ``prepared`` beside its shards and its description: a licence, TFDS's metadata.json.
+    """Return the other files in the folder of ``prepared``, such as a licence or TFDS's metadata.json.
 
-    Left out is what is no regular file within the folder, such as a link out of it or a named pipe: such a file says
-    nothing of the records, and a copy of the folder is whole without it.
+    Excludes shards, the description, and everything that is not a regular file within the folder, such as a named pipe
+    or a link that leads out of it: the records do not depend on it.
     """
     shards = {name for split in prepared.splits for name in split.filenames}
     return [
@@ -95,15 +96,15 @@ def extra_files(store: Store, prepared: PreparedDataset) -> list[str]:
 
 
 def is_description(name: str) -> bool:
-    """Whether the file of a version folder describes it, as ``write_prepared`` does."""
+    """Return whether a file of a version folder is one of those that ``write_prepared`` writes (without metadata)."""
     return name in (INFO_FILENAME, FEATURES_FILENAME) or ("/" not in name and name.endswith(_label_file("")))
 
 
 def read_labels(store: Store, features: FeaturesDict) -> FeaturesDict:
-    """``features`` with the names of its labels, from the label files that are in the folder.
+    """Return ``features`` with the names of its labels, from the label files in the folder.
 
     Raises:
-        PreparedFormatError: a file does not fit its ClassLabel: another number of names, or a name twice.
+        PreparedFormatError: a file does not match its ClassLabel: another number of names, or a name twice.
     """
     found: dict[str, list[str]] = {}
     for stem in features.class_labels():
@@ -111,7 +112,7 @@ def read_labels(store: Store, features: FeaturesDict) -> FeaturesDict:
         if text is not None:
             found[stem] = [line.strip() for line in text.split("\n") if line.strip()]
     try:
-        return features.with_labels(found)  # all at once: each time the whole schema is made anew
+        return features.with_labels(found)  # all at once, because each call creates the whole schema again
     except FeatureError:
         for stem, labels in found.items():
             _check_labels(features, stem, labels)
@@ -119,7 +120,7 @@ def read_labels(store: Store, features: FeaturesDict) -> FeaturesDict:
 
 
 def _check_labels(features: FeaturesDict, stem: str, labels: list[str]) -> None:
-    """Refuse the names of a label that do not fit it, by the name of their file."""
+    """Refuse names that do not match their label; the error names their file."""
     try:
         features.with_labels({stem: labels})
     except FeatureError as error:
@@ -130,7 +131,7 @@ def _check_labels(features: FeaturesDict, stem: str, labels: list[str]) -> None:
 
 
 def _read_metadata(store: Store) -> dict[str, Any]:
-    """The values in ``metadata.json``; none where it is no JSON object, or a very large one: no record needs them."""
+    """The values in ``metadata.json``; {} if it is not a JSON object or too large, because no record depends on it."""
     try:
         text = store.read_bytes(METADATA_FILENAME, limit=MAX_METADATA_BYTES).decode()
         found = parse_json(text, METADATA_FILENAME).value
@@ -144,14 +145,14 @@ def _label_file(stem: str) -> str:
 
 
 def _read_text(store: Store, name: str, *, limit: int | None = None) -> str | None:
-    """The text of a file, or None where there is none."""
+    """The text of a file, or None if it does not exist."""
     try:
         return store.read_bytes(name, limit=MAX_BYTES if limit is None else limit).decode()
     except NotStoredError:
         return None
     except UnicodeDecodeError as error:
         raise PreparedFormatError(
-            f"{name}: no UTF-8 text: {error.reason} at byte {error.start}",
+            f"{name}: invalid UTF-8: {error.reason} at byte {error.start}",
             details={"file": name, "key": "", "problem": error.reason},
         ) from error
 
@@ -160,10 +161,8 @@ def _where_to_look(store: Store) -> str:
     versions = [Version.parse(name) for name in store.folders() if Version.is_valid(name)]
     looked_for = f"Looked for {INFO_FILENAME} and {FEATURES_FILENAME}."
     if versions:
-        return (
-            f"{looked_for} There are version folders in it: give one of them, e.g. {store.locate(str(max(versions)))}."
-        )
-    return f"{looked_for} Give a version's own folder: <data dir>/<name>[/<config>]/<version>."
+        return f"{looked_for} This folder contains versions. Name one of them, e.g. {store.locate(str(max(versions)))}"
+    return f"{looked_for} Name the folder of a version: <data dir>/<name>[/<config>]/<version>"
 
 
 DEFAULT_CONFIG_FILENAME: Final = ".config/metadata.json"
@@ -172,20 +171,21 @@ _MAX_LISTED: Final = 12
 
 
 def find_prepared(data_dir: Store, wanted: Reference) -> str:
-    """The folder of the version that ``wanted`` names, relative to ``data_dir``, e.g. ``mnist/plain/3.0.1``.
+    """Return the folder of the version that ``wanted`` names, relative to ``data_dir``, e.g. ``mnist/plain/3.0.1``.
 
-    No request takes the highest; no config the default one, or none where the dataset has none. As in TFDS, an exact
-    version without a config is looked for among the versions that were prepared without one first: a dataset that
-    gained configs keeps its old versions beside them.
+    Without a request, the highest version is found; without a config, the default config, if the dataset has configs.
+    As in TFDS, an exact version without a config is first searched among the versions without a config: a dataset that
+    gained configs keeps its old versions next to them.
 
     Raises:
-        UsageError: ``wanted`` names an alias, which a folder does not know.
-        DatasetNotFoundError, ConfigNotFoundError, VersionNotFoundError: nothing that is prepared answers.
+        UsageError: ``wanted`` contains an alias; aliases exist only in catalogs.
+        DatasetNotFoundError, ConfigNotFoundError, VersionNotFoundError: no prepared version matches.
         PreparedFormatError: ``.config/metadata.json`` is malformed.
     """
     if wanted.alias is not None:
         raise UsageError(
-            f"{wanted} names an alias, and a data directory has none", hint=f"Name the version: {wanted.dataset}:x.y.z"
+            f"{wanted} is an alias, and a data directory has no aliases",
+            hint=f"Write the version, e.g. {wanted.dataset}:1.0.0",
         )
     if wanted.config is None and wanted.request is not None and wanted.request.exact is not None:
         exact = next(iter_prepared(data_dir, wanted.name, wanted.request), None)
@@ -222,7 +222,7 @@ def find_prepared(data_dir: Store, wanted: Reference) -> str:
 
 
 def iter_prepared(data_dir: Store, folder: str, request: VersionRequest | None = None) -> Iterator[Version]:
-    """The prepared versions in ``folder`` that ``request`` allows, the highest first; each is looked at in its turn."""
+    """Yield the prepared versions in ``folder`` that ``request`` allows, the highest first. Checks each when needed."""
     numbers = [Version.parse(name) for name in data_dir.folders(folder) if Version.is_valid(name)]
     for number in sorted(numbers, reverse=True):
         if (request is None or request.allows(number)) and all(
@@ -232,7 +232,7 @@ def iter_prepared(data_dir: Store, folder: str, request: VersionRequest | None =
 
 
 def write_default_config(data_dir: Store, name: str, config: str) -> None:
-    """Write down which config of a dataset is the default one, where TFDS looks for it; nothing where it says so.
+    """Write the default config of a dataset to the file that TFDS reads, unless it is there already.
 
     Raises:
         StorageError: the file cannot be written.
@@ -249,7 +249,7 @@ def write_default_config(data_dir: Store, name: str, config: str) -> None:
 
 
 def default_config(data_dir: Store, name: str) -> str | None:
-    """The config that TFDS wrote down as the dataset's default, or None.
+    """Return the default config that TFDS recorded for the dataset, or None.
 
     Raises:
         PreparedFormatError: the file is malformed.

@@ -1,7 +1,7 @@
-"""A prepared version as a value, and its form on disk: TFDS's dataset_info.json, read and written.
+"""Defines a prepared version as a value, and reads and writes it as TFDS's dataset_info.json.
 
-proto3 JSON: camelCase names, defaults left out, 64-bit integers as text, keys sorted. snake_case names are read, too.
-Fields that this software does not know are kept in ``metadata.extra`` and written back.
+The format is proto3 JSON: camelCase names, defaults omitted, 64-bit integers as text, keys sorted. snake_case names are
+read too. Unknown fields are kept in ``metadata.extra`` and written back. ``folder`` calls it for the files of a folder.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 FILENAME: Final = "dataset_info.json"
 
 NAMED_FORMATS: Final = ("tfrecord", "array_record", "parquet", "riegeli", "parquet_columns")
-"""The values of ``fileFormat``: those that TFDS writes, and one of ours. ``registry.shards`` says which can be read."""
+"""The values of ``fileFormat``: those of TFDS, and one of ours. ``registry.shards`` defines which can be read."""
 
 _KNOWN: Final = (
     *("name", "version", "configName", "configDescription", "configTags", "description", "citation", "location"),
@@ -42,9 +42,9 @@ _KNOWN: Final = (
 
 
 def info_to_json(prepared: PreparedDataset) -> str:
-    """The text of dataset_info.json, indented by 2 and without a newline at its end, as TFDS writes it.
+    """Return the text of dataset_info.json, indented by 2 and without a final newline, as TFDS writes it.
 
-    Secrets in the URLs of homepage and downloads are left out: others read the file.
+    Secrets in the URLs of homepage and downloads are removed, because others read the file.
     """
     metadata, extra = prepared.metadata, mask_all(dict(prepared.metadata.extra), in_urls_only=True)
     homepage = remove_secrets(metadata.homepage)
@@ -73,16 +73,16 @@ def info_to_json(prepared: PreparedDataset) -> str:
 
 
 def info_from_json(text: str, features: FeaturesDict) -> PreparedDataset:
-    """The version that the text of a dataset_info.json describes; its schema comes from features.json.
+    """Return the version that the text of a dataset_info.json describes; its schema comes from features.json.
 
     Raises:
-        PreparedFormatError: no JSON, or not of this form; ``details['key']`` is the path.
+        PreparedFormatError: invalid JSON, or a malformed field; ``details['key']`` is its path.
     """
     root = parse_json(text, FILENAME)
     fields = root.fields()
     for name in ("name", "version"):
         if name not in fields:
-            root.fail(f"it has no {name!r}, so it describes no dataset")
+            root.fail(f"the field {name!r} is missing")
     name = checked(fields["name"], check_name)
     config = _text(fields, "configName")
     file_format = _text(fields, "fileFormat") or "tfrecord"
@@ -152,7 +152,7 @@ def _read_splits(fields: dict[str, JsonNode], name: str, file_format: str, extra
 
 
 def _check_files(splits: list[Split], nodes: list[JsonNode]) -> None:
-    """Refuse splits of which two have one file: each would be read, and copied, in the name of the other."""
+    """Refuse two splits that share a file: it would be read and copied as both."""
     if len(splits) == 1 or all(split.files.template == DEFAULT_TEMPLATE for split in splits):
         return
     owners: dict[str, str] = {}
@@ -161,19 +161,20 @@ def _check_files(splits: list[Split], nodes: list[JsonNode]) -> None:
             owner = owners.setdefault(filename, split.name)
             if owner != split.name:
                 node.fields().get("filepathTemplate", node).fail(
-                    f"the split {split.name!r} names the file {filename[:120]}, which is one of the split {owner!r}",
-                    hint="A template that splits share has {SPLIT} in it. Prepare the dataset again with such a one.",
+                    f"the splits {owner!r} and {split.name!r} share the file {filename[:120]}",
+                    hint="A template that splits share must contain {SPLIT}. Prepare the dataset again with such a "
+                    "template.",
                 )
 
 
 def _read_split(node: JsonNode, dataset: str, file_format: str) -> tuple[Split, dict[str, Any]]:
     fields = node.fields()
     if "name" not in fields:
-        node.fail("a split has a name")
+        node.fail("the name of the split is missing")
     if "numShards" in fields and "shardLengths" not in fields and fields["numShards"].integer():
         node.fail(
             "it has shards, but not their lengths",
-            hint="It was written by TFDS 1 or older. Load it once with a TFDS of that time, which adds the lengths.",
+            hint="It was written by TFDS 1 or older. Load it once with that version of TFDS, which adds the lengths.",
         )
     template = _text(fields, "filepathTemplate") or DEFAULT_TEMPLATE
     try:
@@ -190,7 +191,7 @@ def _read_split(node: JsonNode, dataset: str, file_format: str) -> tuple[Split, 
 
 
 def _read_supervised_keys(node: JsonNode | None, extra: dict[str, Any]) -> tuple[str, ...] | None:
-    """The keys where they are a plain tuple, or input and output of the old form; others are kept in ``extra``."""
+    """The keys if they are a plain tuple, or input and output in the old form; others are kept in ``extra``."""
     if node is None:
         return None
     fields = node.fields()
@@ -206,7 +207,7 @@ def _read_supervised_keys(node: JsonNode | None, extra: dict[str, Any]) -> tuple
 
 
 def _take(fields: dict[str, JsonNode], message: str, name: str, extra: dict[str, Any]) -> JsonNode | None:
-    """The one field of a message that has a place of its own; the others go to ``extra``."""
+    """The field ``name`` of a message; its other fields are added to ``extra``."""
     inner = fields[message].fields() if message in fields else {}
     if rest := {node.key: node.value for known, node in inner.items() if known != name}:
         extra[message] = rest
@@ -222,7 +223,7 @@ def _text(fields: dict[str, JsonNode], name: str) -> str:
 
 
 def checked(node: JsonNode, check: Callable[[str], T]) -> T:
-    """What ``check`` makes of the text; where it refuses, the fault of this place."""
+    """Return the result of ``check`` for the text of ``node``; an error names the path of the node."""
     text = node.text()
     try:
         return check(text)
@@ -235,16 +236,16 @@ class PreparedDataset:
     """One prepared version, as ``dataset_info.json``, ``features.json`` and the label files describe it.
 
     Attributes:
-        name, config, version: config None where the builder has none.
+        name, config, version: config is None if the builder has no configs.
         splits: in the order of the file, which is the order of ``all``; with file names and shard lengths.
-        features: the schema, with the names of its labels where there are files of them.
-        metadata: descriptions, supervised keys, release notes. ``metadata.extra`` keeps what has no place here, as it
-            was: unknown fields by their names, those of the splits under ``splits`` by split name, those of the
-            messages ``location`` and ``redistributionInfo`` under these names.
-        file_format: ``tfrecord``, or another format of TFDS.
-        disable_shuffling: whether the records are in the order in which they were made.
+        features: the schema, with the names of its labels if there are label files.
+        metadata: descriptions, supervised keys, release notes. ``metadata.extra`` keeps unknown fields unchanged: by
+            their names, those of splits under ``splits`` by split name, and those of the messages ``location`` and
+            ``redistributionInfo`` under these names.
+        file_format: ``tfrecord``, or another one of ``NAMED_FORMATS``.
+        disable_shuffling: whether the records are in the order of generation.
         experiments, version_to_prepare: flags that the version overrides, and the last version of the builder's code
-            that can prepare it. TFDS's files have no place for them: they come from who builds or publishes.
+            that can prepare it. TFDS's files do not contain them: the build or the publisher gives them.
     """
 
     name: str
@@ -265,10 +266,10 @@ class PreparedDataset:
         check_splits(self.splits, str(self.reference))
 
     def renamed(self, name: str) -> PreparedDataset:
-        """The same version of a dataset called ``name``; its files keep the names that they have.
+        """Return the same version of a dataset called ``name``. Its files keep their names.
 
         Raises:
-            ReferenceSyntaxError: no dataset can have this name.
+            ReferenceSyntaxError: the name is invalid.
         """
         return replace(
             self,
@@ -278,18 +279,18 @@ class PreparedDataset:
 
     @property
     def reference(self) -> Reference:
-        """The reference that names exactly this version."""
+        """The exact reference of this version."""
         return Reference.exactly(self.name, self.config, self.version)
 
 
 SupervisedKeys: TypeAlias = "str | tuple[SupervisedKeys, ...] | dict[str, SupervisedKeys]"
-"""The name of a feature, or a tuple or dict of such."""
+"""The name of a feature, or a tuple or dict of names."""
 
 
 def supervised_keys(metadata: DatasetMetadata) -> SupervisedKeys | None:
-    """The supervised keys of a version, or None where it has none.
+    """Return the supervised keys of a version, or None if it has none.
 
-    A plain tuple of names is a field of its own; any other structure is kept as it stood in ``dataset_info.json``.
+    A plain tuple of names is a field of ``metadata``; other structures are kept as in ``dataset_info.json``.
 
     >>> supervised_keys(DatasetMetadata(supervised_keys=("image", "label")))
     ('image', 'label')
@@ -299,7 +300,7 @@ def supervised_keys(metadata: DatasetMetadata) -> SupervisedKeys | None:
     ({'x': 'left', 'y': 'right'}, 'label')
 
     Raises:
-        PreparedFormatError: what is kept has another form.
+        PreparedFormatError: the stored structure is malformed.
     """
     if metadata.supervised_keys is not None:
         return metadata.supervised_keys
@@ -317,7 +318,7 @@ def _read(node: Any, key: str) -> SupervisedKeys:
         if kind == "dict" and isinstance(inner, Mapping) and isinstance(items := inner.get("dict"), Mapping):
             return {name: _read(item, f"{key}.dict.dict.{name}") for name, item in sorted(items.items())}
     raise PreparedFormatError(
-        f"{key}: no supervised keys: {node!r:.80}",
-        hint="They are a featureKey, or a tuple or dict of such.",
+        f"{key}: expected a featureKey, or a tuple or dict of them, found {node!r:.80}",
+        hint="Prepare the dataset again with TFDS.",
         details={"key": key},
     )

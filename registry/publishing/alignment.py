@@ -1,9 +1,9 @@
-"""Aligns two ordered lists of records by their digests, in numpy: which records are the same, changed, moved or new.
+"""Aligns two ordered lists of records by their digests, in NumPy: which records are the same, changed, moved or new.
 
-Records have no names once they are stored, so a record is known by its content, and a changed record by its place,
-between the same neighbours as another one before. Follows patience diff: what occurs once in both lists, in the same
-order, is an anchor; between anchors the rest is matched, and what is left is added, removed, changed or moved. Memory
-and time grow with the number of records, not with their size.
+Stored records have no keys, so a record is identified by its content, and a changed record by its neighbours, which are
+the same as before. Follows patience diff: records that occur once in both lists, in the same order, are anchors. The
+records between anchors are matched next, and the rest is added, removed, changed or moved. Memory and time depend on
+the number of records, not on their size. ``record_diff`` calls ``align``.
 """
 
 from __future__ import annotations
@@ -22,24 +22,25 @@ Indices = npt.NDArray[np.int64]
 Digests = npt.NDArray[np.uint64]
 
 _EXACT: Final = 1_000_000
-"""Up to this number of anchors the longest ordered part is found; above it, one that is found in one pass."""
+"""Up to this number of anchors, the longest rising subsequence is found; above it, one that takes a single pass."""
 
 _SMALL: Final = 512
 _DEEPEST: Final = 32
-"""Gaps in gaps beyond this depth are no data, but made to make us slow; what is in them counts as moved or changed."""
+"""Real data does not nest gaps deeper; input made to slow us down may. Deeper records count as moved or changed."""
 _WIDTHS: Final = (1, 4, 16, 64)
 _MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)  # odd, of many bits: 2**64 divided by the golden ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alignment:
-    """How two lists stand to each other; every place of both is in exactly one of these.
+    """The alignment of two lists. Every position of both lists is in exactly one attribute.
 
     Attributes:
-        same: pairs (place in old, place in new), shape (n, 2), both rising.
-        changed: pairs of places that stand for each other and differ.
-        moved: pairs of equal records that are out of order.
-        removed: places in old; added: places in new.
+        same: pairs (position in old, position in new), shape (n, 2), both columns rising.
+        changed: pairs of positions of corresponding records that differ, shape (n, 2).
+        moved: pairs of positions of equal records that are out of order, shape (n, 2).
+        removed: positions in old, shape (n,).
+        added: positions in new, shape (n,).
     """
 
     same: Indices
@@ -52,8 +53,12 @@ class Alignment:
 def align(old: Digests, new: Digests, fences: Sequence[tuple[int, int]] = ()) -> Alignment:
     """Align two lists of digests, shape (n,) and (m,).
 
-    ``fences`` are pairs of places, rising, between which equal records were left out: what is the same, or changed,
-    lies on one side of a fence in both lists. A record that is found beyond one has moved.
+    ``fences`` are rising pairs of positions at which equal records were left out. The same or a changed record is on
+    one side of a fence in both lists. A record that is found beyond a fence has moved.
+
+    >>> found = align(np.array([1, 2, 3], np.uint64), np.array([1, 9, 3, 4], np.uint64))
+    >>> found.same.tolist(), found.changed.tolist(), found.added.tolist()
+    ([[0, 0], [2, 2]], [[1, 1]], [3])
     """
     posts = [(0, 0), *fences, (len(old), len(new))]
     same = np.concatenate(
@@ -74,14 +79,14 @@ def align(old: Digests, new: Digests, fences: Sequence[tuple[int, int]] = ()) ->
 
 
 def _match_in_order(old: Digests, new: Digests) -> Indices:
-    """Pairs of equal records, rising in both."""
+    """Pairs of positions of equal records, rising in both columns."""
     head, tail = _equal_ends(old, new)
     inner = _between_anchors(old[head : len(old) - tail], new[head : len(new) - tail])
     return np.concatenate([_steps(0, 0, head), inner + head, _steps(len(old) - tail, len(new) - tail, tail)])
 
 
 def _equal_ends(old: Digests, new: Digests) -> tuple[int, int]:
-    """How many records are equal at the start of both, and how many of the others at the end."""
+    """The number of equal records at the start of both lists, and at the end of the rest."""
     shorter = min(len(old), len(new))
     head = _count_equal(old[:shorter], new[:shorter])
     return head, _count_equal(old[::-1][: shorter - head], new[::-1][: shorter - head])
@@ -92,7 +97,7 @@ def _between_anchors(old: Digests, new: Digests, *, depth: int = 0) -> Indices:
     fences = np.concatenate([[[-1, -1]], anchors, [[len(old), len(new)]]]).astype(np.int64)
     sizes = np.diff(fences, axis=0) - 1
     found = [anchors]
-    # Only gaps with something on both sides can hold a match that is not an anchor: a record that occurs twice.
+    # Only gaps with records in both lists can contain more matches: of records that occur more than once.
     for gap in np.flatnonzero((sizes > 0).all(axis=1)):
         start, stop = fences[gap] + 1, fences[gap + 1]
         inner = _match_gap(old[start[0] : stop[0]], new[start[1] : stop[1]], top=not len(anchors), depth=depth)
@@ -103,7 +108,7 @@ def _between_anchors(old: Digests, new: Digests, *, depth: int = 0) -> Indices:
 
 
 def _match_gap(old: Digests, new: Digests, *, top: bool, depth: int) -> Indices:
-    """Matches between two anchors: at both ends, then what is unique in here, or by difflib where it is small."""
+    """Matches between two anchors: at both ends, then records that are unique here, or by difflib if there are few."""
     if len(old) == len(new) == 1:
         return _steps(0, 0, int(old[0] == new[0]))
     head, tail = _equal_ends(old, new)
@@ -119,7 +124,7 @@ def _match_gap(old: Digests, new: Digests, *, top: bool, depth: int) -> Indices:
 
 
 def _find_anchors(old: Digests, new: Digests) -> Indices:
-    """Anchors, rising in both: single records, or where every record occurs twice, the first of several in a row."""
+    """Anchors, rising in both columns: single records, or the first of several in a row if single ones repeat."""
     for width in _WIDTHS:
         if min(len(old), len(new)) < width:
             break
@@ -131,7 +136,7 @@ def _find_anchors(old: Digests, new: Digests) -> Indices:
 
 
 def _rows_of(digests: Digests, width: int) -> Digests:
-    """A digest of each ``width`` records in a row."""
+    """A digest of every ``width`` consecutive records."""
     rows = np.zeros(len(digests) - width + 1, np.uint64)
     for place in range(width):
         rows = rows * _MULTIPLIER + digests[place : place + len(rows)]
@@ -139,7 +144,7 @@ def _rows_of(digests: Digests, width: int) -> Digests:
 
 
 def _anchors(old: Digests, new: Digests) -> Indices:
-    """Places of the digests that occur once in both, by their place in ``old``."""
+    """Positions of the digests that occur once in both lists, ordered by position in ``old``."""
     values: list[Digests] = []
     places: list[Indices] = []
     for side in (old, new):
@@ -153,7 +158,7 @@ def _anchors(old: Digests, new: Digests) -> Indices:
 
 
 def _rising(pairs: Indices) -> Indices:
-    """The longest part of ``pairs`` that rises in the second column, too; a long one where there are very many."""
+    """The longest subsequence of ``pairs`` that also rises in the second column; a long one if there are very many."""
     second = pairs[:, 1]
     if (np.diff(second) > 0).all():
         return pairs
@@ -181,14 +186,14 @@ def _rising(pairs: Indices) -> Indices:
 
 
 def _pair_equal(old: Digests, new: Digests, rest_old: Indices, rest_new: Indices) -> Indices:
-    """Pairs of equal records among places that are not matched yet: the first with the first, and so on."""
+    """Pairs of equal records among the unmatched positions: the first with the first, and so on."""
     keys_old, keys_new = _occurrences(old[rest_old]), _occurrences(new[rest_new])
     _, in_old, in_new = np.intersect1d(keys_old, keys_new, assume_unique=True, return_indices=True)
     return np.stack([rest_old[in_old], rest_new[in_new]], axis=1)
 
 
 def _occurrences(digests: npt.NDArray[np.uint64]) -> npt.NDArray[Any]:
-    """Each digest with its number among equal ones, as one sortable value."""
+    """Each digest with its rank among equal ones, as one sortable value."""
     order = np.argsort(digests, kind="stable")
     inner = digests[order]
     starts = np.flatnonzero(np.concatenate([[True], inner[1:] != inner[:-1]])) if len(inner) else np.empty(0, int)
@@ -200,7 +205,7 @@ def _occurrences(digests: npt.NDArray[np.uint64]) -> npt.NDArray[Any]:
 
 
 def _pair_in_gaps(gone: Indices, fresh: Indices, same: Indices, fences: Indices) -> Indices:
-    """Pairs of what went and what came between the same neighbours, in order."""
+    """Pairs of removed and added records between the same neighbours, in order."""
     gaps = [
         np.searchsorted(same[:, side], places) + np.searchsorted(fences[:, side], places, side="right")
         for side, places in ((0, gone), (1, fresh))
@@ -216,19 +221,19 @@ def _pair_in_gaps(gone: Indices, fresh: Indices, same: Indices, fences: Indices)
 
 
 def _count_equal(old: Digests, new: Digests) -> int:
-    """How many are equal from the start; both have one length."""
+    """The number of equal digests at the start of two arrays of the same length."""
     differs = np.flatnonzero(old != new)
     return int(differs[0]) if len(differs) else len(old)
 
 
 def _steps(old: int, new: int, number: int) -> Indices:
-    """``number`` pairs from (old, new) on, rising by one."""
+    """``number`` pairs, starting with (old, new) and rising by one."""
     steps = np.arange(number, dtype=np.int64)
     return np.stack([old + steps, new + steps], axis=1)
 
 
 def _others(length: int, places: Indices) -> Indices:
-    """The places below ``length`` that are not among ``places``."""
+    """The positions below ``length`` that are not in ``places``."""
     is_other = np.ones(length, bool)
     is_other[places] = False
     return np.flatnonzero(is_other).astype(np.int64)

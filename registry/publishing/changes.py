@@ -1,11 +1,11 @@
-"""Compares two versions, and finds the smallest step of the number that allows what has changed.
+"""Compares two versions, and finds the smallest step of the version number that allows the changes.
 
     PATCH   the same records and features in the same order; other bytes, shards or words
     MINOR   the same records with additional features
     MAJOR   anything else: records, their order, features removed or retyped, splits, the slicing rule
 
-The TFDS versioning document promises this; here it is computed from what was published: schemas, splits and
-fingerprints. Pure: no record is read.
+These are the rules of the TFDS versioning document, computed from the published schemas, splits and fingerprints. Reads
+no records. ``proof`` compares the result with the step between two numbers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from registry.splits import counted
 
 
 class ChangeLevel(IntEnum):
-    """The part of the number that has to be raised; NONE is the very same content."""
+    """The part of the number that must be raised; NONE means the same content."""
 
     NONE = 0
     PATCH = 1
@@ -44,12 +44,12 @@ class ChangeLevel(IntEnum):
 
     @property
     def part(self) -> str:
-        """The part's name; a new number is needed even for no change."""
+        """The name of the part. Even without a change, a new number raises the patch part."""
         return self.name.lower() if self else "patch"
 
     @classmethod
     def between(cls, old: Version, new: Version) -> ChangeLevel:
-        """What the step from ``old`` up to ``new`` says may have changed.
+        """Return the level of changes that the step from ``old`` up to ``new`` allows.
 
         >>> ChangeLevel.between(Version(3, 0, 1), Version(3, 1, 0)).name
         'MINOR'
@@ -63,13 +63,13 @@ class ChangeLevel(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One difference: how much it weighs, what kind it is, and in words.
+    """One difference between two versions.
 
     Attributes:
         level: the smallest step of the number that allows it.
         kind: ``records``, ``features``, ``splits``, ``slicing``, ``order``, ``storage`` or ``metadata``.
-        where: the split or the feature it is about, or ``""``.
-        text: a sentence.
+        where: the split or feature that differs, or ``""``.
+        text: a description for people.
     """
 
     level: ChangeLevel
@@ -80,9 +80,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FingerprintedVersion:
-    """A version and the fingerprints of its splits: all that two versions are compared by.
+    """A version and the fingerprints of its splits, which are all that a comparison needs.
 
-    Where there are none, ``unread`` says why its files did not give them.
+    If there are no fingerprints, ``unread`` says why they could not be computed.
     """
 
     version: DatasetVersion
@@ -97,13 +97,13 @@ class FingerprintedVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """Every difference between two versions, the heaviest first.
+    """All differences between two versions, the highest level first.
 
     Attributes:
         old, new: the versions.
-        changes: the differences; empty where the content is the very same.
-        common: the features that both have, of one type, by whose values records are compared.
-        differing: for each split that both have the blocks of records that differ, as ranges; empty where none does.
+        changes: the differences; empty if the content is the same.
+        common: the features that both versions have with the same type. Records are compared by their values.
+        differing: for each common split, pairs of ranges of records (in old, in new) that may differ; empty if none do.
     """
 
     old: Reference
@@ -114,12 +114,12 @@ class Changes:
 
     @property
     def level(self) -> ChangeLevel:
-        """The smallest step of the number that allows all of them."""
+        """The smallest step of the number that allows all changes."""
         return max((change.level for change in self.changes), default=ChangeLevel.NONE)
 
     @property
     def smallest(self) -> Version | None:
-        """The smallest number that may follow the old one with these changes; None where no number is left."""
+        """The smallest number that may follow the old one with these changes; None if no number is left."""
         number = None if self.old.request is None else self.old.request.exact
         if number is None:
             raise AssertionError("versions that are compared are exact")
@@ -131,7 +131,7 @@ class Changes:
 
 
 def compare_versions(old: FingerprintedVersion, new: FingerprintedVersion) -> Changes:
-    """What differs from ``old`` to ``new``, by schema, splits and fingerprints."""
+    """Return the differences from ``old`` to ``new``, by schema, splits and fingerprints."""
     before, after = _columns(old.version), _columns(new.version)
     common = tuple(sorted(path for path in before if path in after and _type(before[path]) == _type(after[path])))
     found = [
@@ -190,7 +190,7 @@ def _compare_features(before: Mapping[str, Column], after: Mapping[str, Column])
 
 
 def _compare_empty_dicts(old: DatasetVersion, new: DatasetVersion) -> Iterator[Change]:
-    """A dict without features stores nothing, and a reader finds it all the same."""
+    """Changes of dicts without features, which store nothing but are visible to readers."""
     before, after = _dicts(_features(old)), _dicts(_features(new))
     for path in sorted(path for path, is_empty in before.items() if is_empty and path not in after):
         yield _major("features", path, f"feature {path} is gone (a dict without features)")
@@ -267,7 +267,7 @@ def _differing_ranges(
 ) -> tuple[tuple[range, range], ...]:
     """The records that may differ: runs of blocks, in ``old`` and in ``new``.
 
-    Where the splits differ in length only the equal blocks at their start are left out.
+    If the splits differ in length, only the equal blocks at their start are excluded.
     """
     if block_size(old.num_examples) != block_size(new.num_examples):
         return ((range(old.num_examples), range(new.num_examples)),)
@@ -297,7 +297,7 @@ def _columns(version: DatasetVersion) -> dict[str, Column]:
 
 
 def _dicts(feature: Feature, names: tuple[str, ...] = ()) -> dict[str, bool]:
-    """Every dict of features below ``feature`` by its path, and whether it is empty."""
+    """The dicts of features below ``feature`` by path, and whether each is empty."""
     while isinstance(feature, Sequence):
         feature = feature.feature
     if not isinstance(feature, FeaturesDict):
@@ -309,7 +309,7 @@ def _dicts(feature: Feature, names: tuple[str, ...] = ()) -> dict[str, bool]:
 
 
 def _type(column: Column) -> tuple[object, ...]:
-    """What a reader relies on. How a tensor is encoded, and what is said about it for people, is not part of it."""
+    """The part of a type that readers depend on: not the encoding of a tensor, and not its documentation."""
     leaf = column.leaf
     own: tuple[object, ...] = ()
     if isinstance(leaf, (ClassLabel, LabeledImage)):
@@ -329,7 +329,7 @@ def _class_name(leaf: Leaf) -> str:
 
 
 def _describe(column: Column, other: Column | None = None) -> str:
-    """The type in words; of labels what ``other`` has not the same."""
+    """The type in words; for labels, the difference from ``other``."""
     text = _describe_leaf(column.leaf, None if other is None else other.leaf)
     for length, word in reversed(list(zip(column.lengths, column.words, strict=True))):
         text = f"{word} of {text}" if length is None else f"{word} of {length} {text}"

@@ -2,8 +2,8 @@
 
     split -> runs of records -> pieces of an engine -> digests of leaves of 1,024 records -> SplitFingerprint
 
-See ``registry.model`` for what the digests are over, and ``registry.features.content`` for what of a record. Comparing
-records (``record_diff``) reads runs in the same way.
+``registry.model`` defines the digests, and ``registry.features.content`` the bytes of a record that they cover.
+``proof`` compares fingerprints, and ``record_diff`` reads runs of records in the same way.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from registry.tfrecord import RecordBlock
 from registry.wire import FlatValue
 
 Advance = Callable[[int], None]
-"""Called with the number of records walked since the last call."""
+"""Called with the number of records processed since the last call."""
 
 _COLUMNS: Final = "parquet_columns"
 _FIRST_IN_BLOCK: Final = 16
 _MOST_IN_BLOCK: Final = 8 * LEAF_EXAMPLES
 _BLOCK_BYTES: Final = 16 * 2**20
 _MOST_IN_TASK: Final = 512 * LEAF_EXAMPLES
-"""Long, because whoever starts in the middle of a shard walks over the headers before it, or inflates all of that."""
+"""Long, because starting in the middle of a shard means reading all headers before it, or decompressing all of it."""
 
 R = TypeVar("R")
 _DIGEST_BYTES: Final = 32
@@ -44,8 +44,8 @@ class LeafHasher:
     stored: StoredSplits
 
     def __call__(self, run: RecordRun) -> bytes:
-        """The digests, leaf by leaf, in each leaf in the order of the features' paths."""
-        if self.stored.has_columns(run):  # in one go: a row group that reaches over many leaves is decoded once
+        """Return the digests, leaf by leaf, and within a leaf in the order of the features' paths."""
+        if self.stored.has_columns(run):  # all at once: a row group that spans many leaves is decoded once
             return b"".join(self._hash_each(run))
         reader = ContentReader(self.stored.features)
         digests: list[bytes] = []
@@ -61,7 +61,7 @@ class LeafHasher:
         return b"".join(digests)
 
     def _hash_each(self, run: RecordRun) -> list[bytes]:
-        """The same record by record, which says of a bad one which it is and what is wrong."""
+        """Hash record by record, so that an error names the bad record."""
         reader = ContentReader(self.stored.features)
         digests: list[bytes] = []
         hashers = [hashlib.sha256() for _ in reader.paths]
@@ -75,7 +75,7 @@ class LeafHasher:
 
 
 def _hash_block(reader: ContentReader, block: RecordBlock, hashers: Sequence[Any]) -> bool:
-    """Add a block of a leaf to the hashes of its features; False where a record of it may not be sound."""
+    """Add a block of a leaf to the hashes of its features; False if one of its records may be corrupt."""
     try:
         contents = reader.read_block(*block)
         if contents is None:
@@ -91,14 +91,17 @@ def _hash_block(reader: ContentReader, block: RecordBlock, hashers: Sequence[Any
 def fingerprint_splits(
     stored: StoredSplits, *, processes: int | None = None, advance: Advance | None = None
 ) -> dict[str, SplitFingerprint]:
-    """The fingerprint of each split, by name: the same for the same records, whatever files they are in.
+    """Return the fingerprint of each split by name. The same records give the same fingerprint in any files.
 
     Args:
         stored: the splits, their files and their features.
-        processes: how many decode; None takes as many as there are cores where there is enough to do.
+        processes: the number of processes that decode. None: one for each core if there is enough work.
         advance: called with the number of records done since the last call.
 
-    Raises: as ``StoredSplits.contents``.
+    Raises:
+        CorruptRecordError, CorruptExampleError, ShardMismatchError: a record cannot be read; names file and record.
+        StorageError: a file cannot be read.
+        VerificationError: a worker process died.
     """
     paths = ContentReader(stored.features).paths
     leaves: dict[str, list[list[bytes]]] = {split.name: [[] for _ in paths] for split in stored.splits}
@@ -120,7 +123,7 @@ def fingerprint_splits(
 
 
 class RecordRun(NamedTuple):
-    """Records ``start``..``stop`` (stop excluded) of the split at ``place`` in its version."""
+    """Records ``start``..``stop`` (stop excluded) of the split with index ``place`` in its version."""
 
     place: int
     start: int
@@ -129,7 +132,7 @@ class RecordRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredSplits:
-    """The splits of a version, where their shards lie, and what a record of them means. Can be sent to a process."""
+    """The splits of a version, the store of their shards, and their features. Can be sent to another process."""
 
     store: Store
     splits: tuple[Split, ...]
@@ -137,16 +140,15 @@ class StoredSplits:
 
     @classmethod
     def of(cls, version: DatasetVersion, store: Store) -> StoredSplits:
-        """The splits of a published ``version``, whose shards lie in ``store``."""
+        """The splits of a published ``version``, whose shards are in ``store``."""
         features = features_from_json(version.features_json).with_labels(version.labels)
         return cls(store, version.splits, features)
 
     def contents(self, run: RecordRun, reader: ContentReader) -> Iterator[list[bytes]]:
-        """The content of each record of ``run``, a list of one entry for each of ``reader.paths``.
+        """Yield the content of each record of ``run``: a list with one entry for each of ``reader.paths``.
 
         Raises:
-            CorruptRecordError, CorruptExampleError, ShardMismatchError: a record cannot be read; file and record are
-                named.
+            CorruptRecordError, CorruptExampleError, ShardMismatchError: a record cannot be read; names file and record.
             StorageError: a file cannot be read.
         """
         for filename, index, record in self._stored(run, as_flat_values=True):
@@ -160,11 +162,11 @@ class StoredSplits:
                 ) from error
 
     def records(self, run: RecordRun) -> Iterator[bytes]:
-        """The stored records of ``run``. Errors as ``contents``."""
+        """Yield the stored records of ``run``. Raises the errors of ``contents``."""
         return (record for _, _, record in self._stored(run) if isinstance(record, bytes))
 
     def files_of(self, run: RecordRun) -> tuple[FileRange, ...]:
-        """The shards that hold the records of ``run``."""
+        """The shards that contain the records of ``run``."""
         split, position, found = self.splits[run.place], run.start, []
         while position < run.stop:
             index = split.shard_lengths.shard_of(position)
@@ -173,13 +175,13 @@ class StoredSplits:
         return tuple(found)
 
     def has_columns(self, run: RecordRun) -> bool:
-        """Whether the records of ``run`` are rows of typed columns, which are not serialized to be told."""
+        """Whether the records of ``run`` are rows of typed columns, which can be read without serializing them."""
         return self.splits[run.place].files.file_format == _COLUMNS
 
     def blocks(self, run: RecordRun) -> Iterator[tuple[int, RecordBlock]]:
-        """The stored records of ``run`` in blocks, in order, each with the place of its first record in the split.
+        """Yield the stored records of ``run`` in blocks, in order, each with the position of its first record.
 
-        None reaches from one leaf of 1,024 records, counted from the start of the run, into the next. Errors as
+        A block never extends over two leaves of 1,024 records, counted from the start of the run. Raises the errors of
         ``contents``.
         """
         split, position, mean_bytes = self.splits[run.place], run.start, 0
@@ -206,7 +208,7 @@ class StoredSplits:
     def _stored(
         self, run: RecordRun, *, as_flat_values: bool = False
     ) -> Iterator[tuple[str, int, bytes | Mapping[str, FlatValue]]]:
-        """The records of a run with file and place; with ``as_flat_values``, of typed columns only what they store."""
+        """The records of a run with file and index. ``as_flat_values`` gives the stored values of typed columns."""
         split = self.splits[run.place]
         lengths, position = split.shard_lengths, run.start
         while position < run.stop:
@@ -228,7 +230,7 @@ class StoredSplits:
 
 
 def _cut_at_leaves(position: int, count: int) -> Iterator[tuple[int, int]]:
-    """``count`` records, the first at ``position``, cut where a leaf ends; counted from the first of them."""
+    """Ranges of ``count`` records, the first at ``position``, divided at the ends of leaves."""
     start = 0
     while start < count:
         end = min(count, start + LEAF_EXAMPLES - (position + start) % LEAF_EXAMPLES)
@@ -237,7 +239,7 @@ def _cut_at_leaves(position: int, count: int) -> Iterator[tuple[int, int]]:
 
 
 def divide_run(run: RecordRun, *, width: int) -> Iterator[RecordRun]:
-    """``run`` in pieces for an engine: each but the last a whole number of leaves, worth a message, and soon done."""
+    """Divide ``run`` into pieces for an engine: whole leaves (except the last), not too small and not too large."""
     share = -(-(run.stop - run.start) // (8 * width))
     length = min(_MOST_IN_TASK, max(4, -(-share // LEAF_EXAMPLES)) * LEAF_EXAMPLES)
     for start in range(run.start, run.stop, length):
@@ -252,9 +254,9 @@ def call_on_runs(
     processes: int | None,
     advance: Advance | None,
 ) -> Iterator[tuple[RecordRun, R]]:
-    """The pieces of ``runs``, each with what ``function`` gives for it, in order.
+    """Yield the pieces of ``runs`` in order, each with the result of ``function``, which must be picklable.
 
-    ``function`` must be one that pickles. ``processes`` None decides by the size of all splits.
+    ``processes=None`` decides by the size of all splits.
 
     Raises:
         VerificationError: a worker process died.

@@ -1,9 +1,8 @@
-"""Finds the records that differ between two versions, and describes how. Files are read where fingerprints differ.
+"""Finds and describes the records that differ between two versions. Reads files only where fingerprints differ.
 
-Records are told apart by a digest of the features that both versions have, 8 bytes each, and aligned in order
-(``alignment``); only the few that are shown are decoded. The two texts of a difference always differ: of long texts
-the part around the difference is shown, of arrays the first value that differs, of images that only their files tell
-apart the sha256 of the files.
+Records are compared by an 8-byte digest of the features that both versions have, and aligned in order (``alignment``).
+Only the records that are shown are decoded. The two texts of a difference are never equal: long texts show the part
+around the difference, arrays the first value that differs, and images that differ only as files their sha256.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ class RecordChange:
     """One record that differs.
 
     Attributes:
-        kind: ``changed``, ``removed``, ``added``, or ``moved`` (equal, and out of order).
-        old, new: its place in the split, before and after; None where it is not there.
-        features: for a changed record what differs: (feature, value before, value after), the values in words.
+        kind: ``changed``, ``removed``, ``added``, or ``moved`` (equal, but out of order).
+        old, new: its index in the split, before and after; None if it does not exist there.
+        features: for a changed record, the differences as (feature, value before, value after), the values as text.
     """
 
     kind: Kind
@@ -64,9 +63,9 @@ class RecordChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordDiff:
-    """How the records of one split differ, counted, and the first of them.
+    """The numbers of records of one split that are equal or differ, and the first that differ.
 
-    ``same`` are equal records in the same order, ``changed`` pairs of records that stand in each other's place.
+    ``same`` counts equal records in the same order, ``changed`` pairs of corresponding records that differ.
     """
 
     split: str
@@ -79,19 +78,19 @@ class RecordDiff:
 
     @property
     def is_equal(self) -> bool:
-        """Whether the split holds the same records in the same order."""
+        """Whether the split has the same records in the same order."""
         return not (self.changed or self.moved or self.removed or self.added)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordHasher:
-    """Digests of the records of a run over some features: 8 bytes of sha256 each, one after the other."""
+    """Computes digests of the records of a run over some features: 8 bytes of sha256 each, concatenated."""
 
     stored: StoredSplits
     paths: tuple[str, ...]
 
     def __call__(self, run: RecordRun) -> bytes:
-        """The digests, in order."""
+        """Return the digests, in order."""
         reader = ContentReader(self.stored.features)
         places = [reader.paths.index(path) for path in self.paths]
         digests = []
@@ -112,11 +111,21 @@ def diff_records(
     processes: int | None = None,
     advance: Advance | None = None,
 ) -> tuple[RecordDiff, ...]:
-    """The differing records of each split that both versions have, in the order of ``old``.
+    """Return the differing records of each split that both versions have, in the order of ``old``.
 
-    ``changes`` is what ``compare_versions`` found: it says which records to look at, and by which features; ``old`` and
-    ``new`` are the files of both. ``show`` is how many differing records of a split are described. ``processes``,
-    ``advance`` and errors are as in ``fingerprint_splits``; the file of a corrupt example is named with its folder.
+    Args:
+        changes: the result of ``compare_versions``: which records may differ, and the features to compare.
+        old: the files of the old version.
+        new: the files of the new version.
+        show: at most this number of differing records of a split are described.
+        processes: the number of processes that decode. None: one for each core if there is enough work.
+        advance: called with the number of records done since the last call.
+
+    Raises:
+        CorruptRecordError, CorruptExampleError, ShardMismatchError: a record cannot be read; names folder, file and
+            record.
+        StorageError: a file cannot be read.
+        VerificationError: a worker process died.
     """
     return tuple(
         _diff_split(_SplitPair.of(split.name, old, new, processes, advance), changes, show=show)
@@ -126,9 +135,10 @@ def diff_records(
 
 
 def first_difference(changes: Changes, old: StoredSplits, new: StoredSplits) -> tuple[str, RecordChange] | None:
-    """The split and the first record in it that differs; None where no record does, or it lies too far behind.
+    """Return the first record that differs, and its split; None if no record does, or it is too far behind.
 
-    Reads at most 65,536 records of each side, from the first block that differs. Errors as ``diff_records``.
+    Reads at most 65,536 records of each version, from the first block that differs. Raises the errors of
+    ``diff_records``.
     """
     for name, ranges in changes.differing.items():
         pair = _SplitPair.of(name, old, new, 1, None)
@@ -148,7 +158,7 @@ def first_difference(changes: Changes, old: StoredSplits, new: StoredSplits) -> 
 
 @dataclass(frozen=True, slots=True)
 class _SplitPair:
-    """A split of two versions: the files of both, its place in each, what decodes records, and how these are read."""
+    """A split of two versions: the files of both, its index in each, the decoders, and how records are read."""
 
     name: str
     sides: tuple[StoredSplits, StoredSplits]
@@ -166,7 +176,7 @@ class _SplitPair:
         return cls(name, (old, new), (first, second), readers, processes, advance)
 
     def hash(self, old: Sequence[range], new: Sequence[range], paths: tuple[str, ...]) -> tuple[Digests, Digests]:
-        """The digests of the records ``old`` of the one and ``new`` of the other, over the features ``paths``."""
+        """The digests of the records ``old`` and ``new`` of the two versions, over the features ``paths``."""
         return self._hash_side(0, old, paths), self._hash_side(1, new, paths)
 
     def _hash_side(self, which: int, parts: Sequence[range], paths: tuple[str, ...]) -> Digests:
@@ -176,13 +186,13 @@ class _SplitPair:
         try:
             for _, digests in call_on_runs(hasher, side, runs, processes=self.processes, advance=self.advance):
                 pieces.append(np.frombuffer(digests, np.uint64))
-        except CorruptExampleError as error:  # the files of both versions have the same names
+        except CorruptExampleError as error:  # name the folder, because files of both versions have the same names
             message = f"{side.store.url}: {error.message}"
             raise CorruptExampleError(message, hint=error.hint, details=error.details) from error
         return np.concatenate(pieces)
 
     def describe(self, change: RecordChange) -> RecordChange:
-        """``change``, of a changed record with what differs in it. Decodes two records."""
+        """Return ``change``; if it is a changed record, with the differing features. Decodes two records."""
         if change.kind != "changed" or change.old is None or change.new is None:
             return change
         records = [
@@ -201,7 +211,7 @@ class _SplitPair:
                     reader.values(record, [path])[path] for reader, record in zip(self.readers, records, strict=True)
                 ]
                 is_same = content_bytes(values[0]) == content_bytes(values[1])
-            except (CorruptExampleError, MissingExtraError):  # content is compared without it: a JPEG without pixels
+            except (CorruptExampleError, MissingExtraError):  # e.g. a JPEG without a decoder: compare the files
                 is_same = True
             told.append((path, *(tell_files(before[path], after[path]) if is_same else tell_apart(*values))))
         return replace(change, features=tuple(told))
@@ -226,7 +236,7 @@ def _diff_split(pair: _SplitPair, changes: Changes, *, show: int) -> RecordDiff:
 
 
 def _first_of_piece(parts: tuple[range, range], old: Digests, new: Digests) -> RecordChange | None:
-    """The first place where the two differ. What became of the record is not known: it may come later."""
+    """The first position where the two differ. The record may also have moved further behind, which is not checked."""
     shorter = min(len(old), len(new))
     differs = np.flatnonzero(old[:shorter] != new[:shorter])
     if len(differs):
@@ -238,7 +248,7 @@ def _first_of_piece(parts: tuple[range, range], old: Digests, new: Digests) -> R
 
 
 def _earliest(alignment: Alignment, old: Sequence[range], new: Sequence[range], show: int) -> Iterator[RecordChange]:
-    """The first records of each kind; the lists that were aligned are the records ``old`` and ``new``, in a row."""
+    """The first records of each kind. The aligned lists are the concatenated ranges ``old`` and ``new``."""
     pairs: tuple[tuple[Kind, Indices], ...] = (("changed", alignment.changed), ("moved", alignment.moved))
     for kind, places in pairs:
         for before, after in places[:show].tolist():
@@ -254,7 +264,7 @@ def _pick(ranges: Sequence[range], place: int) -> int:
         if place < len(one):
             return one[place]
         place -= len(one)
-    raise AssertionError("every place lies in a range")
+    raise AssertionError("every position is in a range")
 
 
 def _position(change: RecordChange) -> tuple[int, str]:
@@ -263,7 +273,7 @@ def _position(change: RecordChange) -> tuple[int, str]:
 
 
 def tell_apart(before: Any, after: Any) -> tuple[str, str]:
-    """Two decoded values that differ, in words.
+    """Return texts for two decoded values that differ.
 
     >>> tell_apart(b"the cat sat", b"the cat sits")
     ("'the cat sat'", "'the cat sits'")
@@ -284,7 +294,7 @@ def tell_apart(before: Any, after: Any) -> tuple[str, str]:
 
 
 def tell_files(before: bytes, after: bytes) -> tuple[str, str]:
-    """Two images that are compared by their files, or cannot be decoded here."""
+    """Return texts for two images that differ only as files, or that cannot be decoded here."""
     digests = [hashlib.sha256(content).hexdigest()[:12] for content in (before, after)]
     return f"sha256 {digests[0]}", f"sha256 {digests[1]}"
 
@@ -301,10 +311,10 @@ def _tell_texts(before: bytes, after: bytes) -> tuple[str, str]:
     place = next((i for i, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), None)
     first = min(len(before), len(after)) if place is None else place
     start = 0 if max(len(before), len(after)) <= _WIDTH else max(0, first - _WIDTH // 3)
-    for _ in range(3):  # not inside a letter: its other bytes are at most three
+    for _ in range(3):  # not inside a UTF-8 character, which has at most three more bytes
         start -= bool(start) and before[start] & 0xC0 == 0x80
     told = _cut(before, start, as_text=True), _cut(after, start, as_text=True)
-    # A byte that is not UTF-8 and the four letters that replace it look alike.
+    # An invalid byte and its escaped form of four characters can look alike.
     return told if told[0] != told[1] else (_cut(before, start, as_text=False), _cut(after, start, as_text=False))
 
 
@@ -338,7 +348,7 @@ def _tell_arrays(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> tuple[str
 
 
 def _differs(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Which values, in C order, are not the same bits: NaN is equal to itself, and 0 is not -0."""
+    """Which values, in C order, differ in their bits: NaN equals itself, and 0 differs from -0."""
     if before.dtype == object:
         pairs = zip(before.flat, after.flat, strict=True)
         return np.array([content_bytes(one) != content_bytes(other) for one, other in pairs], bool)
@@ -358,7 +368,7 @@ def _plain(value: Any) -> Any:
 
 
 def _or_digests(told: tuple[str, str], before: bytes, after: bytes) -> tuple[str, str]:
-    """``told``, with the bits where it is the same text for both: two NaN, or long lists that differ late."""
+    """``told``, with the bits added if both texts are equal: two NaN, or long lists that differ late."""
     if told[0] != told[1]:
         return told
     if len(before) <= _MOST_LISTED + 1:

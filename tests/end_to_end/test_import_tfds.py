@@ -463,9 +463,9 @@ def test_a_version_folder_that_is_none_is_named_with_what_it_lacks(catalog: regi
     found = list(catalog.import_tfds(data_dir))
     told = {Path(one.folder).relative_to(data_dir).as_posix(): one.error for one in found if one.error is not None}
     assert {folder: error.message for folder, error in told.items()} == {
-        "animals/1.0.0": f"{(data_dir / 'animals/1.0.0').as_uri()} holds no prepared dataset: it has no features.json",
+        "animals/1.0.0": f"{(data_dir / 'animals/1.0.0').as_uri()} is not a prepared dataset: it has no features.json",
         "animals/1.1.0": "dataset_info.json: version: expected text, found a number",
-        "birds/1.0.0": f"{(data_dir / 'birds/1.0.0').as_uri()} holds no prepared dataset: "
+        "birds/1.0.0": f"{(data_dir / 'birds/1.0.0').as_uri()} is not a prepared dataset: "
         "it has no dataset_info.json and no features.json",
     }
     assert [str(one.reference) for one in found if one.error is None] == ["pets/plain:2.0.0", "pets/tall:2.0.0"]
@@ -489,7 +489,7 @@ def test_a_folder_that_cannot_be_looked_into_is_refused_and_the_others_are_impor
     told = {Path(one.folder).name: one.error for one in found if one.error is not None}
     assert {folder: error.message for folder, error in told.items()} == {
         "birds": f"{data_dir}/birds/dataset_info.json leads out of {data_dir}/birds",
-        "lost+found": f"{(data_dir / 'lost+found').as_uri()} holds no prepared dataset: "
+        "lost+found": f"{(data_dir / 'lost+found').as_uri()} is not a prepared dataset: "
         "it has no dataset_info.json and no features.json",
     }
     assert [str(one.outcome) for one in found if one.error is None] == ["imported"] * 4

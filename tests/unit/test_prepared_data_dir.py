@@ -122,8 +122,8 @@ def test_the_default_config_is_the_one_that_tfds_wrote_down(store: Store, tmp_pa
         (
             "mnist@paper",
             UsageError,
-            "mnist@paper names an alias, and a data directory has none",
-            "Name the version: mnist:x.y.z",
+            "mnist@paper is an alias, and a data directory has no aliases",
+            "Write the version, e.g. mnist:1.0.0",
         ),
     ],
 )
@@ -140,7 +140,7 @@ def test_what_is_not_there_is_told_with_what_is(
     [
         (b"{", "invalid JSON"),
         (b"[]", "expected an object, found a list"),
-        (b"\xff", "no UTF-8 text"),
+        (b"\xff", "invalid UTF-8"),
         (b'{"default_config_name": 3}', "expected text, found a number"),
         (b'{"default_config_name": "../x"}', "invalid config name '../x'"),
     ],

@@ -61,11 +61,11 @@ def test_folder_that_is_no_dataset_says_what_was_looked_for(store: Store) -> Non
     with pytest.raises(PreparedFormatError) as caught:
         read_prepared(store)
     assert str(caught.value) == (
-        f"{store.url} holds no prepared dataset: it has no dataset_info.json and no features.json"
+        f"{store.url} is not a prepared dataset: it has no dataset_info.json and no features.json"
     )
     assert caught.value.hint == (
         "Looked for dataset_info.json and features.json. "
-        "Give a version's own folder: <data dir>/<name>[/<config>]/<version>."
+        "Name the folder of a version: <data dir>/<name>[/<config>]/<version>"
     )
 
 
@@ -74,7 +74,7 @@ def test_folder_of_versions_offers_the_highest(tmp_path: Any, store: Store) -> N
     write_prepared(open_store(str(tmp_path)).child("0.9.0"), PREPARED)
     with pytest.raises(PreparedFormatError) as caught:
         read_prepared(open_store(str(tmp_path)))
-    assert str(caught.value.hint).endswith("give one of them, e.g. " + store.locate("").rstrip("/") + ".")
+    assert str(caught.value.hint).endswith("Name one of them, e.g. " + store.locate("").rstrip("/"))
 
 
 def test_dataset_without_features_is_refused(store: Store) -> None:
@@ -93,8 +93,8 @@ def test_dataset_without_features_is_refused(store: Store) -> None:
             "kind-label.labels.txt: feature 'kind/label': expected 2 label names, found 3",
         ),
         ("kind-label.labels.txt", b"a\na\n", "kind-label.labels.txt: duplicate label name 'a'"),
-        ("kind-label.labels.txt", b"\xff\n", "kind-label.labels.txt: no UTF-8 text: invalid start byte at byte 0"),
-        ("features.json", b"\xff", "features.json: no UTF-8 text"),
+        ("kind-label.labels.txt", b"\xff\n", "kind-label.labels.txt: invalid UTF-8: invalid start byte at byte 0"),
+        ("features.json", b"\xff", "features.json: invalid UTF-8"),
         ("features.json", b"{", "features.json: invalid JSON"),
         ("dataset_info.json", b"null", "dataset_info.json: expected an object, found null"),
     ],

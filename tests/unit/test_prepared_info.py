@@ -142,8 +142,8 @@ ONE_FILE = {"shardLengths": ["1"], "filepathTemplate": "{DATASET}.{FILEFORMAT}-{
     ("info", "key", "problem"),
     [
         ([], "", "expected an object, found a list"),
-        ({"version": "1.0.0"}, "", "it has no 'name', so it describes no dataset"),
-        ({"name": "a"}, "", "it has no 'version'"),
+        ({"version": "1.0.0"}, "", "the field 'name' is missing"),
+        ({"name": "a"}, "", "the field 'version' is missing"),
         (BASE | {"name": "no such/name"}, "name", "invalid dataset name 'no such/name'"),
         (BASE | {"version": "1.0"}, "version", "invalid version '1.0'"),
         (BASE | {"configName": "../x"}, "configName", "invalid config name '../x'"),
@@ -155,7 +155,7 @@ ONE_FILE = {"shardLengths": ["1"], "filepathTemplate": "{DATASET}.{FILEFORMAT}-{
         (BASE | {"location": {"urls": [5]}}, "location.urls[0]", "expected text, found a number"),
         (BASE | {"supervisedKeys": []}, "supervisedKeys", "expected an object, found a list"),
         (BASE | {"splits": {}}, "splits", "expected a list, found an object"),
-        (BASE | {"splits": [{}]}, "splits[0]", "a split has a name"),
+        (BASE | {"splits": [{}]}, "splits[0]", "the name of the split is missing"),
         (BASE | {"splits": [{"name": "all"}]}, "splits[0]", "invalid split name 'all'"),
         (BASE | {"splits": [{"name": "x"}, {"name": "x"}]}, "splits[1]", "the split name 'x' is used twice"),
         (
@@ -192,7 +192,7 @@ ONE_FILE = {"shardLengths": ["1"], "filepathTemplate": "{DATASET}.{FILEFORMAT}-{
         (
             BASE | {"splits": [ONE_FILE | {"name": "x"}, ONE_FILE | {"name": "y"}]},
             "splits[1].filepathTemplate",
-            "the split 'y' names the file a.tfrecord-00000-of-00001, which is one of the split 'x'",
+            "the splits 'x' and 'y' share the file a.tfrecord-00000-of-00001",
         ),
         (
             BASE
@@ -203,7 +203,7 @@ ONE_FILE = {"shardLengths": ["1"], "filepathTemplate": "{DATASET}.{FILEFORMAT}-{
                 ]
             },
             "splits[1].filepathTemplate",
-            "the split 'y' names the file a-x.tfrecord-00000-of-00001, which is one of the split 'x'",
+            "the splits 'x' and 'y' share the file a-x.tfrecord-00000-of-00001",
         ),
         (
             BASE
@@ -214,7 +214,7 @@ ONE_FILE = {"shardLengths": ["1"], "filepathTemplate": "{DATASET}.{FILEFORMAT}-{
                 ]
             },
             "splits[1]",
-            "the split 'y' names the file a-y.tfrecord-00000-of-00001, which is one of the split 'x'",
+            "the splits 'x' and 'y' share the file a-y.tfrecord-00000-of-00001",
         ),
         (BASE | {"file_format": "tfrecord", "fileFormat": "tfrecord"}, "fileFormat", "it is given twice"),
     ],
