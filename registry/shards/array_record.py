@@ -1,12 +1,11 @@
 """Reads ArrayRecord files through the package ``array_record``, in a worker process.
 
-The file holds chunks with checksums, and at its end an index of all records, so that each is found at once. The package
-reads files of this machine only, and reports a damaged file only as text, and only for all records of one call: the bad
-record is found by asking again.
+The file has chunks with checksums, and an index of all records at its end. The package reads local files only, and
+reports damage only as text for all records of one call: the bad record is found by further calls.
 
-Some files end the process that reads them (a chunk with false sizes under a right checksum). So a worker process reads
-the file and sends the records. It is started when it is first needed and used again by later calls; where a call ends
-it, hangs, or takes too much memory, the caller gets an error and the next call another worker.
+Some files crash the process that reads them (a chunk with wrong sizes under a right checksum). So a worker process
+reads the file and sends the records. It is started when it is first needed, and later calls reuse it. If a call ends
+it, hangs, or takes too much memory, the caller gets an error, and the next call gets another worker.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ class ArrayRecordShard:
         raise cannot("read", self._path, "it was replaced while it was open", hint=hint)
 
     def _find_fault(self, records: Iterable[int], reason: WorkerEndedError) -> CorruptRecordError:
-        """The error for the first of ``records`` that cannot be read alone."""
+        """Make the error for the first of ``records`` that cannot be read separately."""
         for record in records:
             try:
                 self._ask([record])
@@ -143,7 +142,7 @@ def read_from_file(request: tuple[str, FileState, _Wanted]) -> Any:
             return reader.num_records()
         records: list[bytes] = reader.read(*wanted) if isinstance(wanted, tuple) else reader.read(wanted)
     except (RuntimeError, IndexError, ValueError, OSError, MemoryError) as error:
-        _OPEN.pop(path, None)  # one that failed is of no use any more
+        _OPEN.pop(path, None)  # a reader that has failed must not be used again
         raise WorkerEndedError(str(error)) from error
     lengths = np.fromiter(map(len, records), np.int64, len(records))
     return b"".join(records), lengths.tobytes()
@@ -155,10 +154,10 @@ def _reader(path: str, state: FileState) -> Any:
         from array_record.python import array_record_module
 
         reader = array_record_module.ArrayRecordReader(path, _NO_READ_AHEAD, file_reader_buffer_size=_BUFFER_BYTES)
-        if not reader.ok():  # it has no way to say why but to fail
+        if not reader.ok():  # it does not report the reason
             reader.read([0])
             raise RuntimeError("it cannot be opened")
-        # A file that was put in its place for a moment, and the right one back, would have changed its times.
+        # Exchanging the file for a moment and restoring it would have changed its times.
         if FileState.of(os.stat(path)) != state:  # noqa: PTH116 - a path of a store, as text
             return None
     _OPEN[path] = state, reader
@@ -173,7 +172,7 @@ def _block(data: bytes, lengths: bytes) -> RecordBlock:
 
 
 def _require_package() -> None:
-    """Raise MissingExtraError where the package is not installed; the library itself is imported by the worker only."""
+    """Raise MissingExtraError if the package is not installed; only the worker imports the library itself."""
     try:
         found = find_spec("array_record.python.array_record_module") and import_module("array_record.python")
     except ImportError:
@@ -193,7 +192,7 @@ class WorkerEndedError(Exception):
 
 
 def call_isolated(function: Callable[[Any], Any], request: Any, *, path: str) -> Any:
-    """What ``function`` gives for ``request`` in a worker process.
+    """Call ``function`` with ``request`` in a worker process, and return its result.
 
     Args:
         function: of a module, so that the worker can import it.
@@ -210,7 +209,7 @@ def call_isolated(function: Callable[[Any], Any], request: Any, *, path: str) ->
 
 
 class _Workers:
-    """The workers of this process: as many as calls ran at the same time, one for each core at most."""
+    """The workers of this process: one for each concurrent call, at most one for each core."""
 
     def __init__(self) -> None:
         self._turns = threading.BoundedSemaphore(num_cpus())
@@ -259,9 +258,7 @@ def _ended(error: WorkerDiedError, path: str) -> Exception:
     code = error.exit_code
     if code is None or code == -signal.SIGKILL:
         reason = error.message if code is None else "the process that reads it was killed"
-        return cannot(
-            "read", path, reason, hint="The system is perhaps out of memory. Close other programs and try again."
-        )
+        return cannot("read", path, reason, hint="The system may be out of memory. Close other programs and try again.")
     how = f"signal {-code}" if code < 0 else f"exit code {code}"
     return WorkerEndedError(f"reading it ended the process that read it, with {how}")
 
@@ -270,13 +267,13 @@ _OF_PROCESS: Final[dict[int, _Workers]] = {}
 
 
 def _workers() -> _Workers:
-    """The workers of this process; one that was forked starts its own, and leaves its parent's alone."""
+    """The workers of this process; a forked child starts its own, and does not use its parent's."""
     # Threads that come here at the same time all get what the first one sets; a fork might leave a lock held.
     return _OF_PROCESS.get(os.getpid()) or _OF_PROCESS.setdefault(os.getpid(), _Workers())
 
 
 def _call_limited(function: Callable[[Any], Any], request: Any) -> Any:
-    """Call it in a worker that may have no more address space than any sound file needs."""
+    """Call it in a worker whose address space is limited to what any undamaged file needs."""
     _limit_memory()
     return function(request)
 

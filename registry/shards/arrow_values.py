@@ -2,8 +2,8 @@
 
     table -> for each leaf of the features its Arrow array, and the lengths of the lists around it -> FlatBlock
 
-Bytes stay where Arrow has them; numbers become int64 or float32, as in a tf.train.Example, and float64 its bytes. Of an
-optional feature, rows that are null store nothing; a null label is -1, which is "no label".
+Bytes are not copied; numbers become int64 or float32, as in a tf.train.Example, and float64 becomes its bytes. Null
+rows of an optional feature store nothing; a null label is -1, which means "no label".
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Places = npt.NDArray[np.int64]
 
 
 class BadRowError(Exception):
-    """A row that is no example of the features, at ``row`` of the table, and what is wrong with it."""
+    """A row that is not an example of the features: its index ``row`` in the table, and its fault."""
 
     def __init__(self, row: int, fault: CorruptExampleError, *, hint: str | None = None) -> None:
         super().__init__(fault.message)
@@ -149,7 +149,7 @@ def _flatten_leaf(leaf: Leaf, array: Any, place: _Place, num_rows: int) -> FlatB
 
 
 def _stored_rows(leaf: Leaf, array: Any, place: _Place) -> tuple[Any, _Places | None]:
-    """``array`` without the nulls that the leaf may have, and the rows that are left, None where these are all."""
+    """Return ``array`` without nulls, if the leaf may have them, and the rows that are left, or None for all rows."""
     if not array.null_count or place.lengths:
         return array, None
     if isinstance(leaf, ClassLabel):
@@ -205,7 +205,7 @@ def _numbers(leaf: Leaf, array: Any, place: _Place) -> npt.NDArray[Any]:
 def _items(
     leaf: Leaf, array: Any, place: _Place, sizes: int | _Places
 ) -> tuple[npt.NDArray[np.uint8], _Places, _Places]:
-    """Where the bytes of each text, file or stored array lie, in Arrow's own memory."""
+    """The positions of the bytes of each text, file or stored array in Arrow's memory."""
     arrow, kind = import_pyarrow(), array.type
     types = arrow.types
     if types.is_float64(kind) and leaf.dtype == np.float64:
@@ -252,7 +252,7 @@ def _per_row(sizes: int | _Places, levels: Sequence[_Places]) -> int | _Places:
 
 
 def _constant(counts: int | _Places) -> int | _Places:
-    """One number where all are the same, as columns have it."""
+    """Return one number if all are equal, as columns store it."""
     if isinstance(counts, int):
         return counts
     same = constant(counts)

@@ -1,6 +1,6 @@
 """Opens Parquet files: serialized examples in one column, as TFDS writes them, or typed columns.
 
-``find_nulls`` tells which scalar columns hold a null, from the file's statistics where they say so.
+``find_nulls`` returns the scalar columns that contain a null, from the file's statistics if they tell it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ EXAMPLES_COLUMN: Final = "data"
 
 
 def open_examples(wanted: ShardFile) -> RowGroupShard:
-    """A Parquet file of serialized examples; errors as ``open_shard``."""
+    """Open a Parquet file of serialized examples. Raises the errors of ``open_shard``."""
     shard = RowGroupShard(wanted, make_block=_example_block, columns=[EXAMPLES_COLUMN])
     types, schema = import_pyarrow().types, shard.schema
     found = schema.field(EXAMPLES_COLUMN).type if EXAMPLES_COLUMN in schema.names else None
     if found is None or not (types.is_binary(found) or types.is_large_binary(found)):
         path = wanted.store.locate(wanted.name)
         raise ShardMismatchError(
-            f"{path}: it has no column {EXAMPLES_COLUMN!r} of serialized examples, as TFDS writes them",
+            f"{path}: expected a column {EXAMPLES_COLUMN!r} of serialized examples, as TFDS writes them",
             hint="Typed columns are cataloged with: registry import parquet DIR",
             details={"path": path, "columns": schema.names[:100]},
         )
@@ -39,9 +39,9 @@ def open_examples(wanted: ShardFile) -> RowGroupShard:
 
 
 def open_columns(wanted: ShardFile) -> RowGroupShard:
-    """A Parquet file of which each row is an example of the features; errors as ``open_shard``.
+    """Open a Parquet file whose rows are examples of the features. Raises the errors of ``open_shard``.
 
-    Without features all columns are decoded, and what they hold is not checked.
+    Without features, all columns are decoded, and their values are not checked.
     """
     features, path = wanted.features or FeaturesDict({}), wanted.store.locate(wanted.name)
 
@@ -57,7 +57,7 @@ def open_columns(wanted: ShardFile) -> RowGroupShard:
     except BadRowError as error:
         raise ShardMismatchError(
             f"{path}: {error.fault.message}",
-            hint="This file is not the published one. Fetch it again; `registry verify` names every bad shard.",
+            hint="This is not the published file. Fetch it again; `registry verify` names every bad shard.",
             details={**error.fault.details, "path": path},
         ) from error
     return shard
@@ -148,7 +148,7 @@ def _holds_null(shard: RowGroupShard, group: int, column: Column, place: int | N
 
 
 def _leaf_places(schema: Any) -> dict[tuple[str, ...], int]:
-    """Which column of Parquet each field outside of lists is: they are counted depth first."""
+    """The index of the Parquet column of each field outside lists; columns are numbered depth first."""
     types = import_pyarrow().types
     found: dict[tuple[str, ...], int] = {}
 

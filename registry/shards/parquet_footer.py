@@ -1,9 +1,9 @@
 """Reads the footer of a Parquet file and checks it before pyarrow sees it.
 
-pyarrow 26 ends the process when it is asked about a column of a damaged footer (``.column(...)``, ``.statistics``): it
-meets a C++ exception where none is expected. And it allocates memory for the numbers of values that a footer claims. So
-what the registry needs of the columns is read here, and pyarrow is given only a footer whose schema is a tree, and
-whose row groups have the columns of that schema, in sizes that agree.
+pyarrow 26 crashes the process if a column of a damaged footer is requested (``.column(...)``, ``.statistics``), by an
+unexpected C++ exception. It also allocates memory for the numbers of values that a footer claims. So this module reads
+what the registry needs of the columns, and passes a footer to pyarrow only if its schema is a tree and its row groups
+have the columns of that schema, in sizes that agree.
 
     ... pages ... | footer, a struct of Thrift | its length, u32 | PAR1
 """
@@ -52,7 +52,7 @@ class ColumnChunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowGroup:
-    """What the footer says of a row group."""
+    """The footer's facts of a row group."""
 
     num_rows: int
     num_bytes: int
@@ -156,7 +156,7 @@ class _CheckedFooters:
         self._lock = Lock()
 
     def find(self, content: bytes, start: int) -> _Checked:
-        """As ``_check_footer``."""
+        """Call ``_check_footer``, or return its cached result."""
         key = blake2b(content, digest_size=32, salt=start.to_bytes(8, "little")).digest()
         with self._lock:
             kept = self._kept.get(key)

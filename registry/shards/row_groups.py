@@ -1,11 +1,11 @@
-"""The row groups of a Parquet file: decoded when their records are needed, and kept for a while.
+"""Decodes the row groups of a Parquet file when their records are needed, and caches them.
 
-A row group is the smallest part of a Parquet file that is decoded: some hundred or thousand rows. What was decoded is
-kept in a cache of bounded size that the open files of a reader share, so memory holds no more than that and one group.
-Whoever reads all rows in order is given a thousand at a time, and none is kept.
+A row group, some hundred or thousand rows, is the smallest part of a Parquet file that is decoded. Decoded groups are
+kept in a cache of bounded size that the open files of a reader share, so memory holds the cache and one more group.
+Sequential reads get a thousand rows at a time, and keep nothing.
 
-A few hundred bytes of a file may say that a value is there a billion times. A group that asks for more than 2 GiB is
-refused: by the footer where that tells, else as soon as so much is decoded.
+A few hundred bytes of a file may repeat a value a billion times. A group of more than 2 GiB is refused: by its footer
+if that states the size, else as soon as that many bytes are decoded.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _WHOLE_VALUES: Final = 2**23
 
 
 class BlockCache:
-    """The row groups that were decoded last, by file and place; of the oldest, as many as fit ``max_bytes``."""
+    """The row groups that were decoded last, by file and index; the oldest are dropped beyond ``max_bytes``."""
 
     def __init__(self, max_bytes: int = _CACHE_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -60,7 +60,7 @@ class BlockCache:
         self._num_bytes = 0
 
     def find(self, name: str, group: int) -> Block | None:
-        """A row group that is kept, or None."""
+        """Return a cached row group, or None."""
         found = self._blocks.get((name, group))
         if found is None:
             return None
@@ -118,7 +118,7 @@ class RowGroupShard:
 
     @property
     def num_column_bytes(self) -> int:
-        """What the columns take in the file before they are compressed."""
+        """The uncompressed size of the columns in bytes."""
         return sum(group.num_bytes for group in self.footer.row_groups)
 
     def read(self, first: int, count: int) -> Block:
@@ -153,9 +153,9 @@ class RowGroupShard:
         return join_blocks(blocks).take(places)
 
     def stream(self, first: int, count: int) -> Iterator[Block]:
-        """Records ``first`` to ``first + count``, a thousand at a time; none is kept.
+        """Yield records ``first`` to ``first + count``, a thousand at a time, without caching.
 
-        For who reads many in order: the rows before ``first`` in its row group are decoded, too.
+        For sequential reads: the rows before ``first`` in its row group are decoded, too.
         """
         stop = first + count
         check_promise(self._path, stop, found=self.num_records, promised=self._promised)
@@ -205,7 +205,7 @@ class RowGroupShard:
             return self._make_block(_join_tables(tables)), num_bytes
 
     def _check_size(self, group: int) -> None:
-        """Refuse a row group that asks for too much, as far as the footer tells. Raises ShardMismatchError."""
+        """Refuse a row group that is too large according to the footer. Raises ShardMismatchError."""
         about = self.footer.row_groups[group]
         num_bytes = max(about.num_bytes, sum(column.num_bytes for column in about.columns))
         if num_bytes > _MOST_BYTES:
@@ -227,7 +227,7 @@ class RowGroupShard:
         return lambda reason: bad_rows(self._path, record, rows=self._rows(group), reason=reason)
 
     def _read_tables(self, group: int, record: int, columns: list[str] | None, most: int) -> Iterator[Any]:
-        """A row group, ``most`` rows at a time; ``record`` is the first that somebody wants of it."""
+        """Yield a row group, ``most`` rows at a time; ``record`` is the first that is needed."""
         start, stop = int(self._starts[group]), int(self._ends[group])
         tables = self._open_tables(group, stop - start, columns, most)
         while True:
@@ -301,7 +301,7 @@ class _FetchedFile(io.RawIOBase):
         self._fetched: dict[Range, memoryview] = {}
 
     def fetch(self, ranges: list[Range]) -> None:
-        """Have ``ranges`` at hand, in place of those before. Too many bytes are left to be read one by one."""
+        """Fetch ``ranges`` in place of the earlier ones. If they are too large, they are read one by one instead."""
         self._fetched.clear()
         spans: list[Range] = []
         for start, stop in sorted(ranges):
@@ -387,13 +387,13 @@ def _parquet_errors(path: str, fault: Callable[[Exception], RegistryError]) -> I
 
 @contextmanager
 def opened_by_path(file: BinaryIO, path: str) -> Iterator[None]:
-    """Within the block ``path`` is opened by a library: it leads to the open ``file`` of this machine.
+    """Check that a library that opens ``path`` in the block opens the same local file as ``file``.
 
     After the block it must lead to that file in the same state: a file that was put in its place for a moment, and the
     right one back, would have changed its times.
 
     Raises:
-        StorageError: it cannot be looked at, or was replaced within the block.
+        StorageError: its metadata cannot be read, or it was replaced during the block.
     """
     with storage_errors("read", path):
         before = FileState.of(os.fstat(file.fileno()))

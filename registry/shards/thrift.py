@@ -1,7 +1,7 @@
-"""Reads Thrift's compact protocol, in which the footer and the page headers of a Parquet file are written.
+"""Reads Thrift's compact protocol, the encoding of a Parquet file's footer and page headers.
 
-Nothing is trusted: every read ends within ``data``, every number fits its type, and the work grows with the bytes that
-are there, not with the sizes that they claim.
+Input is not trusted: every read ends within ``data``, every number fits its type, and the work grows with the bytes
+that exist, not with the sizes that they claim.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ STRUCT: Final = 12
 _MOST_ELEMENTS: Final = 1_000_000
 """Of a list that is wanted; pyarrow refuses longer ones, too."""
 _MOST_THRIFT_DEPTH: Final = 32
-"""Structs and lists in each other that nobody asked for; Parquet's own go six deep."""
+"""Most nesting of structs and lists in unknown fields; Parquet's own nesting is six deep."""
 
 Fields: TypeAlias = Mapping[int, tuple[int, Callable[["CompactReader"], Any]]]
 """The fields of a struct that are wanted, by number: the type that each must have, and what reads it."""
 
 
 class ThriftError(ValueError):
-    """Bytes that are no such message, with the place of the fault."""
+    """Bytes that are not a valid message, with the position of the fault."""
 
 
 class CompactReader:

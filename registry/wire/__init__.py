@@ -1,8 +1,8 @@
 """Reads and writes tf.train.Example and tf.train.SequenceExample as NumPy values, without TensorFlow.
 
-One record at a time: a flat mapping of names to lists of int64, float32 or bytes. Many at once: flat columns. Shapes,
-dtypes and nesting are what ``registry.features`` makes of them. ``example.proto`` has TensorFlow's fields under a
-package name of its own.
+A single record is a flat mapping of names to lists of int64, float32 or bytes; many records are flat columns.
+``registry.features`` adds shapes, dtypes and nesting. ``example.proto`` has TensorFlow's fields under another package
+name.
 """
 
 from registry.wire.block import BlockDecoder, BytesColumn, FlatBlock, FlatColumn, NumberColumn

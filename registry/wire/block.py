@@ -2,9 +2,9 @@
 
     data, offsets, lengths -> where the content of each key is (``locate``) -> columns (FlatBlock)
 
-Every byte that is not content is compared, and content that could be malformed is checked, so that a block gives what
-``decode_example`` gives for each of its records. A record of another valid form is written in the common one first; a
-record that is damaged ends the block.
+Every byte that is not content is compared, and content that could be malformed is checked, so that a block returns the
+same values as ``decode_example`` for each record. A record of another valid form is first rewritten in the common form;
+a damaged record ends the block.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def _in_common_form(
 
 
 def _read_integers(data: Octets, spans: Spans) -> tuple[NumberColumn, Places]:
-    """The integers of int64 lists, and which of the spans are odd: no list of varints."""
+    """The integers of int64 lists, and which spans are odd: not a list of varints."""
     if spans.layout == "packed":
         found = read_varint_rows(data, spans.starts, spans.sizes)
         return _numbers(spans, found.counts, found.values), found.odd
@@ -200,7 +200,7 @@ def _read_integers(data: Octets, spans: Spans) -> tuple[NumberColumn, Places]:
 
 
 def _read_floats(data: Octets, spans: Spans) -> tuple[NumberColumn, Places]:
-    """The floats of float lists, every bit as it is stored, and which of the spans are odd: no whole number of them."""
+    """The floats of float lists, bit by bit as stored, and which spans are odd: not a multiple of four bytes."""
     unit = 4 if spans.layout == "packed" else 5
     counts = spans.sizes // unit
     odd = np.flatnonzero(counts * unit != spans.sizes)
@@ -222,7 +222,7 @@ def _read_floats(data: Octets, spans: Spans) -> tuple[NumberColumn, Places]:
 
 
 def _read_items(data: Octets, spans: Spans) -> tuple[BytesColumn, Places]:
-    """The items of bytes lists, and which of the spans are odd: no list of items."""
+    """The items of bytes lists, and which spans are odd: not a list of items."""
     if spans.layout == "item":
         return BytesColumn(spans.rows, 1, spans.starts, spans.sizes), _NONE
     places, stops = spans.starts, spans.starts + spans.sizes
@@ -276,7 +276,7 @@ def _numbers(spans: Spans, counts: int | Places, values: npt.NDArray[Any]) -> Nu
 
 
 def _next_items(data: Octets, places: Places) -> tuple[Places, Places]:
-    """Where the item at each place starts and its size; a start of -1 where there is not one."""
+    """The start and size of the item at each place; the start is -1 if no item is there."""
     windows = as_rows(take_windows(data, places, 8), np.uint8)
     starts = np.full(places.size, -1)
     sizes = np.zeros(places.size, np.int64)
@@ -292,7 +292,7 @@ def _next_items(data: Octets, places: Places) -> tuple[Places, Places]:
 
 
 def _scan_items(content: bytes) -> list[tuple[int, int]] | None:
-    """Start and size of each item of a list; None where it is not a list of items."""
+    """Start and size of each item of a list, or None if it is not a list of items."""
     items = []
     position = 0
     try:

@@ -1,10 +1,9 @@
 """Encodes and decodes one tf.train.Example or tf.train.SequenceExample: a mapping of flat values.
 
-Both ways are written out here for the form that every known writer produces: of each list, all values in one packed
-run. That keeps every bit of a float (protobuf's Python hands out doubles, which turns signalling NaNs quiet), costs a
-copy where protobuf makes one Python object a value, and lets us promise the same bytes: protobuf promises its
-"deterministic" output within one version only, and its runtimes differ in how they sort "a" and "ab". Any other valid
-form is read by protobuf itself, and its floats from the bytes that it writes.
+This module implements the form that every known writer produces: all values of a list in one packed run. That keeps
+every bit of a float (protobuf for Python returns doubles, which turns signalling NaNs quiet), copies an array instead
+of creating one Python object for each value, and gives reproducible bytes: protobuf's "deterministic" output is stable
+within one version only, and its runtimes sort "a" and "ab" differently. protobuf itself reads any other valid form.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ def feature_pieces(key: str, value: FlatValue) -> tuple[bytes, list[bytes], int]
 
 
 def write_key(key: str) -> bytes:
-    """The key of a map. Raises FeatureError where UTF-8 cannot write it."""
+    """Encode the key of a map. Raises FeatureError if it is not valid UTF-8."""
     try:
         return key.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -106,7 +105,7 @@ def decode_example(record: bytes | memoryview) -> dict[str, FlatValue]:
 
 
 def decode_features(record: bytes | memoryview) -> dict[str, FlatValue | None]:
-    """As ``decode_example``, but None for a feature of no kind."""
+    """Decode like ``decode_example``, with None for a feature without a list."""
     try:
         return _decode_common_form(record)
     except (OtherFormError, IndexError, ValueError):  # ValueError: a name that is not UTF-8, or a bad varint
@@ -119,7 +118,7 @@ def write_head(tag: int, size: int) -> bytes:
 
 
 def _list_of(key: str, value: FlatValue) -> tuple[int, list[bytes]]:
-    """Which list holds ``value``, as the tag of its field in Feature, and the list's content in pieces."""
+    """The list for ``value``, as the tag of its field in Feature, and the list's content in pieces."""
     if isinstance(value, np.ndarray):
         if value.ndim == 1 and value.dtype == _INT64:
             return _INT64_LIST, _packed(write_varints(value))
@@ -138,7 +137,7 @@ def _list_of(key: str, value: FlatValue) -> tuple[int, list[bytes]]:
 
 
 def _to_write(value: object) -> str:
-    """The hint for a ``value`` that a record cannot hold."""
+    """The hint for a ``value`` that a record cannot store."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "iubf":
         return f"Write array.ravel().astype(np.{'float32' if value.dtype.kind == 'f' else 'int64'})."
     first = value[0] if isinstance(value, list | tuple) and value else value
@@ -192,7 +191,7 @@ def read_map(
 
 
 def read_feature(record: bytes | memoryview, position: int, end: int) -> FlatValue | None:
-    """What a message Feature holds, ``record[position:end]``: None if it is of no kind. Raises as above."""
+    """Decode a message Feature, ``record[position:end]``: None if it has no list. Raises as above."""
     if position == end:
         return None
     kind = record[position]
@@ -219,7 +218,7 @@ def read_feature(record: bytes | memoryview, position: int, end: int) -> FlatVal
 
 
 def enter_field(record: bytes | memoryview, tag: int, position: int, end: int) -> int:
-    """Where the content of the field at ``position`` starts, which fills all up to ``end``."""
+    """The start of the content of the field at ``position``, which must end at ``end``."""
     if position >= end or record[position] != tag:
         raise OtherFormError
     size, start = read_varint(record, position + 1)
@@ -236,7 +235,7 @@ def _decode_any_form(record: bytes | memoryview) -> dict[str, FlatValue | None]:
 
 
 def parse_message(kind: type[M], record: bytes | memoryview) -> M:
-    """The message of this ``kind`` that ``record`` is; CorruptExampleError if it is not one."""
+    """Parse ``record`` as a message of this ``kind``; raises CorruptExampleError if it is invalid."""
     from google.protobuf.message import DecodeError
 
     try:
@@ -255,7 +254,7 @@ def message_values(features: Any) -> dict[str, FlatValue | None]:
 
 
 def message_value(feature: Any) -> FlatValue | None:
-    """The values of a message Feature, None if it is of no kind."""
+    """The values of a message Feature, or None if it has no list."""
     match feature.WhichOneof("kind"):
         case "int64_list":
             integers = feature.int64_list.value
@@ -268,7 +267,7 @@ def message_value(feature: Any) -> FlatValue | None:
 
 
 def _floats(float_list: Any) -> npt.NDArray[np.float32]:
-    """The values of a message FloatList, every bit as it was: its bytes are read, one packed run."""
+    """The values of a message FloatList, bit by bit: read from its serialized bytes, one packed run."""
     float_list.DiscardUnknownFields()
     size = _STORED_FLOAT.itemsize * len(float_list.value)
     packed = float_list.SerializeToString()
@@ -276,11 +275,11 @@ def _floats(float_list: Any) -> npt.NDArray[np.float32]:
 
 
 Steps: TypeAlias = list[FlatValue | None]
-"""The flat values of one feature list, step by step; None for a step of no kind."""
+"""The flat values of one feature list, step by step; None for a step without a list."""
 
 
 class SequenceValues(NamedTuple):
-    """What a tf.train.SequenceExample holds.
+    """The values of a tf.train.SequenceExample.
 
     Attributes:
         context: flat values by key; None for a feature of no kind.

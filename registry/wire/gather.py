@@ -1,7 +1,7 @@
-"""Takes the bytes at many places of a buffer at once, in pieces of one size or of many.
+"""Copies the bytes at many places of a buffer at once, in pieces of equal or different sizes.
 
-A piece of ``size`` bytes is one item of an array of ``void``, whose items start at every byte of the buffer, so
-that taking the items at some places copies each piece once, at the speed of memory.
+A piece of ``size`` bytes is one item of a ``void`` array whose items start at every byte of the buffer. Taking items at
+some places copies each piece once, at the speed of memory.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Locates the content of each key in all records of a block, by templates and by a walk in step.
 
-A template is a record of which only the content counts as free. A record of the same length that has the same bytes at
-all other places has its content where the template has it. That costs a comparison for each eight of these bytes, for
-all records at once, and the content is found without being looked at.
+A template is a record in which the content may vary. A record of the same length with the same bytes everywhere else
+has its content at the same places as the template. That costs one comparison for every eight of these bytes, for all
+records at once, and the content need not be read.
 
-The other records go from entry to entry in step. At each step the heads of the next entries of all records are compared
-with the forms that are known; an entry that fits none of them is read in Python, and teaches a new one. So records of
-any size, with keys in any order, are located together.
+The other records are walked entry by entry, all in step. At each step, the heads of the next entries of all records are
+compared with the known forms; an entry of an unknown form is parsed in Python, and adds a form. So records of any size,
+with keys in any order, are located together.
 """
 
 from __future__ import annotations

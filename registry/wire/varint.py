@@ -1,4 +1,4 @@
-"""Reads and writes varints, protobuf's integers: seven bits a byte, lowest first, the top bit set where more follow.
+"""Reads and writes varints, protobuf's integers: seven bits a byte, lowest first; the top bit is set if more follow.
 
 Negative int64 values are written as their 64-bit two's complement, so they take ten bytes.
 """
@@ -15,7 +15,7 @@ _MOST_BYTES: Final = 10
 _FEW_BYTES: Final = 4
 _SHORT_BYTES: Final = 200
 _SHORT_VALUES: Final = 16
-"""Up to these a loop in Python is faster than numpy's fixed cost, as measured."""
+"""Up to this number, a Python loop is faster than numpy (measured)."""
 
 _BLOCK_VALUES: Final = 2**12
 """Their bytes, ten words each, stay in a processor's cache: twice as fast as 2**16, as measured."""
@@ -51,7 +51,7 @@ FIELD_2: Final = 0x12
 
 
 class OtherFormError(Exception):
-    """Not the form that every known writer produces; it may be valid all the same, and protobuf can tell."""
+    """The message does not have the form that every known writer produces. It may be valid: protobuf decides."""
 
 
 def write_varint(value: int) -> bytes:
@@ -121,7 +121,7 @@ def write_varints(values: Places) -> bytes:
 
 
 def read_varints(buffer: bytes | memoryview, start: int, stop: int) -> Places:
-    """The signed integers in ``buffer[start:stop]``; a new array, which may be written to.
+    """Read the signed integers in ``buffer[start:stop]`` into a new, writable array.
 
     Raises:
         IndexError: the buffer ends inside the last one.
@@ -189,7 +189,7 @@ def read_any_rows(data: Octets, starts: Places, sizes: Places) -> Integers:
 
 
 def _read_same_size(data: Octets, starts: Places, size: int) -> Integers | None:
-    """The integers, if each piece is one varint, or has as many as bytes."""
+    """The integers, if each piece is one varint, or consists of one-byte varints only."""
     rows = as_rows(take(data, starts, size), np.uint8)
     if int(rows.max()) < 0x80:
         return Integers(rows.astype(np.int64).reshape(-1), size, _NONE)

@@ -115,7 +115,7 @@ def test_how_a_worker_ended_is_told() -> None:
     with pytest.raises(StorageError) as killed:
         call_isolated(signal.raise_signal, signal.SIGKILL, path="/data/shard")
     assert str(killed.value) == "cannot read /data/shard: the process that reads it was killed"
-    assert killed.value.hint == "The system is perhaps out of memory. Close other programs and try again."
+    assert killed.value.hint == "The system may be out of memory. Close other programs and try again."
 
 
 def test_a_worker_gets_no_more_memory_than_a_sound_file_needs() -> None:

@@ -236,7 +236,7 @@ def test_parquet_with_typed_columns_is_not_what_tfds_writes(store: Store) -> Non
     parquet.write_table(pa.table({"label": [1, 2]}), path)
     with pytest.raises(ShardMismatchError) as caught:
         open_shard(store, "shard", file_format="parquet")
-    assert str(caught.value) == f"{path}: it has no column 'data' of serialized examples, as TFDS writes them"
+    assert str(caught.value) == f"{path}: expected a column 'data' of serialized examples, as TFDS writes them"
     assert caught.value.hint == "Typed columns are cataloged with: registry import parquet DIR"
 
 
