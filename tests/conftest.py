@@ -21,7 +21,7 @@ import pytest
 from catalog_server import PostgresServer
 from fault_proxy import FaultProxy
 from hypothesis import HealthCheck, settings
-from levels import EXAMPLES, is_quick, may_hold_quick_tests
+from levels import EXAMPLES, is_quick, may_hold_quick_tests, sample
 from s3_server import CREDENTIALS, S3Server
 
 # No test is about time: cores are shared and noisy. On CI the examples are the same on every run. levels.py says how
@@ -55,10 +55,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark the tests of the quick level."""
-    if is_quick(item):
-        item.add_marker(pytest.mark.quick)
+@pytest.hookimpl(tryfirst=True)  # before pytest selects tests by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of the quick and of the long level."""
+    sample(items)
+    for item in items:
+        if is_quick(item):
+            item.add_marker(pytest.mark.quick)
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:

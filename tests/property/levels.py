@@ -9,11 +9,13 @@ A law is never in the long level alone: ``cases`` and ``either`` always leave so
 """
 
 import os
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 import pytest
+from sampled import EVERYDAY_CASES
 
 EXAMPLES: Final = int(os.environ.get("REGISTRY_EXAMPLES", "12"))
 """Number of examples that hypothesis tries for a law that asks for no number of its own."""
@@ -36,6 +38,26 @@ def cases(values: Iterable[object], *, everyday: int) -> list[object]:
 def either(everyday: object, long: object) -> list[object]:
     """Parameters for ``parametrize``: a size for every day, and a larger one for the long level."""
     return [everyday, _long(long)]
+
+
+def sample(items: Iterable[pytest.Item]) -> None:
+    """Mark as long all but a few cases of each test that ``sampled.py`` lists.
+
+    Which ones are kept depends on the test's name, so that together the tests of a file still meet every database and
+    every kind of damage.
+    """
+    found: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        name = getattr(item, "originalname", None)
+        if name in EVERYDAY_CASES and not item.get_closest_marker("long"):
+            found.setdefault(f"{item.path}::{name}", []).append(item)
+    for place, those in found.items():
+        kept = EVERYDAY_CASES[place.rpartition("::")[2]]
+        first = zlib.crc32(place.rpartition("/")[2].encode())
+        chosen = {(first + number * len(those) // kept) % len(those) for number in range(min(kept, len(those)))}
+        for number, item in enumerate(those):
+            if number not in chosen:
+                item.add_marker(pytest.mark.long)
 
 
 def _long(value: object) -> object:
