@@ -7,92 +7,92 @@ kinds of damage, moments of a kill): it runs this number of them every day, and 
 from typing import Final
 
 EVERYDAY_CASES: Final = {
-    # catalog/test_catalog_aliases
+    # of catalog/test_catalog_aliases:
     "test_of_racing_swaps_from_one_version_exactly_one_wins_each_round": 1,
-    # catalog/test_catalog_between
+    # of catalog/test_catalog_between:
     "test_an_action_between_any_two_statements_of_another_leaves_what_one_after_the_other_does": 1,
     "test_what_appears_in_the_middle_of_an_action_is_there_or_not": 1,
-    # catalog/test_catalog_crowd
+    # of catalog/test_catalog_crowd:
     "test_a_crowd_loses_nothing_and_meets_typed_conflicts_only": 1,
     "test_a_crowd_whose_processes_and_connections_are_killed_leaves_nothing_half_done": 1,
-    # catalog/test_catalog_history
+    # of catalog/test_catalog_history:
     "test_every_moment_stands_as_it_stood_when_it_was_now": 1,
-    # catalog/test_catalog_lifecycle
+    # of catalog/test_catalog_lifecycle:
     "test_of_many_who_yank_at_once_one_does_it": 1,
-    # catalog/test_catalog_log_verify
+    # of catalog/test_catalog_log_verify:
     "test_an_override_that_the_build_did_not_have_is_found": 1,
     "test_many_faults_are_counted_and_the_first_of_them_kept": 1,
-    # catalog/test_catalog_lookup
+    # of catalog/test_catalog_lookup:
     "test_many_shards_keep_their_order": 1,
     "test_the_default_config_moves": 1,
-    # catalog/test_catalog_pins
+    # of catalog/test_catalog_pins:
     "test_other_content_under_the_number_is_told": 1,
-    # catalog/test_catalog_protection
+    # of catalog/test_catalog_protection:
     "test_a_catalog_that_was_taken_back_and_up_again_is_protected_as_before": 1,
-    # catalog/test_catalog_publish
+    # of catalog/test_catalog_publish:
     "test_shards_are_written_in_batches_without_loss": 1,
-    # catalog/test_catalog_races
+    # of catalog/test_catalog_races:
     "test_a_publisher_killed_inside_its_transaction_leaves_nothing": 1,
     "test_a_rival_that_waits_goes_on_when_the_first_is_killed": 1,
     "test_an_upgrade_killed_in_the_middle_leaves_the_schema_as_it_was": 1,
     "test_of_racing_publishers_exactly_one_wins_each_number": 1,
     "test_processes_that_upgrade_at_once_all_succeed": 1,
     "test_publishers_of_different_data_all_succeed": 1,
-    # catalog/test_catalog_schema
+    # of catalog/test_catalog_schema:
     "test_a_populated_catalog_of_every_older_schema_is_upgraded": 1,
-    # catalog/test_catalog_search_documents
+    # of catalog/test_catalog_search_documents:
     "test_a_description_of_any_size_is_published_and_found_by_its_beginning": 1,
-    # catalog/test_catalog_search_schema
+    # of catalog/test_catalog_search_schema:
     "test_documents_that_are_not_what_is_published_are_found_and_mended": 1,
-    # catalog/test_catalog_secrets
+    # of catalog/test_catalog_secrets:
     "test_published_rows_are_as_immutable_as_before": 1,
-    # catalog/test_catalog_standing
+    # of catalog/test_catalog_standing:
     "test_sql_finds_what_the_rule_chooses": 1,
-    # catalog/test_catalog_stored_costs
+    # of catalog/test_catalog_stored_costs:
     "test_a_split_unlike_what_statistics_say_is_sliced_as_cheaply": 1,
     "test_the_files_of_a_wide_slice_are_read_in_few_queries": 1,
-    # catalog/test_catalog_stored_lengths
+    # of catalog/test_catalog_stored_lengths:
     "test_shards_keep_their_order_however_their_rows_lie": 1,
     "test_slices_of_stored_lengths_are_those_of_lengths_in_memory": 1,
     "test_stored_lengths_answer_as_those_in_memory": 1,
-    # cli/test_cli_commands
+    # of cli/test_cli_commands:
     "test_completion_offers_commands_datasets_and_splits": 1,
-    # cli/test_cli_errors
+    # of cli/test_cli_errors:
     "test_an_output_that_takes_nothing_costs_no_traceback": 1,
-    # cli/test_cli_network
+    # of cli/test_cli_network:
     "test_an_endpoint_that_is_not_there": 1,
     "test_an_endpoint_that_is_silent": 1,
     "test_ctrl_c_ends_a_command_whose_store_is_silent": 1,
-    # cli/test_cli_pin_help
+    # of cli/test_cli_pin_help:
     "test_completion_offers_verbs_and_pins": 1,
-    # cli/test_cli_split
+    # of cli/test_cli_split:
     "test_a_reader_who_leaves_does_not_make_a_proof_hold": 1,
-    # conformance/frozen/test_frozen
+    # of conformance/frozen/test_frozen:
     "test_a_catalog_of_an_earlier_schema_answers_as_before_once_it_is_upgraded": 1,
-    # conformance/prepared/test_prepared_by_tfds
+    # of conformance/prepared/test_prepared_by_tfds:
     "test_a_block_of_records_decodes_to_what_tfds_read": 1,
-    # end_to_end/test_build_dataset
+    # of end_to_end/test_build_dataset:
     "test_a_disk_that_takes_no_more_is_a_storage_error": 1,
-    # end_to_end/test_build_encoding
+    # of end_to_end/test_build_encoding:
     "test_a_worker_that_dies_ends_the_build_with_a_typed_error": 1,
-    # end_to_end/test_custom_metadata
+    # of end_to_end/test_custom_metadata:
     "test_show_tells_of_it": 1,
-    # end_to_end/test_documents
+    # of end_to_end/test_documents:
     "test_the_blocks_of_python_print_what_they_say": 1,
     "test_the_lines_of_shell_print_what_they_say": 1,
-    # end_to_end/test_frameworks_epochs
+    # of end_to_end/test_frameworks_epochs:
     "test_processes_share_the_count": 1,
-    # end_to_end/test_frameworks_tables
+    # of end_to_end/test_frameworks_tables:
     "test_a_reader_goes_to_another_process_with_its_seed_and_its_place": 1,
-    # end_to_end/test_import_tfds
+    # of end_to_end/test_import_tfds:
     "test_an_import_that_was_killed_is_finished_by_the_next_one": 1,
-    # end_to_end/test_killed_commands
+    # of end_to_end/test_killed_commands:
     "test_the_next_run_removes_what_a_killed_one_left": 1,
-    # end_to_end/test_pin_alone
+    # of end_to_end/test_pin_alone:
     "test_every_verb_works": 1,
-    # end_to_end/test_pin_verifiers
+    # of end_to_end/test_pin_verifiers:
     "test_they_agree_on_every_flipped_byte_of_the_data": 1,
-    # end_to_end/test_publish_faults
+    # of end_to_end/test_publish_faults:
     "test_a_build_makes_the_bytes_where_only_the_catalog_is_shared": 1,
     "test_a_damaged_version_is_built_again_in_its_place": 1,
     "test_a_folder_of_other_code_is_not_taken_for_this_build": 1,
@@ -108,23 +108,23 @@ EVERYDAY_CASES: Final = {
     "test_other_content_under_a_used_number_is_refused_and_changes_nothing": 1,
     "test_publishers_of_the_same_content_all_succeed_once": 1,
     "test_publishing_clears_what_a_killed_publisher_left": 1,
-    # end_to_end/test_publish_faults_on_objects
+    # of end_to_end/test_publish_faults_on_objects:
     "test_a_publish_that_was_killed_at_any_step_never_stops_the_next_one": 1,
     "test_one_fault_at_any_request_is_typed_and_the_next_run_finishes": 1,
-    # end_to_end/test_publish_on_objects
+    # of end_to_end/test_publish_on_objects:
     "test_objects_that_were_imported_in_place_under_another_name_stay": 1,
-    # end_to_end/test_resume_after_kill
+    # of end_to_end/test_resume_after_kill:
     "test_every_record_is_seen_exactly_once": 1,
-    # end_to_end/test_shard_formats_published
+    # of end_to_end/test_shard_formats_published:
     "test_the_order_is_that_of_tfds": 1,
-    # end_to_end/test_slim_faults
+    # of end_to_end/test_slim_faults:
     "test_a_corrupt_record_in_the_middle_is_named": 1,
     "test_a_reader_that_hangs_does_not_keep_the_process": 1,
     "test_a_reader_that_raises_in_the_middle_of_a_file": 1,
     "test_a_truncated_gzip_file_is_named": 1,
     "test_control_c_while_nothing_comes_ends_the_process": 1,
     "test_sound_files_are_read_to_their_end": 1,
-    # end_to_end/test_version_proof
+    # of end_to_end/test_version_proof:
     "test_a_publisher_killed_while_it_computes_the_proof_leaves_nothing_visible": 1,
     "test_an_older_version_is_fingerprinted_when_it_is_needed": 1,
     "test_an_older_version_is_not_fingerprinted_from_files_that_were_changed": 1,
@@ -132,38 +132,38 @@ EVERYDAY_CASES: Final = {
     "test_the_very_same_shards_need_no_fingerprints_of_an_older_version": 1,
     "test_what_older_software_published_is_not_refused_afterwards": 1,
     "test_without_its_files_an_older_version_allows_a_major_number_only": 1,
-    # end_to_end/test_versioning_document
+    # of end_to_end/test_versioning_document:
     "test_a_flag_is_known_in_worker_processes": 1,
-    # end_to_end/test_wrong_files
+    # of end_to_end/test_wrong_files:
     "test_who_publishes_hashes_for_all_later_readers": 1,
     "test_who_verifies_hashes_for_all_later_readers": 1,
-    # end_to_end/test_wrong_objects
+    # of end_to_end/test_wrong_objects:
     "test_no_way_of_reading_hands_out_a_record_of_a_wrong_object": 1,
     "test_without_the_right_etag_an_object_is_hashed_once_on_this_machine": 1,
-    # engines/test_engine_behaviour
+    # of engines/test_engine_behaviour:
     "test_an_error_is_raised_in_its_place": 1,
-    # property/test_mutated_files
+    # of property/test_mutated_files:
     "test_a_file_that_once_gave_an_untyped_error": 1,
-    # property/test_pin_digest_laws
+    # of property/test_pin_digest_laws:
     "test_thousands_of_records_have_the_same_digests_whoever_hashes_them": 1,
-    # property/test_proof_laws
+    # of property/test_proof_laws:
     "test_processes_do_not_change_a_fingerprint": 1,
-    # storage/test_store_faults
+    # of storage/test_store_faults:
     "test_one_fault_at_any_request_of_a_large_upload_is_not_noticed": 1,
-    # storage/test_store_ranges
+    # of storage/test_store_ranges:
     "test_ranges_are_slices": 1,
-    # unit/test_earth_engine_geotiff
+    # of unit/test_earth_engine_geotiff:
     "test_a_full_disk_is_told_and_leaves_nothing": 1,
     "test_killed_half_way_there_is_no_half_file": 1,
-    # unit/test_parquet_bombs
+    # of unit/test_parquet_bombs:
     "test_a_description_a_walk_and_a_fingerprint_take_little_memory": 1,
-    # unit/test_pin_bombs
+    # of unit/test_pin_bombs:
     "test_a_hostile_file_of_a_megabyte_takes_less_than_500_megabytes": 1,
-    # unit/test_shard_faults
+    # of unit/test_shard_faults:
     "test_every_flipped_bit_is_caught_and_its_record_named": 1,
     "test_every_flipped_bit_of_records_of_one_length_is_caught": 1,
     "test_without_verify_every_flipped_bit_of_a_length_is_caught_all_the_same": 1,
-    # unit/test_tfrecord_faults
+    # of unit/test_tfrecord_faults:
     "test_a_flipped_bit_anywhere": 1,
     "test_a_flipped_bit_anywhere_in_a_gzip_file_is_found_or_changes_nothing": 1,
 }
