@@ -1,7 +1,7 @@
 """Makes the splits, the plan and the dataset version of a pin from the pin file alone, for readers.
 
-A pin names the shards that its slice touches, and of the other shards only their total number of records. So the
-records between two named shards are laid out as one long shard and empty ones; no range of the pin reads them.
+A pin names only the shards that hold records of its slice. For the shards between two of them, it gives only the total
+number of records. So these are represented by one long shard and empty ones, which no range of the pin reads.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ GENERATORS: Final = {
 
 
 def reference_of(entry: PinEntry) -> Reference:
-    """The reference that names exactly the pinned version."""
+    """The exact reference of the pinned version."""
     return Reference.exactly(entry.dataset, entry.config, Version.parse(entry.version))
 
 
@@ -55,10 +55,10 @@ def folder_of(entry: PinEntry) -> str:
 
 
 def splits_of(entry: PinEntry, *, fills_last: bool = False, guarded: bool = False) -> tuple[Split, ...]:
-    """The splits of a pin, in which its own shards have their true positions.
+    """The splits of a pin, in which the pinned shards have their true positions.
 
-    The records of a gap are put into its first shard, or into its last with ``fills_last``. With ``guarded``, the
-    length of such a shard raises UsageError.
+    All records of a gap are assigned to its first shard, or to its last with ``fills_last``. With ``guarded``, reading
+    the length of such a shard raises UsageError.
 
     Raises:
         UsageError: the files contradict each other.
@@ -70,9 +70,9 @@ def splits_of(entry: PinEntry, *, fills_last: bool = False, guarded: bool = Fals
 
 
 def merge_entries(entries: Sequence[PinEntry]) -> PinEntry:
-    """The first of some pins of one version with the splits and files of all of them: it can read all their slices.
+    """The first of several pins of one version, with the splits and files of all: it can read all their slices.
 
-    Its ranges and digests are those of the first pin only.
+    Its ranges and digests are the ones of the first pin.
     """
     splits = {split.name: split for entry in entries for split in entry.splits}
     files = {(file.split, file.index): file for entry in entries for file in entry.files}
@@ -90,7 +90,7 @@ def plan_of(entry: PinEntry) -> Plan:
 
 
 def plan_ranges(entry: PinEntry, splits: Mapping[str, Split]) -> Plan:
-    """The plan that reads the ranges of a pin from ``splits``, which may have other shards."""
+    """The plan that reads the ranges of a pin from ``splits``, which may have other shards than the pin."""
     located = [
         (RecordRange(split=one.split, start=one.start, stop=one.stop), splits[one.split]) for one in entry.ranges
     ]
@@ -104,7 +104,7 @@ def instruction_of(entry: PinEntry) -> ReadInstruction:
 
 
 def promises_of(entry: PinEntry) -> KnownShards:
-    """The facts that a pin promises about its files."""
+    """The facts about its files that a pin contains."""
     return KnownShards({file.name: _shard_of(file) for file in entry.files})
 
 
@@ -129,7 +129,7 @@ def features_of(entry: PinEntry) -> FeaturesDict:
 
 
 def version_of(entry: PinEntry) -> DatasetVersion:
-    """The dataset version as the pin describes it, with only the shards that the slice touches."""
+    """The dataset version as the pin describes it: it knows only the pinned shards."""
     state = VersionState(entry.status) if entry.status in ("deprecated", "yanked") else VersionState.SUPPORTED
     version = Version.parse(entry.version)
     return DatasetVersion(
@@ -172,11 +172,11 @@ def counts_shards(terms: Sequence[SplitSlice | EvenPart]) -> bool:
 
 
 def resolve_again(entry: PinEntry, begins: Mapping[str, Split]) -> tuple[RecordRange, ...] | None:
-    """The ranges of a pin's expression in its splits; None if they depend on shards that the pin does not name.
+    """Resolve a pin's expression in its splits; None if the ranges depend on shards that the pin does not name.
 
-    Shards that the expression names and the pin does not are empty, before or after the shards that it reads. So a
-    slice has its true start if all records of a gap lie before the bound, and its true stop if all lie after it. The
-    position of an empty slice is taken from the pin, since only the missing shards tell it.
+    If the expression names shards that are not pinned, these hold no records and are at the start or end of the slice.
+    So the start is right if a gap's records are assigned to its first shard, and the stop if they are assigned to its
+    last one. The position of an empty slice depends on the missing shards, so it is taken from the pin.
     """
     terms = instruction_of(entry).terms
     for term in terms:
@@ -186,7 +186,7 @@ def resolve_again(entry: PinEntry, begins: Mapping[str, Split]) -> tuple[RecordR
     if len(found) != len(entry.ranges):
         return found
     if entry.slicing == SlicingRule.TFDS_4.value:
-        # Before version 0.2 this rule gave every slice that reads nothing the range 0..0: such pins stay valid.
+        # Before version 0.2, this rule gave every empty slice the range 0..0. Such pins stay valid.
         found = tuple(
             replace(one, start=0, stop=0) if one.start == one.stop and told.start == told.stop == 0 else one
             for one, told in zip(found, entry.ranges, strict=True)
@@ -233,10 +233,10 @@ def _split_of(
 
 
 class GuardedLengths(ShardLengths):
-    """The lengths of the shards that a pin names. The lengths of others are unknown.
+    """The lengths of the pinned shards. The lengths of the other shards are unknown.
 
     Raises:
-        UsageError: the length or the start of a shard that is not pinned is needed.
+        UsageError: on access to the length or the start of a shard that is not pinned.
     """
 
     __slots__ = ("_unknown",)
@@ -273,16 +273,16 @@ class GuardedLengths(ShardLengths):
 
     def _refusal(self, index: int) -> UsageError:
         return UsageError(
-            f"shard {index} is not pinned: how many records it holds is not in the pin",
-            hint="Ask the catalog, outside the lock.",
+            f"shard {index} is not pinned, so its number of records is unknown",
+            hint="Read the version from the catalog, outside of registry.locked().",
             details={"shard": index},
         )
 
 
 class PinnedRecords:
-    """The proof that files hold the records of some pins of one version (``registry.shards.RecordsProof``).
+    """Proves that files hold the records of some pins of one version (``registry.shards.RecordsProof``).
 
-    A file that differs from the pinned one may be read if every pinned record in it is unchanged: a pin promises that.
+    A file that differs from the pinned one may be read if all pinned records in it are unchanged.
     """
 
     def __init__(self, entries: Sequence[PinEntry]) -> None:

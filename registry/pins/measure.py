@@ -3,7 +3,7 @@
     runs of 1,024 records, and whole files  --workers-->  sha256 of each record, leaves of features, sha256 of files
                                             --here, in order-->  RecordDigests, FileFacts
 
-A worker process imports this module: it loads neither pydantic nor YAML.
+Worker processes import this module, so it must not load pydantic or YAML.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ AdvanceBytes = Callable[[int], None]
 """Called with the number of bytes hashed since the last call."""
 
 _MANY_BYTES: Final = 512 * 2**20
-"""From this size on, processes are worth their start, which takes a second of each core."""
+"""From this size on, worker processes pay off; starting them takes a second of each core."""
 
 _LARGE_RECORD: Final = 8 * 2**10
-"""From this mean size on, hashing releases the interpreter's lock for long enough that threads suffice."""
+"""From this mean record size on, threads suffice, because hashing releases the interpreter's lock long enough."""
 
 _TASK_BYTES: Final = 16 * 2**20
 _MOST_LEAVES: Final = 64
 _FIRST_WEIGHT: Final = 1
-"""The weight of the first record; a weight of 0 would locate nothing."""
+"""The weight of the first record. A record with weight 0 could not be located."""
 
 NO_RECORDS: Final = "sha256:" + hashlib.sha256(b"").hexdigest()
-"""The digests of a slice without records."""
+"""``ordered`` and ``unordered`` of a slice without records."""
 
 _RANGE_ORDER: Final = ReadConfig(interleave_cycle_length=1)
 """The order of a plan's ranges, in which records are counted and hashed."""
@@ -58,8 +58,8 @@ class RecordDigests:
         ordered: sha256 over the hashes of the records, in order.
         unordered: the same over the sorted hashes; empty unless ``whole``.
         finder: the sums that locate a changed record.
-        features: a digest for each key; empty unless ``whole``, or if a record is not a tf.train.Example, which only
-            ``verify="off"`` tolerates.
+        features: a digest for each key. Empty without ``whole``, and if a record is not a tf.train.Example, which is
+            only accepted with ``verify="off"``.
         spots: sha256 of the first, the middle and the last record; None for a slice without records.
     """
 
@@ -71,13 +71,13 @@ class RecordDigests:
     spots: tuple[str, str, str] | None
 
     def find_changed(self, pinned: RecordSums) -> int | None:
-        """The position in the slice of the one record that changed since ``pinned`` was summed; None if not one did."""
+        """The position in the slice of the only record that differs from ``pinned``; None if none or several differ."""
         position = (pinned.find_weight(self.finder) or 0) - _FIRST_WEIGHT
         return position if 0 <= position < self.num_examples else None
 
 
 def spot_places(num_examples: int) -> tuple[int, int, int]:
-    """The positions of the records whose hashes are pinned one by one: the first, the middle and the last."""
+    """The positions of the records that are pinned one by one: the first, the middle and the last."""
     return 0, num_examples // 2, num_examples - 1
 
 
@@ -90,7 +90,11 @@ def locate_records(plan: Plan, positions: Sequence[int]) -> list[tuple[str, int]
 def hash_records(
     plan: Plan, store: Store, positions: Sequence[int], *, verify: Verify, indexes: IndexFolder | None
 ) -> list[bytes]:
-    """The sha256 of each record at these positions of a slice. Errors as ``measure_records``."""
+    """The sha256 of each record at these positions of a slice.
+
+    Raises:
+        CorruptRecordError, ShardMismatchError, StorageError: a record cannot be read.
+    """
     source = RecordSource(plan, store, verify=verify, indexes=indexes)
     block = source.fetch(*plan.order(_RANGE_ORDER).locate(list(positions)))
     return [hashlib.sha256(view).digest() for view in block.views()]
@@ -115,10 +119,10 @@ def measure_records(
         store: the folder of their files.
         files: names of files to hash as a whole.
         verify: how the checksums of records are checked; ``off`` hashes damaged records as they are.
-        whole: False leaves out ``unordered`` and the digests of features, which cost as much as the rest.
+        whole: False skips ``unordered`` and the digests of features, which take as long as the rest.
         features: a schema with which every record is also decoded; None decodes none.
         indexes: where the offsets of records are cached.
-        processes: number of workers; None uses as many as there are cores if the data is large enough.
+        processes: number of workers; None uses one for each core if there is enough data.
         advance: called with the number of bytes hashed since the last call.
 
     Raises:
@@ -136,7 +140,7 @@ def measure_records(
         is_local=store.local_root is not None,
         is_unlocked=mean >= _LARGE_RECORD or not plan.num_examples or is_few,
     )
-    # Each file is read twice; done close together, the second read finds it in the page cache.
+    # Each file is read twice: as a file and as records. Close together, the second read is served by the page cache.
     tasks = _interleave([*files], _plan_runs(plan.num_examples, mean, engine.width))
     worker = Measurer(plan, store, verify, indexes, features, whole)
     pieces = _as_pieces(worker, tasks)
@@ -183,7 +187,7 @@ def measure_files(
 
 
 class RunDigests(NamedTuple):
-    """A worker's result for a run: the concatenated sha256 of its records, and its leaves if all records have some."""
+    """A worker's result for a run: the joined sha256 of its records, and its leaves if all records are Examples."""
 
     records: bytes
     leaves: list[dict[str, bytes]] | None
@@ -192,7 +196,7 @@ class RunDigests(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Measurer:
-    """Hashes a run of records (start, stop) or a file by its name. Sent to worker processes."""
+    """Hashes a run of records, given as (start, stop), or a file, given by name. It is sent to worker processes."""
 
     plan: Plan
     store: Store
@@ -228,7 +232,7 @@ class Measurer:
         return RunDigests(b"".join(records), leaves, num_bytes)
 
     def _opened(self) -> tuple[RecordSource, Order, BlockDecoder | None]:
-        """The source and the decoder of this thread: open files and learned forms are not shared."""
+        """The source and the decoder of this thread: threads must not share open files or the decoder's state."""
         found: tuple[RecordSource, Order, BlockDecoder | None] | None = getattr(self._local, "opened", None)
         if found is None:
             source = RecordSource(self.plan, self.store, verify=self.verify, indexes=self.indexes)
@@ -317,7 +321,7 @@ def _plan_runs(num_examples: int, mean: float, processes: int) -> list[tuple[int
 
 
 def _as_pieces(worker: Measurer, tasks: list[str | tuple[int, int]]) -> Iterator[Piece[Any, Any]]:
-    """The tasks with the files that they read."""
+    """The tasks as pieces for an engine, with the files that each reads."""
     order, location = worker.plan.order(_RANGE_ORDER), worker.store.url
     for task in tasks:
         places = [] if isinstance(task, str) else sorted(set(order.locate(task)[0].tolist()))
@@ -326,7 +330,7 @@ def _as_pieces(worker: Measurer, tasks: list[str | tuple[int, int]]) -> Iterator
 
 
 def _interleave(files: list[str], runs: list[tuple[int, int]]) -> list[str | tuple[int, int]]:
-    """Files and runs, each in order, spread evenly over each other."""
+    """Files and runs in one list: each kind in order, and spread evenly."""
     placed = [((place + 0.5) / len(files), 0, name) for place, name in enumerate(files)]
     placed += [((place + 0.5) / len(runs), 1, run) for place, run in enumerate(runs)]  # type: ignore[misc]
     return [task for *_, task in sorted(placed, key=lambda one: one[:2])]

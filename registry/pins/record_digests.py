@@ -1,10 +1,10 @@
-"""Digests over many records: sums that locate one changed record, a digest of the sorted hashes, digests of features.
+"""Digests over many records, for pins: sums that locate a changed record, a sorted digest, and digests of features.
 
-These are the parts of a pin that ``ordered``, the sha256 over the hashes of all records in order, does not cover:
+``measure`` computes them in addition to ``ordered``, the sha256 over the hashes of all records in order:
 
-    RecordSums   two sums over the hashes. They prove nothing, but name the one record that was changed.
-    DigestPile   the digest of the sorted hashes, in bounded memory: it does not depend on order or on shards.
-    hash_leaf    digests of what the records hold under each feature: they do not depend on how it is serialized.
+    RecordSums   two sums over the hashes. They locate the one record that was changed; they prove nothing.
+    DigestPile   the digest over the sorted hashes, in bounded memory. It does not depend on order or shards.
+    hash_leaf    digests over the values of each feature. They do not depend on the serialization.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _TEXT = re.compile(r"([0-9a-f]{64})-([0-9a-f]{64})")
 class RecordSums:
     """Two sums over items, each with a weight and a hash h of 256 bits: of h, and of weight x h, modulo a prime.
 
-    If one item changes, the sums move by d = h' - h and by weight x d: their quotient is its weight, and h' - d the
-    hash that it had. If several change, the quotient is the weight of no item, except with a probability of 2**-200.
-    The sums of disjoint sets are added.
+    If one item changes, the sums change by d = h' - h and by weight x d. Their quotient is its weight, and h' - d is
+    its old hash. If several items change, the quotient is the weight of an item with a probability of 2**-200 only.
+    The sums of disjoint sets can be added.
 
     >>> kept = RecordSums.of_item(5, b"a" * 32) + RecordSums.of_item(9, b"b" * 32)
     >>> found = RecordSums.of_item(5, b"a" * 32) + RecordSums.of_item(9, b"c" * 32)
@@ -78,19 +78,22 @@ class RecordSums:
 
     @classmethod
     def parse(cls, text: str) -> RecordSums:
-        """The sums that ``str`` wrote. Raises UsageError for any other text."""
+        """Parse the text that ``str`` returns. Raises UsageError for any other text."""
         match = _TEXT.fullmatch(text)
         if match is None:
-            raise UsageError(f"{text[:80]!r} is no pair of sums: 64 hex digits, '-', 64 hex digits")
+            raise UsageError(f"invalid pair of sums: {text[:80]!r}; expected 64 hex digits, '-', 64 hex digits")
         return cls(int(match[1], 16), int(match[2], 16))
 
     def find_weight(self, found: RecordSums) -> int | None:
-        """The weight of the item that differs between these sums and ``found``, if one differs; None for no change."""
+        """The weight of the item that differs between these sums and ``found``; None if the sums are equal.
+
+        If several items differ, the result is not the weight of any item.
+        """
         moved = (found.sum - self.sum) % PRIME
         return (found.weighted - self.weighted) * pow(moved, -1, PRIME) % PRIME if moved else None
 
     def hash_before(self, found: RecordSums, now: bytes) -> bytes:
-        """The hash here of the one changed item whose hash is ``now`` in ``found``."""
+        """The old hash of the changed item: its hash in these sums, if it is ``now`` in ``found``."""
         before = (int.from_bytes(now, "big") - (found.sum - self.sum)) % PRIME
         return before.to_bytes(_DIGEST_BYTES, "big")
 
@@ -102,7 +105,7 @@ class RecordSums:
 
 
 def _join(limbs: npt.NDArray[np.uint64]) -> int:
-    """The number whose digits to the base 2**16, the highest first, are ``limbs``; they may be larger than that."""
+    """The number with the digits ``limbs`` to the base 2**16, highest first. A digit may exceed the base."""
     total = 0
     for limb in limbs.tolist():
         total = (total << 16) + limb
@@ -110,7 +113,7 @@ def _join(limbs: npt.NDArray[np.uint64]) -> int:
 
 
 class DigestPile:
-    """Collects digests of 32 bytes and hashes them sorted; more than four million wait in an unnamed temporary file.
+    """Collects digests of 32 bytes and hashes them in sorted order. More than four million go to a temporary file.
 
     >>> with DigestPile() as pile:
     ...     pile.add(b"b" * 32 + b"a" * 32)
@@ -140,7 +143,7 @@ class DigestPile:
         return hasher.hexdigest()
 
     def _sorted_bucket(self, bucket: int, buckets: int) -> bytes:
-        """The sorted digests whose first 16 bits are in part ``bucket`` of ``buckets`` equal parts."""
+        """The sorted digests of one bucket: their first 16 bits are in part ``bucket`` of ``buckets`` equal parts."""
         self._file.seek(0)
         found = []
         while piece := self._file.read(self._most * _DIGEST_BYTES):
@@ -164,7 +167,7 @@ class DigestPile:
 def hash_leaf(block: RecordBlock, decoder: BlockDecoder) -> dict[str, bytes] | None:
     """The leaf of each key of at most 1,024 records; None if one of them is not a tf.train.Example.
 
-    The values are hashed, not the records: neither the order of map keys nor the packing of numbers matters. A key
+    The values are hashed, not the records, so the order of map keys and the packing of numbers do not matter. A key
     joins the names of nested features with ``/``. For each kind of values that the records hold under the key, in the
     order bytes, float, int64, a leaf is the sha256 of
 

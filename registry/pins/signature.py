@@ -1,9 +1,9 @@
-"""Signs a pin file, in a file beside it, and checks who signed it.
+"""Signs a pin file and checks signatures. The signature is a file of its own, next to the pin file.
 
-The signed text is an in-toto statement, version 1, in a DSSE envelope, version 1, as JSON (protocol.md and envelope.md
-of github.com/secure-systems-lab/dsse): tools that know both check it without this software. The description of the pins
-in it is for people; the sha256 of the file is what it proves. Base64 is read in its standard spelling only. Unknown
-fields are kept and ignored, as DSSE requires. Keys are in ``registry.pins.keys``.
+It holds an in-toto statement, version 1, in a DSSE envelope, version 1, as JSON (protocol.md and envelope.md of
+github.com/secure-systems-lab/dsse). Other tools for these formats can check it. The statement proves the sha256 of the
+file; its description of the pins is for people. Base64 is accepted in its standard spelling only. Unknown fields are
+kept and ignored, as DSSE requires. Keys are in ``registry.pins.keys``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE: Final = "urn:dataset-registry:pin:1"  # in published signatures: it outlives the old name
 
-_STATEMENT: Final = "the signed text is no statement of a pin"
+_STATEMENT: Final = "the signed text is not a statement about a pin file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +39,10 @@ class SignedBy:
     """The result of a check that succeeded.
 
     Attributes:
-        keyids: the given keys that signed, by name (``keys.key_id``).
-        unchecked: other keys that the envelope names; their signatures were not checked.
-        name: of the file when it was signed.
-        sha256: of the file, 64 hex digits.
+        keyids: the names (``keys.key_id``) of the trusted keys that signed.
+        unchecked: other keys in the envelope; their signatures were not checked.
+        name: the name of the file when it was signed.
+        sha256: the sha256 of the file, 64 hex digits.
         digest: the pin file's own digest.
     """
 
@@ -54,21 +54,21 @@ class SignedBy:
 
 
 def sign_pin(data: bytes, key: Ed25519PrivateKey, *, name: str, envelope: str | bytes | None = None) -> str:
-    """The envelope with a signature over the pin file ``data``, as JSON text. The same key gives the same text.
+    """Sign the pin file ``data``. Returns the envelope as JSON text; the same key gives the same text.
 
     Args:
         data: the bytes of the file.
-        key: that signs (``keys.load_private_key``).
-        name: of the file, without its folder.
-        envelope: an envelope of the same file and name that others signed: one more signature is added to it.
+        key: the private key (``keys.load_private_key``).
+        name: the name of the file, without its folder.
+        envelope: an envelope for the same file and name, to which the signature is added; None makes a new one.
 
     Raises:
         PinFormatError, PinChangedError: ``data`` is not a valid pin file.
-        SignatureError: ``envelope`` is not an envelope, or is one of another file.
+        SignatureError: ``envelope`` is invalid, or is for another file.
         UsageError: ``name`` is not the name of a file.
     """
     if not name or not name.isprintable() or "/" in name or len(name) > 255:
-        raise UsageError(f"{name!r:.80} is not the name of a file", hint="Give it without its folder.")
+        raise UsageError(f"{name!r:.80} is not the name of a file", hint="Leave out the folder, e.g. dataset.lock.yaml")
     pins = PinFile.from_yaml(data, name)
     statement = {
         "_type": STATEMENT_TYPE,
@@ -84,50 +84,54 @@ def sign_pin(data: bytes, key: Ed25519PrivateKey, *, name: str, envelope: str | 
     signed = blank if envelope is None else Envelope.parse(envelope)
     if (signed.payload_type, signed.payload) != (blank.payload_type, blank.payload):
         raise SignatureError(
-            f"the envelope is not of {name} as it is now: its signatures would not be of what you sign",
-            hint="Sign into a new envelope, or take the file that the others signed.",
+            f"the envelope is for another file than {name} is now, so your signature cannot be added to it",
+            hint="Sign into a new envelope, or get the file that the others signed.",
             details={"name": name},
         )
     return signed.signed(Signature.of(key_id(key.public_key()), key.sign(blank.signed_bytes))).to_text()
 
 
 def check_signature(data: bytes, envelope_text: str | bytes, public_keys: Iterable[Ed25519PublicKey]) -> SignedBy:
-    """Who signed the pin file ``data``.
+    """Check the signatures of the pin file ``data``.
 
-    There must be a signature of a given key, and all signatures of given keys must be valid.
+    At least one trusted key must have signed, and all signatures of trusted keys must be valid.
 
     Args:
         data: the bytes of the file.
-        envelope_text: what ``sign_pin`` gave.
-        public_keys: the keys that are trusted (``keys.load_public_key``).
+        envelope_text: the result of ``sign_pin``.
+        public_keys: the trusted keys (``keys.load_public_key``).
+
+    Returns:
+        The keys that signed, and the signed name and digests of the file.
 
     Raises:
-        SignatureError: no envelope, none of these keys, an invalid signature, or another file.
-        UsageError: no key is given.
+        SignatureError: the envelope is invalid or for another file, or has no valid signature of a trusted key.
+        UsageError: ``public_keys`` is empty.
     """
     keys = {key_id(key): key for key in public_keys}
     if not keys:
-        raise UsageError("no key is given to check the signature with", hint="Give the public key of who signed.")
+        raise UsageError("no public key to check the signature with", hint="Pass the public key of the signer.")
     envelope = _parse_envelope(envelope_text)
     keyids = _check_keys(envelope, keys)
     name, signed_sha256, digest = _read_statement(envelope)
     sha256 = hashlib.sha256(data).hexdigest()
     if sha256 != signed_sha256:
         raise SignatureError(
-            f"the file is not the one that was signed as {name}: its sha256 is {sha256}, signed is {signed_sha256}",
-            hint="It was changed, or is another file. Take it again from where it was published.",
+            f"the file is not the signed {name}: sha256 mismatch: expected {signed_sha256}, found {sha256}",
+            hint="It was changed, or is another file. Get it again from where it was published.",
             details={"name": name, "sha256": sha256, "signed": signed_sha256},
         )
     try:
         found = PinFile.from_yaml(data, name).digest
     except (PinFormatError, PinChangedError) as error:
         raise SignatureError(
-            f"{name} was signed as it is, and is no pin file: {error.message}", details={"name": name}
+            f"{name} has a valid signature, but is not a valid pin file: {error.message}",
+            details={"name": name},
         ) from error
     if found != digest:
         raise SignatureError(
-            f"{name} was signed with the digest {digest}, and has the digest {found}",
-            hint="Whoever signed it did not use shardbook. Ask for a new signature.",
+            f"{name}: the signed digest is wrong: expected {found}, found {digest}",
+            hint="The signer did not use shardbook. Ask for a new signature.",
             details={"name": name, "digest": found, "signed": digest},
         )
     unchecked = tuple(one.keyid for one in envelope.signatures if one.keyid not in keys)
@@ -135,10 +139,10 @@ def check_signature(data: bytes, envelope_text: str | bytes, public_keys: Iterab
 
 
 def read_signed_sha256(envelope_text: str | bytes) -> str:
-    """The sha256 of the file that an envelope names, 64 hex digits. No signature is checked.
+    """The sha256 of the file in an envelope, 64 hex digits. No signature is checked.
 
     Raises:
-        SignatureError: not an envelope of a pin.
+        SignatureError: it is not an envelope for a pin file.
     """
     return _read_statement(_parse_envelope(envelope_text))[1]
 
@@ -146,20 +150,22 @@ def read_signed_sha256(envelope_text: str | bytes) -> str:
 def _parse_envelope(text: str | bytes) -> Envelope:
     envelope = Envelope.parse(text)
     if envelope.payload_type != PAYLOAD_TYPE:
-        raise _refusal("the envelope is not of a pin", f"it holds {envelope.payload_type!r:.80}, not {PAYLOAD_TYPE!r}")
+        raise _refusal(
+            "the envelope is not for a pin file", f"expected {PAYLOAD_TYPE!r}, found {envelope.payload_type!r:.80}"
+        )
     return envelope
 
 
 def _check_keys(envelope: Envelope, keys: Mapping[str, Ed25519PublicKey]) -> tuple[str, ...]:
-    """The given keys that signed; their signatures are valid."""
+    """The names of the trusted keys that signed, after a check of their signatures."""
     from cryptography.exceptions import InvalidSignature
 
     signers = [one.keyid or "a key without a name" for one in envelope.signatures]
     given = [one for one in envelope.signatures if one.keyid in keys]
     if not given:
         raise SignatureError(
-            f"signed by {' and '.join(signers[:10])}, and that is none of the given keys: {' '.join(keys)}",
-            hint="Give the public key of who signed, if you trust it.",
+            f"expected a signature of {' or '.join(keys)}, found {' and '.join(signers[:10])}",
+            hint="If you trust the signer, pass their public key.",
             details={"signers": signers, "given": list(keys)},
         )
     for one in given:
@@ -167,8 +173,8 @@ def _check_keys(envelope: Envelope, keys: Mapping[str, Ed25519PublicKey]) -> tup
             keys[one.keyid].verify(one.sig, envelope.signed_bytes)
         except InvalidSignature as error:
             raise SignatureError(
-                f"the signature of {one.keyid} does not hold: the envelope was changed, or another key signed",
-                hint="Take the signature again from where it was published, beside the file that it is of.",
+                f"the signature of {one.keyid} is invalid: the envelope was changed, or another key signed",
+                hint="Get the signature again from where it was published, next to its file.",
                 details={"keyid": one.keyid},
             ) from error
     return tuple(one.keyid for one in given)
@@ -178,10 +184,10 @@ def _read_statement(envelope: Envelope) -> tuple[str, str, str]:
     """The name and sha256 of the file and the pin file's own digest, as they were signed."""
     statement = _parse_json(envelope.payload, _STATEMENT)
     if not isinstance(statement, dict) or statement.get("_type") != STATEMENT_TYPE:
-        raise _refusal(_STATEMENT, f"its _type is not {STATEMENT_TYPE}")
+        raise _refusal(_STATEMENT, f"expected the _type {STATEMENT_TYPE}")
     if statement.get("predicateType") != PREDICATE_TYPE:
         raise _refusal(
-            _STATEMENT, f"its predicateType is {statement.get('predicateType')!r:.80}, not {PREDICATE_TYPE!r}"
+            _STATEMENT, f"expected the predicateType {PREDICATE_TYPE!r}, found {statement.get('predicateType')!r:.80}"
         )
     match statement:
         case {
@@ -189,7 +195,7 @@ def _read_statement(envelope: Envelope) -> tuple[str, str, str]:
             "predicate": {"digest": str(digest)},
         }:
             return name, sha256, digest
-    raise _refusal(_STATEMENT, "it does not name one file, its sha256 and the digest of its pins")
+    raise _refusal(_STATEMENT, "expected one file with its sha256 and the digest of its pins")
 
 
 MAX_BYTES: Final = 16 * 2**20
@@ -211,7 +217,7 @@ def encode_for_signing(payload_type: str, payload: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """One signature: the key that it names, its bytes, and ``values``, its JSON object in the envelope."""
+    """One signature: the name of its key, its bytes, and ``values``, its JSON object in the envelope."""
 
     keyid: str
     sig: bytes
@@ -227,8 +233,7 @@ class Signature:
 class Envelope:
     """A payload with its type and signatures; ``values`` are the fields of its JSON text.
 
-    Raises by ``parse``:
-        SignatureError: the text is not an envelope; the message says why.
+    ``parse`` raises SignatureError, with the reason, for a text that is not an envelope.
     """
 
     payload_type: str
@@ -245,22 +250,22 @@ class Envelope:
     @classmethod
     def parse(cls, text: str | bytes) -> Envelope:
         """The envelope in a JSON text."""
-        values = _parse_json(text, "no envelope")
+        values = _parse_json(text, "not an envelope")
         if not isinstance(values, dict):
-            raise _refusal("no envelope", "it is no JSON object")
-        payload_type = _text(values, "payloadType", "no envelope")
-        payload = _from_base64(values, "payload", "no envelope")
+            raise _refusal("not an envelope", "expected a JSON object")
+        payload_type = _text(values, "payloadType", "not an envelope")
+        payload = _from_base64(values, "payload", "not an envelope")
         told = values.get("signatures")
         if not isinstance(told, list) or not 1 <= len(told) <= MOST_SIGNATURES:
-            raise _refusal("no envelope", f"'signatures' is a list of 1 to {MOST_SIGNATURES} signatures")
+            raise _refusal("not an envelope", f"'signatures': expected a list of 1 to {MOST_SIGNATURES} signatures")
         signatures: list[Signature] = []
         for place, one in enumerate(told):
-            what = f"no envelope: signatures[{place}]"
+            what = f"not an envelope: signatures[{place}]"
             if not isinstance(one, dict):
-                raise _refusal(what, "it is no JSON object")
+                raise _refusal(what, "expected a JSON object")
             keyid = one.get("keyid", "")
             if not isinstance(keyid, str) or len(keyid) > _LONGEST_KEYID or not keyid.isprintable():
-                raise _refusal(what, "'keyid' is no line of text")
+                raise _refusal(what, "'keyid': expected one line of text")
             if any(keyid == other.keyid for other in signatures):
                 raise _refusal(what, f"a second signature of the key {keyid or 'without a name'}")
             signatures.append(Signature(keyid, _from_base64(one, "sig", what), one))
@@ -283,17 +288,17 @@ class Envelope:
 
 
 def _parse_json(text: str | bytes, what: str) -> Any:
-    """The values of a JSON text that all readers of JSON take for the same values.
+    """The values of a JSON text. Texts about which JSON parsers could disagree are rejected.
 
     Raises:
-        SignatureError: not such a text, or longer than ``MAX_BYTES``; the message begins with ``what``.
+        SignatureError: the text is invalid, or longer than ``MAX_BYTES``; the message begins with ``what``.
     """
     if len(text) > MAX_BYTES:
         raise _refusal(what, f"it is longer than {MAX_BYTES} bytes")
     try:
         return parse_json(text.decode("utf-8") if isinstance(text, bytes) else text, what).value
     except UnicodeDecodeError as error:
-        raise _refusal(what, f"no UTF-8 text: {error.reason} at byte {error.start}") from error
+        raise _refusal(what, f"not UTF-8: {error.reason} at byte {error.start}") from error
     except PreparedFormatError as error:
         raise _refusal(what, error.message.removeprefix(f"{what}: ")) from error
 
@@ -302,7 +307,7 @@ def _refusal(what: str, problem: str) -> SignatureError:
     """The error for an invalid signed text."""
     return SignatureError(
         f"{what}: {problem}",
-        hint="Take the signature again from where it was published, beside the file that it is of.",
+        hint="Get the signature again from where it was published, next to its file.",
         details={"problem": problem},
     )
 
@@ -310,7 +315,7 @@ def _refusal(what: str, problem: str) -> SignatureError:
 def _text(values: Mapping[str, Any], key: str, what: str) -> str:
     value = values.get(key)
     if not isinstance(value, str):
-        raise _refusal(what, f"{key!r} is missing, or no text")
+        raise _refusal(what, f"{key!r} is missing, or is not a text")
     return value
 
 
@@ -319,7 +324,7 @@ def _from_base64(values: Mapping[str, Any], key: str, what: str) -> bytes:
     try:
         data = base64.b64decode(text.encode("ascii"), validate=True)
     except (binascii.Error, UnicodeEncodeError) as error:
-        raise _refusal(what, f"{key!r} is no standard base64") from error
-    if base64.b64encode(data).decode() != text:  # unused bits at its end make another spelling of the same bytes
-        raise _refusal(what, f"{key!r} is no standard base64")
+        raise _refusal(what, f"{key!r} is not standard base64") from error
+    if base64.b64encode(data).decode() != text:  # unused bits at the end allow other spellings of the same bytes
+        raise _refusal(what, f"{key!r} is not standard base64")
     return data

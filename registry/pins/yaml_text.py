@@ -1,10 +1,10 @@
-"""Reads and writes the YAML of pin files: a subset that every reader of YAML takes for the same values.
+"""Reads and writes the YAML of pin files: a subset that all YAML parsers read in the same way.
 
-It is one document of mappings with text keys, lists and scalars. Where readers of YAML disagree, the text is rejected
-with its key path and line: a key given twice, ``no`` for false, ``010`` for 8, dates, tags, references to other places.
+It is one document of mappings with text keys, lists and scalars. Text that YAML parsers read in different ways is
+rejected with its key path and line: duplicate keys, ``no`` for false, ``010`` for 8, dates, tags, anchors and aliases.
 
-The same values give the same text, on every machine and in later releases, because the text is signed. A library could
-change its quotes, line breaks and indents, so the text is written here. Keys keep their order.
+The text is signed, so the same values must give the same text on every machine and in later releases. A YAML library
+could change its quotes, line breaks and indents, so this module writes the text itself. Keys keep their order.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ import yaml
 from registry.errors import PinFormatError
 
 MAX_BYTES: Final = 64 * 2**20
-"""The longest pin file that is read; it holds a quarter of a million shards."""
+"""The longest pin file that is read. It has room for a quarter of a million shards."""
 
 MAX_DEPTH: Final = 50
 _MAX_KEY: Final = 1000
 _MAX_PATH: Final = 2000
-"""The longest key path. Each value has one: a few long keys could take a thousand times the file's size in memory."""
+"""The longest key path. Each value has one, so a few long keys could use a thousand times the file's size in memory."""
 
 _MAX_LINES_BYTES: Final = 128 * 2**20
 _LINE_BYTES: Final = 150
-"""The memory for a line number, beside the characters of its key path."""
+"""The memory for a line number, in addition to the characters of its key path."""
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,99})")
 _FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+(?:[eE][-+][0-9]+)?")
@@ -46,16 +46,16 @@ _ODD_BREAK = re.compile("[\x85\u2028\u2029]")
 """Characters that end a line in YAML 1.1, but not in YAML 1.2."""
 
 _TAG_LINE = re.compile(r"(?:^|[\r\n\ufeff])%TAG")
-"""Names tags, which have no meaning here; the parser compares each such line with all before it."""
+"""Such lines declare tags, which pin files do not use. The parser compares each with all before it: quadratic time."""
 
-_ODD_HINT: Final = r"Within a text in double quotes it is written \N, \L or \P."
+_ODD_HINT: Final = r"Within a text in double quotes, write \N, \L or \P."
 
 
 @dataclass(frozen=True, slots=True)
 class YamlDocument:
     """The values of a YAML text, and the line, counted from 1, in which the value of each key path begins.
 
-    Of a text with very many values, only the first have a line.
+    In a very long text, only the first values have a line.
     """
 
     value: Any
@@ -79,7 +79,7 @@ def read_yaml(data: bytes, source: str) -> YamlDocument:
     """The values in the YAML text ``data`` of the file ``source``.
 
     Raises:
-        PinFormatError: not YAML of this subset; the message names line and key path.
+        PinFormatError: the text is not YAML of this subset; the message names the line and the key path.
     """
     return _Reading(source).read(data)
 
@@ -87,7 +87,7 @@ def read_yaml(data: bytes, source: str) -> YamlDocument:
 class _Reading:
     """Reads one file, event by event, and keeps the lines of its values for errors.
 
-    It reads events, not the parser's nodes: the C code that makes nodes recurses as deep as the text is nested.
+    It reads events instead of nodes, because the C code for nodes recurses as deep as the text is nested.
     """
 
     def __init__(self, source: str) -> None:
@@ -102,21 +102,23 @@ class _Reading:
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError as error:
-            self._fail(f"no UTF-8 text: {error.reason} at byte {error.start}", cause=error)
+            self._fail(f"not UTF-8: {error.reason} at byte {error.start}", cause=error)
         if odd := _ODD_BREAK.search(text):
             line = text.count("\n", 0, odd.start()) + 1
-            self._fail(f"readers of YAML disagree whether U+{ord(odd[0]):04X} ends a line", line=line, hint=_ODD_HINT)
+            self._fail(
+                f"YAML parsers disagree about whether U+{ord(odd[0]):04X} ends a line", line=line, hint=_ODD_HINT
+            )
         if tag := _TAG_LINE.search(text):
             line = text.count("\n", 0, tag.end()) + 1
-            self._fail("%TAG has no meaning here", line=line, hint="Remove the line.")
+            self._fail("%TAG is not allowed in a pin file", line=line, hint="Remove the line.")
         self._events = yaml.parse(text, Loader=yaml.CSafeLoader)
         try:
             value = self._document()
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            self._fail(f"no YAML: {error.problem or error.context}", line=mark.line + 1 if mark else None, cause=error)
+            self._fail(f"not YAML: {error.problem or error.context}", line=mark.line + 1 if mark else None, cause=error)
         except yaml.YAMLError as error:
-            self._fail(f"no YAML: {str(error).splitlines()[0]:.200}", cause=error)
+            self._fail(f"not YAML: {str(error).splitlines()[0]:.200}", cause=error)
         return YamlDocument(value, self._lines)
 
     def _document(self) -> dict[str, Any]:
@@ -129,22 +131,22 @@ class _Reading:
                 next(self._events)  # the end of the document
                 if isinstance(next(self._events), yaml.StreamEndEvent):
                     return value
-        return self._fail("a pin file is one YAML mapping", hint="Make one with: registry pin create REF SPLIT -o FILE")
+        return self._fail("expected one YAML mapping", hint="Make one with: registry pin create REF SPLIT -o FILE")
 
     def _value(self, event: Any, path: str, depth: int) -> Any:
-        """The value that begins with ``event``; all of its events are consumed."""
+        """The value that begins with ``event``. It consumes all events of the value."""
         line = event.start_mark.line + 1
         self._keep_line(path, line)
         if isinstance(event, yaml.AliasEvent):
-            self._fail("it refers to another place of the file with '*'", path, line, hint="Write it out.")
+            self._fail("an alias ('*') is not allowed", path, line, hint="Write out the value.")
         if event.tag is not None:
             self._fail(
-                f"the tag {event.tag[:80]!r} has no meaning here", path, line, hint="Remove what begins with '!'."
+                f"the tag {event.tag[:80]!r} is not allowed", path, line, hint="Remove the word that begins with '!'."
             )
         if isinstance(event, yaml.ScalarEvent):
             return self._scalar(event, path, line)
         if depth == MAX_DEPTH:
-            self._fail(f"it is nested more than {MAX_DEPTH} levels deep", path, line)
+            self._fail(f"nested more than {MAX_DEPTH} levels deep", path, line)
         if isinstance(event, yaml.MappingStartEvent):
             return self._mapping(path, depth)
         found: list[Any] = []
@@ -158,10 +160,10 @@ class _Reading:
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             line = event.start_mark.line + 1
             if not isinstance(event, yaml.ScalarEvent) or event.tag is not None:
-                self._fail("a key is a text", path, line)
+                self._fail("expected a text as key", path, line)
             key = self._scalar(event, path, line)
             if not isinstance(key, str):
-                self._fail(f"a key is a text, not {event.value[:40]!r}", path, line, hint="Put it in quotes.")
+                self._fail(f"expected a text as key, found {event.value[:40]!r}", path, line, hint="Put it in quotes.")
             if len(key) > _MAX_KEY:
                 self._fail(f"a key is longer than {_MAX_KEY} characters", path, line)
             inner = self._inner_path(path, key, line)
@@ -179,7 +181,7 @@ class _Reading:
         return inner
 
     def _keep_line(self, path: str, line: int) -> None:
-        """Keep the line in which a path first begins, until all lines take too much memory."""
+        """Keep the first line of a path, until all lines together use too much memory."""
         if self._lines_bytes < _MAX_LINES_BYTES and path not in self._lines:
             self._lines[path] = line
             self._lines_bytes += len(path) + _LINE_BYTES
@@ -187,7 +189,7 @@ class _Reading:
     def _scalar(self, event: Any, path: str, line: int) -> Any:
         text: str = event.value
         if "\0" in text:
-            self._fail("it holds a character that is no text", path, line)
+            self._fail("it contains a null character", path, line)
         if event.style in ("'", '"', "|", ">"):
             return text
         if text in ("", "null", "true", "false"):
@@ -198,10 +200,10 @@ class _Reading:
             return float(text)
         if is_ambiguous(text):
             self._fail(
-                f"readers of YAML disagree about what {text[:60]} is",
+                f"YAML parsers disagree about the type of {text[:60]}",
                 path,
                 line,
-                hint=f'For a text, write "{text[:60]}".',
+                hint=f'For a text, write "{text[:60]}"',
             )
         return text
 
@@ -218,7 +220,7 @@ class _Reading:
 
 
 def is_ambiguous(text: str) -> bool:
-    """Whether a reader of YAML takes ``text`` without quotes for something other than this text.
+    """Whether some YAML parser reads ``text`` without quotes as anything other than this text.
 
     >>> [text for text in ("no", "010", "1e3", "1.0", "12:30:00", "2026-11-21", "digits:1.*") if is_ambiguous(text)]
     ['no', '010', '1e3', '1.0', '12:30:00', '2026-11-21']
@@ -230,7 +232,7 @@ def is_ambiguous(text: str) -> bool:
 
 
 def iter_leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value that holds no other, with its key path; empty mappings and lists are included."""
+    """Every value that contains no other values, with its key path; this includes empty mappings and lists."""
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
             yield from iter_leaves(inner, join_key(path, key))

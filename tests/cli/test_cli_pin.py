@@ -211,7 +211,7 @@ NO_FILES = {
     "no name": ("", "there is no pin file '': that is a folder\nhint: Name a file in it."),
     "no text": (
         "catalog.db",
-        "catalog.db: no UTF-8 text: invalid start byte at byte 99\n"
+        "catalog.db: not UTF-8: invalid start byte at byte 99\n"
         "hint: Take the file again from where it was published, or make a new one: registry pin create",
     ),
 }
@@ -232,7 +232,8 @@ def test_a_file_that_is_no_pin_file(
 
 def test_a_folder_of_the_machine_is_no_pin_file(pins: Cli, workspace: Path) -> None:
     ran = pins("pin", "show", "datasets")
-    assert (ran.code, ran.err) == (1, f"error: cannot read {workspace / 'datasets'}: Not a file\n")
+    told = f"error: cannot read {workspace / 'datasets'}: Not a file\nhint: A file is expected at this path. Check the path.\n"
+    assert (ran.code, ran.err) == (1, told)
 
 
 @pytest.mark.parametrize("verb", ["verify", "explain", "read"])

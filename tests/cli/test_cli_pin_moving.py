@@ -203,7 +203,7 @@ def test_a_signature_of_other_bytes_stays_out_of_the_bundle(pins: Cli, workspace
     assert bundle("dataset.lock.yaml") == stale
     assert bundle("dataset.lock.yaml", "train") == stale
     Path("dataset.lock.yaml.sig").write_text("{}")
-    no_envelope = f"{left_out}no envelope: 'payloadType' is missing, or no text\n"
+    no_envelope = f"{left_out}not an envelope: 'payloadType' is missing, or is not a text\n"
     assert bundle("dataset.lock.yaml") == (0, no_envelope, False)
 
 
@@ -241,8 +241,7 @@ def test_sign_and_check(pins: Cli) -> None:
     assert (stranger.code, stranger.out, stranger.err) == (
         5,
         "",
-        f"error: signed by {key}, and that is none of the given keys: {other}\n"
-        "hint: Give the public key of who signed, if you trust it.\n",
+        f"error: expected a signature of {other}, found {key}\nhint: If you trust the signer, pass their public key.\n",
     )
 
 
@@ -258,9 +257,9 @@ def test_a_changed_byte_is_refused(pins: Cli) -> None:
     ran = pins(*check)
     assert ran.code == 5
     assert re.fullmatch(
-        "error: the file is not the one that was signed as dataset.lock.yaml: its sha256 is [0-9a-f]{64}, "
-        "signed is [0-9a-f]{64}\n"
-        "hint: It was changed, or is another file. Take it again from where it was published.\n",
+        "error: the file is not the signed dataset.lock.yaml: sha256 mismatch: expected [0-9a-f]{64}, "
+        "found [0-9a-f]{64}\n"
+        "hint: It was changed, or is another file. Get it again from where it was published.\n",
         ran.err,
     )
     lock.write_text(text)
@@ -271,8 +270,8 @@ def test_a_changed_byte_is_refused(pins: Cli) -> None:
     forged = pins(*check)
     assert (forged.code, forged.err) == (
         5,
-        f"error: the signature of {key} does not hold: the envelope was changed, or another key signed\n"
-        "hint: Take the signature again from where it was published, beside the file that it is of.\n",
+        f"error: the signature of {key} is invalid: the envelope was changed, or another key signed\n"
+        "hint: Get the signature again from where it was published, next to its file.\n",
     )
 
 

@@ -57,15 +57,15 @@ BOMBS = {
     ),
     "names for tags": (
         "".join(f"%TAG !a{number}! b\n" for number in range(MEGABYTE // 17)),
-        "PinFormatError f: line 1: %TAG has no meaning here",
+        "PinFormatError f: line 1: %TAG is not allowed in a pin file",
     ),
     "names for tags, behind": (
         "a: 1\n...\n" + "".join(f"%TAG !a{number}! b\n" for number in range(MEGABYTE // 17)),
-        "PinFormatError f: line 3: %TAG has no meaning here",
+        "PinFormatError f: line 3: %TAG is not allowed in a pin file",
     ),
     "a long number": (
         f"a: {'1_' * (MEGABYTE // 2)}\n",
-        f"PinFormatError f: line 1, a: readers of YAML disagree about what {'1_' * 17}",
+        f"PinFormatError f: line 1, a: YAML parsers disagree about the type of {'1_' * 17}",
     ),
     "a sound file with many items more": (
         f"{whole_file()}x:\n {'a' * 990}:\n  {'b' * 990}: [{'a,' * MANY}]\n",

@@ -84,4 +84,4 @@ def test_sums_of_many_large_digests_do_not_overflow() -> None:
 def test_a_text_that_is_no_pair_of_sums_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         RecordSums.parse(text)
-    assert caught.value.message == f"{text[:80]!r} is no pair of sums: 64 hex digits, '-', 64 hex digits"
+    assert caught.value.message == f"invalid pair of sums: {text[:80]!r}; expected 64 hex digits, '-', 64 hex digits"

@@ -115,10 +115,10 @@ def test_every_byte_of_the_file_counts() -> None:
         data = DATA[:place] + bytes([DATA[place] ^ 1 << place % 8]) + DATA[place + 1 :]
         found = hashlib.sha256(data).hexdigest()
         assert refusal(data) == (
-            f"the file is not the one that was signed as {NAME}: its sha256 is {found}, signed is {SHA256}"
+            f"the file is not the signed {NAME}: sha256 mismatch: expected {SHA256}, found {found}"
         )
     for data in (DATA[:-1], DATA + b"\n", b"", b"# x\n" + DATA):
-        assert refusal(data).startswith(f"the file is not the one that was signed as {NAME}: ")
+        assert refusal(data).startswith(f"the file is not the signed {NAME}: ")
 
 
 def test_every_bit_of_the_envelope_counts() -> None:
@@ -133,7 +133,7 @@ def test_every_bit_of_the_signature_counts() -> None:
     for sig in flips(base64.b64decode(envelope["signatures"][0]["sig"])):
         envelope["signatures"][0]["sig"] = base64.b64encode(sig).decode()
         assert refusal(DATA, json.dumps(envelope)) == (
-            f"the signature of {ADA_ID} does not hold: the envelope was changed, or another key signed"
+            f"the signature of {ADA_ID} is invalid: the envelope was changed, or another key signed"
         )
 
 
@@ -142,7 +142,7 @@ def test_every_bit_of_the_statement_counts() -> None:
     for payload in flips(base64.b64decode(envelope["payload"])):
         envelope["payload"] = base64.b64encode(payload).decode()
         assert refusal(DATA, json.dumps(envelope)) == (
-            f"the signature of {ADA_ID} does not hold: the envelope was changed, or another key signed"
+            f"the signature of {ADA_ID} is invalid: the envelope was changed, or another key signed"
         )
 
 
@@ -150,41 +150,39 @@ def test_every_bit_of_the_key_counts() -> None:
     for raw in flips(ADA.public_key().public_bytes_raw()):
         other = Ed25519PublicKey.from_public_bytes(raw)
         named = SIGNED.replace(ADA_ID, key_id(other))
-        assert refusal(DATA, SIGNED, other) == (
-            f"signed by {ADA_ID}, and that is none of the given keys: {key_id(other)}"
-        )
+        assert refusal(DATA, SIGNED, other) == (f"expected a signature of {key_id(other)}, found {ADA_ID}")
         assert refusal(DATA, named, other) == (
-            f"the signature of {key_id(other)} does not hold: the envelope was changed, or another key signed"
+            f"the signature of {key_id(other)} is invalid: the envelope was changed, or another key signed"
         )
 
 
 def test_a_key_that_was_not_given_is_named() -> None:
     with pytest.raises(SignatureError) as caught:
         check(DATA, SIGNED, BOB.public_key())
-    assert caught.value.message == f"signed by {ADA_ID}, and that is none of the given keys: {BOB_ID}"
-    assert caught.value.hint == "Give the public key of who signed, if you trust it."
+    assert caught.value.message == f"expected a signature of {BOB_ID}, found {ADA_ID}"
+    assert caught.value.hint == "If you trust the signer, pass their public key."
     assert caught.value.details == {"signers": [ADA_ID], "given": [BOB_ID]}
 
 
 def test_without_a_key_nothing_is_checked() -> None:
-    with pytest.raises(UsageError, match="no key is given to check the signature with"):
+    with pytest.raises(UsageError, match="no public key to check the signature with"):
         check_signature(DATA, SIGNED, [])
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no envelope: invalid JSON: Expecting value in line 1, column 1"),
-        (b"\xff{}", "no envelope: no UTF-8 text: invalid start byte at byte 0"),
-        ("[]", "no envelope: it is no JSON object"),
-        ("{}", "no envelope: 'payloadType' is missing, or no text"),
-        ('{"a": 1, "a": 2}', "no envelope: the key 'a' is given twice"),
-        ('{"a": NaN}', "no envelope: NaN is not a JSON number"),
-        ('{"a": [-1e999]}', "no envelope: -1e999 is too large for a number"),
-        (f'{{"a": 1.{"0" * 100}e999}}', f"no envelope: 1.{'0' * 38} is too large for a number"),
-        ("[" * 100_000, "no envelope: it is nested more than 100 levels deep"),
-        (" " * (MAX_BYTES + 1), f"no envelope: it is longer than {MAX_BYTES} bytes"),
-        (DATA, "no envelope: invalid JSON: Expecting value in line 1, column 1"),
+        ("", "not an envelope: invalid JSON: Expecting value in line 1, column 1"),
+        (b"\xff{}", "not an envelope: not UTF-8: invalid start byte at byte 0"),
+        ("[]", "not an envelope: expected a JSON object"),
+        ("{}", "not an envelope: 'payloadType' is missing, or is not a text"),
+        ('{"a": 1, "a": 2}', "not an envelope: the key 'a' is given twice"),
+        ('{"a": NaN}', "not an envelope: NaN is not a JSON number"),
+        ('{"a": [-1e999]}', "not an envelope: -1e999 is too large for a number"),
+        (f'{{"a": 1.{"0" * 100}e999}}', f"not an envelope: 1.{'0' * 38} is too large for a number"),
+        ("[" * 100_000, "not an envelope: it is nested more than 100 levels deep"),
+        (" " * (MAX_BYTES + 1), f"not an envelope: it is longer than {MAX_BYTES} bytes"),
+        (DATA, "not an envelope: invalid JSON: Expecting value in line 1, column 1"),
     ],
 )
 def test_what_is_no_json_object_is_no_envelope(text: str | bytes, message: str) -> None:
@@ -193,7 +191,7 @@ def test_what_is_no_json_object_is_no_envelope(text: str | bytes, message: str) 
 
 def test_a_key_that_is_given_twice_is_found_among_many() -> None:
     keys = ",".join(f'"{number}":0' for number in range(200_000))
-    assert refusal(DATA, f'{{{keys},"199999":1}}') == "no envelope: the key '199999' is given twice"
+    assert refusal(DATA, f'{{{keys},"199999":1}}') == "not an envelope: the key '199999' is given twice"
 
 
 def test_numbers_of_unknown_fields_are_kept() -> None:
@@ -204,33 +202,36 @@ def test_numbers_of_unknown_fields_are_kept() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"payload": 1}, "no envelope: 'payload' is missing, or no text"),
-        ({"payload": "e30"}, "no envelope: 'payload' is no standard base64"),
-        ({"payload": "e30=\n"}, "no envelope: 'payload' is no standard base64"),
-        ({"payload": "e31="}, "no envelope: 'payload' is no standard base64"),
-        ({"payload": "-_=="}, "no envelope: 'payload' is no standard base64"),
-        ({"payload": "é"}, "no envelope: 'payload' is no standard base64"),
-        ({"signatures": []}, "no envelope: 'signatures' is a list of 1 to 100 signatures"),
-        ({"signatures": [1] * 101}, "no envelope: 'signatures' is a list of 1 to 100 signatures"),
-        ({"signatures": {}}, "no envelope: 'signatures' is a list of 1 to 100 signatures"),
-        ({"signatures": ["x"]}, "no envelope: signatures[0]: it is no JSON object"),
-        ({"signatures": [{"keyid": ""}]}, "no envelope: signatures[0]: 'sig' is missing, or no text"),
-        ({"signatures": [{"keyid": "a\nb", "sig": ""}]}, "no envelope: signatures[0]: 'keyid' is no line of text"),
+        ({"payload": 1}, "not an envelope: 'payload' is missing, or is not a text"),
+        ({"payload": "e30"}, "not an envelope: 'payload' is not standard base64"),
+        ({"payload": "e30=\n"}, "not an envelope: 'payload' is not standard base64"),
+        ({"payload": "e31="}, "not an envelope: 'payload' is not standard base64"),
+        ({"payload": "-_=="}, "not an envelope: 'payload' is not standard base64"),
+        ({"payload": "é"}, "not an envelope: 'payload' is not standard base64"),
+        ({"signatures": []}, "not an envelope: 'signatures': expected a list of 1 to 100 signatures"),
+        ({"signatures": [1] * 101}, "not an envelope: 'signatures': expected a list of 1 to 100 signatures"),
+        ({"signatures": {}}, "not an envelope: 'signatures': expected a list of 1 to 100 signatures"),
+        ({"signatures": ["x"]}, "not an envelope: signatures[0]: expected a JSON object"),
+        ({"signatures": [{"keyid": ""}]}, "not an envelope: signatures[0]: 'sig' is missing, or is not a text"),
+        (
+            {"signatures": [{"keyid": "a\nb", "sig": ""}]},
+            "not an envelope: signatures[0]: 'keyid': expected one line of text",
+        ),
         (
             {"signatures": [{"keyid": "k", "sig": ""}, {"keyid": "k", "sig": ""}]},
-            "no envelope: signatures[1]: a second signature of the key k",
+            "not an envelope: signatures[1]: a second signature of the key k",
         ),
         (
             {"payloadType": "text/plain"},
-            "the envelope is not of a pin: it holds 'text/plain', not 'application/vnd.in-toto+json'",
+            "the envelope is not for a pin file: expected 'application/vnd.in-toto+json', found 'text/plain'",
         ),
         (
             {"signatures": [{"sig": "AAAA"}]},
-            f"signed by a key without a name, and that is none of the given keys: {ADA_ID}",
+            f"expected a signature of {ADA_ID}, found a key without a name",
         ),
         (
             {"signatures": [{"keyid": ADA_ID, "sig": "AAAA"}]},
-            f"the signature of {ADA_ID} does not hold: the envelope was changed, or another key signed",
+            f"the signature of {ADA_ID} is invalid: the envelope was changed, or another key signed",
         ),
     ],
 )
@@ -241,31 +242,31 @@ def test_an_envelope_has_its_form(change: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"_type": "https://in-toto.io/Statement/v0.1"}, "its _type is not https://in-toto.io/Statement/v1"),
+        ({"_type": "https://in-toto.io/Statement/v0.1"}, "expected the _type https://in-toto.io/Statement/v1"),
         (
             {"predicateType": "https://slsa.dev/provenance/v1"},
-            "its predicateType is 'https://slsa.dev/provenance/v1', not 'urn:dataset-registry:pin:1'",
+            "expected the predicateType 'urn:dataset-registry:pin:1', found 'https://slsa.dev/provenance/v1'",
         ),
-        ({"subject": []}, "it does not name one file, its sha256 and the digest of its pins"),
-        ({"subject": [{"name": NAME}]}, "it does not name one file, its sha256 and the digest of its pins"),
-        ({"predicate": {"digest": 3}}, "it does not name one file, its sha256 and the digest of its pins"),
+        ({"subject": []}, "expected one file with its sha256 and the digest of its pins"),
+        ({"subject": [{"name": NAME}]}, "expected one file with its sha256 and the digest of its pins"),
+        ({"predicate": {"digest": 3}}, "expected one file with its sha256 and the digest of its pins"),
     ],
 )
 def test_what_was_signed_has_its_form(change: dict[str, Any], message: str) -> None:
     told = refusal(DATA, signed_by_hand(statement(**change)))
-    assert told == f"the signed text is no statement of a pin: {message}"
+    assert told == f"the signed text is not a statement about a pin file: {message}"
 
 
 def test_a_signed_text_that_is_no_json_is_refused() -> None:
     assert refusal(DATA, signed_by_hand(None, raw=b"{")) == (
-        "the signed text is no statement of a pin: invalid JSON: "
+        "the signed text is not a statement about a pin file: invalid JSON: "
         "Expecting property name enclosed in double quotes in line 1, column 2"
     )
     assert refusal(DATA, signed_by_hand(None)) == (
-        "the signed text is no statement of a pin: its _type is not https://in-toto.io/Statement/v1"
+        "the signed text is not a statement about a pin file: expected the _type https://in-toto.io/Statement/v1"
     )
     assert refusal(DATA, signed_by_hand(statement(), payload_type="text/plain")).startswith(
-        "the envelope is not of a pin"
+        "the envelope is not for a pin file"
     )
 
 
@@ -281,14 +282,16 @@ def test_fields_that_are_not_known_are_ignored() -> None:
 def test_a_digest_that_is_not_that_of_the_pins_is_refused() -> None:
     other = digest_of("other")
     assert refusal(DATA, signed_by_hand(statement(predicate={"digest": other}))) == (
-        f"{NAME} was signed with the digest {other}, and has the digest {PINS.digest}"
+        f"{NAME}: the signed digest is wrong: expected {PINS.digest}, found {other}"
     )
 
 
 def test_a_signed_file_that_is_no_pin_is_refused() -> None:
     sha256 = hashlib.sha256(b"x: 1\n").hexdigest()
     text = signed_by_hand(statement(subject=[{"name": NAME, "digest": {"sha256": sha256}}]))
-    assert refusal(b"x: 1\n", text).startswith(f"{NAME} was signed as it is, and is no pin file: {NAME}: 5 faults")
+    assert refusal(b"x: 1\n", text).startswith(
+        f"{NAME} has a valid signature, but is not a valid pin file: {NAME}: 5 faults"
+    )
 
 
 def test_several_may_sign() -> None:
@@ -302,7 +305,7 @@ def test_several_may_sign() -> None:
     broken["signatures"][1]["sig"] = broken["signatures"][0]["sig"]
     assert check(DATA, json.dumps(broken)).keyids == (ADA_ID,)
     assert refusal(DATA, json.dumps(broken), ADA.public_key(), BOB.public_key()) == (
-        f"the signature of {BOB_ID} does not hold: the envelope was changed, or another key signed"
+        f"the signature of {BOB_ID} is invalid: the envelope was changed, or another key signed"
     )
 
 
@@ -312,9 +315,9 @@ def test_nobody_signs_what_others_signed_of_another_file() -> None:
         with pytest.raises(SignatureError) as caught:
             sign_pin(data, BOB, name=name, envelope=SIGNED)
         assert caught.value.message == (
-            f"the envelope is not of {name} as it is now: its signatures would not be of what you sign"
+            f"the envelope is for another file than {name} is now, so your signature cannot be added to it"
         )
-    with pytest.raises(SignatureError, match="no envelope: invalid JSON"):
+    with pytest.raises(SignatureError, match="not an envelope: invalid JSON"):
         sign_pin(DATA, BOB, name=NAME, envelope="")
 
 

@@ -16,8 +16,8 @@ from registry.pins.yaml_text import MAX_BYTES, MAX_DEPTH, is_ambiguous, join_key
 
 HINT = "Take the file again from where it was published, or make a new one: registry pin create"
 MAKE_HINT = "Make one with: registry pin create REF SPLIT -o FILE"
-TAG_HINT = "Remove what begins with '!'."
-BREAK_HINT = r"Within a text in double quotes it is written \N, \L or \P."
+TAG_HINT = "Remove the word that begins with '!'."
+BREAK_HINT = r"Within a text in double quotes, write \N, \L or \P."
 
 
 def refusal(text: str | bytes) -> PinFormatError:
@@ -27,7 +27,7 @@ def refusal(text: str | bytes) -> PinFormatError:
 
 
 def ambiguous(place: str, text: str) -> tuple[str, str]:
-    return f"f: {place}: readers of YAML disagree about what {text} is", f'For a text, write "{text}".'
+    return f"f: {place}: YAML parsers disagree about the type of {text}", f'For a text, write "{text}"'
 
 
 DUPLICATES = [
@@ -63,7 +63,7 @@ def test_a_scalar_about_which_readers_disagree_is_refused_with_its_place(text: s
     error = refusal(f"a:\n  - b\n  - c: {text}\n")
     assert (error.message, error.hint) == ambiguous("line 3, a[1].c", text[:60])
     assert error.details["faults"] == [
-        {"key": "a[1].c", "line": 3, "problem": f"readers of YAML disagree about what {text[:60]} is"}
+        {"key": "a[1].c", "line": 3, "problem": f"YAML parsers disagree about the type of {text[:60]}"}
     ]
 
 
@@ -126,19 +126,19 @@ TAGS = [
 @pytest.mark.parametrize(("text", "path", "tag"), TAGS)
 def test_every_tag_is_refused(text: str, path: str, tag: str) -> None:
     error = refusal(text)
-    assert (error.message, error.hint) == (f"f: line 1, {path}: the tag {tag!r} has no meaning here", TAG_HINT)
+    assert (error.message, error.hint) == (f"f: line 1, {path}: the tag {tag!r} is not allowed", TAG_HINT)
 
 
 NO_KEYS = [
-    ("a:\n  1: b\n", "f: line 2, a: a key is a text, not '1'", "Put it in quotes."),
-    ("a:\n  1.5: b\n", "f: line 2, a: a key is a text, not '1.5'", "Put it in quotes."),
-    ("null: b\n", "f: line 1: a key is a text, not 'null'", "Put it in quotes."),
-    ("? \n: b\n", "f: line 1: a key is a text, not ''", "Put it in quotes."),
-    ("true: b\n", "f: line 1: a key is a text, not 'true'", "Put it in quotes."),
-    ("? [a, b]\n: c\n", "f: line 1: a key is a text", HINT),
-    ("x: {{a: 1}: 2}\n", "f: line 1, x: a key is a text", HINT),
-    ("!!str a: 1\n", "f: line 1: a key is a text", HINT),
-    ("x: &k a\n*k : 1\n", "f: line 2: a key is a text", HINT),
+    ("a:\n  1: b\n", "f: line 2, a: expected a text as key, found '1'", "Put it in quotes."),
+    ("a:\n  1.5: b\n", "f: line 2, a: expected a text as key, found '1.5'", "Put it in quotes."),
+    ("null: b\n", "f: line 1: expected a text as key, found 'null'", "Put it in quotes."),
+    ("? \n: b\n", "f: line 1: expected a text as key, found ''", "Put it in quotes."),
+    ("true: b\n", "f: line 1: expected a text as key, found 'true'", "Put it in quotes."),
+    ("? [a, b]\n: c\n", "f: line 1: expected a text as key", HINT),
+    ("x: {{a: 1}: 2}\n", "f: line 1, x: expected a text as key", HINT),
+    ("!!str a: 1\n", "f: line 1: expected a text as key", HINT),
+    ("x: &k a\n*k : 1\n", "f: line 2: expected a text as key", HINT),
     (f"x:\n  ? {'k' * 1001}\n  : 1\n", "f: line 2, x: a key is longer than 1000 characters", HINT),
 ]
 
@@ -160,8 +160,8 @@ ELSEWHERE = [
 @pytest.mark.parametrize(("text", "place"), ELSEWHERE)
 def test_a_reference_to_another_place_is_refused_before_it_is_followed(text: str, place: str) -> None:
     error = refusal(text)
-    assert error.message == f"f: {place}: it refers to another place of the file with '*'"
-    assert error.hint == "Write it out."
+    assert error.message == f"f: {place}: an alias ('*') is not allowed"
+    assert error.hint == "Write out the value."
 
 
 def test_a_merge_key_is_refused() -> None:
@@ -170,28 +170,28 @@ def test_a_merge_key_is_refused() -> None:
 
 
 WHOLE = [
-    (b"", "f: a pin file is one YAML mapping", MAKE_HINT),
-    (b"# nothing\n", "f: a pin file is one YAML mapping", MAKE_HINT),
-    (b"---\n", "f: a pin file is one YAML mapping", MAKE_HINT),
-    (b"- a: 1\n", "f: a pin file is one YAML mapping", MAKE_HINT),
-    (b"text\n", "f: a pin file is one YAML mapping", MAKE_HINT),
-    (b"a: 1\n---\na: 1\n", "f: a pin file is one YAML mapping", MAKE_HINT),
-    (b"a: 1\n...\n---\n", "f: a pin file is one YAML mapping", MAKE_HINT),
-    (b"a: \xff\n", "f: no UTF-8 text: invalid start byte at byte 3", HINT),
-    ("a: b\n".encode("utf-16"), "f: no UTF-8 text: invalid start byte at byte 0", HINT),
-    (b"a: \xed\xa0\x80\n", "f: no UTF-8 text: invalid continuation byte at byte 3", HINT),
-    (b"a: 1\nb: x\0y\n", "f: no YAML: unacceptable character #x0000: control characters are not allowed", HINT),
-    (b'a: 1\nb: "x\\0y"\n', "f: line 2, b: it holds a character that is no text", HINT),
-    (b'a: 1\nb: "\\ud800"\n', "f: line 2: no YAML: found invalid Unicode character escape code", HINT),
-    (b"a:\n\tb: 1\n", "f: line 2: no YAML: found character that cannot start any token", HINT),
-    (b"a: [1\n", "f: line 2: no YAML: did not find expected ',' or ']'", HINT),
-    (b"a: 'b\n", "f: line 2: no YAML: found unexpected end of stream", HINT),
-    (b"a: b: c\n", "f: line 1: no YAML: mapping values are not allowed in this context", HINT),
-    (b"a: 1\n b: 2\n", "f: line 2: no YAML: mapping values are not allowed in this context", HINT),
-    (b"a: *x\n", "f: line 1, a: it refers to another place of the file with '*'", "Write it out."),
-    (b"%YAML 3.0\n---\na: 1\n", "f: line 1: no YAML: found incompatible YAML document", HINT),
-    ("a: 1\nb: x\u2028y\n".encode(), "f: line 2: readers of YAML disagree whether U+2028 ends a line", BREAK_HINT),
-    ("a: 'x\u0085y'\n".encode(), "f: line 1: readers of YAML disagree whether U+0085 ends a line", BREAK_HINT),
+    (b"", "f: expected one YAML mapping", MAKE_HINT),
+    (b"# nothing\n", "f: expected one YAML mapping", MAKE_HINT),
+    (b"---\n", "f: expected one YAML mapping", MAKE_HINT),
+    (b"- a: 1\n", "f: expected one YAML mapping", MAKE_HINT),
+    (b"text\n", "f: expected one YAML mapping", MAKE_HINT),
+    (b"a: 1\n---\na: 1\n", "f: expected one YAML mapping", MAKE_HINT),
+    (b"a: 1\n...\n---\n", "f: expected one YAML mapping", MAKE_HINT),
+    (b"a: \xff\n", "f: not UTF-8: invalid start byte at byte 3", HINT),
+    ("a: b\n".encode("utf-16"), "f: not UTF-8: invalid start byte at byte 0", HINT),
+    (b"a: \xed\xa0\x80\n", "f: not UTF-8: invalid continuation byte at byte 3", HINT),
+    (b"a: 1\nb: x\0y\n", "f: not YAML: unacceptable character #x0000: control characters are not allowed", HINT),
+    (b'a: 1\nb: "x\\0y"\n', "f: line 2, b: it contains a null character", HINT),
+    (b'a: 1\nb: "\\ud800"\n', "f: line 2: not YAML: found invalid Unicode character escape code", HINT),
+    (b"a:\n\tb: 1\n", "f: line 2: not YAML: found character that cannot start any token", HINT),
+    (b"a: [1\n", "f: line 2: not YAML: did not find expected ',' or ']'", HINT),
+    (b"a: 'b\n", "f: line 2: not YAML: found unexpected end of stream", HINT),
+    (b"a: b: c\n", "f: line 1: not YAML: mapping values are not allowed in this context", HINT),
+    (b"a: 1\n b: 2\n", "f: line 2: not YAML: mapping values are not allowed in this context", HINT),
+    (b"a: *x\n", "f: line 1, a: an alias ('*') is not allowed", "Write out the value."),
+    (b"%YAML 3.0\n---\na: 1\n", "f: line 1: not YAML: found incompatible YAML document", HINT),
+    ("a: 1\nb: x\u2028y\n".encode(), "f: line 2: YAML parsers disagree about whether U+2028 ends a line", BREAK_HINT),
+    ("a: 'x\u0085y'\n".encode(), "f: line 1: YAML parsers disagree about whether U+0085 ends a line", BREAK_HINT),
 ]
 
 
@@ -222,7 +222,7 @@ def test_what_is_nested_too_deep_is_refused_and_ends_no_process(kind: str) -> No
     text, path = DEEP[kind]
     error = refusal(text)
     assert [fault["key"] for fault in error.details["faults"]] == [path]
-    assert error.details["faults"][0]["problem"] == "it is nested more than 50 levels deep"
+    assert error.details["faults"][0]["problem"] == "nested more than 50 levels deep"
 
 
 def test_fifty_levels_are_read_and_brackets_in_texts_are_no_levels() -> None:
