@@ -1,7 +1,7 @@
 """Describes a version as a Croissant document: JSON-LD with its metadata, files, splits and fields.
 
-It follows the Croissant format 1.1 of MLCommons (http://mlcommons.org/croissant/1.1). The document holds only facts of
-the catalog: the same version gives the same document, and unknown values are left out.
+It follows the Croissant format 1.1 of MLCommons (http://mlcommons.org/croissant/1.1). The document is made from the
+catalog alone: the same version gives the same document, and unknown values are left out.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ _FORMATS: Final = {
     "array_record": "https://github.com/google/array_record",
     "riegeli": "https://github.com/google/riegeli",
 }
-"""Formats without a media type; Croissant accepts the address of a page that describes them."""
+"""Formats without a media type. For these, Croissant accepts the URL of a page that describes the format."""
 
 _SCHEME: Final = r"[a-zA-Z][a-zA-Z0-9+.-]*:"
 _SCHEMES: Final = ("http", "https", "s3", "gs", "file")
-"""The schemes of the addresses in a document."""
+"""The URL schemes that a document may contain."""
 
 _PARQUET: Final = "application/x-parquet"
 
@@ -88,11 +88,11 @@ def describe_croissant(
         version: the published version.
         features: the schema of an example, with the names of its labels.
         shards: the stored files of each split.
-        base_url: the address of the folder of the shards; None names them relative to the document.
-        creators: the names of the people who made the dataset, which the catalog does not hold.
+        base_url: the URL of the folder of the shards; None writes paths relative to the document.
+        creators: the names of the dataset's authors, which the catalog does not have.
 
     Raises:
-        UsageError: ``base_url`` is not an address.
+        UsageError: ``base_url`` is not a usable URL, or contains a password.
     """
     base = _check_base(base_url)
     told: dict[str, Any] = {
@@ -105,7 +105,7 @@ def describe_croissant(
         "identifier": str(version.reference),
         "datePublished": version.published_at.isoformat() if version.published_at else "",
         "license": _license(version.metadata.license),
-        # Viewers make links of it, and others such as ``javascript:`` are no address of a page or a folder.
+        # Viewers turn it into a link, so schemes such as ``javascript:`` are rejected.
         "url": version.metadata.homepage if _is_address(version.metadata.homepage) else base,
         "citeAs": version.metadata.citation,
         "keywords": list(version.metadata.config_tags),
@@ -119,27 +119,27 @@ def describe_croissant(
 
 
 def croissant_to_json(document: Mapping[str, Any]) -> str:
-    """The text of a document with a newline at its end; the same bytes in UTF-8 for the same version.
+    """The text of a document, with a final newline. The same version gives the same UTF-8 bytes.
 
-    It may be put into the script element of a page: ``<`` is escaped, so that no text in it ends the element.
+    It can be embedded in a script element of a web page: ``<`` is escaped, so no text in it ends the element.
     """
     return json_for_page(document, ensure_ascii=False) + "\n"
 
 
 def json_for_page(value: Any, *, ensure_ascii: bool) -> str:
-    """``value`` as indented JSON, with ``<`` and control characters escaped; both occur only in texts."""
+    """``value`` as indented JSON with escaped ``<`` and control characters, which occur only in strings."""
     return escape_json(json.dumps(value, indent=2, ensure_ascii=ensure_ascii).replace("<", "\\u003c"))
 
 
 def missing_properties(document: Mapping[str, Any]) -> list[str]:
-    """The properties that Croissant requires and this document lacks."""
+    """The properties that Croissant requires and that ``document`` lacks."""
     return [name for name in REQUIRED if not document.get(name)]
 
 
 def _distribution(
     version: DatasetVersion, shards: Mapping[str, Sequence[Shard]], base: str | None
 ) -> list[dict[str, Any]]:
-    """Every shard with its sha256, the set of each split, and the set of all shards, which is the source of fields."""
+    """Every shard with its sha256, a file set for each split, and one of all shards, the source of the fields."""
     encoding = _FORMATS.get(version.file_format, _PARQUET)
     files: list[dict[str, Any]] = []
     sets: list[dict[str, Any]] = []
@@ -198,7 +198,7 @@ def _record_sets(version: DatasetVersion, features: FeaturesDict) -> list[dict[s
 
 
 def _splits(splits: Sequence[Split]) -> dict[str, Any]:
-    """The splits with their sizes, and with their purpose if that is known for all of them."""
+    """The splits with their sizes, and with their purpose if all split names are well known."""
     columns: dict[str, str | list[str]] = {"name": "sc:Text"}
     if all(split.name in _MEANINGS for split in splits):
         columns["url"] = "sc:URL"
@@ -233,7 +233,7 @@ def _table(
     key: str,
     about: str,
 ) -> dict[str, Any]:
-    """A record set whose few records are in the document."""
+    """A small record set with its records in the document."""
     return {
         "@type": "cr:RecordSet",
         "@id": place,
@@ -250,12 +250,12 @@ def _table(
 
 
 def _split_field(splits: Sequence[Split], taken: set[str]) -> dict[str, Any] | None:
-    """The field with the split of an example; None if the names of the files do not tell it."""
+    """The field with the split of an example; None if the file names do not contain it."""
     files = splits[0].files
     if "{SPLIT}" not in files.template or any(split.files != files for split in splits):
         return None
     place = "examples/split"
-    while place in taken:  # a feature's own
+    while place in taken:  # a feature has this name
         place += "_"
     names = "|".join(split.name for split in splits)
     before = "^(?:.*/)?" if "/" in files.template else "^"
@@ -281,13 +281,13 @@ _NUMBER: Final = "\0number\0"
 
 
 def _glob(split: Split) -> str:
-    """The pattern of the names of a split's files."""
+    """The glob pattern of a split's file names."""
     digits = max(5, len(str(split.num_shards)))
     return _filled(split, escape=glob.escape, number=f"{split.num_shards:0{digits}d}", index="*")
 
 
 def _filled(split: Split, *, escape: Callable[[str], str], number: str, index: str, mark_split: bool = False) -> str:
-    """The template of a split's files with ``index`` and ``number`` filled in, and the rest escaped."""
+    """The file name template of a split with ``index`` and ``number`` filled in, and the rest escaped."""
     files = split.files
     text = files.template.format(
         DATASET=files.dataset,
@@ -301,12 +301,12 @@ def _filled(split: Split, *, escape: Callable[[str], str], number: str, index: s
 
 
 def _escape(text: str) -> str:
-    """Text as a regular expression that all dialects read alike."""
+    """Text escaped for a regular expression, in a way that all dialects understand."""
     return re.sub(r"([\\.^$*+?{}\[\]|()])", r"\\\1", text)
 
 
 def _license(text: str) -> str | dict[str, str]:
-    """An SPDX id or an address unchanged; other text, and unusable addresses, as a work of that name."""
+    """An SPDX id or a URL unchanged; other text, and URLs with other schemes, as a CreativeWork of that name."""
     text = text.strip()
     is_plain = not re.search(r"\s", text) and (_is_address(text) or not re.match(_SCHEME, text))
     return text if is_plain else {"@type": "sc:CreativeWork", "name": text}
@@ -322,20 +322,20 @@ def _summary(version: DatasetVersion) -> str:
 
 
 def _check_base(base_url: str | None) -> str | None:
-    """The address without its last slash."""
+    """``base_url`` without its final slash."""
     if base_url is None:
         return None
     if not re.match(_SCHEME, base_url) or re.search(r"\s", base_url):
         raise UsageError(
-            f"{base_url!r:.120} is no address of a folder",
-            hint="Give the URL below which the shards can be fetched, e.g. https://example.org/mnist/3.0.1",
+            f"{base_url!r:.120} is not the URL of a folder",
+            hint="Use the URL of the folder with the shards, e.g. https://example.org/mnist/3.0.1",
             details={"url": base_url[:120]},
         )
     require_no_secrets(base_url, "the address")
     if not _is_address(base_url):
         raise UsageError(
-            f"{base_url!r:.120} is no address from which files are fetched",
-            hint=f"Known: {', '.join(_SCHEMES)}, e.g. https://example.org/mnist/3.0.1",
+            f"files cannot be downloaded from {base_url!r:.120}",
+            hint=f"Use a URL with one of the schemes {', '.join(_SCHEMES)}, e.g. https://example.org/mnist/3.0.1",
             details={"url": base_url[:120]},
         )
     return base_url.rstrip("/")
@@ -348,12 +348,12 @@ _MEDIA: Final[dict[str, str | list[str]]] = {
     "Audio": "sc:AudioObject",
     "BBox": "cr:BoundingBox",
 }
-"""Features that are one value in Croissant, whatever the shape of their arrays; by the name of a class or its base."""
+"""Features that are one value in Croissant, for arrays of any shape; by the name of the class or a base class."""
 
 _ATOMS: Final = {"b": "sc:Boolean", "i": "sc:Integer", "u": "sc:Integer", "f": "sc:Float"}
 _PRECISE: Final = {"i": "cr:Int", "u": "cr:UInt", "f": "cr:Float"}
 _BOX_FORMAT: Final = "REL_YXYX"
-"""The format of a box that names none. The names are those of Keras and TFDS."""
+"""The format of a bounding box without a format. The names are those of Keras and TFDS."""
 
 
 def describe_fields(features: FeaturesDict, *, parent: str, file_set: str) -> list[dict[str, Any]]:
@@ -373,15 +373,15 @@ def label_set_id(stem: str) -> str:
 
 
 def id_part(name: str) -> str:
-    """``name`` as one part of an id; different names give different parts.
+    """``name`` as one part of an id. Different names give different parts.
 
-    Ids are relative IRIs, and readers accept no spaces in them, not even escaped ones: characters other than letters,
-    digits, ``_``, ``-`` and ``.`` become their code point between tildes.
+    Ids are relative IRIs, and readers accept no spaces in them, not even escaped ones. So characters other than
+    letters, digits, ``_``, ``-`` and ``.`` are replaced by their code point between tildes.
 
     >>> id_part("größe"), id_part("a/b c"), id_part("..")
     ('größe', 'a~2f~b~20~c', '~2e~~2e~')
     """
-    pattern = r"[^\w-]" if not name.strip(".") else r"[^\w.-]"  # "." and ".." would lead elsewhere
+    pattern = r"[^\w-]" if not name.strip(".") else r"[^\w.-]"  # "." and ".." would point to another path
     return re.sub(pattern, lambda match: f"~{ord(match[0]):x}~", name)
 
 
@@ -400,7 +400,7 @@ def _fields(
 def _field(
     feature: Feature, place: dict[str, Any], file_set: str, *, names: tuple[str, ...], stems: tuple[str, ...]
 ) -> dict[str, Any] | None:
-    """One field; None for an empty dict, which stores nothing."""
+    """One field, or None for an empty dict, which stores nothing."""
     described = _described(feature)
     lengths: Shape = ()
     while isinstance(feature, SequenceFeature) and not _media(feature):
@@ -438,13 +438,13 @@ def _data_type(feature: Feature) -> str | list[str]:
     atom = _ATOMS[dtype.kind]
     if dtype.kind not in _PRECISE:
         return atom
-    # The precise type first, which readers take; the atomic one is for those that only know schema.org.
+    # The precise type comes first, because readers use the first; the other is for readers that only know schema.org.
     types = [f"{_PRECISE[dtype.kind]}{8 * dtype.itemsize}", atom]
     return [*types, "cr:Label"] if isinstance(feature, ClassLabel) else types
 
 
 def _array(shape: Shape) -> dict[str, Any]:
-    """The array of a field: sizes joined by commas, -1 for one that differs between examples."""
+    """The array properties of a field: sizes joined by commas, with -1 for a size that differs between examples."""
     if not shape:
         return {}
     return {"isArray": True, "arrayShape": ",".join("-1" if size is None else str(size) for size in shape)}

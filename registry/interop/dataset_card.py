@@ -1,4 +1,4 @@
-"""Reads a dataset card, the README.md of a dataset on the hub: licence, summary and citation.
+"""Reads a dataset card, the README.md of a Hugging Face dataset: licence, summary and citation.
 
 ---
 license: cc-by-4.0        the front matter: YAML, from which the licence is taken
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 def read_card(store: Store) -> DatasetMetadata:
     """The metadata in the card of ``store``; empty if there is no card.
 
-    A card is text for people: unreadable parts are left out and logged.
+    A card is text for people, so unreadable parts are logged and left out.
 
     Raises:
         StorageError: the file cannot be read.
@@ -47,7 +47,7 @@ def read_card(store: Store) -> DatasetMetadata:
     with store.open(CARD) as file:
         data = file.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
-        _log.warning("%s is longer than %d bytes, and was not read", store.locate(CARD), _MOST_BYTES)
+        _log.warning("%s was not read: it is longer than %d bytes", store.locate(CARD), _MOST_BYTES)
         return DatasetMetadata()
     text = data.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n")
     front = _FRONT_MATTER.match(text)
@@ -57,7 +57,7 @@ def read_card(store: Store) -> DatasetMetadata:
             fields = _top_fields(front[1])
         except yaml.YAMLError as error:
             problem = str(error).partition("\n")[0][:200]
-            _log.warning("%s: its front matter is no YAML, and was not read: %s", store.locate(CARD), problem)
+            _log.warning("%s: its front matter was not read, because it is not YAML: %s", store.locate(CARD), problem)
     body = text[front.end() :] if front else text
     cited = _BIBTEX.search(body)
     return DatasetMetadata(
@@ -68,7 +68,7 @@ def read_card(store: Store) -> DatasetMetadata:
 
 
 def fill_from_card(metadata: DatasetMetadata, store: Store) -> DatasetMetadata:
-    """``metadata``, its empty fields filled from the card in ``store``. Errors as ``read_card``."""
+    """``metadata`` with its empty fields filled from the card in ``store``. Raises StorageError, as ``read_card``."""
     card = read_card(store)
     return replace(
         metadata,
@@ -81,7 +81,7 @@ def fill_from_card(metadata: DatasetMetadata, store: Store) -> DatasetMetadata:
 def _top_fields(text: str) -> dict[str, tuple[str, ...]]:
     """The scalar values of the mapping in ``text``, and its lists of scalars; deeper values are skipped.
 
-    It reads events, so that neither aliases nor depth cost more than the text is long.
+    It reads events, so that aliases and deep nesting take no more time and memory than the length of the text.
     """
     found: dict[str, tuple[str, ...]] = {}
     key: str | None = None

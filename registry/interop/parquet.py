@@ -1,4 +1,4 @@
-"""Describes a folder of Parquet files as a dataset: its splits by the files' names, its features by their columns.
+"""Describes a folder of Parquet files as a dataset: file names give its splits, columns give its features.
 
 train-00000-of-00005.parquet ... test.parquet       in the folder, or in ``data/`` or another one below it
 """
@@ -44,23 +44,23 @@ FIRST_VERSION: Final = Version(1, 0, 0)
 def describe_parquet(
     store: Store, *, name: str | None = None, config: str | None = None, version: Version = FIRST_VERSION
 ) -> PreparedDataset:
-    """The dataset version in the Parquet files of the folder ``store``. It reads footers and first rows only.
+    """The dataset version in the Parquet files of the folder ``store``. It reads only footers and first rows.
 
-    Warns of class labels that are null (``NullLabelWarning``).
+    Issues a ``NullLabelWarning`` for class labels that are null.
 
     Args:
         store: the folder.
-        name: of the dataset; None derives it from the folder's name, or from the parent's if that is ``data``.
-        config: of the dataset, or None.
-        version: its number.
+        name: the name of the dataset; None derives it from the folder, or from its parent if the folder is ``data``.
+        config: the config of the dataset, or None.
+        version: the version number.
 
     Raises:
-        PreparedFormatError: there are no such files, shards are missing or duplicated, names match no template (see
-            ``with_fitting_names``), columns differ, or a column has a type that no feature has; each file is named.
-            Or the folder holds several configs.
-        ShardMismatchError: a file is not a Parquet file, or damaged.
+        PreparedFormatError: the folder holds no Parquet files, or several configs; shards are missing or duplicated;
+            file names match no template (see ``with_fitting_names``); columns differ between files, or the type of a
+            column is not supported. The message names each file.
+        ShardMismatchError: a file is damaged, or is not a Parquet file.
         StorageError: a file cannot be read.
-        ReferenceSyntaxError: an invalid name or config.
+        ReferenceSyntaxError: the name or config is invalid.
         MissingExtraError: pyarrow is not installed.
     """
     if name is not None:
@@ -68,7 +68,7 @@ def describe_parquet(
     if config is not None:
         check_config(config)
     hinted = name
-    with suppress(PreparedFormatError):  # what the folder holds is looked at first
+    with suppress(PreparedFormatError):  # faults of the files are reported first
         hinted = name or name_of_folder(store)
     found = find_splits(store, dataset=hinted or "N")
     raise_for_names(store, found)
@@ -87,7 +87,7 @@ def describe_parquet(
         )
     raise_for(store, described.problems)
     for path in sorted(described.null_labels):
-        told = f"the label {path!r} is null in some rows: these are stored as -1, which means that there is no label"
+        told = f"the label {path!r} is null in some rows; it is stored there as -1, which means no label"
         warnings.warn(told, NullLabelWarning, stacklevel=2)
     return PreparedDataset(
         name=named,
@@ -101,7 +101,7 @@ def describe_parquet(
 
 
 class _Describer:
-    """Opens the files one after the other and compares their columns with those of the first."""
+    """Opens the files one by one, and compares their columns with the columns of the first file."""
 
     def __init__(self, store: Store) -> None:
         self.problems: list[str] = []
@@ -115,7 +115,7 @@ class _Describer:
         self.null_labels: set[str] = set()
 
     def open(self, filename: str) -> RowGroupShard:
-        """A shard; if its columns differ, that is added to ``problems``."""
+        """Open a shard. If its columns differ from the first file's, the difference is added to ``problems``."""
         shard = open_columns(ShardFile(self._store, filename))
         if self._first is None:
             self._media = detect_media(shard)
@@ -148,13 +148,17 @@ def _difference(found: Any, first: Any, first_name: str) -> str | None:
         if name not in theirs:
             return f"it has no column {name!r}, which {first_name} has"
         if theirs[name] != kind:
-            return f"its column {name!r} is {theirs[name]}, in {first_name} it is {kind}"
+            return f"column {name!r}: expected {kind}, as in {first_name}, found {theirs[name]}"
     more = [name for name in theirs if name not in ours]
-    return f"it has a column {more[0]!r}, which {first_name} has not" if more else None
+    return f"it has a column {more[0]!r}, which {first_name} lacks" if more else None
 
 
 def name_of_folder(store: Store) -> str:
-    """A dataset name derived from the folder's, or its parent's if that is ``data``. Raises PreparedFormatError."""
+    """A dataset name derived from the folder, or from its parent if the folder is ``data``.
+
+    Raises:
+        PreparedFormatError: the folder's name cannot become the name of a dataset.
+    """
     path = store.url if store.local_root is None else store.local_root.as_posix()
     parts = [part for part in path.rstrip("/").split("/") if part]
     if len(parts) > 1 and parts[-1] == "data":
@@ -164,14 +168,14 @@ def name_of_folder(store: Store) -> str:
         return re.sub("__+", "_", fold_name(check_name(name)))
     except UsageError as error:
         raise PreparedFormatError(
-            f"{store.url}: the name of the folder makes no name of a dataset",
+            f"{store.url}: cannot derive a dataset name from the folder",
             hint="Name the dataset: registry import parquet DIR --name NAME",
             details={"folder": store.url},
         ) from error
 
 
 FILE_FORMAT: Final = "parquet_columns"
-NAMES_HINT: Final = "Shards are named SPLIT-00000-of-00005.parquet, or SPLIT.parquet where a split is one file."
+NAMES_HINT: Final = "Name shards SPLIT-00000-of-00005.parquet, or SPLIT.parquet if a split is one file."
 
 _FOLDER: Final = r"(?P<folder>(?:[^/]+/)*)"
 _SHARD = re.compile(
@@ -194,16 +198,16 @@ class SplitFiles:
 
 
 def find_splits(store: Store, *, dataset: str = "N") -> list[SplitFiles]:
-    """The splits of the Parquet files in ``store``, by their names: train, validation and test first, then sorted.
+    """The splits of the Parquet files in ``store``, from the file names: train, validation and test first, then sorted.
 
     Args:
         store: the folder.
-        dataset: its name, for the hint.
+        dataset: the name of the dataset, for the hint.
 
     Raises:
-        PreparedFormatError: there are no such files, names are not those of shards, or shards are missing or
-            duplicated; each is named. Or the files are of several configs.
-        NotStoredError: there is no such folder.
+        PreparedFormatError: the folder holds no Parquet files, or several configs; or names are not names of shards, or
+            shards are missing or duplicated. The message names each file.
+        NotStoredError: the folder does not exist.
         StorageError: the folder cannot be listed.
     """
     names = [name for name in store.list() if name.endswith(".parquet")]
@@ -213,13 +217,13 @@ def find_splits(store: Store, *, dataset: str = "N") -> list[SplitFiles]:
         root = store.local_root
         if root is not None and not Path(root).is_dir():
             raise NotStoredError(
-                f"{root} is a file, and a folder is expected" if Path(root).exists() else f"there is no folder {root}",
-                hint=f"Give the folder of the shards. {NAMES_HINT}",
+                f"expected a folder, found a file: {root}" if Path(root).exists() else f"there is no folder {root}",
+                hint=f"Name the folder of the shards. {NAMES_HINT}",
                 details={"path": str(root), "errno": None, "doing": "read"},
             )
         is_tfds = store.exists(INFO_FILENAME)
         raise PreparedFormatError(
-            f"{store.url} holds no Parquet files" + (", but what TFDS prepared" if is_tfds else ""),
+            f"{store.url} holds no Parquet files" + (", but a version prepared by TFDS" if is_tfds else ""),
             hint="Import it with: registry import tfds DIR" if is_tfds else NAMES_HINT,
             details={"folder": store.url, "problems": []},
         )
@@ -230,7 +234,7 @@ def find_splits(store: Store, *, dataset: str = "N") -> list[SplitFiles]:
 
 
 def with_fitting_names(store: Store, *, dataset: str = "N") -> Store:
-    """``store`` with its Parquet files renamed if no template matches their names. Errors as ``find_splits``."""
+    """``store``, with its Parquet files renamed if no template matches their names. Raises as ``find_splits``."""
     splits = find_splits(store, dataset=dataset)
     if all(split.template is not None for split in splits):
         return store
@@ -244,31 +248,31 @@ def with_fitting_names(store: Store, *, dataset: str = "N") -> Store:
 
 
 def raise_for(store: Store, problems: Sequence[str]) -> None:
-    """Raise PreparedFormatError that lists the first of ``problems``, if there are any."""
+    """Raise a PreparedFormatError that lists the first of ``problems``, if there are any."""
     if problems:
         raise PreparedFormatError(
-            f"{store.url}: its Parquet files make no dataset{_listed(problems)}",
-            hint=f"{NAMES_HINT} Of several configs each is imported by itself, from its own folder, with --config.",
+            f"{store.url}: the Parquet files cannot be read as one dataset{_listed(problems)}",
+            hint=f"{NAMES_HINT} Import each config from its own folder, with --config CONFIG.",
             details={"folder": store.url, "problems": list(problems[:100])},
         )
 
 
 def raise_for_names(store: Store, splits: Sequence[SplitFiles]) -> None:
-    """Raise PreparedFormatError if no template matches the names of a split: it could not be read in place."""
+    """Raise PreparedFormatError if no template matches the names of a split: such files cannot be read in place."""
     odd = [name for split in splits if split.template is None for name in split.filenames]
     if odd:
         raise PreparedFormatError(
-            f"{store.url}: the names of its Parquet files follow no template of ours{_listed(odd)}",
-            hint="Import a copy, in which they get names that do: registry import parquet DIR --copy",
+            f"{store.url}: no known template matches the names of the Parquet files{_listed(odd)}",
+            hint="Import a copy, in which the files are renamed: registry import parquet DIR --copy",
             details={"folder": store.url, "problems": odd[:100]},
         )
 
 
 class _File(NamedTuple):
-    """The facts in a file's name; ``problem`` if it is not the name of a shard.
+    """The facts in a file name, or the ``problem`` if it is not the name of a shard.
 
-    ``num_shards`` is 0 if the name does not tell it. ``pattern`` is what the names of a split have in common, with a
-    ``%d`` of some width in the place of the index.
+    ``num_shards`` is 0 if the name does not contain it. ``pattern`` is the common form of the names of a split, with
+    ``%d`` of some width in place of the index.
     """
 
     filename: str
@@ -282,11 +286,11 @@ class _File(NamedTuple):
 
 
 def _parse(filename: str, numbered: Collection[str]) -> _File:
-    """The facts in the name of a file; ``numbered`` are the folders in which a number is a shard."""
+    """The facts in a file name. In the folders ``numbered``, a number is the index of a shard."""
     shard, number = _SHARD.fullmatch(filename), _NUMBERED.fullmatch(filename)
     found = shard or (number if posixpath.dirname(filename) in numbered else None) or _WHOLE.fullmatch(filename)
     if found is None:
-        return _File(filename, problem="its name is none of a shard")
+        return _File(filename, problem="not the name of a shard")
     folder, split = found["folder"], found["split"]
     place, count = (int(found["index"]), 0) if found in (shard, number) else (0, 1)
     before = folder.replace("%", "%%")
@@ -305,12 +309,12 @@ def _parse(filename: str, numbered: Collection[str]) -> _File:
     except UsageError as error:
         return _File(filename, problem=error.message)
     if shard and (files.filename(split, place, count) != filename or place >= count):
-        return _File(filename, problem=f"there is no shard {place} of {count}")
+        return _File(filename, problem=f"invalid shard: {place} of {count}")
     return _File(filename, folder, split, place, count, pattern, template)
 
 
 def _numbered_folders(filenames: Iterable[str]) -> set[str]:
-    """The folders of splits whose files are numbered; elsewhere ``2024.parquet`` is the split 2024."""
+    """The folders of splits with numbered files. In other folders, ``2024.parquet`` is the split 2024."""
     found: set[str] = set()
     for filename in filenames:
         match = _NUMBERED.fullmatch(filename)
@@ -329,22 +333,22 @@ def _problems(files: Sequence[_File]) -> list[str]:
     for name, own in _by_split(file for file in files if not file.problem):
         first = own[0]
         if others := [file for file in own[1:] if file.pattern != first.pattern]:
-            problems.append(f"{others[0].filename}: the split {name} is in {first.filename}, too, named in another way")
+            problems.append(f"{others[0].filename}: named differently from {first.filename} of the same split {name}")
             continue
         places: dict[int, str] = {}
         problems += [
-            f"{file.filename}: the split {name} is there twice, see {twin}"
+            f"{file.filename}: duplicate shard of the split {name}; the other is {twin}"
             for file in own
             if (twin := places.setdefault(file.place, file.filename)) != file.filename  # hashes differ
         ]
         num_shards = first.num_shards or max(places) + 1
         missing = sorted(set(range(min(num_shards, len(own) + _MOST_PROBLEMS))) - set(places))[:_MOST_PROBLEMS]
-        problems += [f"{first.pattern % index}: it is missing" for index in missing]
+        problems += [f"{first.pattern % index}: missing" for index in missing]
     return problems
 
 
 def _gather(name: str, files: Sequence[_File]) -> SplitFiles:
-    """One split whose files are complete."""
+    """One split with all its files."""
     in_order = sorted(files, key=lambda file: file.place)
     template, filenames = in_order[0].template, tuple(file.filename for file in in_order)
     name_shard = _template(template).namer(name, len(files))
@@ -362,7 +366,7 @@ def _by_split(files: Iterable[_File]) -> list[tuple[str, list[_File]]]:
 
 
 def _configs(files: Sequence[_File]) -> list[str]:
-    """The folders of several configs: side by side, and more than one has a split of the same name."""
+    """The folders of several configs: sibling folders, of which at least two have a split of the same name."""
     folders = {file.folder for file in files}
     if "" in folders or len(folders) < 2:
         return []
@@ -382,13 +386,13 @@ def _several_configs(store: Store, folders: Sequence[str], dataset: str) -> Prep
     first = shlex.quote(f"DIR/{folders[0]}")
     return PreparedFormatError(
         f"{store.url} holds {len(folders)} configs: {shown}{more}",
-        hint="Each is imported by itself: "
+        hint="Import each config separately: "
         f"registry import parquet {first} --name {dataset} --config {config if is_config(config) else 'C'}",
         details={"folder": store.url, "problems": [], "configs": list(folders[:100])},
     )
 
 
 def _listed(lines: Sequence[str]) -> str:
-    """The first lines, and the number of further ones."""
+    """The first lines, and the number of omitted lines."""
     shown = "".join(f"\n  {line}" for line in lines[:_MOST_PROBLEMS])
     return shown + (f"\n  and {len(lines) - _MOST_PROBLEMS} more" if len(lines) > _MOST_PROBLEMS else "")

@@ -1,7 +1,7 @@
 """Derives features from the columns of a Parquet file: from its Arrow schema and Hugging Face's schema metadata.
 
     bool, integers, float16, float32     Tensor () of that dtype
-    float64                              Tensor () of its bytes: serialized as float32 it would not be the same number
+    float64                              Tensor () of its bytes, because float32 would change the number
     string                               Text
     binary                               Tensor () of bytes
     timestamp, date, time, duration      Tensor () of int64 (32 bits: int32), the count of the column's units
@@ -11,9 +11,9 @@
     dictionary, extension                the feature of its values, or of its storage
     any of the first five with nulls     an optional Scalar of that dtype, but not in lists
 
-Hugging Face's schema metadata adds the names of a ClassLabel, Image (a struct of bytes and path, of which the bytes are
-kept), Audio (the same) and Array2D to Array5D. Other types are rejected with the column's name. Which images and sounds
-can be decoded, the first row tells.
+Hugging Face's schema metadata is honoured: it adds the names of a ClassLabel, Image and Audio (structs of bytes and
+path; the bytes are kept), and Array2D to Array5D. Other types are rejected with the column's name. The first row shows
+which images and sounds can be decoded.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LIST_TYPES: Final = ("Sequence", "List", "LargeList")
 _ARRAY_TYPES: Final = ("Array2D", "Array3D", "Array4D", "Array5D")
 _UNITS: Final = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 _MOST_DEPTH: Final = 30
-_HINT: Final = "Write the files again with another type for it, or without the column."
+_HINT: Final = "Write the files again with another type for this column, or without it."
 
 
 def features_of_schema(
@@ -53,13 +53,13 @@ def features_of_schema(
     """The features of the rows of a ``pyarrow.Schema``.
 
     Args:
-        schema: of the files.
-        as_bytes: paths of images that are neither PNG nor JPEG: they stay the bytes of their files.
-        sounds: the features of Audio by path, see ``detect_media``; other Audio stays bytes.
-        optional: paths of numbers, texts and bytes outside of lists of which some are null (``find_nulls``).
+        schema: the schema of the files.
+        as_bytes: paths of images that are not PNG or JPEG: they are kept as the bytes of their files.
+        sounds: the features of Audio by path, see ``detect_media``; other Audio is kept as bytes.
+        optional: paths of numbers, texts and bytes outside of lists that are null in some rows (``find_nulls``).
 
     Raises:
-        PreparedFormatError: no feature can have the type or name of a column; ``details["key"]`` is its path.
+        PreparedFormatError: the type or name of a column is not supported; ``details["key"]`` is its path.
     """
     return _SchemaReader(frozenset(as_bytes), sounds or {}, frozenset(optional)).read_schema(schema)
 
@@ -103,7 +103,7 @@ class _SchemaReader:
         names = Counter(schema.names)
         for name, count in names.items():
             if count > 1:
-                _refuse(name, "it", "is there twice")
+                _refuse(name, "it", "occurs twice")
         if not names:
             raise PreparedFormatError("the files have no columns", details={"key": ""})
         try:
@@ -112,7 +112,7 @@ class _SchemaReader:
             )
         except FeatureError as error:
             raise PreparedFormatError(
-                f"the columns make no features: {error.message}",
+                f"the columns cannot become features: {error.message}",
                 hint=error.hint,
                 details={"key": error.details["feature"]},
             ) from error
@@ -169,7 +169,7 @@ class _SchemaReader:
     def _read_fixed(self, kind: Any, hint: Any, path: str, depth: int) -> Feature:
         inner = self.read(kind.value_type, hint, path, depth + 1)
         if not kind.list_size:
-            _refuse(path, str(kind), "holds nothing")
+            _refuse(path, str(kind), "has size 0")
         if isinstance(inner, Tensor) and not isinstance(inner, ClassLabel) and None not in inner.shape:
             return Tensor(
                 shape=(kind.list_size, *inner.shape),
@@ -180,17 +180,17 @@ class _SchemaReader:
         return Sequence(inner, length=kind.list_size)
 
     def _read_array(self, kind: Any, hint: Mapping[str, Any], path: str) -> Feature:
-        """Hugging Face's ArrayND: lists in lists of which only the outermost may differ in length."""
+        """Hugging Face's ArrayND: nested lists, of which only the outermost may vary in length."""
         value = kind
         shape = hint.get("shape")
         sizes = list(shape) if isinstance(shape, list) else []
         for size in sizes:
             if not hasattr(value, "value_type") or not (size is None or (type(size) is int and 0 < size < 2**31)):
-                _refuse(path, str(kind), f"is no array of shape {shape!r:.60}")
+                _refuse(path, str(kind), f"does not have the shape {shape!r:.60}")
             value = value.value_type
         inner = self.read(value, None, path)
         if not sizes or None in sizes[1:] or not isinstance(inner, Tensor) or inner.shape:
-            _refuse(path, str(kind), f"is no array of shape {shape!r:.60}")
+            _refuse(path, str(kind), f"does not have the shape {shape!r:.60}")
         return Tensor(shape=tuple(sizes), dtype=inner.dtype, encoding=inner.encoding)
 
     def _read_value(self, kind: Any, hint: Any, name: Any, path: str) -> Feature:
@@ -211,7 +211,7 @@ class _SchemaReader:
             return Tensor(shape=(), dtype=dtype, encoding="bytes" if types.is_float64(kind) else "none")
         if types.is_temporal(kind) and kind.bit_width in (32, 64):
             return Tensor(shape=(), dtype=f"int{kind.bit_width}", description=_describe_time(kind, types))
-        return _refuse(path, str(kind), "is of a type that no feature has")
+        return _refuse(path, str(kind), "is not supported")
 
 
 def _class_label(names: Any, kind: Any) -> Feature:
@@ -239,10 +239,11 @@ def _refuse(path: str, kind: str, problem: str) -> NoReturn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Media:
-    """How files in columns are stored, by the path of the column.
+    """How image and sound files in columns are stored.
 
-    ``as_bytes`` are images that are neither PNG nor JPEG, ``sounds`` is the Audio that can be decoded; other Audio is
-    bytes.
+    Attributes:
+        as_bytes: paths of columns of images that are not PNG or JPEG.
+        sounds: the features of the Audio that can be decoded, by path; other Audio is stored as bytes.
     """
 
     as_bytes: frozenset[str] = frozenset()
@@ -253,7 +254,7 @@ def detect_media(shard: RowGroupShard) -> Media:
     """The kinds of the images and sounds in the first row of a file of typed columns.
 
     Raises:
-        PreparedFormatError: as ``features_of_schema``.
+        PreparedFormatError: the type or name of a column is not supported.
         CorruptRecordError: the row cannot be read.
         StorageError: the file cannot be read.
     """
@@ -278,11 +279,11 @@ def detect_media(shard: RowGroupShard) -> Media:
 
 
 def _first_file(table: Any, features: FeaturesDict, column: Column) -> bytes | None:
-    """The first file of the row in a column; None if there is none, or if the row is not an example."""
+    """The first file in a column of the row; None if the column is empty, or the row is not an example."""
     name = column.names[0]
     try:
         flats = TableBlock(table, FeaturesDict({name: features[name]})).flat_values()
-    except CorruptExampleError:  # readers will get the error
+    except CorruptExampleError:  # reading it raises the error
         return None
     if not flats:  # a damaged file may give no rows
         return None
@@ -294,7 +295,7 @@ def _first_file(table: Any, features: FeaturesDict, column: Column) -> bytes | N
 def _is_image(data: bytes, column: Column) -> bool:
     try:
         column.leaf.restore(([data],), None, column.path)
-    except MissingExtraError:  # it is an image, and readers will get the error
+    except MissingExtraError:  # it is an image; reading it raises the error
         return True
     except CorruptExampleError:
         return False
@@ -302,7 +303,7 @@ def _is_image(data: bytes, column: Column) -> bool:
 
 
 def _sound(data: bytes, hint: Mapping[str, Any]) -> Audio | None:
-    """The feature of sounds of which ``data`` is the first; None if its sample rate is unknown."""
+    """The feature of sounds like ``data``; None if it cannot be decoded, or has another rate than the metadata says."""
     try:
         rate, samples = read_sample_rate(data), decode_sound(data, None)
     except (SoundError, MissingExtraError):

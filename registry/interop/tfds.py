@@ -3,7 +3,7 @@
     <data_dir>/<name>[/<config>]/<version>/      a version folder: dataset_info.json, features.json, shards
     <data_dir>/<name>/.config/metadata.json      the default config
 
-A search may begin at any of these levels. As TFDS does, it ignores ``incomplete.*`` and hidden folders.
+A search may start at any of these levels. Like TFDS, it ignores ``incomplete.*`` and hidden folders.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ _DEPTH: Final = 3
 """The most levels above a version: name, config, version."""
 
 _UNFINISHED: Final = "incomplete."
-"""A folder that TFDS is writing, or was writing when it died, at any level."""
+"""The prefix of a folder that TFDS is still writing, or was writing when it was killed, at any level."""
 
 _DOWNLOADS: Final = "downloads"
-"""The folder of TFDS's downloads, thousands of files; not a dataset unless it holds a dataset_info.json."""
+"""The folder of TFDS's downloads, with thousands of files. It is not a dataset unless it has a dataset_info.json."""
 
 
 @dataclass(frozen=True, slots=True)
 class VersionFolder:
-    """A folder that should hold a version: it has a dataset_info.json, or the name of a version."""
+    """A folder that should hold a version: it has a dataset_info.json, or its name is a version."""
 
     store: Store
 
@@ -63,17 +63,19 @@ class VersionFolder:
         return self.store.url if self.store.local_root is None else str(self.store.local_root)
 
     def read(self) -> PreparedDataset:
-        """The version in its files. If an older TFDS did not record the config, the folder's name is the config.
+        """Read the version from its files. If an older TFDS did not record the config, the folder's name is the config.
 
         Raises:
-            PreparedFormatError: it is not a version folder, a file is malformed, or its name is another version.
+            PreparedFormatError: it is not a version folder, a file is malformed, or the folder is named after another
+                version than its metadata says.
             StorageError: a file cannot be read.
         """
         prepared = read_prepared(self.store)
         name, config, folder = self._names
         if Version.is_valid(folder) and folder != str(prepared.version):
             raise PreparedFormatError(
-                f"{self.path}: its {INFO_FILENAME} says that it is version {prepared.version}",
+                f"{self.path}: expected version {folder}, as the folder is named; "
+                f"{INFO_FILENAME} has version {prepared.version}",
                 hint=f"Rename the folder to {prepared.version}, or prepare version {folder} again.",
                 details={"file": INFO_FILENAME, "key": "version", "problem": f"the folder is called {folder}"},
             )
@@ -82,12 +84,12 @@ class VersionFolder:
         return prepared
 
     def is_default_config(self, prepared: PreparedDataset) -> bool:
-        """Whether the dataset's folder says that the config of ``prepared`` is the default one.
+        """Whether the config of ``prepared`` is the default one according to the dataset's folder.
 
         Raises:
             PreparedFormatError, StorageError: the file of the default config cannot be read.
         """
-        name, config, folder = self._names  # of the folder: the version may be published under another name
+        name, config, folder = self._names  # of the folder, because the version may be published under another name
         if prepared.config is None or (config, folder) != (prepared.config, str(prepared.version)):
             return False
         data_dir = self.path.rstrip("/").rsplit("/", 3)[0]
@@ -106,10 +108,10 @@ class VersionFolder:
 
 
 def find_version_folders(root: Store) -> Iterator[VersionFolder]:
-    """Every version folder at or below ``root``: one dataset after the other, each with its lowest version first.
+    """Every version folder at or below ``root``: one dataset after the other, lowest versions first.
 
-    A folder with the name of a version counts even if files are missing in it, and so does a folder that cannot be
-    listed: ``read`` raises the error. Local links to folders are followed, since people spread datasets over disks.
+    It includes folders that are named like a version but lack files, and folders that cannot be listed: ``read`` raises
+    their errors. Local links to folders are followed, since people spread datasets over disks.
 
     Raises:
         StorageError: ``root`` itself cannot be listed.
@@ -169,7 +171,13 @@ _TFDS_FORMATS: Final = ("tfrecord", "array_record", "parquet")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """The result of an export: the version's ``folder``; ``newly`` is False if the same version was there before."""
+    """The result of an export.
+
+    Attributes:
+        folder: the folder of the version.
+        newly: False if the same version was already there.
+        num_bytes: the size of its shards.
+    """
 
     folder: str
     newly: bool
@@ -187,20 +195,20 @@ def export_tfds(
 ) -> Exported:
     """Write ``version``, whose shards are in ``source``, below ``data_dir`` in TFDS's layout.
 
-    The folder appears when it is complete. If it exists, it is compared instead. Other files in the folder of the
-    shards, such as a licence, are copied too, except links out of the folder and what is not a regular file.
+    The folder appears only when it is complete. An existing folder is compared instead. Other files in the source
+    folder, such as a licence, are copied too, except links out of the folder and special files.
 
     Args:
         version: the published version.
         source: the folder of its shards.
-        shards: of each split, as they were published.
+        shards: the published shards of each split.
         data_dir: the ``data_dir`` for TFDS.
-        is_default_config: record its config as the dataset's default, unless there is another default.
+        is_default_config: record its config as the dataset's default, unless another default is recorded.
         advance: called with the number of bytes exported since the last call.
 
     Raises:
         ShardMismatchError: a shard differs from the published one.
-        ConflictError: there is another version of that name and number.
+        ConflictError: the target holds other data under that name and version.
         StorageError: a file cannot be read or written.
     """
     place = version_folder(version.name, version.config, version.version)
@@ -219,7 +227,7 @@ def export_tfds(
         found = _compare(prepared, stored, data_dir.child(place), advance)
         if found is None:
             raise ConflictError(
-                f"other data lies at {data_dir.locate(place)}",
+                f"{data_dir.locate(place)} holds other data",
                 hint="Move it away, or export into another folder.",
                 details={"folder": data_dir.locate(place)},
             )
@@ -230,7 +238,7 @@ def export_tfds(
 
 
 def _describe(version: DatasetVersion) -> PreparedDataset:
-    """The exported version: typed columns, which TFDS does not read, become TFRecords."""
+    """The exported version. Typed Parquet columns become TFRecords, because TFDS cannot read them."""
     is_readable = version.file_format in _TFDS_FORMATS
     files = ShardedFileTemplate(dataset=version.name)
     return PreparedDataset(
@@ -262,7 +270,11 @@ class _Source:
             return not is_gzip(file.read(_START_BYTES))
 
     def copy(self, shard: Shard, split: Split, target: BinaryIO) -> tuple[int, int, str]:
-        """Write a shard; the bytes of its records if written anew, else 0; the bytes of the file; its sha256."""
+        """Write a shard to ``target``.
+
+        Returns:
+            The bytes of its records if they were written again, else 0; the size of the file; its sha256.
+        """
         filename, file_format = split.filename(shard.index), split.files.file_format
         if self.copies(filename, split):
             return 0, *self._copy_bytes(filename, shard, target)
@@ -284,8 +296,9 @@ class _Source:
                     target.write(piece)
         if (num_bytes, digest.hexdigest()) != (shard.num_bytes, shard.sha256):
             raise ShardMismatchError(
-                f"{filename}: it is not what was published: {num_bytes} bytes, sha256 {digest.hexdigest()}",
-                hint="Nothing was exported. Which shards are bad says: registry verify REF",
+                f"{filename}: expected {shard.num_bytes} bytes, sha256 {shard.sha256}; "
+                f"found {num_bytes} bytes, sha256 {digest.hexdigest()}",
+                hint="Nothing was exported. To list all damaged shards: registry verify REF",
                 details={"path": filename, "sha256": digest.hexdigest(), "promised": shard.sha256},
             )
         return num_bytes, digest.hexdigest()
@@ -323,7 +336,7 @@ def _compare(prepared: PreparedDataset, source: _Source, folder: Store, advance:
         for split in prepared.splits:
             stored = source.splits[split.name]
             for shard in source.shards[split.name]:
-                facts = hash_file(folder, split.filename(shard.index), num_records=0)  # its sha256 covers them
+                facts = hash_file(folder, split.filename(shard.index), num_records=0)  # the sha256 covers its records
                 expected = shard.sha256
                 if not source.copies(stored.filename(shard.index), stored):
                     with Path(os.devnull).open("wb") as nowhere:

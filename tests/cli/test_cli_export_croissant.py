@@ -67,8 +67,8 @@ def test_an_address_that_is_none_is_refused(digits: Cli) -> None:
     ran = digits("export", "croissant", "digits", "--url", "here")
     assert (ran.code, ran.err) == (
         2,
-        "error: 'here' is no address of a folder\n"
-        "hint: Give the URL below which the shards can be fetched, e.g. https://example.org/mnist/3.0.1\n",
+        "error: 'here' is not the URL of a folder\n"
+        "hint: Use the URL of the folder with the shards, e.g. https://example.org/mnist/3.0.1\n",
     )
 
 

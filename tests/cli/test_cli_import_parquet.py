@@ -72,7 +72,7 @@ def test_a_null_label_is_told(cli: Cli, workspace: Path) -> None:
     ran = cli("import", "parquet", str(made))
     assert (ran.code, ran.err) == (
         0,
-        "note: the label 'kind' is null in some rows: these are stored as -1, which means that there is no label\n",
+        "note: the label 'kind' is null in some rows; it is stored there as -1, which means no label\n",
     )
     assert cli("read", "pets", "train").out == '{"kind": 1}\n{"kind": -1}\n'
 
@@ -130,16 +130,16 @@ def test_refusals_name_the_file_or_the_column(cli: Cli, folder: Path) -> None:
     ran = cli("import", "parquet", str(folder))
     assert ran.code == 1
     assert ran.err == (
-        f"error: file://{folder}: its Parquet files make no dataset\n"
-        "  train-00001-of-00002.parquet: it is missing\n"
-        "hint: Shards are named SPLIT-00000-of-00005.parquet, or SPLIT.parquet where a split is one file. "
-        "Of several configs each is imported by itself, from its own folder, with --config.\n"
+        f"error: file://{folder}: the Parquet files cannot be read as one dataset\n"
+        "  train-00001-of-00002.parquet: missing\n"
+        "hint: Name shards SPLIT-00000-of-00005.parquet, or SPLIT.parquet if a split is one file. "
+        "Import each config from its own folder, with --config CONFIG.\n"
     )
     for path in folder.iterdir():
         path.unlink()
     parquet.write_table(pa.table({"price": pa.array([None], pa.decimal128(5, 2))}), folder / "train.parquet")
     ran = cli("import", "parquet", str(folder))
     assert ran.err == (
-        "error: column 'price': decimal128(5, 2) is of a type that no feature has\n"
-        "hint: Write the files again with another type for it, or without the column.\n"
+        "error: column 'price': decimal128(5, 2) is not supported\n"
+        "hint: Write the files again with another type for this column, or without it.\n"
     )

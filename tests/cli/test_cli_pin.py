@@ -232,7 +232,8 @@ def test_a_file_that_is_no_pin_file(
 
 def test_a_folder_of_the_machine_is_no_pin_file(pins: Cli, workspace: Path) -> None:
     ran = pins("pin", "show", "datasets")
-    told = f"error: cannot read {workspace / 'datasets'}: Not a file\nhint: A file is expected at this path. Check the path.\n"
+    hint = "hint: A file is expected at this path. Check the path.\n"
+    told = f"error: cannot read {workspace / 'datasets'}: Not a file\n{hint}"
     assert (ran.code, ran.err) == (1, told)
 
 

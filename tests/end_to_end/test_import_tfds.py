@@ -514,7 +514,9 @@ def test_a_folder_below_the_name_of_another_version_is_refused(catalog: registry
     (data_dir / "animals/1.1.0").rename(data_dir / "animals/1.5.0")
     _, refused = catalog.import_tfds(data_dir / "animals")
     assert refused.error is not None
-    assert refused.error.message == f"{data_dir}/animals/1.5.0: its dataset_info.json says that it is version 1.1.0"
+    assert refused.error.message == (
+        f"{data_dir}/animals/1.5.0: expected version 1.5.0, as the folder is named; dataset_info.json has version 1.1.0"
+    )
     assert refused.error.hint == "Rename the folder to 1.1.0, or prepare version 1.5.0 again."
 
 

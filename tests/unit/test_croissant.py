@@ -359,15 +359,15 @@ def test_the_same_version_gives_the_same_bytes() -> None:
 def test_an_address_that_is_none_is_refused(base_url: str) -> None:
     with pytest.raises(UsageError) as caught:
         describe(base_url=base_url)
-    assert caught.value.message == f"{base_url!r} is no address of a folder"
-    assert caught.value.hint == (
-        "Give the URL below which the shards can be fetched, e.g. https://example.org/mnist/3.0.1"
-    )
+    assert caught.value.message == f"{base_url!r} is not the URL of a folder"
+    assert caught.value.hint == ("Use the URL of the folder with the shards, e.g. https://example.org/mnist/3.0.1")
 
 
 @pytest.mark.parametrize("base_url", ["javascript:alert(1)", "data:text/html,x", "ftp://example.org/x"])
 def test_an_address_that_no_file_is_fetched_from_is_refused(base_url: str) -> None:
     with pytest.raises(UsageError) as caught:
         describe(base_url=base_url)
-    assert caught.value.message == f"{base_url!r} is no address from which files are fetched"
-    assert caught.value.hint == "Known: http, https, s3, gs, file, e.g. https://example.org/mnist/3.0.1"
+    assert caught.value.message == f"files cannot be downloaded from {base_url!r}"
+    assert caught.value.hint == (
+        "Use a URL with one of the schemes http, https, s3, gs, file, e.g. https://example.org/mnist/3.0.1"
+    )

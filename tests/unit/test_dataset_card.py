@@ -89,13 +89,13 @@ def test_front_matter_that_is_no_yaml_is_noted(tmp_path: Path, caplog: pytest.Lo
     text = "---\nlicense: [mit\n---\n## Summary\nStill read.\n"
     assert read(tmp_path, text) == DatasetMetadata(description="Still read.")
     assert caplog.messages == [
-        f"{tmp_path}/README.md: its front matter is no YAML, and was not read: while parsing a flow sequence"
+        f"{tmp_path}/README.md: its front matter was not read, because it is not YAML: while parsing a flow sequence"
     ]
 
 
 def test_a_long_card_is_noted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert read(tmp_path, CARD + " " * 2**20) == DatasetMetadata()
-    assert caplog.messages == [f"{tmp_path}/README.md is longer than 1048576 bytes, and was not read"]
+    assert caplog.messages == [f"{tmp_path}/README.md was not read: it is longer than 1048576 bytes"]
 
 
 @pytest.mark.parametrize(

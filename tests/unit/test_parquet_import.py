@@ -45,7 +45,7 @@ from registry.shards.arrow_values import flatten_table
 from registry.shards.blocks import TableBlock
 from registry.storage import open_store
 
-NAMES_HINT = "Shards are named SPLIT-00000-of-00005.parquet, or SPLIT.parquet where a split is one file."
+NAMES_HINT = "Name shards SPLIT-00000-of-00005.parquet, or SPLIT.parquet if a split is one file."
 NUMBER = pa.table({"id": [1, 2, 3]})
 
 
@@ -111,9 +111,7 @@ def test_name_config_and_version_are_given(tmp_path: Path) -> None:
         describe(folder, name="no name")
     with pytest.raises(PreparedFormatError) as caught:
         describe(write(tmp_path / "2024", "train.parquet"))
-    assert str(caught.value) == (
-        f"{open_store(tmp_path / '2024').url}: the name of the folder makes no name of a dataset"
-    )
+    assert str(caught.value) == (f"{open_store(tmp_path / '2024').url}: cannot derive a dataset name from the folder")
     assert caught.value.hint == "Name the dataset: registry import parquet DIR --name NAME"
 
 
@@ -122,32 +120,32 @@ def test_name_config_and_version_are_given(tmp_path: Path) -> None:
     [
         (
             ["train-00000-of-00004.parquet", "train-00003-of-00004.parquet"],
-            ["train-00001-of-00004.parquet: it is missing", "train-00002-of-00004.parquet: it is missing"],
+            ["train-00001-of-00004.parquet: missing", "train-00002-of-00004.parquet: missing"],
         ),
         (
             ["train-00000-of-00001.parquet", "train-00000-of-00002.parquet"],
             [
-                "train-00000-of-00002.parquet: the split train is in train-00000-of-00001.parquet, too, "
-                "named in another way"
+                "train-00000-of-00002.parquet: named differently from "
+                "train-00000-of-00001.parquet of the same split train"
             ],
         ),
         (
             ["data/train.parquet", "train.parquet"],
-            ["train.parquet: the split train is in data/train.parquet, too, named in another way"],
+            ["train.parquet: named differently from data/train.parquet of the same split train"],
         ),
         (
             ["train-00002-of-00002.parquet"],
-            ["train-00002-of-00002.parquet: there is no shard 2 of 2"],
+            ["train-00002-of-00002.parquet: invalid shard: 2 of 2"],
         ),
         (
             ["train-000000-of-000001.parquet"],
-            ["train-000000-of-000001.parquet: there is no shard 0 of 1"],
+            ["train-000000-of-000001.parquet: invalid shard: 0 of 1"],
         ),
         (
             ["all.parquet", "a b.parquet", "train.parquet"],
             ["a b.parquet: invalid split name 'a b'", "all.parquet: invalid split name 'all'"],
         ),
-        ([".parquet", "train.parquet"], [".parquet: its name is none of a shard"]),
+        ([".parquet", "train.parquet"], [".parquet: not the name of a shard"]),
     ],
 )
 def test_files_that_make_no_dataset_are_named(tmp_path: Path, names: list[str], problems: list[str]) -> None:
@@ -155,10 +153,8 @@ def test_files_that_make_no_dataset_are_named(tmp_path: Path, names: list[str], 
     with pytest.raises(PreparedFormatError) as caught:
         describe(folder)
     shown = "".join(f"\n  {problem}" for problem in problems)
-    assert str(caught.value) == f"{open_store(folder).url}: its Parquet files make no dataset{shown}"
-    assert caught.value.hint == (
-        f"{NAMES_HINT} Of several configs each is imported by itself, from its own folder, with --config."
-    )
+    assert str(caught.value) == f"{open_store(folder).url}: the Parquet files cannot be read as one dataset{shown}"
+    assert caught.value.hint == (f"{NAMES_HINT} Import each config from its own folder, with --config CONFIG.")
     assert caught.value.details["problems"] == problems
 
 
@@ -179,11 +175,11 @@ def test_a_folder_that_is_not_there_is_named_as_such(tmp_path: Path) -> None:
     with pytest.raises(NotStoredError) as caught:
         describe(tmp_path / "nowhere")
     assert str(caught.value) == f"there is no folder {tmp_path / 'nowhere'}"
-    assert caught.value.hint == f"Give the folder of the shards. {NAMES_HINT}"
+    assert caught.value.hint == f"Name the folder of the shards. {NAMES_HINT}"
     (tmp_path / "train.parquet").touch()
     with pytest.raises(NotStoredError) as caught:
         describe(tmp_path / "train.parquet")
-    assert str(caught.value) == f"{tmp_path / 'train.parquet'} is a file, and a folder is expected"
+    assert str(caught.value) == f"expected a folder, found a file: {tmp_path / 'train.parquet'}"
 
 
 def test_a_folder_that_tfds_prepared_is_named_as_such(tmp_path: Path) -> None:
@@ -192,7 +188,10 @@ def test_a_folder_that_tfds_prepared_is_named_as_such(tmp_path: Path) -> None:
     (tmp_path / "1.0.0/numbers-train.parquet-00000-of-00001").touch()
     with pytest.raises(PreparedFormatError) as caught:
         describe(tmp_path / "1.0.0")
-    assert str(caught.value) == f"{open_store(tmp_path / '1.0.0').url} holds no Parquet files, but what TFDS prepared"
+    assert (
+        str(caught.value)
+        == f"{open_store(tmp_path / '1.0.0').url} holds no Parquet files, but a version prepared by TFDS"
+    )
     assert caught.value.hint == "Import it with: registry import tfds DIR"
 
 
@@ -207,9 +206,9 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "problem"),
     [
-        ({"id": ["a"]}, "its column 'id' is string, in train.parquet it is int64"),
+        ({"id": ["a"]}, "column 'id': expected int64, as in train.parquet, found string"),
         ({"name": [1]}, "it has no column 'id', which train.parquet has"),
-        ({"id": [1], "more": [1]}, "it has a column 'more', which train.parquet has not"),
+        ({"id": [1], "more": [1]}, "it has a column 'more', which train.parquet lacks"),
     ],
 )
 def test_files_with_other_columns_are_named(tmp_path: Path, other: dict[str, Any], problem: str) -> None:
@@ -275,22 +274,22 @@ def test_types_make_features(kind: pa.DataType, feature: Feature) -> None:
 @pytest.mark.parametrize(
     ("schema", "problem"),
     [
-        (pa.schema({"x": pa.decimal128(10, 2)}), "column 'x': decimal128(10, 2) is of a type that no feature has"),
-        (pa.schema({"x": pa.null()}), "column 'x': null is of a type that no feature has"),
+        (pa.schema({"x": pa.decimal128(10, 2)}), "column 'x': decimal128(10, 2) is not supported"),
+        (pa.schema({"x": pa.null()}), "column 'x': null is not supported"),
         (
             pa.schema({"x": pa.map_(pa.string(), pa.int8())}),
-            "column 'x': map<string, int8> is of a type that no feature has",
+            "column 'x': map<string, int8> is not supported",
         ),
         (
             pa.schema({"x": pa.list_(pa.struct({"y": pa.decimal128(4)}))}),
-            "column 'x/y': decimal128(4, 0) is of a type that no feature has",
+            "column 'x/y': decimal128(4, 0) is not supported",
         ),
         (pa.schema({"x": pa.struct([])}), "column 'x': struct<> has no fields"),
-        (pa.schema({"x": pa.list_(pa.int8(), 0)}), "column 'x': fixed_size_list<element: int8>[0] holds nothing"),
-        (pa.schema([("x", pa.int8()), ("x", pa.int8())]), "column 'x': it is there twice"),
+        (pa.schema({"x": pa.list_(pa.int8(), 0)}), "column 'x': fixed_size_list<element: int8>[0] has size 0"),
+        (pa.schema([("x", pa.int8()), ("x", pa.int8())]), "column 'x': it occurs twice"),
         (
             pa.schema({"a/b": pa.int8(), "a": pa.struct({"b": pa.int8()})}),
-            "the columns make no features: feature 'a/b': two features are stored under this key",
+            "the columns cannot become features: feature 'a/b': two features are stored under this key",
         ),
     ],
     ids=str,
@@ -460,7 +459,7 @@ def test_scalars_with_nulls_are_optional(tmp_path: Path, statistics: Any) -> Non
     with pytest.warns(NullLabelWarning) as warned:
         features = describe(folder).features
     assert [str(one.message) for one in warned] == [
-        "the label 'label' is null in some rows: these are stored as -1, which means that there is no label"
+        "the label 'label' is null in some rows; it is stored there as -1, which means no label"
     ]
     assert features == FeaturesDict(
         {

@@ -61,10 +61,10 @@ def test_names_that_no_template_gives_are_refused_in_place(tmp_path: Path) -> No
     with pytest.raises(PreparedFormatError) as caught:
         describe_parquet(store)
     assert str(caught.value) == (
-        f"{store.url}: the names of its Parquet files follow no template of ours\n"
+        f"{store.url}: no known template matches the names of the Parquet files\n"
         f"  {HASHED[0]}\n  {HASHED[1]}\n  {HASHED[2]}"
     )
-    assert caught.value.hint == "Import a copy, in which they get names that do: registry import parquet DIR --copy"
+    assert caught.value.hint == "Import a copy, in which the files are renamed: registry import parquet DIR --copy"
 
 
 def test_a_copy_has_names_of_ours(tmp_path: Path) -> None:
@@ -87,20 +87,23 @@ def test_a_copy_has_names_of_ours(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "problems"),
     [
-        ([HASHED[0], HASHED[2]], ["data/train-00001-of-00003-*.parquet: it is missing"]),
+        ([HASHED[0], HASHED[2]], ["data/train-00001-of-00003-*.parquet: missing"]),
         (
             [*HASHED, "data/train-00001-of-00003-cccccccccccccccc.parquet"],
-            ["data/train-00001-of-00003-cccccccccccccccc.parquet: the split train is there twice, see " + HASHED[1]],
+            [
+                "data/train-00001-of-00003-cccccccccccccccc.parquet: duplicate shard of the split train; the other is "
+                + HASHED[1]
+            ],
         ),
         (
             ["train/0001.parquet", "train/0003.parquet"],
-            ["train/0000.parquet: it is missing", "train/0002.parquet: it is missing"],
+            ["train/0000.parquet: missing", "train/0002.parquet: missing"],
         ),
         (
             ["train/0000.parquet", "train/00001.parquet"],
-            ["train/00001.parquet: the split train is in train/0000.parquet, too, named in another way"],
+            ["train/00001.parquet: named differently from train/0000.parquet of the same split train"],
         ),
-        (["train/9999999999.parquet"], [f"train/{index:010}.parquet: it is missing" for index in range(10)]),
+        (["train/9999999999.parquet"], [f"train/{index:010}.parquet: missing" for index in range(10)]),
     ],
 )
 def test_gaps_and_twins_are_named(tmp_path: Path, names: list[str], problems: list[str]) -> None:
@@ -147,7 +150,7 @@ def test_configs_are_named(tmp_path: Path, names: list[str], message: str, hint:
     with pytest.raises(PreparedFormatError) as caught:
         describe_parquet(store)
     assert str(caught.value) == f"{store.url} holds {message}"
-    assert caught.value.hint == f"Each is imported by itself: registry import parquet {hint}"
+    assert caught.value.hint == f"Import each config separately: registry import parquet {hint}"
 
 
 def test_splits_in_folders_of_their_own_are_no_configs(tmp_path: Path) -> None:
@@ -155,9 +158,7 @@ def test_splits_in_folders_of_their_own_are_no_configs(tmp_path: Path) -> None:
     assert list(splits_of(store)) == ["train", "test", "x"]
     with pytest.raises(PreparedFormatError) as caught:
         find_splits(write(tmp_path / "mixed", "train.parquet", "data/train.parquet"))
-    assert caught.value.hint == (
-        f"{NAMES_HINT} Of several configs each is imported by itself, from its own folder, with --config."
-    )
+    assert caught.value.hint == (f"{NAMES_HINT} Import each config from its own folder, with --config CONFIG.")
 
 
 def test_a_renamed_store_is_only_read(tmp_path: Path) -> None:
