@@ -215,7 +215,8 @@ class Reader:
 
         Raises:
             UsageError: ``batch_size`` is not a whole number, or is below 1. Raised at once, not while iterating.
-            The errors of iterating a reader, after all whole batches before the damaged record.
+            CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: as iterating a reader, after all
+                whole batches before the damaged record.
         """
         batch_size = whole_number(batch_size, "batch_size", least=1)
         return self._iterate(partial(self._items.batches, batch_size=batch_size, drop_remainder=drop_remainder))
@@ -278,7 +279,7 @@ class Reader:
             as ``batches``.
 
         Raises:
-            The errors of iterating a reader.
+            CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: as iterating a reader.
         """
         from registry.reading.frameworks.arrays import read_arrays
 
@@ -299,7 +300,7 @@ class Reader:
         Raises:
             FeatureError: a text is not UTF-8, and ``text`` is ``str``.
             MissingExtraError: pandas is not installed (extra ``pandas``).
-            The errors of iterating a reader.
+            CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: as iterating a reader.
         """
         with require_extra("pandas", package="pandas", needed_for="a read into pandas"):
             from registry.reading.frameworks.pandas import read_frame
@@ -328,7 +329,8 @@ class Reader:
             MissingExtraError: pyarrow is not installed (extra ``arrow``).
             FeatureError: while reading, a text is not UTF-8, and ``text`` is ``str``.
             UsageError: ``batch_size`` is invalid; or, while reading, a column of one batch has more than 2 GiB.
-            The errors of iterating a reader, while reading.
+            CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: as iterating a reader, while
+                it is read.
         """
         with require_extra("arrow", package="pyarrow", needed_for="a read into pyarrow"):
             from registry.reading.frameworks.arrow import read_batches
@@ -472,7 +474,7 @@ class Reader:
         Raises:
             IndexError: a number is out of range.
             TypeError: ``index`` is not a whole number, a slice or a list of whole numbers.
-            The errors of iterating a reader.
+            CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: as iterating a reader.
         """
         positions, is_one = find_positions(self._share, index)
         return (self._items.example_at if is_one else self._items.columns_at)(self._order, positions)

@@ -260,7 +260,7 @@ class ReaderIterable(IterableDataset):
         Raises:
             UsageError: several ranks would each draw a seed of their own.
             StateMismatchError: the loaded state belongs to another rank or worker.
-            The errors of iterating a ``Reader``, and those of the transform.
+            CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: while iterating, as a ``Reader``.
         """
         worker, workers, key = self._worker()
         loaded, self._loaded = self._loaded, None
