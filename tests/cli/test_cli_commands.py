@@ -438,7 +438,7 @@ def test_verify_finds_a_shard_of_the_same_size_with_other_records(digits: Cli, w
             writer.write(record)
     ran = digits("verify", "digits")
     assert ran.code == 5
-    assert f"{shard.name}: its sha256 is " in ran.out
+    assert f"{shard.name}: sha256 mismatch: expected " in ran.out
 
 
 def test_a_rebuild_says_that_it_replaced_a_damaged_folder(digits: Cli, workspace: Path) -> None:

@@ -325,6 +325,6 @@ def test_a_record_that_is_not_of_its_features_is_not_published(cli: Cli, workspa
     assert ran.code == 5
     assert ran.err == (
         "error: animals-train.tfrecord-00001-of-00002: record 1: feature 'age': the record has no key 'age'\n"
-        "hint: The record does not hold what features.json promises. `registry verify --deep` walks every record.\n"
+        "hint: The record does not match features.json. `registry verify --deep` checks every record.\n"
     )
     assert not list((workspace / "datasets").rglob("*tfrecord*"))

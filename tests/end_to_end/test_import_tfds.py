@@ -452,8 +452,8 @@ def test_the_same_shards_under_another_slicing_rule_are_named_as_such(
     catalog.publish(data_dir / "animals/1.0.0")
     (refused,) = catalog.import_tfds(data_dir / "animals/1.0.0")
     assert refused.error is not None
-    assert refused.error.message == ("animals:1.0.0 is published with the same shards, and the slicing rule documented")
-    assert refused.error.hint == "It can be read as it is: slicing='tfds-4' resolves one call by the other rule."
+    assert refused.error.message == ("animals:1.0.0 is published with the same shards and the slicing rule documented")
+    assert refused.error.hint == "To read it with the other rule, pass slicing='tfds-4' to the call."
 
 
 def test_a_version_folder_that_is_none_is_named_with_what_it_lacks(catalog: registry.Catalog, data_dir: Path) -> None:
@@ -718,6 +718,6 @@ def test_a_shard_that_is_changed_while_it_is_imported_is_found(
     folder = (data_dir / "animals/1.0.0").as_uri()
     assert refused.error is not None
     assert refused.error.message == f"{folder}: a shard was changed while the folder was published"
-    assert refused.error.hint == "Nothing was published. Do it again when nobody writes there."
+    assert refused.error.hint == "Nothing was published. Try again when no program writes to the folder."
     shard.write_bytes(whole)
     assert outcomes(catalog.import_tfds(data_dir / "animals/1.0.0")) == {"animals:1.0.0": "imported"}
