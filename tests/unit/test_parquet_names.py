@@ -131,7 +131,7 @@ def test_numbers_are_shards_only_where_they_count(tmp_path: Path) -> None:
         (
             [f"{config}/train/0000.parquet" for config in ("en US", "fr")],
             "2 configs: en US, fr",
-            "DIR/en US --name animals --config C",
+            "'DIR/en US' --name animals --config C",
         ),
         (
             [f"data/{config}/data/train.parquet" for config in ("x", "y")],
