@@ -1,1 +1,1 @@
-"""How does a catalog's schema come about? Alembic's migrations; they import no live code and are never edited."""
+"""Alembic's migrations of the catalog's schema. They import no code of the registry and are never edited."""

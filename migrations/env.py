@@ -1,12 +1,12 @@
-"""How does Alembic run our migrations? In one transaction, one migrator at a time, with SQLite's traps disarmed.
+"""Runs the migrations for Alembic: in one transaction, one process at a time.
 
-`registry.catalog.schema` hands in a connection that is in no transaction (``config.attributes["connection"]``).
+`registry.catalog.schema` passes a connection without a transaction (``config.attributes["connection"]``).
 
-SQLite: batch mode makes a new table, copies, drops the old one and renames. With foreign keys on, dropping it deletes
-the child rows, and its triggers go in any case. The switch works outside a transaction only, so: foreign keys off,
-BEGIN IMMEDIATE (which is also the lock), migrate, create lost triggers again, check every foreign key, COMMIT, foreign
-keys on.
-PostgreSQL: its DDL is transactional; an advisory lock of the transaction keeps a second migrator waiting.
+SQLite: Alembic's batch mode creates a new table, copies the rows, drops the old table and renames the new one. With
+foreign keys on, dropping the table deletes the child rows; in any case, it drops the triggers. Foreign keys can be
+switched outside a transaction only. So the order is: foreign keys off, BEGIN IMMEDIATE (which is also the lock),
+migrate, create lost triggers again, check every foreign key, COMMIT, foreign keys on.
+PostgreSQL: DDL is transactional; an advisory lock of the transaction makes a second process wait.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOCK = (0x72656769, 1)  # "regi", and the number of the lock: 1 is for migrators
 def main() -> None:
     connection = context.config.attributes.get("connection")
     if connection is None:
-        raise RuntimeError("migrations are run by `registry db upgrade`, which hands in the connection")
+        raise RuntimeError("run the migrations with `registry db upgrade`, which passes the connection")
     context.configure(connection=connection, transactional_ddl=True)
     if connection.dialect.name == "sqlite":
         migrate_sqlite(connection)
@@ -67,7 +67,7 @@ def list_triggers(connection: sa.Connection) -> dict[str, tuple[str, str]]:
 
 
 def restore_triggers(connection: sa.Connection, before: dict[str, tuple[str, str]], on_purpose: set[str]) -> None:
-    """Create the triggers that went with a copied table, not those that a migration dropped by name."""
+    """Create the triggers that were lost with a copied table, except those that a migration dropped by name."""
     present = list_triggers(connection)
     tables = set(connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'").scalars())
     for name, (table, statement) in before.items():

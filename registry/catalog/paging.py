@@ -1,8 +1,8 @@
-"""What a caller of the catalog protocol reads in pieces: events by pages, shards and their lengths by blocks.
+"""Reads large parts of a catalog in pieces: events by pages, shards and their lengths by blocks.
 
-A reader touches few of a million shards, so their rows are loaded when the first of a block is asked for, and kept:
-published rows never change. A slice needs the lengths of the shards at its ends, which one call finds by the position
-of a record, and the empty shards between them, which one call names.
+It uses the catalog protocol only. A reader touches few of a million shards, so a block of rows is loaded when one of
+its rows is first used, and kept, because published rows never change. A slice needs the lengths of the shards at its
+ends, which one call finds by the position of a record, and the empty shards between them, which one call lists.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from registry.errors import SplitNotFoundError, UsageError
 from registry.model import AbstractShardLengths, DatasetVersion, Event, Shard, ShardLengths, Split
 
 _EVENTS: Final = 1000
-"""Events of one page."""
+"""Number of events on a page."""
 
 _SHARDS: Final = 20_000
-"""Shards of one call, where all are read."""
+"""Number of shards that one call loads if all are read."""
 
 _BLOCK: Final = 512
-"""Shards of a block: few enough that reading them costs less than the call around it."""
+"""Number of shards in a block: reading them costs less than the call itself."""
 
 _BLOCKS_AT_ONCE: Final = 128
-"""Blocks of lengths in one call at most: their answer has a few megabytes."""
+"""At most this many blocks of lengths in one call: the answer has a few megabytes."""
 
 _DIGEST_BYTES: Final = 32
 
 _LoadShards: TypeAlias = Callable[[Split, int, int], tuple[Shard, ...]]
-"""Gives the shards of a split from one index to another, which is excluded."""
+"""Loads the shards of a split from one index to another, which is excluded."""
 
 
 def stream_events(log: LogCalls, wanted: EventFilter, *, limit: int | None = None) -> Iterator[Event]:
-    """The events of ``wanted``, the oldest first, in bounded memory; ``limit`` keeps the newest of them.
+    """Iterate over the events of ``wanted``, oldest first, in bounded memory; ``limit`` keeps the newest N.
 
     Raises:
-        As ``LogCalls.page``, at once and not when the first event is asked for.
+        The errors of ``LogCalls.page``, when it is called and not at the first event.
     """
     return _events(log, wanted, log.page(wanted, limit=_EVENTS, newest=limit))
 
@@ -58,7 +58,7 @@ def load_shards(shards: ShardCalls, version: DatasetVersion, split_name: str) ->
     """The stored files of one split of ``version``, in order.
 
     Raises:
-        SplitNotFoundError: no such split, or the version is not of this catalog.
+        SplitNotFoundError: the split does not exist, or the version comes from another catalog.
     """
     split = version.split(split_name)
     return tuple(
@@ -81,7 +81,7 @@ def _load_range(shards: ShardCalls, version: DatasetVersion, split: Split, first
 
 @dataclass(frozen=True, slots=True)
 class _ShardBlock:
-    """The sizes, sha256 and ETags of shards that follow each other; ``tags`` is empty where none has an ETag."""
+    """The sizes, sha256 and ETags of consecutive shards; ``tags`` is empty if none has an ETag."""
 
     sizes: array[int]
     digests: bytes
@@ -98,13 +98,13 @@ class _ShardBlock:
 
 
 class PublishedShards:
-    """What was published of the files of some splits of a version, by their names (``registry.model.Promises``).
+    """The published sizes and digests of the files of some splits, by file name (``registry.model.Promises``).
 
-    Blocks of rows are loaded when they are asked for; of a shard 50 bytes are kept. Threads may share it, and a fork
-    may inherit it. Pickled, it holds the rows of all shards of its splits, and asks no catalog any more.
+    Blocks of rows are loaded when they are used; 50 bytes are kept for each shard. Threads may share it, and a forked
+    process may use it. A pickled copy has the rows of all shards of its splits and no longer needs the catalog.
 
-    Raises, wherever rows are loaded:
-        SplitNotFoundError: the version is of another catalog.
+    Raises, whenever rows are loaded:
+        SplitNotFoundError: the version comes from another catalog.
         CatalogError: a row is damaged.
         CatalogUnavailableError: locked, not answering, or refusing the connection.
     """
@@ -112,18 +112,18 @@ class PublishedShards:
     def __init__(
         self, load: _LoadShards | None, splits: tuple[Split, ...], blocks: dict[tuple[str, int], _ShardBlock]
     ) -> None:
-        """The files of ``splits``; ``load`` is None where ``blocks`` holds all of them."""
+        """The files of ``splits``; ``load`` is None if ``blocks`` has all of them."""
         self._load = load
         self._splits = splits
         self._blocks = blocks
 
     @classmethod
     def of_version(cls, shards: ShardCalls, version: DatasetVersion) -> PublishedShards:
-        """The files of ``version``, of which nothing is loaded yet."""
+        """The files of ``version``; nothing is loaded yet."""
         return cls(partial(_load_range, shards, version), version.splits, {})
 
     def find(self, name: str) -> Shard | None:
-        """What was published of the file ``name``; None where it is not a shard of these splits."""
+        """The published facts of the file ``name``, or None if it is not a shard of these splits."""
         for split in self._splits:
             parsed = split.files.parse(name)
             if parsed is None:
@@ -134,7 +134,7 @@ class PublishedShards:
         return None
 
     def within(self, splits: Collection[str]) -> PublishedShards:
-        """The files of some of the splits, with what is loaded of them."""
+        """The files of some of the splits, with the blocks that are loaded."""
         return PublishedShards(self._load, tuple(split for split in self._splits if split.name in splits), self._blocks)
 
     def _shard(self, split: Split, index: int) -> Shard:
@@ -151,7 +151,7 @@ class PublishedShards:
 
     def _block(self, split: Split, number: int) -> _ShardBlock:
         found = self._blocks.get((split.name, number))
-        if found is None:  # two threads at worst load the same one
+        if found is None:  # at worst, two threads load the same block
             if self._load is None:
                 raise damaged(f"the shards of split {split.name!r} were not sent along")
             first, stop = number * _BLOCK, min((number + 1) * _BLOCK, split.num_shards)
@@ -169,32 +169,32 @@ class PublishedShards:
 
 
 class _Lengths(NamedTuple):
-    """Shards ``number * _BLOCK`` and those after it; record ``start`` of the split is the first of theirs."""
+    """The shards from ``number * _BLOCK`` on; their first record is record ``start`` of the split."""
 
     start: int
     lengths: ShardLengths
 
     @property
     def stop(self) -> int:
-        """Position of the record after their last."""
+        """Position of the record after their last one."""
         return self.start + self.lengths.num_examples
 
 
 class LoadedShardLengths(AbstractShardLengths):
-    """The shard lengths of a published split, loaded in blocks when they are asked for; 17 bytes a shard are kept.
+    """The shard lengths of a published split, loaded in blocks when they are used; 17 bytes are kept for each shard.
 
-    Threads may share it and a fork may inherit it: there is no lock that a fork could find taken, two threads at worst
-    load the same block twice.
+    Threads may share it, and a forked process may use it: it has no lock that a fork could copy while it is held. At
+    worst, two threads load the same block.
 
-    Raises, wherever something is loaded:
-        CatalogError: the rows contradict each other or their split; they are damaged.
+    Raises, whenever lengths are loaded:
+        CatalogError: the rows are damaged: they contradict each other or their split.
         CatalogUnavailableError: locked, not answering, or refusing the connection.
     """
 
     __slots__ = ("_blocks", "_num_examples", "_num_shards", "_order", "name", "shards", "split_id")
 
     def __init__(self, shards: ShardCalls, *, split_id: int, name: str, num_shards: int, num_examples: int) -> None:
-        """The split ``name`` as the catalog knows it, by ``split_id``; ``shards`` loads its lengths."""
+        """The split ``name``, whose id in the catalog is ``split_id``; ``shards`` loads its lengths."""
         self.shards = shards
         self.split_id = split_id
         self.name = name
@@ -217,12 +217,12 @@ class LoadedShardLengths(AbstractShardLengths):
         return block.start + block.lengths.start(place % _BLOCK)
 
     def shard_of(self, position: int) -> int:
-        """Index of the shard that holds record ``position`` (0 <= position < num_examples); empty shards hold none.
+        """Index of the shard that contains record ``position`` (0 <= position < num_examples).
 
         At most one call, which finds the shard's block and loads it.
         """
         if not 0 <= position < self._num_examples:
-            raise UsageError(f"split {self.name!r} has {self._num_examples} records, and none at {position}")
+            raise UsageError(f"split {self.name!r} has {self._num_examples} records, but none at {position}")
         number = self._loaded_at(position)
         if number is None:
             number = self._load_at(position)
@@ -270,13 +270,13 @@ class LoadedShardLengths(AbstractShardLengths):
             and self.shards == other.shards
             and (self.split_id, len(self), self.num_examples) == (other.split_id, len(other), other.num_examples)
         ):
-            return True  # the same rows, found by two look-ups: nothing has to be loaded
+            return True  # the same rows, found by two look-ups: no need to load them
         return super().__eq__(other)
 
     __hash__ = AbstractShardLengths.__hash__
 
     def __copy__(self) -> LoadedShardLengths:
-        return self  # nobody can change it, and what one loads serves all
+        return self  # it is immutable, and a copy would load the same blocks again
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LoadedShardLengths:
         return self
@@ -297,14 +297,14 @@ class LoadedShardLengths(AbstractShardLengths):
         return self._blocks[number]
 
     def _loaded_at(self, position: int) -> int | None:
-        """The number of the loaded block that holds record ``position``, or None."""
-        # Of blocks that start at one record, the last one holds it; those before it hold empty shards only.
+        """The number of the loaded block that contains record ``position``, or None."""
+        # If several blocks start at one record, the last one contains it; the others have empty shards only.
         order = self._order
         place = bisect_right(order, position, key=lambda number: self._blocks[number].start)
         return order[place - 1] if place and position < self._blocks[order[place - 1]].stop else None
 
     def _load(self, numbers: range) -> None:
-        """Load what is missing of the blocks ``numbers``; those between the missing ones come along in one call."""
+        """Load the missing blocks among ``numbers`` in one call, with those in between."""
         missing = [number for number in numbers if number not in self._blocks]
         if not missing:
             return
@@ -313,23 +313,23 @@ class LoadedShardLengths(AbstractShardLengths):
             self._keep(self.shards.lengths_between(self.split_id, number * _BLOCK, stop), stop)
 
     def _load_at(self, position: int) -> int:
-        """Load the block that holds record ``position``; its number."""
+        """Load the block that contains record ``position``; returns its number."""
         found = self.shards.lengths_at(self.split_id, position, _BLOCK)
         if found is not None:
             self._keep(found, min(found.first + _BLOCK, len(self)))
             block = self._blocks[found.first // _BLOCK]
             if block.start <= position < block.stop:
                 return found.first // _BLOCK
-        raise damaged(f"no shard of split {self.name!r} holds its record {position}")
+        raise damaged(f"no shard of split {self.name!r} contains its record {position}")
 
     def _keep(self, found: LengthBlock, stop: int) -> None:
         """Keep the blocks of shards ``found.first``..``stop`` (stop excluded).
 
-        Both ends are tied to the shards beside them, so that blocks fit together in whatever order they come.
+        Both ends are compared with the adjacent blocks, so that blocks fit together in any order of loading.
         """
         loaded: dict[int, _Lengths] = {}
         with stored_values():
-            contradiction = f"the shards {found.first}..{stop} of split {self.name!r} contradict those beside them"
+            contradiction = f"the shards {found.first}..{stop} of split {self.name!r} contradict the adjacent ones"
             if len(found.lengths) != stop - found.first or (found.following is None) != (stop == len(self)):
                 raise damaged(contradiction)
             position = found.start
@@ -341,10 +341,10 @@ class LoadedShardLengths(AbstractShardLengths):
         if position != end or (found.first == 0 and found.start != 0):
             raise damaged(contradiction)
         self._blocks.update(loaded)
-        # Where two threads are here at once, the list that is set last may lack a block: then it is loaded again.
+        # If two threads are here at once, the list that is set last may lack a block, which is then loaded again.
         self._order = sorted(self._blocks)
 
 
 def _numbers(first: int, stop: int) -> range:
-    """The numbers of the blocks that shards ``first``..``stop`` (stop excluded) lie in."""
+    """The numbers of the blocks that contain the shards ``first``..``stop`` (stop excluded)."""
     return range(first // _BLOCK, -(-stop // _BLOCK))

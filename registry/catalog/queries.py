@@ -1,6 +1,6 @@
-"""Look-ups: rows in, frozen values out. Each method of ``SqlLookUps`` is one transaction, and sees one moment.
+"""Look-ups in SQL: rows in, frozen values out. Each method of ``SqlLookUps`` is one transaction with one snapshot.
 
-``find`` is two queries, the version and its splits; see ``load_splits`` for the lengths of their shards.
+``find`` runs two queries, for the version and for its splits; see ``load_splits`` for the lengths of their shards.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from registry.model import (
 )
 
 _EAGER: Final = 4096
-"""The most shards of a split whose lengths come with it: these cost what the queries of one slice cost otherwise."""
+"""Splits with at most this many shards load their lengths at once, which costs as much as the queries of one slice."""
 
 
 class SqlLookUps:
@@ -158,7 +158,7 @@ def load_version(connection: sa.Connection, name: str, config: str | None, versi
 def load_splits(connection: sa.Connection, version_id: int) -> list[Split]:
     """The splits of a version in order: one query, a row a split.
 
-    The lengths of few shards come with their split; those of more than ``_EAGER`` are loaded when they are asked for.
+    The lengths of up to ``_EAGER`` shards are loaded with their split; those of more shards when they are used.
     """
     in_order = (
         sa.select(shard.c.num_examples)
@@ -207,7 +207,7 @@ def list_versions(connection: sa.Connection, name: str, config: str | None) -> t
 
 
 def find_neighbours(connection: sa.Connection, name: str, config: str | None, version: Version) -> Neighbours:
-    """The published numbers right below and right above ``version``, in any state, each of them or None."""
+    """The published numbers right below and right above ``version``, in any state; each may be None."""
     number = sa.tuple_(*NUMBER)
     wanted = sa.tuple_(*map(sa.literal, (version.major, version.minor, version.patch)))
     of_config = sa.select(*NUMBER).select_from(published_versions()).where(builder.c.name == name, named_config(config))
@@ -219,7 +219,7 @@ def find_neighbours(connection: sa.Connection, name: str, config: str | None, ve
 
 
 def find_digest(connection: sa.Connection, name: str, config: str | None, version: Version) -> str | None:
-    """The content digest that was ever published under this number, or None where the number is free."""
+    """The content digest that was ever published under this number, or None if the number is free."""
     return connection.execute(
         sa.select(version_ledger.c.content_digest).where(
             version_ledger.c.builder_name == name,
@@ -238,10 +238,10 @@ def find_version_id(connection: sa.Connection, name: str, config: str | None, ve
 
 
 def is_published(connection: sa.Connection, exactly: Reference, content_digest: str) -> bool:
-    """Whether that content is published under the number; False where the number is free.
+    """Whether this content is published under the number; False if the number is free.
 
     Raises:
-        VersionExistsError: other content is, or it was published and deleted.
+        VersionExistsError: the number has other content, or was published and deleted.
     """
     if exactly.exact is None:
         raise AssertionError("an exact reference has a number")

@@ -1,7 +1,7 @@
-"""Who may put a version's files into an object store: decided by one row, before any object gets its final name.
+"""Reservations in SQL: one row decides who may upload the files of a version to an object store.
 
-A local folder gets its name in one step, and whoever comes second is refused. An object store has no such step: objects
-appear one after the other, and only a row with a unique location can say whose they are.
+A local folder gets its final name in one step, and the second publisher is refused. An object store has no such step:
+objects appear one after the other, so a row with a unique location says whose they are, before the first upload.
 
     reserve  ->  join      others with the same content: they put the same bytes, whoever is first
              ->  take over the content of publishers who died is removed first (``is_cleaning``)
@@ -60,7 +60,7 @@ class SqlReservations:
                 connection.execute(sa.insert(reservation).values(location=location, **_values(after)))
                 is_published(connection, exactly, content_digest)
                 return after, None
-            # Only now: a rival whose row was just committed has deleted its reservation in the same transaction.
+            # After the lock: a rival whose row was just committed has deleted its reservation in the same transaction.
             is_published(connection, exactly, content_digest)
             living, is_same = before.living, before.content_digest == content_digest
             if living and not (is_same and not before.is_cleaning):
@@ -77,7 +77,7 @@ class SqlReservations:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return write(self._engine, action)
-            except sa.exc.IntegrityError:  # a rival was first: look at what it reserved
+            except sa.exc.IntegrityError:  # a rival was first: read its reservation
                 if attempt == _ATTEMPTS:
                     raise
         raise AssertionError("unreachable")
@@ -132,8 +132,8 @@ class SqlReservations:
             found = tuple(map(_read, connection.execute(query).all()))
             if not found:
                 raise NotFoundError(
-                    f"nobody holds a reservation of {dataset}:{version}",
-                    hint="See what is reserved: registry reservation list",
+                    f"{dataset}:{version} has no reservation",
+                    hint="To list reservations: registry reservation list",
                     details={"name": f"{dataset}:{version}"},
                 )
             alive = [holder for one in found for holder in one.living if holder.owner.is_of_this_machine()]
@@ -141,7 +141,7 @@ class SqlReservations:
                 raise ConflictError(
                     f"the reservation of {dataset}:{version} is in use: by {', '.join(map(str, alive))}",
                     hint="Wait until that process has ended, or end it. "
-                    "Where it hangs for good, take the reservation away with --force.",
+                    "If it hangs, take the reservation away with --force.",
                     details={"holders": [holder.as_json() for holder in alive]},
                 )
             if not dry_run:
@@ -153,10 +153,10 @@ class SqlReservations:
 
 
 def use_up(connection: sa.Connection, held: Reservation, holder: Holder) -> None:
-    """Delete a reservation in the transaction that publishes what it was made for.
+    """Delete a reservation in the transaction that publishes its version.
 
     Raises:
-        ReservationLostError: it is not ours any more.
+        ReservationLostError: ``holder`` no longer holds it.
     """
     present = _require(connection, held, holder)
     if present.is_cleaning or present.content_digest != held.content_digest:
@@ -165,7 +165,7 @@ def use_up(connection: sa.Connection, held: Reservation, holder: Holder) -> None
 
 
 def require_free(connection: sa.Connection, location: str, content_digest: str) -> None:
-    """Refuse to publish what lies at ``location`` while other content is put there, or files are removed.
+    """Refuse to publish the files at ``location`` while other content is uploaded there, or files are removed.
 
     Raises:
         ReservedError
@@ -173,12 +173,12 @@ def require_free(connection: sa.Connection, location: str, content_digest: str) 
     present = _load(connection, location)
     if present is not None and (present.is_cleaning or present.content_digest != content_digest):
         raise reserved_error(present, present.living)
-    if present is not None and not present.living:  # what a dead publisher of this content left is complete, then
+    if present is not None and not present.living:  # a dead publisher of the same content has uploaded all files then
         connection.execute(sa.delete(reservation).where(reservation.c.location == location))
 
 
 def reserved_error(held: Reservation, holders: Iterable[Holder]) -> ReservedError:
-    """The error for a location that others hold."""
+    """The error for a location that other publishers hold."""
     who = ", ".join(map(str, holders)) or "a publisher that has ended"
     doing = (
         "the place of {} is being cleared by {}"
@@ -211,10 +211,10 @@ def _change(
 
 
 def _require(connection: sa.Connection, held: Reservation, holder: Holder) -> Reservation:
-    """The reservation as it is now.
+    """Read the reservation.
 
     Raises:
-        ReservationLostError: ``holder`` is not among those who hold it.
+        ReservationLostError: ``holder`` no longer holds it.
     """
     present = _load(connection, held.location)
     if present is None or present.token != held.token or all(one.name != holder.name for one in present.holders):
@@ -225,14 +225,16 @@ def _require(connection: sa.Connection, held: Reservation, holder: Holder) -> Re
 def _lost(held: Reservation, present: Reservation | None) -> ReservationLostError:
     now = "" if present is None or not present.holders else f"; now {present.holders[-1]} holds it"
     return ReservationLostError(
-        f"the reservation of {held.reference} was taken away while its files were put in place{now}",
-        hint="Publish again: the next run finishes what this one began.",
+        f"the reservation of {held.reference} was taken away while its files were uploaded{now}",
+        hint="Publish again: the next run continues where this one stopped.",
         details={"location": held.location, "reference": held.reference},
     )
 
 
 def _load(connection: sa.Connection, location: str) -> Reservation | None:
-    query = sa.select(reservation).where(reservation.c.location == location).with_for_update()  # not said to SQLite
+    query = (
+        sa.select(reservation).where(reservation.c.location == location).with_for_update()
+    )  # SQLAlchemy leaves it out for SQLite
     row = connection.execute(query).first()
     return None if row is None else _read(row)
 
@@ -281,7 +283,7 @@ def _read(row: sa.Row[Any]) -> Reservation:
 
 
 def _read_holder(values: Any) -> Holder:
-    from registry.storage.names import Owner  # urllib comes with it, which no look-up needs
+    from registry.storage.names import Owner  # it loads urllib, which look-ups do not need
 
     owner = {field.name: values["owner"][field.name] for field in fields(Owner)}
     return Holder(

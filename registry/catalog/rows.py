@@ -1,4 +1,4 @@
-"""Frozen values to rows and back, and the digests that seal rows; JSON columns are canonical text.
+"""Converts frozen values to rows and back, and computes the digests that seal rows.
 
 JSON is stored as text, the same bytes on both databases: ASCII, sorted keys, no spaces.
 """
@@ -40,7 +40,7 @@ def canonical_json(value: Any) -> str:
     """``value`` as canonical JSON text.
 
     Raises:
-        UsageError: it holds NaN, infinity, or a value that JSON does not have.
+        UsageError: it contains NaN, infinity, or a value without a JSON form.
     """
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
@@ -49,7 +49,7 @@ def canonical_json(value: Any) -> str:
 
 
 def encode_metadata(metadata: DatasetMetadata) -> str:
-    """What ``metadata`` holds, as JSON; release notes have a column of their own.
+    """``metadata`` as JSON; release notes have a column of their own.
 
     Secrets in the URLs of facts are masked, e.g. of downloads; texts that people wrote are stored as they are.
     """
@@ -66,7 +66,7 @@ def encode_metadata(metadata: DatasetMetadata) -> str:
 
 
 def decode_metadata(text: str, release_notes: str) -> DatasetMetadata:
-    """The metadata stored as ``text`` and ``release_notes``; fields that a newer registry added are passed over."""
+    """The metadata stored as ``text`` and ``release_notes``; fields added by a newer registry are ignored."""
     stored = json.loads(text)
     keys = stored.get("supervised_keys")
     return DatasetMetadata(
@@ -124,7 +124,7 @@ def read_version(row: sa.Row[*tuple[Any, ...]], splits: Sequence[Split]) -> Data
         slicing=SlicingRule(row.slicing),
         disable_shuffling=row.disable_shuffling,
         version_to_prepare=_code_version(row.version_to_prepare),
-        # SQLite knows no booleans: 0 and 1. No overrides: an empty object, or NULL on PostgreSQL.
+        # SQLite stores booleans as 0 and 1. Without overrides: an empty object, or NULL on PostgreSQL.
         experiments={name: bool(enabled) for name, enabled in (read_json(row.experiments) or {}).items()},
         metadata=decode_metadata(row.metadata_json, row.release_notes_json),
         published_at=row.published_at,
@@ -137,19 +137,19 @@ def _code_version(value: Any) -> str | None:
 
 
 def _text(value: Any) -> str:
-    """``value``, which SQLite may have stored with any type."""
+    """``value`` if it is a text; SQLite may have stored any type."""
     if not isinstance(value, str):
-        raise TypeError(f"a text belongs here, not {type(value).__name__}")
+        raise TypeError(f"expected a text, not {type(value).__name__}")
     return value
 
 
 def read_number(text: str | None) -> Version | None:
-    """The version that a nullable column spells."""
+    """Parse the version in a nullable column."""
     return None if text is None else Version.parse(text)
 
 
 def read_canonical(row: sa.Row[*tuple[Any, ...]]) -> Version | None:
-    """The canonical version that ``row`` carries in ``canonical_major``, ``canonical_minor``, ``canonical_patch``."""
+    """The canonical version in the columns ``canonical_major``, ``canonical_minor``, ``canonical_patch``."""
     if row.canonical_major is None:
         return None
     return Version(row.canonical_major, row.canonical_minor, row.canonical_patch)
@@ -158,16 +158,16 @@ def read_canonical(row: sa.Row[*tuple[Any, ...]]) -> Version | None:
 def check_text(text: str, what: str) -> str:
     """``text`` if both databases can store it."""
     if "\0" in text or (not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)):
-        raise UsageError(f"the {what} holds a NUL or a lone surrogate, which no database stores")
+        raise UsageError(f"the {what} contains a NUL or a lone surrogate, which databases cannot store")
     return text
 
 
 def _check_location(location: str) -> str:
-    """``location`` if both databases can store it, and whoever reads the catalog may know it."""
+    """``location`` if both databases can store it and it contains no secret."""
     if has_secret(location):
         raise UsageError(
-            f"the location {mask(location)[:200]} holds a password or another secret, which is never stored",
-            hint="Leave it out of the URL; give it by the environment when the data is read.",
+            f"the location {mask(location)[:200]} contains a password or another secret, which is never stored",
+            hint="Remove it from the URL, and set it in the environment when the data is read.",
         )
     return check_text(location, "location")
 
@@ -189,7 +189,7 @@ class json_object_agg(GenericFunction[Any]):  # noqa: N801 (the name that SQL gi
 class json_agg(GenericFunction[Any]):  # noqa: N801 (the name that SQL gives it)
     """An aggregate of values into one JSON array, in the order of the subquery they come from.
 
-    SQLite calls it json_group_array. Both databases keep that order where nothing but the aggregate is selected.
+    SQLite calls it json_group_array. Both databases keep that order if only the aggregate is selected.
     """
 
     type = sa.types.NullType()
@@ -207,7 +207,7 @@ def _sqlite_array(element: json_agg, compiler: Any, **options: Any) -> str:
 
 
 def read_json(value: Any) -> Any:
-    """What a function of this module gave: SQLite answers with text, psycopg with values."""
+    """Parse the result of an aggregate of this module: SQLite returns text, psycopg returns values."""
     return json.loads(value) if isinstance(value, str) else value
 
 

@@ -1,7 +1,7 @@
 """The schema of a catalog: its state, its migrations, and its comparison with the tables (``registry db``).
 
 Plain functions over Alembic, which is imported only here and only when a schema is changed or compared. The migrations
-themselves see to it that one migrator runs at a time, in one transaction (``migrations/env.py``).
+themselves ensure that one process migrates at a time, in one transaction (``migrations/env.py``).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ HEAD: Final = REVISIONS[-1]
 
 _REVISION_TABLE: Final = sa.table("alembic_version", sa.column("version_num", sa.Text))
 
-# What every catalog has had since the first revision; another program's database that uses Alembic has not all of it.
+# Tables of every catalog since the first revision; databases of other programs that use Alembic lack some of them.
 _LANDMARKS: Final = frozenset({"builder", "dataset_version", "shard", "version_ledger"})
 
 State = Literal["empty", "current", "behind", "ahead", "foreign"]
@@ -61,9 +61,9 @@ class RemovedSecrets:
 
     Attributes:
         reference: the version.
-        columns: of its row that changed, sorted.
-        location: its folder as it is stored now, or None where that did not change.
-        is_erased: whether the database was written anew, so that its files do not hold them any more.
+        columns: the changed columns of its row, sorted.
+        location: its new folder, or None if that did not change.
+        is_erased: whether the database was rewritten, so that its files no longer contain the secrets.
     """
 
     reference: str
@@ -75,17 +75,17 @@ class RemovedSecrets:
 def upgrade(
     url: str | os.PathLike[str], revision: str = "head", *, told: Callable[[RemovedSecrets], None] | None = None
 ) -> tuple[str | None, str | None]:
-    """Bring the schema up to ``revision``; an empty database becomes a catalog. Gives the revision before and after.
+    """Bring the schema up to ``revision``; an empty database becomes a catalog. Returns the revision before and after.
 
     ``told`` is called for each version whose row had secrets in its URLs.
 
-    Safe to call from many processes at once: one migrates, the others wait and find nothing left to do.
+    Many processes may call it at once: one migrates, and the others wait.
 
     Raises:
         SchemaAheadError, NotACatalogError: not a database of this registry.
-        UsageError: no such revision, or one below the present.
+        UsageError: an unknown revision, or one below the current one.
         CatalogUnavailableError: the database is locked or does not answer.
-        CatalogError: a migration failed, and was undone.
+        CatalogError: a migration failed and was rolled back.
     """
     with _engine(url) as engine:
         before = read_status(engine)
@@ -103,11 +103,11 @@ def upgrade(
 
 
 def downgrade(url: str | os.PathLike[str], revision: str) -> tuple[str | None, str | None]:
-    """Take the schema back to ``revision`` (``base``: no tables); what it does not know is dropped with its rows.
+    """Downgrade the schema to ``revision`` (``base``: no tables); tables and columns that it lacks are dropped.
 
     Raises:
         SchemaAheadError, NotACatalogError: not a database of this registry.
-        UsageError: no such revision, or one above the present.
+        UsageError: an unknown revision, or one above the current one.
     """
     with _engine(url) as engine:
         before = read_status(engine)
@@ -124,13 +124,13 @@ def downgrade(url: str | os.PathLike[str], revision: str) -> tuple[str | None, s
 
 
 def check(url: str | os.PathLike[str]) -> list[str]:
-    """Where the database differs from the schema it should have, a line each; empty where it does not.
+    """The differences between the database and its schema, one line each; empty if there are none.
 
-    Compares tables, columns, types, keys, indexes, constraints and triggers, and checks every foreign key; where all
-    that is sound, what is searched with what is published.
+    Compares tables, columns, types, keys, indexes, constraints and triggers, and checks every foreign key. If all of
+    that is sound, it compares the search index with the published versions.
 
     Raises:
-        SchemaBehindError, SchemaAheadError, NotACatalogError: there is nothing to compare with.
+        SchemaBehindError, SchemaAheadError, NotACatalogError: not a catalog of the current schema.
     """
     with _engine(url) as engine:
         require_current(read_status(engine))
@@ -138,10 +138,10 @@ def check(url: str | os.PathLike[str]) -> list[str]:
 
 
 def reindex(url: str | os.PathLike[str]) -> int:
-    """Mend what is searched, from the published versions; gives how many documents were out of date.
+    """Rebuild the search index from the published versions; returns the number of outdated documents.
 
     Raises:
-        SchemaBehindError, SchemaAheadError, NotACatalogError: not a catalog of the present schema.
+        SchemaBehindError, SchemaAheadError, NotACatalogError: not a catalog of the current schema.
     """
     with _engine(url) as engine:
         require_current(read_status(engine))
@@ -149,9 +149,9 @@ def reindex(url: str | os.PathLike[str]) -> int:
 
 
 def create_or_require(engine: sa.Engine) -> None:
-    """Make sure that the database is a catalog of the present schema; called once when a catalog is opened.
+    """Ensure that the database is a catalog of the current schema; called once when a catalog is opened.
 
-    A new or empty SQLite file becomes a catalog, through the migrations; any other database has to be upgraded first.
+    A new or empty SQLite file becomes a catalog by the migrations; any other database must be upgraded first.
 
     Raises:
         SchemaBehindError, SchemaAheadError, NotACatalogError, CatalogUnavailableError
@@ -200,7 +200,7 @@ def _upgrade(engine: sa.Engine, revision: str) -> list[RemovedSecrets]:
 
 
 def _migrate(engine: sa.Engine, direction: Literal["upgrade", "downgrade"], revision: str) -> list[dict[str, Any]]:
-    """Run the migrations; gives what they say of the rows that they changed."""
+    """Run the migrations; returns the changes of rows that they report."""
     from alembic import command, util
 
     try:
@@ -218,7 +218,7 @@ def _migrate(engine: sa.Engine, direction: Literal["upgrade", "downgrade"], revi
 
 def _known(revision: str) -> str:
     if revision not in REVISIONS:
-        raise UsageError(f"no schema revision {revision[:40]!r}", hint=f"There are: {', '.join(REVISIONS)}.")
+        raise UsageError(f"no schema revision {revision[:40]!r}", hint=f"Known revisions: {', '.join(REVISIONS)}.")
     return revision
 
 
@@ -242,19 +242,19 @@ def differences(engine: sa.Engine) -> list[str]:
         else:
             lines += _postgresql_triggers(connection)
         lines += missing_parts(connection)
-    if not lines:  # rows can be read as they should be
+    if not lines:  # the tables are sound, so their rows can be read
         lines += wrong_contents(engine)
     return lines
 
 
 def _describe(difference: Any) -> Iterator[str]:
-    if isinstance(difference, list):  # changes of one column come as a list of their own
+    if isinstance(difference, list):  # Alembic reports the changes of one column as a list
         for change in difference:
             yield from _describe(change)
         return
     verb, *operands = difference
     names = ".".join(_name(operand) for operand in operands if _name(operand))
-    # Alembic says what it would do to the database; a reader wants to know what is wrong with it.
+    # Alembic names the operation that would repair the database; the report names the fault.
     match verb.partition("_"):
         case ("add", _, noun):
             yield f"{noun} is missing: {names}"
@@ -281,7 +281,7 @@ def _constraints(connection: sa.Connection) -> Iterator[str]:
     present = set(inspector.get_table_names())
     for table in whole_metadata().sorted_tables:
         if table.name not in present:
-            continue  # said already
+            continue  # reported above
         key = tuple(inspector.get_pk_constraint(table.name)["constrained_columns"])
         if key != tuple(column.name for column in table.primary_key.columns):
             yield f"primary key differs: {table.name}"
@@ -334,10 +334,10 @@ class SchemaStatus:
 
     Attributes:
         url: the database, without its password.
-        revision: the schema's revision as stored, or None where there is none.
+        revision: the stored revision of the schema, or None.
         head: the revision that this registry needs.
         state: ``empty`` (no tables at all), ``current``, ``behind``, ``ahead`` (a revision that this registry does not
-            know), ``foreign`` (tables of something else).
+            know), ``foreign`` (tables of another program).
     """
 
     url: str
@@ -347,7 +347,7 @@ class SchemaStatus:
 
 
 def read_status(engine: sa.Engine) -> SchemaStatus:
-    """The schema's state. A file that does not exist is ``empty``, and is not created."""
+    """The state of the schema. A file that does not exist is ``empty`` and is not created."""
     shown = describe_url(engine.url)
     if is_sqlite(engine.url) and not Path(engine.url.database or "").exists():
         return SchemaStatus(url=shown, revision=None, head=HEAD, state="empty")
@@ -385,7 +385,7 @@ def require_current(status: SchemaStatus) -> None:
 
 
 def require_ours(status: SchemaStatus) -> None:
-    """Refuse a database of something else, or of a newer registry.
+    """Refuse a database of another program or of a newer registry.
 
     Raises:
         SchemaAheadError, NotACatalogError

@@ -86,14 +86,14 @@ def open_engine(url: str | os.PathLike[str], *, busy_seconds: float | None = Non
     Raises:
         UsageError: not a URL of a catalog, or a limit in the environment is not a positive number.
         NotACatalogError: the path is a folder.
-        CatalogError: the path may not be looked at.
+        CatalogError: the path cannot be accessed.
         MissingExtraError: PostgreSQL without psycopg (extra ``pg``).
     """
     parsed = parse_url(url)
     limits = Limits.from_environment()
     busy_seconds = limits.lock_seconds if busy_seconds is None else busy_seconds
     if is_sqlite(parsed):
-        # isolation_level None: the driver begins no transaction on its own, ours do (_begin_sqlite).
+        # With isolation_level None, the driver starts no transaction on its own; _begin_sqlite does.
         options: dict[str, Any] = {"connect_args": {"timeout": busy_seconds, "isolation_level": None}}
     else:
         options = {"pool_pre_ping": True}
@@ -212,7 +212,7 @@ def use_wal(engine: sa.Engine) -> None:
                     driver.execute("PRAGMA journal_mode=WAL")
                 return
             except sqlite3.OperationalError as error:
-                # The switch does not wait for a rival's lock as other statements do.
+                # Unlike other statements, this one does not wait for a lock.
                 if error.sqlite_errorname.startswith("SQLITE_READONLY"):
                     return
                 if not error.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() > deadline:

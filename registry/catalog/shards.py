@@ -1,6 +1,6 @@
 """The stored files of published splits in SQL: shards and their lengths, by ranges and by position.
 
-A slice that touches ten of a million shards costs a few index look-ups, whatever the statistics of PostgreSQL say.
+A slice that touches ten of a million shards costs a few index look-ups, even with outdated statistics on PostgreSQL.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _DIGESTS: Final = 500
 
 @dataclass(frozen=True)
 class SqlShards:
-    """``ShardCalls`` in SQL. Two of one engine are equal."""
+    """``ShardCalls`` in SQL. Two objects with the same engine are equal."""
 
     engine: sa.Engine
 
     def between(self, version: DatasetVersion, split_name: str, first: int, stop: int) -> tuple[Shard, ...]:
-        # A subquery, for the reason that is given at _SPLIT.
+        # A subquery, for the reason given at _SPLIT.
         split_id = (
             sa.select(split.c.id)
             .select_from(published_versions())
@@ -94,7 +94,7 @@ class SqlShards:
             return tuple(read_json(row.empty) or ())
 
     def _ask(self, query: sa.Select[Any], **parameters: int) -> Any:
-        """The one row that answers ``query``, or None."""
+        """The only row of ``query``, or None."""
         with reading(self.engine) as connection, stored_values():
             return connection.execute(query, parameters).first()
 
@@ -104,8 +104,8 @@ class SqlShards:
             return LengthBlock(first=row.first, start=row.start, lengths=tuple(lengths), following=row.following)
 
 
-# A subquery, so that PostgreSQL plans for a split of average size. Of one that is younger than its statistics it would
-# expect a single shard, take any index that begins with the split, and read a million.
+# A subquery, so that PostgreSQL plans for a split of average size. For a split that is newer than the statistics, it
+# would expect a single shard, take any index that begins with the split, and read a million rows.
 _SPLIT: Final = shard.c.split_id == sa.select(sa.bindparam("split_id", type_=sa.Integer)).scalar_subquery()
 
 
@@ -117,10 +117,10 @@ def _range_query() -> sa.Select[Any]:
 
 @cache
 def _position_query() -> sa.Select[Any]:
-    """The lengths of the ``block`` shards among which the record ``position`` lies."""
+    """The lengths of the block of ``block`` shards that contains record ``position``."""
     block = sa.bindparam("block", type_=sa.Integer)
-    # The filled shard of those that start there. Ordered by the index alone: ordered by number too, PostgreSQL would
-    # read and sort the whole run of empty shards before it.
+    # The shard with records among those that start there. It is ordered by the index alone: ordered by number too,
+    # PostgreSQL would read and sort the whole run of empty shards before it.
     found = (
         sa.select((shard.c.shard_index // block * block).label("first"))
         .where(_SPLIT, shard.c.first_example <= sa.bindparam("position", type_=sa.BigInteger), shard.c.num_examples > 0)
@@ -132,7 +132,7 @@ def _position_query() -> sa.Select[Any]:
 
 
 def _lengths_query(first: sa.ColumnElement[int], stop: sa.ColumnElement[int]) -> sa.Select[Any]:
-    """Of shards ``first``..``stop``: the first record, the lengths as JSON, and the first record of the shard after."""
+    """For shards ``first``..``stop``: first record, lengths as JSON, and the first record of the next shard."""
     in_order = (
         sa.select(shard.c.num_examples)
         .where(_SPLIT, shard.c.shard_index >= first, shard.c.shard_index < stop)
@@ -160,7 +160,7 @@ def _first_example(index: sa.ColumnElement[int]) -> sa.ScalarSelect[int]:
 
 @cache
 def _empty_shards_query() -> sa.Select[Any]:
-    """The empty ones of shards ``first``..``stop``, as JSON."""
+    """The indices of the empty shards in ``first``..``stop``, as JSON."""
     in_order = (
         sa.select(shard.c.shard_index)
         .where(

@@ -1,4 +1,4 @@
-"""The catalog in a database: ``CatalogBackend`` on SQLite and PostgreSQL. One call is one transaction."""
+"""Implements ``CatalogBackend`` on SQLite and PostgreSQL. One call is one transaction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from registry.catalog.values import PastLookUp, SearchHit, VersionSummary
 from registry.catalog.writes import SqlPublications
 from registry.model import Reference, Standing
 
-if TYPE_CHECKING:  # loaded where they are asked for: a look-up of the command line takes no longer than it has to
+if TYPE_CHECKING:  # loaded when they are used, to keep look-ups on the command line fast
     from registry.catalog.aliases import SqlAliases
     from registry.catalog.lifecycle import SqlLifecycle
     from registry.catalog.log import SqlLog
@@ -40,7 +40,7 @@ def open_sql_catalog(url: str | os.PathLike[str]) -> SqlCatalog:
 
 
 class SqlCatalog(SqlLookUps, SqlPublications):
-    """An open catalog of the present schema. Threads may share it; a fork may inherit it."""
+    """An open catalog of the current schema. Threads may share it, and a forked process may use it."""
 
     @property
     def url(self) -> str:

@@ -1,7 +1,7 @@
 """Publication in SQL: one transaction that writes every row of a version, or none.
 
-The unique number in the ledger decides races: whoever comes second waits for the first, is rolled back, and then looks
-at what was published. A number once used stays used, in the ledger, whatever becomes of the version.
+The unique number in the ledger settles races: the second publisher waits for the first one, is rolled back, and then
+reads what was published. A used number stays in the ledger, even if the version is deleted.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class SqlPublications:
             check_new_name(version.name)
             now = datetime.now(UTC)
             config_id, builder_id = _ensure_config(connection, version, now)
-            # From here on no other writer changes this dataset: its neighbours stay what they are.
+            # From here on no other writer changes this dataset, so its neighbours stay the same.
             lock_dataset(connection, version.name)
             if held is not None:
                 use_up(connection, *held)
@@ -100,11 +100,11 @@ class SqlPublications:
                 require_free(connection, unreserved, version.content_digest)
             if proved_between is not None:
                 _require_neighbours(connection, version, proved_between)
-            # A rival for the very number waits here: before the work is done, not after it.
+            # A rival for the same number waits here, before it does the work.
             _reserve_number(connection, version, actor, now)
             row = {**values, "config_id": config_id, "published_at": now, "published_by": actor}
             version_id = _insert_version(connection, version, row, shards, found or {})
-            # Flags and protections stay as they are until this publication is told of: the log never contradicts it.
+            # Flags and protections cannot change until this event is appended, so the log cannot contradict it.
             lock_log(connection)
             implied = current_defaults(connection) if experiment_defaults is None else experiment_defaults
             experiments = {**implied, **version.experiments}
@@ -140,8 +140,8 @@ class SqlPublications:
             try:
                 return write(self._engine, action)
             except sa.exc.IntegrityError as error:
-                # Rolled back. A rival took the number, or another row that is unique, such as the mark of the default
-                # config: then the number is still free and this call tries again.
+                # Rolled back. A rival took the number, or inserted another unique row, such as the mark of the default
+                # config; in that case the number is still free, and this call tries again.
                 refused = error
                 with reading(self._engine) as connection:
                     if is_published(connection, version.reference, version.content_digest):
@@ -187,10 +187,10 @@ class SqlPublications:
 def _decide_promotion(
     connection: sa.Connection, version: DatasetVersion, config_id: int, *, promote: bool | None
 ) -> Promotion:
-    """Whether a version that is just being published becomes the canonical one of its config.
+    """Whether the version that is being published becomes the canonical one of its config.
 
     Raises:
-        ProtectedError: it is told to, and is protected.
+        ProtectedError: ``promote`` is True, and its scope is protected.
     """
     row = connection.execute(
         sa.select(*NUMBER)
@@ -205,7 +205,7 @@ def _decide_promotion(
         if promote:
             raise refuse_protected(version.reference, scope)
         return Promotion(before=before, after=before, reason=Unpromoted.PROTECTED, protected=scope)
-    # One that is yanked counts, until another one is promoted.
+    # A yanked canonical version counts until another one is promoted.
     if promote is None and before is not None and version.version < before:
         return Promotion(before=before, after=before, reason=Unpromoted.LOWER)
     return Promotion(before=before, after=version.version)
@@ -214,16 +214,16 @@ def _decide_promotion(
 def _require_neighbours(connection: sa.Connection, version: DatasetVersion, proved_between: Neighbours) -> None:
     if find_neighbours(connection, version.name, version.config, version.version) != proved_between:
         raise NeighboursChangedError(
-            f"another version was published beside {version.reference}",
-            hint="The number has to be proved against it, too. Publish again.",
+            f"another version was published next to {version.reference}",
+            hint="The number must be compared with it too. Publish again.",
         )
 
 
 def check_shards(version: DatasetVersion, shards: Mapping[str, tuple[Shard, ...]]) -> None:
-    """Refuse shards that are not those of ``version``'s splits.
+    """Refuse shards that do not match the splits of ``version``.
 
     Raises:
-        UsageError: a split without shards or the other way round, wrong order, counts or sha256.
+        UsageError: a split without shards, shards without a split, or a wrong order, count or sha256.
     """
     if set(shards) != {one.name for one in version.splits}:
         raise UsageError(
@@ -253,7 +253,7 @@ def _insert_version(
     shards: Mapping[str, tuple[Shard, ...]],
     found: Mapping[str, SplitFingerprint],
 ) -> int:
-    """Write the rows of the version, its splits, shards, fingerprints and experiments; its id."""
+    """Write the rows of the version, its splits, shards, fingerprints and experiments; returns its id."""
     version_id = _insert_row(connection, dataset_version, row)
     for position, one in enumerate(version.splits):
         split_id = _insert_row(connection, split, {"version_id": version_id, **_split_values(one, position)})
@@ -265,7 +265,7 @@ def _insert_version(
 
 
 def _ensure_config(connection: sa.Connection, version: DatasetVersion, now: datetime) -> tuple[int, int]:
-    """The ids of the config and of the builder; both are made where they do not exist."""
+    """The ids of the config and of the builder; missing rows are created."""
     has_configs = version.config is not None
     _insert_once(connection, builder, {"name": version.name, "has_configs": has_configs, "created_at": now})
     found = connection.execute(sa.select(builder).where(builder.c.name == version.name)).one()
@@ -320,7 +320,7 @@ def _insert_shards(connection: sa.Connection, split_id: int, shards: tuple[Shard
     if connection.dialect.name == "postgresql":
         _copy_shards(connection, rows)
         return
-    # Compiled once and run with tuples: half the time of handing SQLAlchemy a dict a row.
+    # Compiled once and run with tuples, in half the time of one dict for each row.
     statement = str(sa.insert(shard).compile(dialect=connection.dialect))
     while batch := list(islice(rows, _BATCH)):
         connection.exec_driver_sql(statement, batch)
@@ -335,21 +335,21 @@ def _copy_shards(connection: sa.Connection, rows: Iterator[tuple[Any, ...]]) -> 
         with driver.cursor() as cursor, cursor.copy(copy) as target:
             for row in rows:
                 target.write_row(row)
-    except psycopg.Error as error:  # SQLAlchemy is not asked here, so it cannot wrap it
+    except psycopg.Error as error:  # COPY bypasses SQLAlchemy, which therefore cannot wrap the error
         raise sa.exc.DBAPIError.instance(copy, None, error, psycopg.Error, dialect=connection.dialect) from error
 
 
 def _insert_row(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any]) -> int:
     key = connection.execute(sa.insert(table).values(**values)).inserted_primary_key
     if key is None:
-        raise AssertionError("a table with an integer key always gives one")
+        raise AssertionError("an insert into a table with an integer key returns the key")
     return int(key[0])
 
 
 def _insert_once(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any]) -> None:
-    """Insert a row unless one of the same unique name is there, or is just being written by a rival: then wait."""
+    """Insert a row unless its unique name exists; waits for a rival that is writing it."""
     if connection.dialect.name == "postgresql":
-        from sqlalchemy.dialects import postgresql  # 30 ms that a look-up in SQLite need not spend
+        from sqlalchemy.dialects import postgresql  # it takes 30 ms, which look-ups in SQLite avoid
 
         connection.execute(postgresql.insert(table).values(**values).on_conflict_do_nothing())
     else:
@@ -357,17 +357,17 @@ def _insert_once(connection: sa.Connection, table: sa.Table, values: Mapping[str
 
 
 def insert_fingerprint(connection: sa.Connection, split_id: int, found: SplitFingerprint) -> None:
-    """Store the fingerprint of one split, in batches: hundreds of features have hundreds of thousands of blocks."""
+    """Store the fingerprint of one split in batches, because many features have very many blocks."""
     rows = _rows(split_id, found)
     while batch := list(islice(rows, _BATCH)):
         connection.execute(sa.insert(fingerprint), batch)
 
 
 def load_fingerprints(connection: sa.Connection, version_id: int) -> dict[str, SplitFingerprint]:
-    """The fingerprint of each split of a version, by name; empty where none were stored.
+    """The fingerprint of each split of a version, by name; empty if none is stored.
 
     Raises:
-        CatalogError: the rows are not those of a fingerprint.
+        CatalogError: the rows do not form a fingerprint.
     """
     query = (
         sa.select(
@@ -405,7 +405,7 @@ def load_fingerprints(connection: sa.Connection, version_id: int) -> dict[str, S
         }
     for name, one in found.items():
         if wholes[name].get("") != one.digest:
-            raise damaged(f"the fingerprints of split {name!r} do not add up")
+            raise damaged(f"the fingerprints of split {name!r} contradict each other")
     return found
 
 

@@ -122,7 +122,7 @@ def test_a_name_means_one_flag_for_ever(catalog: CatalogBackend, catalog_url: st
         (("a\0b", ADDED), r"invalid experiment 'a\x00b'"),
         (("flag", ""), "an experiment needs a description"),
         (("flag", " \n"), "an experiment needs a description"),
-        (("flag", "a\0b"), "the description holds a NUL or a lone surrogate, which no database stores"),
+        (("flag", "a\0b"), "the description contains a NUL or a lone surrogate, which databases cannot store"),
     ],
 )
 def test_what_can_be_no_flag_is_not_added(catalog: CatalogBackend, arguments: tuple[str, str], message: str) -> None:

@@ -66,10 +66,10 @@ def test_fingerprints_of_a_version_that_there_is_not(catalog: CatalogBackend) ->
     ("statement", "problem"),
     [
         ("UPDATE fingerprint SET digest = 'x' WHERE feature = 'a'", "sha256"),
-        ("DELETE FROM fingerprint WHERE feature = 'a' AND algorithm = 'registry.split/1'", "do not add up"),
-        ("DELETE FROM fingerprint WHERE feature = '' AND num_examples > 1", "do not add up"),
+        ("DELETE FROM fingerprint WHERE feature = 'a' AND algorithm = 'registry.split/1'", "contradict each other"),
+        ("DELETE FROM fingerprint WHERE feature = '' AND num_examples > 1", "contradict each other"),
         ("DELETE FROM fingerprint WHERE first_example = 1024 AND feature = 'a'", "3 block digests for 4 blocks"),
-        ("UPDATE fingerprint SET digest = replace(digest, '0', '1') WHERE algorithm = 'registry.split/1'", "add up"),
+        ("UPDATE fingerprint SET digest = replace(digest, '0', '1') WHERE algorithm = 'registry.split/1'", "contradict each other"),
     ],
 )
 def test_damaged_fingerprints_are_refused(
@@ -115,8 +115,8 @@ def test_a_number_is_not_published_between_others_than_it_was_proved_against(
     version, shards = sample("mnist:1.0.2", content="second")
     with pytest.raises(NeighboursChangedError) as caught:
         catalog.publish(version, shards, promote=True, actor="ann", proved_between=(None, None))
-    assert caught.value.message == "another version was published beside mnist:1.0.2"
-    assert caught.value.hint == "The number has to be proved against it, too. Publish again."
+    assert caught.value.message == "another version was published next to mnist:1.0.2"
+    assert caught.value.hint == "The number must be compared with it too. Publish again."
     assert (caught.value.code, caught.value.exit_code) == ("neighbours_changed", 4)
     assert execute(catalog_url, "SELECT count(*) FROM version_ledger") == [(1,)]
     assert execute(catalog_url, "SELECT count(*) FROM event") == [(1,)]

@@ -250,7 +250,7 @@ ROWS: list[tuple[str, list[str]]] = [
     ("INSERT INTO version_experiment SELECT 4, id, false FROM experiment", [SEALED]),
     ("INSERT INTO fingerprint VALUES (7, '', 'registry.split/1', 0, 35, '" + "0" * 64 + "')",
      ["digits:1.0.0 has fingerprints that cannot be read: the catalog is damaged: "
-      "the fingerprints of split 'train' do not add up"]),
+      "the fingerprints of split 'train' contradict each other"]),
     ("UPDATE dataset_version SET labels_json = 'x' WHERE id = 4",
      ["digits cannot be read: the catalog is damaged: a stored value cannot be read (JSONDecodeError: "
       "Expecting value: line 1 column 1 (char 0))"]),

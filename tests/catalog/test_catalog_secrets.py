@@ -219,7 +219,7 @@ def test_the_command_line_says_what_it_removed(
 def test_a_location_with_a_secret_is_not_stored(catalog: CatalogBackend, location: str) -> None:
     version, shards = sample("mnist:1.0.0", location=location)
     with pytest.raises(
-        UsageError, match=r"^the location .*\*\*\*.* holds a password or another secret, which is never"
+        UsageError, match=r"^the location .*\*\*\*.* contains a password or another secret, which is never"
     ) as caught:
         catalog.publish(version, shards, promote=True, default_config=False, actor="ann")
     assert "PW" not in f"{caught.value} {caught.value.details}"

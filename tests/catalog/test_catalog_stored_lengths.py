@@ -115,7 +115,7 @@ def test_a_position_beyond_the_records_is_refused(catalog: CatalogBackend) -> No
         stored = find_stored(catalog, "mnist")
 
     for position in (-1, 7, 2**70):
-        with pytest.raises(UsageError, match=f"split 'train' has 7 records, and none at {position}"):
+        with pytest.raises(UsageError, match=f"split 'train' has 7 records, but none at {position}"):
             stored.shard_of(position)
 
 

@@ -68,7 +68,7 @@ def test_a_reservation_is_released(cli: Cli, held: Holder) -> None:
     missing = cli("reservation", "release", "mnist:2.0.0")
     assert (missing.code, missing.err) == (
         3,
-        "error: nobody holds a reservation of mnist:2.0.0\nhint: See what is reserved: registry reservation list\n",
+        "error: mnist:2.0.0 has no reservation\nhint: To list reservations: registry reservation list\n",
     )
     vague = cli("reservation", "release", "mnist")
     assert vague.code == 2

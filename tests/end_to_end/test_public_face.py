@@ -76,7 +76,7 @@ CALLS: dict[str, tuple[Call, str]] = {
 # stored on this machine; a Dataset is a version and not an alias.
 UNDERSTOOD = {
     "Lifecycle.set_default_config(dataset)": (UsageError, "digits does not name a config"),
-    "Reservations.release(reference)": (NotFoundError, "nobody holds a reservation of digits:1.0.0"),
+    "Reservations.release(reference)": (NotFoundError, "digits:1.0.0 has no reservation"),
     "Reservations.clear(reference)": (UsageError, "is on this machine"),
     "Aliases.remove(reference)": (UsageError, "digits:1.0.0"),
     "Aliases.history(reference)": (UsageError, "digits:1.0.0"),

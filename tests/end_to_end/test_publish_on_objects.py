@@ -205,7 +205,7 @@ def test_a_reservation_of_another_machine_is_named_and_released(
             "finished what an earlier run left",
         ]
         assert catalog.dataset("animals").verify(deep=True).faults == ()
-        with pytest.raises(NotFoundError, match=r"^nobody holds a reservation of animals:1\.0\.0$"):
+        with pytest.raises(NotFoundError, match=r"^animals:1\.0\.0 has no reservation$"):
             catalog.reservations.release("animals:1.0.0")
         with pytest.raises(UsageError, match=r"^animals does not name one version by its number$"):
             catalog.reservations.release("animals")
