@@ -66,10 +66,13 @@ def test_fingerprints_of_a_version_that_there_is_not(catalog: CatalogBackend) ->
     ("statement", "problem"),
     [
         ("UPDATE fingerprint SET digest = 'x' WHERE feature = 'a'", "sha256"),
-        ("DELETE FROM fingerprint WHERE feature = 'a' AND algorithm = 'registry.split/1'", "contradict each other"),
+        ("DELETE FROM fingerprint WHERE feature = 'a' AND algorithm = 'registry.split/1'", "contradict"),
         ("DELETE FROM fingerprint WHERE feature = '' AND num_examples > 1", "contradict each other"),
         ("DELETE FROM fingerprint WHERE first_example = 1024 AND feature = 'a'", "3 block digests for 4 blocks"),
-        ("UPDATE fingerprint SET digest = replace(digest, '0', '1') WHERE algorithm = 'registry.split/1'", "contradict each other"),
+        (
+            "UPDATE fingerprint SET digest = replace(digest, '0', '1') WHERE algorithm = 'registry.split/1'",
+            "contradict",
+        ),
     ],
 )
 def test_damaged_fingerprints_are_refused(
