@@ -1,4 +1,4 @@
-"""``registry alias``: names for versions, which may be moved."""
+"""``registry alias``: sets, moves, removes and lists names for versions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def alias() -> None:
 _expect_option = click.option(
     "--expect",
     metavar="OLD",
-    help="Fail unless the alias points to this version now; 'none': unless there is no alias.",
+    help="Fail unless the alias points to this version now; 'none': unless the alias does not exist.",
 )
 _reason_option = click.option("--reason", default="", metavar="TEXT", help="Why the alias moves; kept in its history.")
 
@@ -49,7 +49,8 @@ def set_(session: Session, name: str, reference: str, expect: str | None, reason
     """Point the alias NAME to the version that REF names today.
 
     A range is looked up once: the alias points to one version until somebody moves it. Setting it to the same number
-    changes nothing. With --expect it is a compare-and-swap, which fails with exit code 4 if somebody was faster.
+    changes nothing. With --expect it is a compare-and-swap, which fails with exit code 4 if somebody else moved the
+    alias first.
     """
     if "@" in name:
         alone = name.rpartition("@")[2]
@@ -106,7 +107,7 @@ def list_(session: Session, dataset: str | None) -> None:
 @session_command("history", group=alias, epilog=examples("registry alias history mnist@paper"))
 @alias_argument
 def history(session: Session, reference: str) -> None:
-    """Show everything that was done to DATASET@NAME, the newest last; it may be removed by now."""
+    """Show the history of DATASET@NAME, the newest change last. The alias may have been removed."""
     with session.connect() as catalog:
         moves = [
             fields_of(one, "at", "actor", "before", "after", "message") for one in catalog.aliases.history(reference)
@@ -133,7 +134,7 @@ def _present(session: Session, verb: str, change: AliasChange, describe: Callabl
 
     def human(it: dict[str, Any]) -> list[str]:
         if not it["would_change"]:
-            return [f"{it['alias']} stands for {it['after']} already"]
-        return [describe(it) + (f", it stood for {it['before']}" if it["before"] else "")]
+            return [f"{it['alias']} points to {it['after']} already"]
+        return [describe(it) + (f", it pointed to {it['before']}" if it["before"] else "")]
 
     session.out.present(f"alias.{verb}", value, human)

@@ -41,7 +41,7 @@ def list_(session: Session) -> None:
         ]
     columns: dict[str, Column] = {
         "DATASET": "dataset",
-        "VERSION": lambda one: f"{one['canonical'] or one['latest']}{' (protected)' if one['is_protected'] else ''}",
+        "VERSION": _listed_version,
         "VERSIONS": "num_versions",
         "EXAMPLES": "num_examples",
         "SPLITS": "splits",
@@ -49,6 +49,12 @@ def list_(session: Session) -> None:
     }
     empty = "The catalog is empty. Start with: registry quickstart"
     session.out.present("list", found, lambda rows: [Table(rows, columns, empty=empty)])
+
+
+def _listed_version(one: dict[str, Any]) -> str:
+    """The canonical version; without one, the highest, which a reference without a version does not give."""
+    version = str(one["canonical"] or f"{one['latest']} (not canonical)")
+    return f"{version} (protected)" if one["is_protected"] else version
 
 
 @session_command(
@@ -62,7 +68,7 @@ def list_(session: Session) -> None:
 @click.argument("text", metavar="TEXT...", nargs=-1, required=True)
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Show the best N.")
 def search(session: Session, text: tuple[str, ...], limit: int) -> None:
-    """Find the datasets that all the words of TEXT are about, the best first.
+    """Find datasets that match all words of TEXT, the best first.
 
     Looks into names, tags, features with their labels, descriptions, licence, homepage and citation. A word finds what
     begins with it, whatever its case and accents; TEXT has no other syntax. If nothing is found, the exit code is 0,
@@ -94,7 +100,7 @@ def search(session: Session, text: tuple[str, ...], limit: int) -> None:
     "show", at=True, locked=True, epilog=examples("registry show digits", "registry show 'mnist/plain:3.*' --why")
 )
 @reference_argument
-@click.option("--why", is_flag=True, help="Say why it is this version, and what became of the others.")
+@click.option("--why", is_flag=True, help="Explain why this version was chosen, and why the others were not.")
 def show(session: Session, reference: str, why: bool) -> None:
     """Show one dataset version: splits, features, licence, citation."""
     with session.connect_unless_pinned() as catalog:
@@ -158,7 +164,7 @@ def show(session: Session, reference: str, why: bool) -> None:
         )
         yield ""
         columns: dict[str, Column] = {"SPLIT": "name", "EXAMPLES": "num_examples", "SHARDS": "num_shards"}
-        yield Table(it["splits"], columns | {"BYTES": lambda split: size(split["num_bytes"])})
+        yield Table(it["splits"], columns | {"RECORD BYTES": lambda split: size(split["num_bytes"])})
 
     session.out.present("show", value, human)
 
@@ -208,7 +214,7 @@ def diff(session: Session, old: str, new: str, show: int) -> None:
     """Show what differs from the version OLD to the version NEW, and the smallest number that allows it.
 
     Records are compared by the features that both versions have, whatever their shards and compression. Files are read
-    only where the fingerprints of the catalog differ.
+    only if the fingerprints in the catalog differ.
     """
     with session.connect() as catalog, show_progress(session.out) as progress:
         for reference in (old, new):
@@ -241,7 +247,7 @@ def why_values(sentences: Sequence[str], considered: Sequence[Considered]) -> di
 def describe_considered(considered: Sequence[Considered]) -> Iterator[Block]:
     """The versions considered, as a table: the first rows and the one that was chosen."""
     if len(considered) < 2:
-        return  # nothing to choose from, and the sentences say so
+        return  # nothing to choose from; the sentences say so
     rows = [fields_of(one, "version", "status", "verdict") for one in considered]
     shown = rows[:_SHOWN] + [row for row in rows[_SHOWN:] if row["verdict"] == "chosen"]
     yield from _tabulate(shown, len(rows), where="--format json lists them all")
@@ -249,7 +255,7 @@ def describe_considered(considered: Sequence[Considered]) -> Iterator[Block]:
 
 @contextmanager
 def explained_refusal(out: Output, why: bool) -> Iterator[None]:
-    """Where a look-up in this block is refused, ``why`` shows people what it considered, before the error.
+    """If a look-up in this block is refused and ``why`` is set, print the versions it considered before the error.
 
     Programs find the same in the ``details`` of the error.
     """

@@ -1,4 +1,7 @@
-"""What every command is made of: its common options, and the session that they open."""
+"""Defines commands with the common options, and the ``Session`` that those options describe.
+
+``session_command`` parses the options and passes a ``Session`` to the function of the command.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """What the common options say: which catalog, which data directory, how to print, and how to look up."""
+    """The values of the common options: catalog, data directory, output format, and how to look up."""
 
     url: str | None
     data_dir: str | None
@@ -61,14 +64,14 @@ class Session:
         return connect(self.url, data_dir=self.data_dir)
 
     def connect_unless_pinned(self) -> AbstractContextManager[Catalog | None]:
-        """The catalog, opened; or None where look-ups are locked to a pin file, which takes none."""
+        """The opened catalog; or None if look-ups are locked to a pin file, which needs no catalog."""
         from registry.api.lock import current_lock
 
         lock = current_lock()
         return self.connect() if lock is None or lock.pins is None else nullcontext()
 
     def look_up(self, catalog: Catalog | None, reference: str) -> Dataset:
-        """The dataset that ``reference`` names; notes where it is not simply a supported version."""
+        """The dataset that ``reference`` names. Prints a note if the version is not simply supported."""
         from registry.api import locked
         from registry.api.loading import find_dataset
 
@@ -95,7 +98,7 @@ _FORMAT: Final = click.option(
 _DATA_DIR: Final = click.option(
     "--data-dir",
     metavar="DIR",
-    help="Folder of the shards.  [default: $REGISTRY_DATA_DIR, else 'datasets' beside the catalog]",
+    help="Folder of the shards.  [default: $REGISTRY_DATA_DIR, else 'datasets' next to the catalog]",
 )
 _CATALOG: Final = click.option(
     "--catalog",
@@ -163,7 +166,7 @@ def session_command(
 
 @contextmanager
 def _warnings_as_notes(out: Output) -> Iterator[None]:
-    """What the library warns of becomes a note, without a place in the code."""
+    """Print warnings of the library as notes, without file and line."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", RegistryWarning)
         show = warnings.showwarning
@@ -183,16 +186,16 @@ def _has_secret(url: str) -> bool:
 
 
 def version_values(reference: Reference) -> dict[str, Any]:
-    """How a result names one version."""
+    """The fields that identify a version in a result."""
     return {"dataset": reference.dataset, "version": reference.exact}
 
 
 def joint_exit_code(exit_codes: Iterable[int]) -> int:
-    """The exit code of a command that went on after failures: 5 if a verification is among them, else the highest."""
+    """The exit code of a command that continued after failures: 5 if a verification failed, else the highest."""
     codes = set(exit_codes)
     return VerificationError.exit_code if VerificationError.exit_code in codes else max(codes, default=0)
 
 
 def examples(*lines: str) -> str:
-    """The epilog of a help page: command lines to copy."""
+    """The epilog of a help page: example command lines."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)

@@ -1,4 +1,4 @@
-"""``registry completion``, and what a shell completes: datasets, versions, splits, builders and pins."""
+"""``registry completion``, and the completion of datasets, versions, splits, builders and pins."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -
 
 
 def _offer(ctx: click.Context, incomplete: str, names: Callable[[Catalog], Iterable[str]]) -> list[CompletionItem]:
-    """What a command's catalog has. Nothing where the catalog is not there yet, for a TAB makes no files."""
+    """Names from the catalog of the command. Nothing if the catalog does not exist: completion creates no files."""
     from registry.api import catalog_url, connect
     from registry.catalog import sqlite_path
 

@@ -1,4 +1,4 @@
-"""``registry db``: the schema of the catalog database is shown, checked and moved between releases."""
+"""``registry db``: shows, checks, upgrades and downgrades the schema of the catalog database."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def status(session: Session) -> None:
 @session_command("upgrade", group=db, epilog=examples("registry db upgrade", "registry db upgrade 0001"))
 @click.argument("revision", default="head")
 def upgrade(session: Session, revision: str) -> None:
-    """Bring the catalog's schema up to REVISION; default: the newest. An empty database becomes a catalog."""
+    """Upgrade the catalog's schema to REVISION; default: the newest. An empty database becomes a catalog."""
     from registry.api import make_catalog_folder
     from registry.catalog import schema
 
@@ -61,7 +61,7 @@ def upgrade(session: Session, revision: str) -> None:
 
 @session_command("downgrade", group=db, epilog=examples("registry db downgrade base --yes"))
 @click.argument("revision")
-@click.option("--yes", is_flag=True, help="Do it. Tables that REVISION does not know are dropped with their rows.")
+@click.option("--yes", is_flag=True, help="Confirm. Tables that REVISION does not have are dropped with their rows.")
 def downgrade(session: Session, revision: str, yes: bool) -> None:
     """Take the catalog's schema back to REVISION (`base`: no tables at all)."""
     from registry.catalog import schema
@@ -93,7 +93,7 @@ def check(session: Session) -> None:
 
 @session_command("reindex", group=db, epilog=examples("registry db reindex"))
 def reindex(session: Session) -> None:
-    """Mend what `registry search` searches, from the published versions. Harmless where nothing is wrong."""
+    """Rebuild the search index of `registry search` from the published versions, where it differs from them."""
     from registry.catalog import schema
 
     mended = schema.reindex(session.catalog_url)
@@ -120,7 +120,7 @@ def _present_move(
 
 
 def _note_secrets(session: Session, removed: Sequence[RemovedSecrets]) -> None:
-    """What an upgrade cannot do: whoever saw a secret knows it, and copies of the database hold it."""
+    """Note what an upgrade cannot do: people may have read the secrets, and copies of the database contain them."""
     if not removed:
         return
     session.out.note(

@@ -35,8 +35,10 @@ def experiment() -> None:
     ),
 )
 @click.argument("name", metavar="NAME")
-@click.option("--description", required=True, metavar="TEXT", help="What is different where it is on, in a line.")
-@click.option("--default", type=_ON_OFF, default="off", show_default=True, help="What is meant where none says so.")
+@click.option("--description", required=True, metavar="TEXT", help="One line that says what changes if the flag is on.")
+@click.option(
+    "--default", type=_ON_OFF, default="off", show_default=True, help="The value for versions that do not override it."
+)
 @dry_run_option
 def add(session: Session, name: str, description: str, default: str, dry_run: bool) -> None:
     """Add the flag NAME, so that versions may override it."""
@@ -53,7 +55,7 @@ def add(session: Session, name: str, description: str, default: str, dry_run: bo
     "list", group=experiment, epilog=examples("registry experiment list", "registry experiment list --format json")
 )
 def list_(session: Session) -> None:
-    """List every flag: its default, and how many versions that can be read override it."""
+    """List every flag: its default, and the number of readable versions that override it."""
     with session.connect() as catalog:
         found = [_values_of(one) for one in catalog.experiments.list()]
     columns: dict[str, Column] = {

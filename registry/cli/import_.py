@@ -35,7 +35,7 @@ _COMMANDS: Final = {
 
 @click.group("import", cls=LazyGroup, table=_COMMANDS)
 def import_() -> None:
-    """Catalog datasets that others prepared, where they lie or as copies in the data directory."""
+    """Catalog datasets that others prepared: in place, or as copies in the data directory."""
 
 
 @session_command(
@@ -50,10 +50,12 @@ def import_() -> None:
 @click.argument("folder", metavar="DIR")
 @click.option("--name", metavar="N", help="Name of the dataset.  [default: from the folder's name]")
 @click.option("--version", metavar="V", default="1.0.0", show_default=True, help="Number of the version.")
-@click.option("--config", metavar="C", help="Name of the config, where the dataset has several.")
+@click.option("--config", metavar="C", help="Name of the config, if the dataset has configs.")
 @click.option("--copy", is_flag=True, help="Copy the shards into the data directory; without it, DIR must not change.")
 @promote_option
-@click.option("--dry-run", is_flag=True, help="Show which version the files make; verify no shard, write nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="Show the version that would be published; verify no shard, write nothing."
+)
 def parquet(
     session: Session,
     folder: str,
@@ -65,9 +67,9 @@ def parquet(
     promote: bool | None,
     dry_run: bool,
 ) -> None:
-    """Publish the Parquet shards in DIR: read what their columns hold, verify every shard, write one row.
+    """Publish the Parquet shards in DIR: read the types of their columns, verify every shard, write one row.
 
-    DIR, or one folder in it, holds train-00000-of-00005.parquet and the like, or test.parquet where a split is one
+    DIR, or one folder in it, holds train-00000-of-00005.parquet and the like, or test.parquet if a split is one
     file. Each row is an example, each column a feature. DIR is not changed, and is read in place.
     """
     if dry_run:
@@ -84,7 +86,7 @@ def parquet(
 
 
 def _present_prepared(session: Session, prepared: PreparedDataset, published: str | None) -> None:
-    """Say which version the files make; ``published`` is the digest of one that has its number already."""
+    """Print the version that would be published; ``published`` is the digest of a version with the same number."""
     from registry.features import features_to_json
 
     reference = prepared.reference
@@ -124,9 +126,7 @@ def _present_prepared(session: Session, prepared: PreparedDataset, published: st
 )
 @click.argument("folder", metavar="DIR")
 @click.option("--name", metavar="N", help="Name of the dataset in the catalog.  [default: the name in its files]")
-@click.option(
-    "--copy", is_flag=True, help="Copy the files into the data directory.  [default: read them where they lie]"
-)
+@click.option("--copy", is_flag=True, help="Copy the files into the data directory.  [default: read them in place]")
 @click.option(
     "--trust-lengths",
     is_flag=True,
@@ -147,7 +147,7 @@ def tfds(
     """Catalog what TFDS prepared in DIR: one version's folder, a dataset's, or a whole data_dir.
 
     Every shard is hashed, its records are counted and checked, and the values are fingerprinted. A version whose files
-    are not what its dataset_info.json says is refused, and the others are imported. Importing again is harmless.
+    contradict its dataset_info.json is refused; the others are imported. Importing again is harmless.
     Slices of an imported version are what TFDS resolves (slicing rule tfds-4).
     """
     with session.connect() as catalog, show_progress(session.out) as progress:
@@ -187,7 +187,7 @@ def tfds(
 
 
 def last_promotions(found: Sequence[ImportedVersion]) -> dict[Reference, Promotion]:
-    """What became canonical of each dataset and config, and what it replaced; where nothing did, why."""
+    """For each dataset and config: which version became canonical and which it replaced, or why none did."""
     ends: dict[str, tuple[Reference, Promotion]] = {}
     for one in found:
         if one.reference is None or one.promotion is None:

@@ -1,6 +1,6 @@
-"""``registry promote``, ``deprecate``, ``yank`` and ``drop``: which version a reference gives, and what that changes.
+"""``registry promote``, ``deprecate``, ``yank`` and ``drop``: change which version a reference gives.
 
-Each of them shows every reference that resolves differently, before and after; ``registry config`` shows it too.
+Each command prints every reference that resolves differently, before and after, as ``registry config`` does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DONE: Final = {
     "drop": "dropped",
 }
 _undo_option: Final = click.option(
-    "--undo", is_flag=True, help="Take it back: the version gets the state that it had before."
+    "--undo", is_flag=True, help="Undo it: the version gets the state that it had before."
 )
 
 
@@ -66,7 +66,7 @@ def promote(session: Session, reference: str, dry_run: bool, uses: list[Use]) ->
 @dry_run_option
 @uses_option
 def deprecate(session: Session, reference: str, reason: str | None, undo: bool, dry_run: bool, uses: list[Use]) -> None:
-    """Deprecate a version: it is found as before, and its readers see the reason.
+    """Deprecate a version: look-ups still find it, and its readers see the reason.
 
     REF names one version, exactly or by an alias.
     """
@@ -130,14 +130,14 @@ def yank(
     ),
 )
 @version_argument
-@click.option("--reason", metavar="TEXT", help="Why; shown where it is asked for.")
+@click.option("--reason", metavar="TEXT", help="Why; shown to those who ask for the version.")
 @_undo_option
 @dry_run_option
 @uses_option
 def drop(session: Session, reference: str, reason: str | None, undo: bool, dry_run: bool, uses: list[Use]) -> None:
-    """Drop a version: no look-up gives it any more, not even by its exact number.
+    """Drop a version: no look-up returns it any more, not even by its exact number.
 
-    REF names one version, exactly or by an alias. Its number stays used, and its files stay where they are.
+    REF names one version, exactly or by an alias. Its number cannot be reused, and its files are kept.
     """
     if undo == (reason is not None):
         raise UsageError("say why it is dropped, or --undo", hint="Add --reason TEXT, or --undo alone.")

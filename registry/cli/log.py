@@ -1,4 +1,4 @@
-"""``registry log`` and ``log verify``: the event log, and the proof that nothing was changed behind it."""
+"""``registry log`` and ``log verify``: print the event log, and prove that nothing was changed outside of it."""
 
 from __future__ import annotations
 
@@ -39,15 +39,13 @@ def _complete_action(ctx: click.Context, param: click.Parameter, incomplete: str
         "registry log --action yank --action drop --limit 1000 --format json",
     ),
 )
-@click.option(
-    "--since", metavar="DATE", help="Not before this day or moment, e.g. 2026-11-21 or 2026-11-21T10:00 (UTC)."
-)
-@click.option("--until", metavar="DATE", help="Not after it; a day is meant to its end.")
+@click.option("--since", metavar="DATE", help="From this day or moment on, e.g. 2026-11-21 or 2026-11-21T10:00 (UTC).")
+@click.option("--until", metavar="DATE", help="Up to this day or moment; a day includes its end.")
 @click.option(
     "--dataset",
     metavar="NAME",
     shell_complete=complete_reference,
-    help="Of this dataset; without a config, of all its.",
+    help="Only this dataset; without a config, all its configs.",
 )
 @click.option(
     "--action",
@@ -55,7 +53,7 @@ def _complete_action(ctx: click.Context, param: click.Parameter, incomplete: str
     metavar="ACTION",
     multiple=True,
     shell_complete=_complete_action,
-    help="Of this kind, e.g. publish; may be repeated.",
+    help="Only this action, e.g. publish; may be repeated.",
 )
 @click.option(
     "--limit", type=click.IntRange(1, _MOST), default=50, show_default=True, help="Show the newest N.", metavar="N"
@@ -105,15 +103,17 @@ assert isinstance(log, click.Group)  # noqa: S101 (so it was made above)
         "registry log verify --anchor $HEAD  # the head that an earlier run printed",
     ),
 )
-@click.option("--anchor", metavar="HASH", help="The head of an earlier run: the log has to hold it still.")
+@click.option(
+    "--anchor", metavar="HASH", help="The head that an earlier run printed: fail unless the log still contains it."
+)
 def verify(session: Session, anchor: str | None) -> None:
-    """Prove that nothing was changed past the registry.
+    """Prove that nothing was changed by other software.
 
     Checks the hash of every event, replays the log, and compares it with every row: versions, states, aliases, default
     configs, protections, experiments, and the content digest of each version computed anew from its rows, with the
     sha256 that is recorded of each shard. No file is opened: 'registry verify --all' compares the files. Ends with exit
-    code 5 and names the first bad event or row. Note the head down elsewhere: with it, a log that was written anew as a
-    whole is found, too.
+    code 5 and names the first bad event or row. Keep the head in another place: with it, a
+    log that was rewritten as a whole is detected, too.
     """
     with session.connect() as catalog, show_progress(session.out) as progress:
         report = catalog.verify_log(anchor=anchor, progress=progress)
@@ -209,7 +209,7 @@ def _check_action(action: str) -> None:
 
 
 def _refuse_options(ctx: click.Context, subcommand: str) -> None:
-    """An option before the subcommand would be passed over: say where it belongs."""
+    """Refuse an option in front of the subcommand, which would be ignored."""
     for parameter in ctx.command.params:
         if parameter.name and ctx.get_parameter_source(parameter.name) is not ParameterSource.DEFAULT:
             raise UsageError(

@@ -32,7 +32,7 @@ COMMANDS: Final = {
     "verify": ("registry.cli.verify:verify", "Check every stored shard against the catalog."),
     "promote": ("registry.cli.lifecycle:promote", "Make a version the canonical one."),
     "deprecate": ("registry.cli.lifecycle:deprecate", "Tell the readers of a version to move on."),
-    "yank": ("registry.cli.lifecycle:yank", "Withdraw a version, except from those who name it exactly."),
+    "yank": ("registry.cli.lifecycle:yank", "Withdraw a version; only exact references still find it."),
     "drop": ("registry.cli.lifecycle:drop", "Hide a version from every look-up; its files stay."),
     "config": ("registry.cli.config:config", "List configs, and choose the default one."),
     "experiment": (
@@ -43,13 +43,13 @@ COMMANDS: Final = {
     "pin": ("registry.cli.pin:pin", "Pin slices for a paper; verify, restore, cite and sign pins."),
     "reservation": (
         "registry.cli.reservation:reservation",
-        "Manage places in object stores that publishers hold.",
+        "Manage the places in object stores that publishers reserve.",
     ),
     "log": ("registry.cli.log:log", "Show who did what and when, or verify the log."),
     "db": ("registry.cli.db:db", "Manage the catalog database."),
     "completion": ("registry.cli.completion:completion", "Print the shell's completion script."),
 }
-"""Each command: where it is, and its help line. A command is imported when it is run, so help costs no import."""
+"""Module and help line of each command. A command is imported when it is run, so that help is fast."""
 
 
 _is_interrupted = False
@@ -95,7 +95,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):  # a locale without UTF-8 must not make a command fail
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is ignored, as after nohup
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not if it is ignored, as after nohup
         signal.signal(signal.SIGINT, _interrupt)
     sys.exit(run(sys.argv[1:]))
 
@@ -104,7 +104,7 @@ def _interrupt(_signal: int, _frame: object) -> None:
     """Answer Ctrl-C: end what waits for another machine, in every thread, then the command."""
     global _is_interrupted  # noqa: PLW0603 (there is one command in a process)
     _is_interrupted = True
-    network = sys.modules.get("registry.storage.network")  # nothing waits where it is not loaded
+    network = sys.modules.get("registry.storage.network")  # if it is not loaded, nothing waits
     if network is not None:
         network.interrupt()
     raise KeyboardInterrupt

@@ -94,7 +94,7 @@ force_option: Final = click.option("--force", is_flag=True, help="Replace FILE i
 promote_option: Final = click.option(
     "--promote/--no-promote",
     default=None,
-    help="Make it the version that an unversioned look-up gives.  [default: where it is the highest, unless "
+    help="Make it the version that an unversioned look-up gives.  [default: if it is the highest, unless "
     "'registry config protect' keeps the present one]",
 )
 show_option: Final = click.option(
@@ -187,7 +187,7 @@ places_options: Final = _collect(
         "allow_hosts",
         multiple=True,
         metavar="HOST",
-        help="Ask this host where a pin names it: example.org, example.org:8443, 10.0.0.0/8, s3://bucket or "
+        help="Ask this host if a pin names it: example.org, example.org:8443, 10.0.0.0/8, s3://bucket or "
         "file:///folder; may be repeated.  [also: $REGISTRY_ALLOWED_HOSTS]",
     ),
 )
@@ -265,7 +265,7 @@ def order_options(*, seed: str = "[default: a new one each time]") -> Callable[[
 def _make_read_config(
     cycle_length: int | None, block_length: int | None, shuffle: str | None, shuffle_seed: int | None
 ) -> ReadConfig | None:
-    """The config that the options ask for; None where they ask for nothing, for the version has a default."""
+    """The config that the options describe; None without options, so that the version's default applies."""
     from registry.order import ReadConfig
 
     options: dict[str, Any] = {}

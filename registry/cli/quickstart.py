@@ -89,7 +89,7 @@ def next_lines(session: Session, reference: str) -> list[str]:
 
 
 def draw(image: NDArray[np.uint8], *, white: int = 0, black: int = 16) -> list[str]:
-    """An image of shape (height, width, 1) as text, two characters a pixel, darker where the value is higher."""
+    """An image of shape (height, width, 1) as text, two characters a pixel, darker for higher values."""
     shades = " ░▒▓█" if _can_print("░▒▓█") else " .:*#"
     span = black - white
     return [
@@ -99,7 +99,7 @@ def draw(image: NDArray[np.uint8], *, white: int = 0, black: int = 16) -> list[s
 
 
 def side_by_side(pictures: list[list[str]], gap: int = 4) -> list[str]:
-    """Pictures of equal height beside each other."""
+    """Pictures of equal height next to each other."""
     return [(" " * gap).join(rows).rstrip() for rows in zip(*pictures, strict=True)]
 
 

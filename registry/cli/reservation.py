@@ -1,4 +1,4 @@
-"""``registry reservation``: who puts files into an object store, and what a dead publisher left there."""
+"""``registry reservation``: lists and releases the places in object stores that publishers reserve."""
 
 from __future__ import annotations
 
@@ -62,12 +62,13 @@ def list_(session: Session, dataset: str | None) -> None:
     ),
 )
 @reference_argument
-@click.option("--force", is_flag=True, help="Also from a process of this machine that is alive.")
+@click.option("--force", is_flag=True, help="Also take it from a running process of this machine.")
 @dry_run_option
 def release(session: Session, reference: str, force: bool, dry_run: bool) -> None:
     """Take the reservation of REF away from a publisher that died on another machine.
 
-    Only you know that it is dead. What it put into the store stays: the next publisher finishes it or removes it.
+    Make sure that the publisher is dead: the registry cannot know. Its files stay in the store, and the next publisher
+    finishes or removes them.
     """
     with session.connect() as catalog:
         found = catalog.reservations.release(reference, force=force, dry_run=dry_run)
@@ -91,13 +92,13 @@ def release(session: Session, reference: str, force: bool, dry_run: bool) -> Non
 )
 @reference_argument
 @click.option(
-    "--force", is_flag=True, help="Also a whole version, and what another catalog or a living process put there."
+    "--force", is_flag=True, help="Also move a complete version, and files of another catalog or of a running process."
 )
 @dry_run_option
 def clear(session: Session, reference: str, force: bool, dry_run: bool) -> None:
     """Move what is at the place of REF in an object store aside, so that REF can be published.
 
-    REF is not published. Nothing is deleted: the files go to a folder leftover.<random>_<version> beside it.
+    REF is not published. Nothing is deleted: the files go to a folder leftover.<random>_<version> next to it.
     """
     with session.connect() as catalog:
         done = catalog.reservations.clear(reference, force=force, dry_run=dry_run)

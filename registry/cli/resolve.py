@@ -120,9 +120,9 @@ def split() -> None:
 )
 @reference_argument
 @splits_argument
-@click.option("--disjoint", is_flag=True, help="No record is in two of them.  [default, where nothing else is asked]")
+@click.option("--disjoint", is_flag=True, help="No record is in two of them.  [default without another check]")
 @click.option("--covering", is_flag=True, help="Together they read every record of the splits that they name.")
-@click.option("--of", "whole", metavar="SPLIT", help="What --covering is to cover instead.")
+@click.option("--of", "whole", metavar="SPLIT", help="The split that --covering must cover, instead.")
 @click.option("--equal", is_flag=True, help="All of them read the same records.")
 @click.option("--subset", is_flag=True, help="Every record of the first is in each of the others.")
 @slicing_options
@@ -137,9 +137,9 @@ def check(
     subset: bool,
     slicing: Slicing,
 ) -> None:
-    """Prove that expressions are disjoint, covering, equal or subsets.
+    """Check whether split expressions are disjoint, covering, equal or subsets.
 
-    Decided on ranges of records, without opening a file. Ends with exit code 5 where what was asked does not hold, and
+    Decided on ranges of records, without opening a file. Ends with exit code 5 if a check fails, and
     names the records.
     """
     disjoint = disjoint or not (covering or equal or subset)
@@ -220,7 +220,7 @@ def _missing(first: Plan, second: Plan) -> list[dict[str, Any]]:
 
 
 def _fault(what: str, ranges: tuple[RecordRange, ...]) -> dict[str, Any]:
-    """The sentence that says which records break what was to be proved, and those records."""
+    """A failed check: a sentence with the records, and their ranges."""
     count = sum(one.num_examples for one in ranges)
     return {"message": f"{what} {print_ranges(ranges)} ({count:,} in all)", "ranges": range_values(ranges)}
 
@@ -240,13 +240,13 @@ def summarize(reference: Reference, plan: Plan) -> str:
 
 
 def note_overlaps(out: Output, plan: Plan) -> None:
-    """A note where ``plan`` reads records more than once."""
+    """Print a note if ``plan`` reads records more than once."""
     if plan.overlaps:
         out.note(f"note: {plan.expression} reads more than once: {print_ranges(plan.overlaps)}")
 
 
 def rule_values(plan: Plan) -> dict[str, str]:
-    """The rule of a plan: ``slicing``, and ``rounding`` where a percentage is not rounded as usual."""
+    """The rule of a plan: ``slicing``, and ``rounding`` if a percentage is not rounded as usual."""
     odd = [rounding for rounding in plan.instruction.roundings if rounding != "closest"]
     return {"slicing": plan.slicing, **({"rounding": odd[0]} if odd else {})}
 

@@ -162,7 +162,7 @@ def _describe(reference: Reference, report: VerifyReport) -> Iterator[str]:
     sound = sum(map(len, report.shards.values()))
     yield (
         f"{reference}: {sound} of {report.num_shards} shards are as published "
-        f"({counted(report.num_examples, 'example')}, {size(report.num_bytes)})"
+        f"({counted(report.num_examples, 'example')}, {size(report.num_bytes)} of files)"
     )
     yield from (f"  {fault.problem}" for fault in report.faults)
 

@@ -17,14 +17,16 @@ def test_the_life_of_an_alias(digits: Cli) -> None:
     assert digits("alias", "set", "paper", "digits:1.*", "--reason", "As submitted.").out == (
         "set digits@paper to 1.0.0\n"
     )
-    assert digits("alias", "set", "paper", "digits").out == "digits@paper stands for 1.0.0 already\n"
+    assert digits("alias", "set", "paper", "digits").out == "digits@paper points to 1.0.0 already\n"
     head, row = digits("alias", "list", "digits").out.splitlines()
     assert head.split() == ["ALIAS", "VERSION", "STATE", "SET", "(UTC)", "BY"]
     assert [row.split()[place] for place in (0, 1, 2, -1)] == ["digits@paper", "1.0.0", "supported", "tester"]
     assert digits("resolve", "digits@paper", "train[:1]").code == 0
-    assert digits("alias", "rm", "digits@paper", "--dry-run").out == ("would remove digits@paper, it stood for 1.0.0\n")
+    assert digits("alias", "rm", "digits@paper", "--dry-run").out == (
+        "would remove digits@paper, it pointed to 1.0.0\n"
+    )
     assert digits("alias", "rm", "digits@paper", "--expect", "1.0.0").out == (
-        "removed digits@paper, it stood for 1.0.0\n"
+        "removed digits@paper, it pointed to 1.0.0\n"
     )
     head, first, second = digits("alias", "history", "digits@paper").out.splitlines()
     assert head.split() == ["AT", "(UTC)", "WHO", "FROM", "TO", "MESSAGE"]

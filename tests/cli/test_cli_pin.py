@@ -145,7 +145,7 @@ REFUSALS = {
     "no such folder": (
         ["train", "-o", "missing/pin.yaml"],
         2,
-        "there is no folder missing for pin.yaml\nhint: Make it, or name another file.",
+        "the folder missing of pin.yaml does not exist\nhint: Create it, or name another file.",
     ),
     "a shuffle without a seed": (
         ["train", "--shuffle", "global"],

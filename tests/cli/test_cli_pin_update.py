@@ -145,7 +145,7 @@ REFUSALS = {
         ["old", "--to", "words:1.*"],
         2,
         "the pin 'old' belongs to numbers, and words:1.*.* is another dataset\n"
-        "hint: Pin it separately: registry pin add words:1.*.* train -o FILE",
+        "hint: Pin it separately: registry pin add 'words:1.*.*' train -o FILE",
     ),
     "no such version": (
         ["old", "--to", "7.*"],
@@ -256,3 +256,16 @@ def test_on_a_terminal_you_are_asked(pins: Cli, monkeypatch: pytest.MonkeyPatch,
     stopped = pins("pin", "update", "dataset.lock.yaml", "new", "--to", "1.1.0")
     assert stopped.code == 130
     assert told()["new"] == ("2.0.0", [])
+
+
+def test_a_location_without_a_scheme_that_is_no_folder_is_noted(pins: Cli, workspace: Path) -> None:
+    (workspace / "mirror").mkdir()
+    for location, noted in [("example.org/digits", True), ("mirror", False), ("s3://bucket/digits", False)]:
+        ran = pins("pin", "create", "numbers", "train", "-o", "other.yaml", "--location", location, "--dry-run")
+        assert ran.code == 0
+        assert ran.err == (
+            f"note: the location {location} means a folder next to other.yaml, which does not exist. "
+            f"For an address, write https://{location}\n"
+            if noted
+            else ""
+        )

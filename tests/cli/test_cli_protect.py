@@ -32,10 +32,10 @@ def test_the_last_line_of_a_publication_says_what_became_canonical(cli: Cli, fol
     assert last_line(cli, folders["1.0.1"]) == (
         "canonical: animals:2.0.0, as before, because 1.0.1 is lower. To change it: registry promote animals:1.0.1"
     )
-    catalog = os.environ["REGISTRY_CATALOG"]
+    catalog = os.environ["REGISTRY_CATALOG"]  # which the pasted command reads as well
     assert last_line(cli, folders["2.0.1"], "--no-promote", "--catalog", catalog) == (
         "canonical: animals:2.0.0, as before, because 2.0.1 was published with --no-promote. "
-        f"To change it: registry promote animals:2.0.1 --catalog {catalog}"
+        "To change it: registry promote animals:2.0.1"
     )
 
 
@@ -114,3 +114,16 @@ def test_quickstart_in_a_protected_catalog_reads_what_it_published(cli: Cli) -> 
     assert ran.code == 0
     assert "canonical: no version of digits, because the whole catalog is protected." in ran.out
     assert "  registry read digits:1.0.0 'train[-1:]'\n" in ran.out
+
+
+def test_list_says_that_a_version_is_not_canonical(cli: Cli, folders: dict[str, str]) -> None:
+    assert cli("publish", folders["1.0.0"], "--no-promote").code == 0
+    assert "animals  1.0.0 (not canonical)  " in cli("list").out
+    assert cli("promote", "animals:1.0.0").code == 0
+    assert "not canonical" not in cli("list").out
+
+
+def test_sizes_of_records_and_of_files_have_different_names(cli: Cli, folders: dict[str, str]) -> None:
+    assert cli("publish", folders["1.0.0"]).code == 0
+    assert "SHARDS  RECORD BYTES" in cli("show", "animals").out
+    assert " of files)" in cli("verify", "animals").out

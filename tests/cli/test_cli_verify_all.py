@@ -19,7 +19,7 @@ Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 def test_verify_all_names_every_version_that_is_damaged_and_goes_on(digits: Cli, workspace: Path) -> None:
     whole = digits("verify", "--all")
     assert (whole.code, whole.err) == (0, "")
-    assert "digits:1.0.0: 4 of 4 shards are as published (1,797 examples, 335.9 KiB)\n" in whole.out
+    assert "digits:1.0.0: 4 of 4 shards are as published (1,797 examples, 335.9 KiB of files)\n" in whole.out
 
     shard = next(workspace.glob("**/digits-train.tfrecord-00001-of-00004"))
     shard.unlink()

@@ -72,11 +72,11 @@ def verify(
 ) -> int:
     """Prove that the stored records are the pinned ones: all pins of FILE, or those of NAME.
 
-    Every file is compared with its sha256, and the digest over all records with the one that a paper prints. Where
-    files differ, as those of a version with other shards do, the records are the proof. What differs is named: file,
-    record, feature, and both digests. Ends with exit code 5 where it does. No catalog is opened, unless --against asks
-    for it, or --catalog names one: then notes name versions that were yanked since, and files are also looked for where
-    the catalog reads them.
+    Compares every file with its sha256, and the digest over all records with the one that a paper prints. If only the
+    files differ, as in a version with other shards, equal records are enough. Names the files, records and features
+    that differ, with both digests, and then ends with exit code 5. A catalog is opened only for --against, or if
+    --catalog names one: then notes name versions that were yanked since, and the folders of the catalog are searched
+    for the files, too.
     """
     from registry.pins.bundle import check_json
 
@@ -121,8 +121,8 @@ def verify(
 def audit(session: Session, files: tuple[str, ...], *, places: PinPlaces) -> int:
     """Show the state of each pin today: the state of its version in the catalog, and whether its files are there.
 
-    Ends with exit code 6 where a version is yanked, dropped, unknown to the catalog or of other content, else with 5
-    where files are missing.
+    Ends with exit code 6 if a version is yanked, dropped, not in the catalog or has other content there, else with 5
+    if files are missing.
     """
     with session.connect() as catalog:
         opened = [(file, open_pins(file, places, session)) for file in files]
@@ -164,7 +164,7 @@ def audit(session: Session, files: tuple[str, ...], *, places: PinPlaces) -> int
 @force_option
 @click.option("--in", "inside", metavar="FILE", type=click.Path(), help="Look in a pin file, not in the catalog.")
 def from_citation(session: Session, citation: str, *, output: str | None, force: bool, inside: str | None) -> None:
-    """Find the pin that the short form in a paper's text names, and check it: number of records and digest.
+    """Find the pin that a citation in a paper names, and check its number of records and digest.
 
     TEXT may be copied from the paper, with LaTeX's backslashes. The version is looked up in the catalog and its
     records are digested; with --in, a pin file is searched instead, and no catalog is opened.

@@ -1,4 +1,4 @@
-"""``registry pin create``, ``add`` and ``update``: pin files are made, and moved to other versions."""
+"""``registry pin create``, ``add`` and ``update``: create pin files, and move pins to other versions."""
 
 from __future__ import annotations
 
@@ -229,6 +229,7 @@ def _pin(session: Session, wanted: _Wanted, output: str, into: PinFile | None, *
     check_names(name for one in slices if isinstance(one, Mapping) for name in one)
     check_locations(wanted.locations)
     check_order(check_read_config(wanted.order))
+    _note_paths(session, wanted.locations, output)
     with session.connect() as catalog:
         dataset = session.look_up(catalog, wanted.reference)
         texts = [text for one in slices for text in ([one] if isinstance(one, str) else one.values())]
@@ -276,6 +277,16 @@ def present_pins(session: Session, schema: str, pins: PinFile, path: str | None)
     session.out.present(schema, value, human)
 
 
+def _note_paths(session: Session, locations: Sequence[str], output: str) -> None:
+    """Note each location that is probably a URL without its scheme: it means a folder next to the pin file."""
+    for location in locations:
+        if "://" not in location and not location.startswith("/") and not (Path(output).parent / location).exists():
+            session.out.note(
+                f"note: the location {location} means a folder next to {Path(output).name}, which does not exist. "
+                f"For an address, write https://{location}"
+            )
+
+
 def _named(text: str) -> str | Mapping[str, str]:
     """``NAME=SPLIT``, or a split expression, which holds no ``=`` outside of brackets."""
     name, sign, split = text.partition("=")
@@ -294,7 +305,9 @@ def _require_folder(output: str) -> None:
     with storage_errors("write", output):
         is_there = path.parent.is_dir()
     if not is_there:
-        raise UsageError(f"there is no folder {path.parent} for {path.name}", hint="Make it, or name another file.")
+        raise UsageError(
+            f"the folder {path.parent} of {path.name} does not exist", hint="Create it, or name another file."
+        )
 
 
 def _refuse_other(output: str, dataset: Dataset, plans: Sequence[Plan]) -> None:

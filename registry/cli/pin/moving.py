@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 )
 @file_argument
 @names_argument
-@click.option("--to", "target", required=True, metavar="DIR", help="A data directory; made where it is missing.")
+@click.option("--to", "target", required=True, metavar="DIR", help="A data directory; created if it does not exist.")
 @places_options
-@click.option("--force", is_flag=True, help="Replace files that are there with other bytes.")
+@click.option("--force", is_flag=True, help="Replace existing files that have other bytes.")
 @click.option("--dry-run", is_flag=True, help="Say what would be copied from where, and write nothing.")
 def restore(
     session: Session,
@@ -51,8 +51,8 @@ def restore(
 ) -> None:
     """Get the pinned files of all pins, or of NAME, into DIR: from wherever they are, each checked against its sha256.
 
-    Files that are there and right are left as they are, so a restore that was interrupted goes on where it was. A file
-    that some place has with other bytes is taken from the next one. Places that the pins name are asked once you agree.
+    Correct files are kept, so an interrupted restore can be continued. If a place has a file with other bytes, the next
+    place is asked. Places that only the pins name are asked if you allow it.
     """
     from registry.pins.restore import restore as restore_files
 
@@ -97,7 +97,7 @@ def bundle(session: Session, file: str, names: tuple[str, ...], *, output: str, 
     """Pack pins, the shards that they need and no others, what to cite, and a verifier into one archive.
 
     The verifier, verify.py, takes Python and nothing else: it works when this software is long gone. The same pins give
-    the same archive, byte for byte. A signature beside FILE goes with it, if it is of the pin file in the archive.
+    the same archive, byte for byte. A signature next to FILE is included if it belongs to the pin file in the archive.
     """
     from registry.pins.bundle import write_bundle
     from registry.pins.cite import cite_bibtex, cite_text
@@ -139,7 +139,7 @@ def _worrying(problems: Sequence[str]) -> list[str]:
 
 
 def _signature(file: str, chosen: PinFile, pins: PinFile) -> tuple[dict[str, str], str | None]:
-    """The signature beside a pin file, if it is of the very bytes that go into the bundle; else why it does not go."""
+    """The signature next to a pin file, if it signs the bytes in the bundle; else a note why it is left out."""
     from registry.pins.signature import read_signed_sha256
 
     store, name = _folder_and_name(file)
@@ -203,7 +203,7 @@ def keygen(session: Session, path: str) -> None:
 )
 @click.option("-o", "--output", metavar="SIG", type=click.Path(), help="The signature.  [default: FILE.sig]")
 def sign(session: Session, file: str, *, key: str, output: str | None) -> None:
-    """Sign a pin file: an in-toto statement in a DSSE envelope, beside the file.
+    """Sign a pin file: an in-toto statement in a DSSE envelope, next to the file.
 
     A signature that is there, of others over the same file, is kept, and yours is added. $REGISTRY_KEY_PASSWORD opens
     an encrypted key.

@@ -96,7 +96,7 @@ def cite(session: Session, file: str, form: str) -> None:
 @session_command("diff", catalog=False, epilog=examples("registry pin diff old.lock.yaml dataset.lock.yaml"))
 @click.argument("old", metavar="OLD", type=click.Path(), shell_complete=complete_file)
 @click.argument("new", metavar="NEW", type=click.Path(), shell_complete=complete_file)
-@click.option("--exit-code", is_flag=True, help="End with 1 where a pin of the two reads other records.")
+@click.option("--exit-code", is_flag=True, help="End with exit code 1 if a pin reads other records.")
 def diff(session: Session, old: str, new: str, exit_code: bool) -> int:
     """Show how the pins of two files differ, by their names: other records, the same in other files, other words."""
     from registry.pins.compare import compare_pins
@@ -146,7 +146,7 @@ def read(session: Session, file: str, name: str, *, places: PinPlaces, limit: in
 
 
 def open_pins(file: str, places: PinPlaces = ANYWHERE, session: Session | None = None) -> PinFile:
-    """The pin file at ``file``; its shards are looked for in ``places``, and where the options of a session say."""
+    """The pin file at ``file``; its shards are looked for in ``places``, and in the folders that the session names."""
     from registry.api.locations import data_folder
     from registry.api.pin_files import open_pin_file
 
@@ -162,7 +162,7 @@ def open_pins(file: str, places: PinPlaces = ANYWHERE, session: Session | None =
 
 
 def note_yanks(session: Session, pins: Sequence[Pin]) -> None:
-    """Note which versions were yanked when they were pinned, or, where a catalog was named, since."""
+    """Note which versions were yanked when they were pinned or, if a catalog is named, since then."""
     from registry.api.pin_files import yank_notes
 
     if session.url is None:
@@ -175,7 +175,7 @@ def note_yanks(session: Session, pins: Sequence[Pin]) -> None:
 
 
 def pin_values(pin: Pin) -> dict[str, Any]:
-    """What identifies a pin."""
+    """The fields that identify a pin in a result."""
     return {
         "name": pin.name,
         **version_values(pin.reference),
@@ -187,5 +187,5 @@ def pin_values(pin: Pin) -> dict[str, Any]:
 
 
 def count_bytes(pins: Sequence[Pin]) -> int:
-    """Bytes of the files of these pins."""
+    """The number of bytes in the files of these pins."""
     return sum(file.num_bytes for pin in pins for file in pin.entry.files)
