@@ -172,7 +172,7 @@ def _compare_splits(old: DatasetVersion, new: DatasetVersion) -> Iterator[Change
         if name not in before:
             yield _major("splits", name, f"split {name} is new, with {counted(new.split(name).num_examples, 'record')}")
     if before != after and sorted(before) == sorted(after):
-        text = f"the splits stand in another order, which is the order of 'all': {', '.join(after)}"
+        text = f"the splits have another order, which is the order of 'all': {', '.join(after)}"
         yield _major("splits", "", text)
 
 
@@ -244,8 +244,8 @@ def _compare_storage(old: DatasetVersion, new: DatasetVersion) -> Iterator[Chang
         other = next((one for one in new.splits if one.name == split.name), split)
         if other.num_examples == split.num_examples and other.shard_lengths != split.shard_lengths:
             is_recut = other.num_shards == split.num_shards
-            was = "cut elsewhere" if is_recut else f"lay in {counted(split.num_shards, 'shard')}"
-            found.append(f"split {split.name} lies in {counted(other.num_shards, 'shard')}, {was}")
+            was = " with other boundaries" if is_recut else f", had {counted(split.num_shards, 'shard')}"
+            found.append(f"split {split.name} has {counted(other.num_shards, 'shard')}{was}")
     if old.file_format != new.file_format:
         found.append(f"shards are {new.file_format} files, were {old.file_format}")
     for text in found:

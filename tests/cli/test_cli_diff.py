@@ -47,8 +47,8 @@ def test_other_shards_and_compression_are_a_patch(published: Cli, workspace: Pat
     assert ran.out.splitlines()[1] == "proved: the same records and features as animals:1.0.0"
     assert published("diff", "animals:1.0.0", "animals:1.0.1").out == (
         "animals:1.0.0 -> animals:1.0.1: PATCH\n"
-        "  PATCH  split train lies in 3 shards, lay in 8 shards\n"
-        "  PATCH  split test lies in 3 shards, lay in 8 shards\n"
+        "  PATCH  split train has 3 shards, had 8 shards\n"
+        "  PATCH  split test has 3 shards, had 8 shards\n"
         "smallest number after animals:1.0.0: 1.0.1\n"
     )
 
@@ -87,8 +87,8 @@ def test_a_changed_record_is_named_and_refused(published: Cli, workspace: Path) 
             "smallest": "2.0.0",
             "changes": [
                 "split train holds other values of age, the first of them in records 1,024..2,048",
-                "split train lies in 3 shards, lay in 8 shards",
-                "split test lies in 3 shards, lay in 8 shards",
+                "split train has 3 shards, had 8 shards",
+                "split test has 3 shards, had 8 shards",
             ],
         },
     }
@@ -243,7 +243,7 @@ def test_diff_as_json_holds_changes_and_records(published: Cli, workspace: Path)
                     "level": "patch",
                     "kind": "storage",
                     "where": "",
-                    "text": "split train lies in 1 shard, lay in 8 shards",
+                    "text": "split train has 1 shard, had 8 shards",
                 },
             ],
             "records": [
@@ -290,8 +290,8 @@ def test_without_its_files_a_diff_shows_the_blocks(published: Cli, workspace: Pa
     assert ran.out == (
         "animals:1.0.0 -> animals:2.0.0: MAJOR\n"
         "  MAJOR  split train holds other values of age, the first of them in records 1,024..2,048\n"
-        "  PATCH  split train lies in 1 shard, lay in 8 shards\n"
-        "  PATCH  split test lies in 1 shard, lay in 8 shards\n"
+        "  PATCH  split train has 1 shard, had 8 shards\n"
+        "  PATCH  split test has 1 shard, had 8 shards\n"
         "smallest number after animals:1.0.0: 2.0.0\n"
     )
     assert ran.err.startswith("records were not compared one by one: ")

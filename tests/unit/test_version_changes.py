@@ -108,8 +108,8 @@ def test_other_bytes_for_the_same_records_are_a_patch() -> None:
 
 def test_shards_are_a_patch() -> None:
     assert told(compare(described(shards=3))) == [
-        ("PATCH", "storage", "split train lies in 1 shard, lay in 3 shards"),
-        ("PATCH", "storage", "split test lies in 1 shard, lay in 3 shards"),
+        ("PATCH", "storage", "split train has 1 shard, had 3 shards"),
+        ("PATCH", "storage", "split test has 1 shard, had 3 shards"),
     ]
 
 
@@ -120,7 +120,7 @@ def test_shards_cut_elsewhere_are_a_patch() -> None:
         version = dataclasses.replace(one.version, splits=(train, one.version.splits[1]))
         old, new = (dataclasses.replace(one, version=version) if side is one else side for side in (old, new))
     assert told(compare_versions(old, new)) == [
-        ("PATCH", "storage", "split train lies in 2 shards, cut elsewhere"),
+        ("PATCH", "storage", "split train has 2 shards with other boundaries"),
     ]
 
 
@@ -292,7 +292,7 @@ def test_splits_are_a_major() -> None:
     ]
     turned = compare(described(), splits={"test": ROWS["test"], "train": ROWS["train"]})
     assert told(turned) == [
-        ("MAJOR", "splits", "the splits stand in another order, which is the order of 'all': test, train")
+        ("MAJOR", "splits", "the splits have another order, which is the order of 'all': test, train")
     ]
 
 
