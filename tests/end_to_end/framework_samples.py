@@ -180,6 +180,11 @@ def read_twice(reader: Reader) -> list[list[int]]:
     return [[int(example["id"]) for example in reader] for _ in range(2)]
 
 
+def negative(example: dict[str, Any]) -> dict[str, Any]:
+    """A transform of an example; here, so that a spawned worker can import it."""
+    return {"id": -example["id"], "text": f"number {int(example['id'])}", "twice": (int(example["id"]), 0.5)}
+
+
 _kept: list[EpochCounter] = []
 
 

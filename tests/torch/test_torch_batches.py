@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from framework_samples import FEATURES, plain, stored, wide_reader
+from framework_samples import FEATURES, negative, plain, stored, wide_reader
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -156,11 +156,6 @@ def test_what_load_returns_goes_to_torch(tmp_path: Path) -> None:
         sizes = [len(labels) for _, labels in DataLoader(batches.to_torch(), batch_size=None)]
         assert sizes == [20, 20, 10]
         assert len(batches.to_torch(drop_remainder=True)) == 2
-
-
-def negative(example: dict[str, Any]) -> dict[str, Any]:
-    """A transform that spawned workers find."""
-    return {"id": -example["id"], "text": f"number {int(example['id'])}", "twice": (int(example["id"]), 0.5)}
 
 
 def resized(pair: tuple[Any, Any]) -> tuple[Any, Any]:
