@@ -1,7 +1,7 @@
-"""Turn results and errors into the JSON that programs get. The command line prints it; a server can send it.
+"""Converts results and errors to JSON for programs. The command line prints it; a server can send it.
 
 A result is ``{"schema": "registry.NAME/1", "data": ..., "warnings": [...]}`` and an error is ``{"error": {...}}``.
-This module is below everything else and knows no command: values of the other layers are converted by their kind.
+This module is in the lowest layer: it converts values of the other layers by their type.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from registry.masking import mask
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records of a dataset, JSON values already. They are read once, and a URL in them keeps its password."""
+    """Records of a dataset as JSON values. They are iterated once, and URLs in them are not masked."""
 
     items: Iterable[Any]
 
@@ -33,7 +33,7 @@ def error_envelope(code: str, message: str, hint: str | None, details: Mapping[s
 
 
 def fields_of(source: object, *names: str) -> dict[str, Any]:
-    """The attributes of that name, as a JSON object in the making.
+    """The named attributes of an object as a dict, for ``to_plain``.
 
     >>> fields_of(3 + 4j, "real", "imag")
     {'real': 3.0, 'imag': 4.0}

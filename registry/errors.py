@@ -59,9 +59,10 @@
     ├── ReaderFailedError (RuntimeError)        a user-defined reader failed in the middle of a file
     └── MissingExtraError (ImportError)         an optional dependency is not installed
 
-Fields come before prose: ``code`` is stable and machine-readable, ``details`` holds the location (span, key path, file
-and offset) as plain values, ``hint`` says what to do now. ``str(error)`` is the message alone; the command line prints
-the hint below it. Passwords in URLs are masked in all of them. Warnings derive from ``RegistryWarning``.
+Programs read the fields: ``code`` is stable, ``details`` holds the location (span, key path, file and offset) as plain
+values, and ``hint`` says what to do. ``str(error)`` is the message without the hint. Passwords in URLs are masked in
+all of them. Warnings derive from ``RegistryWarning``. An error of the registry's own, a broken invariant, is an
+``AssertionError``: only for that does the command line ask for a report.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ from registry.masking import mask, mask_all
 
 
 class RegistryWarning(UserWarning):
-    """Base of the registry's warnings: the call succeeded, and its caller should know something."""
+    """Base of the registry's warnings: the call succeeded, with something to note."""
 
 
 class YankedVersionWarning(RegistryWarning):
@@ -83,11 +84,11 @@ class YankedVersionWarning(RegistryWarning):
 
 
 class UnknownFeatureWarning(RegistryWarning):
-    """A dataset has features of an unknown class or form; they are read as the raw values that are stored."""
+    """A dataset has features of an unknown class or form; they are read as their stored values."""
 
 
 class TwoRecordsWarning(RegistryWarning):
-    """Items were requested one after the other and belong to two records, where TF-Slim gives those of one."""
+    """Items were requested in separate calls and belong to two records; TF-Slim gives items of one record."""
 
 
 class AbsentFeatureWarning(RegistryWarning):
@@ -106,11 +107,11 @@ class RegistryError(Exception):
     """Base of every error of the registry.
 
     Attributes:
-        code: stable, machine-readable name of the fault; a class that declares none has that of its base.
-        exit_code: with which the command line ends.
+        code: stable, machine-readable name of the error. A class without its own has the code of its base.
+        exit_code: exit code of the command line.
         noun: what was not found, for the message of ``NotFoundError``.
         message: what is wrong, in one or more lines.
-        hint: what to do now, or None where there is nothing to suggest.
+        hint: what to do, or None.
         details: location and values, JSON-able.
     """
 
@@ -135,7 +136,7 @@ class RegistryError(Exception):
         return self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By its fields, not by __init__, whose arguments differ: a worker process sends errors home.
+        # By its fields, because the arguments of __init__ differ: worker processes send errors back.
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
@@ -147,7 +148,7 @@ def _rebuild(kind: type[RegistryError], arguments: tuple[Any, ...], fields: dict
 
 
 class UsageError(RegistryError, ValueError, code="usage", exit_code=2):
-    """The call itself is wrong: an option, a value or a combination that means nothing."""
+    """The call itself is wrong: an invalid option, value or combination."""
 
 
 class ReferenceSyntaxError(UsageError, code="reference_syntax"):
@@ -201,7 +202,7 @@ class NotFoundError(RegistryError, LookupError, code="not_found", exit_code=3):
 
     @classmethod
     def of(cls, name: str, known: Iterable[str], *, where: str = "", hint: str | None = None) -> NotFoundError:
-        """The error for ``name`` that is not among ``known``; ``where`` names the place that was searched."""
+        """The error for a ``name`` that is not in ``known``; ``where`` is the place that was searched."""
         names = list(known)
         message = f"no {cls.noun} {name!r}" + (f" in {where}" if where else "")
         return cls(message, hint=hint or suggest(name, names), details={"name": name, "known": names[:100]})
@@ -216,7 +217,7 @@ class ConfigNotFoundError(NotFoundError, code="config_not_found", noun="config")
 
 
 class VersionNotFoundError(NotFoundError, code="version_not_found", noun="version"):
-    """No published version answers the request."""
+    """No published version matches the request."""
 
 
 class VersionWithdrawnError(VersionNotFoundError, code="version_withdrawn", exit_code=6):
@@ -232,7 +233,7 @@ class SplitNotFoundError(NotFoundError, code="split_not_found", noun="split"):
 
 
 class ExperimentNotFoundError(NotFoundError, code="experiment_not_found", noun="experiment"):
-    """No experiment of that name was added to the catalog, or was handed to the version that is built."""
+    """No experiment of that name was added to the catalog, or passed to the version that is built."""
 
 
 class BuilderNotFoundError(NotFoundError, code="builder_not_found", noun="builder"):
@@ -240,7 +241,7 @@ class BuilderNotFoundError(NotFoundError, code="builder_not_found", noun="builde
 
 
 class PinNotFoundError(NotFoundError, KeyError, code="pin_not_found", noun="pin"):
-    """The pin file has no pin of that name or expression: the error of a mapping that does not have a key."""
+    """The pin file has no pin of that name or expression."""
 
 
 class ItemNotFoundError(NotFoundError, KeyError, ValueError, code="item_not_found", noun="item"):
@@ -256,7 +257,7 @@ class ConflictError(RegistryError, code="conflict", exit_code=4):
 
 
 class VersionExistsError(ConflictError, code="version_exists"):
-    """That version number is published, with other content. A number is never used twice."""
+    """The version number is published with other content. A number is never used twice."""
 
 
 class AliasMovedError(ConflictError, code="alias_moved"):
@@ -268,7 +269,7 @@ class AliasMovedError(ConflictError, code="alias_moved"):
 
 
 class ProtectedError(ConflictError, code="protected"):
-    """A publication was told to become canonical, and its dataset, config or catalog is protected.
+    """A publication with ``promote=True``, although its dataset, config or catalog is protected.
 
     ``details`` holds ``version``, the reference, and ``protected``: ``name/config``, ``name``, or ``""`` for the whole
     catalog.
@@ -276,7 +277,7 @@ class ProtectedError(ConflictError, code="protected"):
 
 
 class NeighboursChangedError(ConflictError, code="neighbours_changed"):
-    """While a version number was proved, another version was published right below or above it."""
+    """Another version was published right below or above this one while its number was proved."""
 
 
 class ReservedError(ConflictError, code="reserved"):
@@ -284,7 +285,7 @@ class ReservedError(ConflictError, code="reserved"):
 
 
 class ReservationLostError(ReservedError, code="reservation_lost"):
-    """The reservation under which files were stored was taken away: this process did not publish the version."""
+    """The reservation for the files was taken away: this process did not publish the version."""
 
 
 class PartialFailureError(RegistryError, code="partial_failure"):
@@ -295,7 +296,7 @@ class PartialFailureError(RegistryError, code="partial_failure"):
 
 
 class LockedError(RegistryError, code="locked", exit_code=6):
-    """A reference that may move, while look-ups are locked; the hint names the exact version that it gives."""
+    """A reference that may move, while look-ups are locked; the hint names the exact version."""
 
 
 class VerificationError(RegistryError, ValueError, code="verification_failed", exit_code=5):
@@ -326,11 +327,11 @@ class ShardMismatchError(VerificationError, code="shard_mismatch"):
 
 
 class ForeignShardError(ShardMismatchError, code="foreign_shard"):
-    """An intact shard, every record with its checksum, that is another file than the published one."""
+    """An intact shard, every record with its checksum, that is not the published file."""
 
 
 class VersionTooSmallError(VerificationError, code="version_too_small"):
-    """What changed since the version below (or until the one above) asks for a larger step of the number.
+    """The changes since the version below, or until the version above, require a larger step of the number.
 
     ``details`` holds ``base``, ``level`` (patch, minor, major), ``smallest`` and ``changes``.
     """
@@ -362,7 +363,7 @@ class PinFormatError(RegistryError, ValueError, code="pin_format", exit_code=Ver
     def of(
         cls, source: str, faults: Iterable[tuple[str, int | None, str]], *, hint: str | None = None
     ) -> PinFormatError:
-        """The error for ``faults`` of the file ``source``: key path (``""`` for the whole file), line, problem."""
+        """The error for a file; each fault is key path (``""`` for the whole file), line and problem."""
         found = list(faults)
         told = []
         for key, line, problem in found[:20]:
@@ -373,7 +374,7 @@ class PinFormatError(RegistryError, ValueError, code="pin_format", exit_code=Ver
         body = told[0] if len(told) == 1 else "".join(f"\n  {one}" for one in told)
         return cls(
             f"{source}: {body}" if len(told) == 1 else f"{source}: {len(found)} faults{body}",
-            hint=hint or "Take the file again from where it was published, or make a new one: registry pin create",
+            hint=hint or "Get the file again from where it was published, or create a new one: registry pin create",
             details={
                 "file": source,
                 "faults": [{"key": key, "line": line, "problem": problem} for key, line, problem in found[:1000]],
@@ -403,16 +404,16 @@ class DuplicateKeyError(BuildError, code="duplicate_key"):
 class StorageError(RegistryError, OSError, code="storage"):
     """Bytes could not be read or written: permission, disk full, a path that leaves its folder.
 
-    ``errno`` is the operating system's number where there is one; ``details`` holds ``path``, ``errno`` and ``doing``.
+    ``errno`` is the number from the operating system, if any; ``details`` holds ``path``, ``errno`` and ``doing``.
     """
 
 
 class AlreadyStoredError(StorageError, FileExistsError, code="already_stored"):
-    """A file or folder of that name exists, and nothing is replaced without being asked to."""
+    """A file or folder of that name exists, and may be replaced only on request."""
 
 
 class FolderExistsError(AlreadyStoredError, code="folder_exists"):
-    """The final name of a staged folder is taken: somebody else published there, or a run died after it did."""
+    """The final name of a staged folder exists: another process, or an earlier run, published there."""
 
 
 class NotStoredError(StorageError, FileNotFoundError, code="not_stored"):
@@ -422,7 +423,7 @@ class NotStoredError(StorageError, FileNotFoundError, code="not_stored"):
 class FetchNotAllowedError(StorageError, PermissionError, code="fetch_not_allowed", exit_code=6):
     """A URL that a pin names was not requested, because the reader did not allow it.
 
-    ``details['allow']`` is what ``--allow-host`` takes to agree, or None where nothing does.
+    ``details['allow']`` is the value for ``--allow-host``, or None if nothing can allow it.
     """
 
 
@@ -434,19 +435,19 @@ class StorageUnavailableError(StorageError, code="storage_unavailable", exit_cod
 
 
 class CatalogError(RegistryError, code="catalog"):
-    """The SQL catalog cannot do what was asked."""
+    """The SQL catalog failed."""
 
 
 class NotACatalogError(CatalogError, code="not_a_catalog"):
-    """The database holds something else than a catalog, or the file is not a database."""
+    """The database does not hold a catalog, or the file is not a database."""
 
 
 class SchemaBehindError(CatalogError, code="schema_behind", exit_code=8):
-    """The catalog was made by an older registry and has to be upgraded first."""
+    """The catalog was created by an older release and must be upgraded first."""
 
 
 class SchemaAheadError(CatalogError, code="schema_ahead", exit_code=8):
-    """The catalog was made by a newer registry than this one."""
+    """The catalog was created by a newer release."""
 
 
 class CatalogUnavailableError(CatalogError, code="catalog_unavailable", exit_code=75):
@@ -460,7 +461,7 @@ class OutOfRangeError(RegistryError, StopIteration, code="out_of_range"):
 class ReaderFailedError(RegistryError, RuntimeError, code="reader_failed"):
     """A user-defined reader failed while it read a file; ``__cause__`` is what it raised.
 
-    ``details`` holds ``path``, ``reader``, ``record`` (how many it gave before) and ``key`` (of the last of them).
+    ``details`` holds ``path``, ``reader``, ``record`` (the number of records before) and ``key`` (of the last record).
     """
 
 
@@ -477,7 +478,7 @@ class MissingExtraError(RegistryError, ImportError, code="missing_extra"):
 
 @contextmanager
 def require_extra(extra: str, *, package: str, needed_for: str) -> Iterator[None]:
-    """Turn an import of ``package`` that fails in the block into a MissingExtraError that names the ``extra``.
+    """Turn a failing import of ``package`` in the block into a MissingExtraError that names the ``extra``.
 
     >>> with require_extra("torch", package="no_such_package", needed_for="a read into torch"):
     ...     import no_such_package
@@ -488,17 +489,17 @@ def require_extra(extra: str, *, package: str, needed_for: str) -> Iterator[None
         yield
     except ImportError as error:
         if (error.name or "").partition(".")[0] == "registry":
-            raise  # a broken import of our own is not an extra that is missing
+            raise  # a broken import of our own is not a missing extra
         raise MissingExtraError(package=package, extra=extra, needed_for=needed_for) from error
 
 
 def suggest(name: str, known: Iterable[str], *, have: str = "There are:", most: int = 10) -> str | None:
-    """The hint for an unknown ``name``: the nearest of ``known``, or the names there are, ``most`` of them.
+    """The hint for an unknown ``name``: the nearest of ``known``, and at most ``most`` of the known names.
 
     >>> suggest("tran", ["train", "test"])
     "Did you mean 'train'? There are: train, test."
     """
-    import difflib  # 7 ms, spent only after a mistake
+    import difflib  # takes 7 ms, and is needed only after a mistake
 
     names = list(map(str, known))
     if not names:

@@ -1,8 +1,8 @@
-r"""Escapes for characters of foreign text that steer a terminal, and carets under a place in a text. Pure text.
+r"""Escapes control characters in foreign text, and draws carets under a place in a text.
 
-Names, descriptions and values of a dataset come from others. U+009B begins a command of a terminal as ESC [ does, and a
-bidirectional override shows a line in another order than it has. JSON has an escape for every character, so its values
-stay equal; in other texts U+FFFD takes their place.
+Names, descriptions and values of a dataset come from other people. U+009B starts a terminal command as ESC [ does,
+and a bidirectional override displays a line in another order. JSON can escape every character, so its values stay
+equal; in other text U+FFFD replaces them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Final
 
 REPLACEMENT: Final = "\ufffd"
 
-# DEL and the controls of C1; marks, embeddings, overrides and isolates of bidirectional text, and what formatted it
-# before; separators of lines and paragraphs; a byte order mark; tags, which nothing shows; lone surrogates.
+# DEL and the C1 controls; marks, embeddings, overrides and isolates of bidirectional text, and the deprecated format
+# characters; line and paragraph separators; the byte order mark; tags, which are invisible; lone surrogates.
 _STEERING: Final = (
     "\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufeff\U000e0000-\U000e007f\ud800-\udfff"  # see above
 )
@@ -22,9 +22,9 @@ _IN_TEXT: Final = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f{_STEERING}]")
 
 
 def escape_json(text: str) -> str:
-    r"""The JSON text ``text`` with ``\u`` escapes for characters that steer a terminal; it means the same value.
+    r"""The JSON text ``text`` with ``\u`` escapes for characters that control a terminal. Its value is the same.
 
-    In JSON these characters occur in strings alone, and those of C0 are always escaped.
+    In JSON these characters occur only in strings, and the C0 controls are always escaped.
 
     >>> escape_json('{"name": "a\x9b31m"}')
     '{"name": "a\\u009b31m"}'
@@ -33,7 +33,7 @@ def escape_json(text: str) -> str:
 
 
 def without_steering(text: str) -> str:
-    r"""``text`` for a file that people read: U+FFFD for what steers a terminal; tabs and ends of lines stay.
+    r"""``text`` for a file that people read: U+FFFD replaces terminal controls; tabs and newlines stay.
 
     >>> without_steering("a\x1b[31m\tb\n")
     'a\ufffd[31m\tb\n'
@@ -42,7 +42,7 @@ def without_steering(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""``text`` for a terminal: U+FFFD for everything that is not printed, but ends of lines; tabs become spaces.
+    r"""``text`` for a terminal: U+FFFD replaces characters that cannot be printed; newlines stay, tabs become spaces.
 
     >>> printable("a\u202eb\x00\n")
     'a\ufffdb\ufffd\n'
@@ -56,8 +56,8 @@ def printable(text: str) -> str:
 def point_at(text: str, start: int, stop: int, *, indent: int = 4, width: int = 72) -> str:
     """Two lines: ``text`` and a caret under ``text[start:stop]``, tildes over the rest of the span.
 
-    Long text is cut to a window around the place, and characters that would break the line are shown as spaces,
-    so that the answer stays two short lines whatever was typed.
+    Long text is cut to a window around the place, and characters that would break the line are shown as spaces, so the
+    result is always two short lines.
 
     >>> print(point_at("train[:1O%]", 8, 9))
         train[:1O%]

@@ -1,4 +1,4 @@
-"""Names of a package that are loaded when they are first used, so that importing the package costs next to nothing."""
+"""Loads the names of a package when they are first used, so that importing the package costs next to nothing."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """The functions ``__getattr__`` and ``__dir__`` of ``package``.
 
-    ``homes`` gives the names, separated by spaces, that each module of the package defines; those under ``""`` are
-    modules themselves. A name is looked up once: then it is an attribute of the package.
+    ``homes`` maps each module of the package to its names, separated by spaces; the names under ``""`` are modules.
+    After the first look-up a name is an attribute of the package.
     """
     home_of = {name: home for home, names in homes.items() for name in names.split()}
 

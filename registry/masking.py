@@ -1,8 +1,8 @@
-"""Secrets in URLs, and how a text is shown without them. Pure text, below everything else.
+"""Masks secrets in URLs before text is shown or stored.
 
-A URL can carry a password in three places: before the host (``http://ann:PW@host``), in its query (``?token=PW``, the
-signature of a signed link) and in its fragment. Errors mask their texts when they are made, and the command line masks
-what it prints, so whoever composes a message need not remember to.
+A URL can contain a password in three places: before the host (``http://ann:PW@host``), in the query (``?token=PW``, the
+signature of a signed link) and in the fragment. Errors mask their text when they are created, and the command line
+masks its output, so code that composes a message need not do it.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from urllib.parse import unquote
 
 MASK: Final = "***"
 
-# The second form is a password that its owner should have quoted: it holds a slash, a question mark or a number sign.
-# A port is no password: http://host:80/p@th stays as it is. Bounded, so that no text takes quadratic time.
+# The second form is a password that should have been quoted: it contains a slash, a question mark or a number sign.
+# A port is not a password: http://host:80/p@th is unchanged. The length is bounded, so no text takes quadratic time.
 _USER_INFO: Final = re.compile(r"(?<=://)(?:[^\s/?#]+|[^\s/?#:@\[]+:(?!\d{1,5}(?:[/?#\s]|$))[^\s@]{0,200})@")
 _QUERY: Final = re.compile(r"[?#][^\s?#]*=[^\s#]*")
-_SEPARATOR: Final = re.compile("([?#&;])")  # some servers take ";" for "&"
+_SEPARATOR: Final = re.compile("([?#&;])")  # some servers accept ";" for "&"
 
 _MASKED: Final = re.compile(rf"{re.escape(MASK)}\W*")
 
 _PUBLIC_USER: Final = re.compile(r"(?:abfss?|azure|az|wasbs?|postgresql(?:\+psycopg)?)://", re.IGNORECASE)
-"""Azure writes ``container@account`` before the path, and a database's URL its user: without a password no secret."""
+"""Azure URLs have ``container@account`` before the path, database URLs a user: not secret without a password."""
 
 _SECRET_PARTS: Final = (
     *("token", "secret", "passw", "passphrase", "signature", "credential", "authorization", "oauth", "sharedaccess"),
@@ -33,7 +33,7 @@ _SECRET_NAMES: Final = frozenset({"auth", "hmac", "key", "pass", "pat", "pw", "p
 
 
 def mask(text: str) -> str:
-    """``text`` in which every URL has ``***`` in place of its secrets. What is masked already stays as it is.
+    """``text`` with ``***`` instead of the secrets in URLs. Masking twice changes nothing.
 
     >>> mask("cannot read http://ann:PW@host/a?token=PW&page=2: 404")
     'cannot read http://***@host/a?token=***&page=2: 404'
@@ -48,9 +48,9 @@ def mask(text: str) -> str:
 
 
 def mask_all(value: Any, *, in_urls_only: bool = False) -> Any:
-    """``value``, a JSON value, with every text masked, the keys of objects too.
+    """A JSON value with all its text masked, keys too.
 
-    ``in_urls_only``: what is stored may lose the secrets of its URLs, and no other words.
+    ``in_urls_only`` masks only text that contains a URL, for values that are stored: other words must not change.
     """
     if isinstance(value, str):
         return value if in_urls_only and "://" not in value else mask(value)
@@ -64,7 +64,7 @@ def mask_all(value: Any, *, in_urls_only: bool = False) -> Any:
 
 
 def has_secret(url: str) -> bool:
-    """Whether ``url`` carries a user's name or password, or a parameter that grants access.
+    """Whether ``url`` contains a user name or password, or a parameter that grants access.
 
     >>> has_secret("https://host/file?download=1"), has_secret("https://host/file?sig=x")
     (False, True)
@@ -95,7 +95,7 @@ def _mask_query(match: re.Match[str]) -> str:
     parts = _SEPARATOR.split(match[0])
     for separator, part in zip(parts[1::2], parts[2::2], strict=True):
         if is_in_secret and separator in ";?":
-            continue  # a value that nobody quoted: it goes on up to the next "&" or "#"
+            continue  # an unquoted value: it continues up to the next "&" or "#"
         name, equals, value = part.partition("=")
         # Masked already, followed by the rest of a sentence: "token=***: 404".
         is_in_secret = bool(value) and not _MASKED.fullmatch(value) and _is_secret(name)

@@ -1,4 +1,4 @@
-"""A version by the names of ``tfds.core.DatasetInfo``: what ``dataset.info`` gives to those who know TFDS."""
+"""``DatasetInfo``: a version under the names of ``tfds.core.DatasetInfo``. ``Dataset.info`` creates it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 
 class DatasetInfo:
-    """What is known of one published version, by the names of ``tfds.core.DatasetInfo``; made from a ``Dataset``.
+    """One published version under the names of ``tfds.core.DatasetInfo``.
 
-        info = registry.connect().dataset("digits").info
-        info.splits["train[:10%]"].file_instructions
+    It describes the whole version, whichever split was read.
 
-    Everything is of the whole version, whichever split was read.
+    >>> info = catalog.dataset("digits").info
+    >>> info.full_name, info.splits["train[:10%]"].num_examples
+    ('digits/1.0.0', 180)
     """
 
     def __init__(self, dataset: Dataset) -> None:
@@ -37,17 +38,17 @@ class DatasetInfo:
 
     @property
     def config_name(self) -> str:
-        """The config's name, ``""`` where there are no configs."""
+        """The config's name, or ``""`` if the dataset has no configs."""
         return self._dataset.config or ""
 
     @property
     def config_description(self) -> str:
-        """What the config is."""
+        """Description of the config, or ``""``."""
         return self._metadata.config_description
 
     @property
     def config_tags(self) -> list[str]:
-        """Words that the config is found by."""
+        """Tags of the config, for search."""
         return list(self._metadata.config_tags)
 
     @property
@@ -62,22 +63,22 @@ class DatasetInfo:
 
     @property
     def release_notes(self) -> Mapping[str, str]:
-        """What changed, by version."""
+        """Release notes by version."""
         return MappingProxyType(dict(self._metadata.release_notes))
 
     @property
     def description(self) -> str:
-        """What the dataset is."""
+        """Description of the dataset."""
         return self._metadata.description
 
     @property
     def homepage(self) -> str:
-        """Where more is to be read, or ``""``."""
+        """URL of a page about the dataset, or ``""``."""
         return self._metadata.homepage
 
     @property
     def citation(self) -> str:
-        """What to cite, or ``""``."""
+        """The citation, usually BibTeX, or ``""``."""
         return self._metadata.citation
 
     @property
@@ -87,12 +88,12 @@ class DatasetInfo:
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """JSON values that were attached to the dataset: TFDS's ``metadata.json``."""
+        """JSON values attached to the dataset, TFDS's ``metadata.json``."""
         return MappingProxyType(dict(self._metadata.custom))
 
     @property
     def redistribution_info(self) -> RedistributionInfo:
-        """The licence, where TFDS has it: ``redistribution_info.license``."""
+        """The licence, as ``redistribution_info.license``."""
         return RedistributionInfo(license=self.license)
 
     @property
@@ -102,29 +103,29 @@ class DatasetInfo:
 
     @property
     def supervised_keys(self) -> SupervisedKeys | None:
-        """What ``as_supervised=True`` gives of an example, or None."""
+        """The features that ``as_supervised=True`` gives, or None."""
         from registry.prepared.info import supervised_keys
 
         return supervised_keys(self._metadata)
 
     @property
     def splits(self) -> SplitInfos:
-        """The splits by name; slices and sums of them, too: ``info.splits["train[:10%]"]``."""
+        """The splits by name. Any split expression works as a key: ``info.splits["train[:10%]"]``."""
         return SplitInfos(self._dataset)
 
     @property
     def dataset_size(self) -> int:
-        """Bytes of the serialized records of all splits."""
+        """Size of the serialized records of all splits, in bytes."""
         return sum(split.num_bytes for split in self._dataset.splits.values())
 
     @property
     def download_size(self) -> int:
-        """Bytes that were downloaded to prepare it, where that was noted; else 0."""
+        """Bytes that were downloaded to prepare it, or 0 if unknown."""
         return int(self._metadata.extra.get("downloadSize") or self._metadata.extra.get("sizeInBytes") or 0)
 
     @property
     def data_dir(self) -> str:
-        """The folder that holds the shards of this version: a path, or a URL where it is not on this machine."""
+        """The folder that holds the shards of this version: a path, or a URL if it is not on this machine."""
         return self._dataset.local_folder or self._dataset.folder
 
     @property
@@ -134,12 +135,12 @@ class DatasetInfo:
 
     @property
     def disable_shuffling(self) -> bool:
-        """Whether the records are stored in the order in which they were made."""
+        """Whether the records are stored in the order of generation."""
         return self._dataset.facts.disable_shuffling
 
     def __repr__(self) -> str:
-        """A summary, as one looks at it in a notebook."""
-        told: list[tuple[str, Any]] = [
+        """A summary for notebooks."""
+        shown: list[tuple[str, Any]] = [
             ("full_name", self.full_name),
             ("description", self.description),
             ("config_description", self.config_description),
@@ -155,19 +156,19 @@ class DatasetInfo:
             ("splits", dict(self.splits)),
             ("citation", self.citation),
         ]
-        lines = [f"    {name}={value!r}," for name, value in told if value not in ("", None)]
+        lines = [f"    {name}={value!r}," for name, value in shown if value not in ("", None)]
         return "\n".join(("DatasetInfo(", *lines, ")"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedistributionInfo:
-    """Under which licence the data may be handed on."""
+    """The licence for redistribution."""
 
     license: str
 
 
 class SplitInfos(Mapping[str, "SplitInfo"]):
-    """The splits of a version, in order. A key may be any expression; only whole splits are counted and listed."""
+    """The splits of a version, in order. Any split expression is a key; iteration and ``len`` cover whole splits."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
@@ -178,15 +179,20 @@ class SplitInfos(Mapping[str, "SplitInfo"]):
         return sum(split.num_examples for split in self._dataset.splits.values())
 
     def __getitem__(self, key: str | ReadInstruction) -> SplitInfo:
-        """What is known of a split, or of an expression.
+        """The split of that name, or the slice that an expression gives.
 
         Raises:
-            As ``Dataset.resolve``.
+            SplitSyntaxError, SplitNotFoundError, SliceError: the expression cannot be resolved.
         """
         return SplitInfo(key, self._dataset)
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """The split of that name, else ``default``; an expression is not a name."""
+        """The split of that name, else ``default``. Expressions are not names.
+
+        Args:
+            key: the name.
+            default: the value if the version has no such split.
+        """
         return self[key] if key in self else default  # noqa: SIM401 (this is get)
 
     def __contains__(self, key: object) -> bool:
@@ -203,7 +209,7 @@ class SplitInfos(Mapping[str, "SplitInfo"]):
 
 
 class SplitInfo:
-    """What is known of a split or of a slice, by the names of ``tfds.core.SplitInfo``.
+    """A split or slice under the names of ``tfds.core.SplitInfo``.
 
     Attributes:
         name: the split, or the expression.
@@ -217,22 +223,22 @@ class SplitInfo:
 
     @property
     def num_examples(self) -> int:
-        """Number of records; of a union, as often as they are read."""
+        """Number of records. A union counts a record as often as it is read."""
         return self._plan.num_examples if self._whole is None else self._whole.num_examples
 
     @property
     def num_shards(self) -> int:
-        """Number of files; of a slice, of those that it reads."""
+        """Number of files; for a slice, of the files that it reads."""
         return len(self._plan) if self._whole is None else self._whole.num_shards
 
     @property
     def shard_lengths(self) -> list[int]:
-        """Records in each file; of a slice, those that are read of it."""
+        """Number of records in each file; for a slice, of the records that it reads."""
         return [one.take for one in self._plan] if self._whole is None else list(self._whole.shard_lengths)
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the serialized records; 0 for a slice, of which nobody has counted them."""
+        """Size of the serialized records in bytes. 0 for a slice: it is not known."""
         return 0 if self._whole is None else self._whole.num_bytes
 
     @property
@@ -247,12 +253,12 @@ class SplitInfo:
 
     @property
     def file_instructions(self) -> list[FileInstruction]:
-        """What is read of which file; ``filename`` is its path or URL."""
+        """The records to read from each file; ``filename`` is its path or URL."""
         return [one._replace(filename=self._locate(one.filename)) for one in self._plan]
 
     @cached_property
     def _plan(self) -> Plan:
-        """The plan; of a whole split only when it is asked for, because a pin file may hold but a part of it."""
+        """The plan. For a whole split it is computed on first use: a pin file may have only a part of the split."""
         return self._dataset.resolve(self.name) if self._plan_of_slice is None else self._plan_of_slice
 
     @property

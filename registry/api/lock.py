@@ -1,8 +1,8 @@
-"""Locked programs: every reference in them has to name one version exactly, or one that a pin file answers.
+"""Locks look-ups: every reference must name one version exactly, or be in a pin file.
 
-A result that is to be had again must not hang on what ``mnist:3.*`` means on that day. ``with registry.locked():``
-locks a block, ``$REGISTRY_LOCKED`` a whole program with all its threads, ``--locked`` one command. With a pin file
-every look-up is answered from its pins, without the catalog, and what is not pinned is refused.
+A reproducible result must not depend on what ``mnist:3.*`` means today. ``with registry.locked():`` locks a block,
+``$REGISTRY_LOCKED`` a whole program with all its threads, ``--locked`` one command. With a pin file every look-up is
+answered from its pins, without the catalog, and everything else is refused. ``Catalog.look_up`` asks ``current_lock``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OFF: Final = frozenset({"", "0", "false", "no", "off"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
-    """What a locked block asks of every look-up: an exact reference; or, with ``pins``, one that they answer."""
+    """The condition on look-ups in a locked block: an exact reference or, with ``pins``, a pinned one."""
 
     pins: PinFile | None = None
 
@@ -48,36 +48,38 @@ def locked(
 ) -> Iterator[Lock]:
     """Refuse every look-up in this block that does not name one version exactly, or is not in ``pins``.
 
-    Blocks nest, and belong to the task or thread that entered them: a thread that is started inside looks up as it
-    likes, unless it runs in a copy of the context (``contextvars.copy_context().run``). For a whole program set
+    Blocks nest, and apply to the task or thread that entered them. A thread that is started inside is not locked
+    unless it runs in a copy of the context (``contextvars.copy_context().run``). For a whole program set
     ``$REGISTRY_LOCKED`` to 1.
 
         with registry.locked():
             mnist = catalog.dataset("mnist/plain:3.0.1")
-            catalog.dataset("mnist")   # LockedError: the hint names what it gives today
+            catalog.dataset("mnist")   # LockedError: the hint names the version that it gives today
 
         with registry.locked("dataset.lock.yaml"):
             registry.load("mnist:3.*", split="train[:80%]")   # the pinned records; no catalog is opened
             registry.load("mnist:3.*", split="test")          # LockedError, if that is not pinned
 
     Args:
-        pins: a pin file, or its path. A reference is answered by the pin of a version that it allows; of that version
-            slices within the pinned records can be read, and nothing else. What was looked up before is not locked.
-            ``$REGISTRY_LOCKED`` may name one as well.
-        data_dir: where the shards of the pins lie; see ``load_pin``.
-        fetch: whether places that the pins name may be asked; see ``load_pin``.
-        allow_hosts: those that may; see ``load_pin``.
+        pins: a pin file, or its path. A reference gives the pinned version that it allows, and only slices within its
+            pinned records can be read. Datasets that were looked up before are not locked. ``$REGISTRY_LOCKED`` may
+            name a pin file, too.
+        data_dir: folder that holds the shards of the pins; see ``load_pin``.
+        fetch: allow requests to locations that the pins name; see ``load_pin``.
+        allow_hosts: allow requests to these hosts; see ``load_pin``.
 
     Raises:
-        PinFormatError, PinChangedError, NotStoredError: there is no such pin file, or it is not as it was written.
+        NotStoredError: the pin file does not exist.
+        PinFormatError, PinChangedError: the pin file is malformed, or was edited.
+        UsageError: ``data_dir``, ``fetch`` or ``allow_hosts`` is given without ``pins``.
         LockedError: at a look-up of a reference without a version, with a wildcard, a range or an alias, or without the
-            config of a dataset that has configs.
+            config of a dataset that has configs; or of one that is not pinned.
     """
     if pins is None and data_dir is not None:
-        raise UsageError("data_dir is where the shards of pins lie, and no pin file is given")
+        raise UsageError("data_dir needs a pin file: it is the folder of the pinned shards")
     if fetch or allow_hosts:
         if pins is None:
-            raise UsageError("fetch and allow_hosts say where the shards of pins may lie, and no pin file is given")
+            raise UsageError("fetch and allow_hosts need a pin file: they allow locations of the pinned shards")
         opened = _open_pins(pins, data_dir)
         pins = opened and opened.with_places(opened.places.allowing(fetch=fetch, hosts=allow_hosts))
     outer = current_lock()
@@ -90,20 +92,25 @@ def locked(
 
 
 def is_locked() -> bool:
-    """Whether look-ups have to be exact here and now.
+    """Whether look-ups are locked here.
+
+    >>> import registry
+    >>> with registry.locked():
+    ...     registry.is_locked()
+    True
 
     Raises:
-        UsageError: ``$REGISTRY_LOCKED`` is neither on nor off.
+        UsageError: ``$REGISTRY_LOCKED`` is neither on, nor off, nor a pin file.
     """
     return current_lock() is not None
 
 
 def current_lock() -> Lock | None:
-    """The lock that holds here and now: of the innermost block, else of ``$REGISTRY_LOCKED``.
+    """The lock of the innermost block, else of ``$REGISTRY_LOCKED``, or None.
 
     Raises:
         UsageError: ``$REGISTRY_LOCKED`` is neither on, nor off, nor a pin file.
-        PinFormatError, PinChangedError, NotStoredError: it names a pin file that cannot be used.
+        NotStoredError, PinFormatError, PinChangedError: it names a pin file that cannot be used.
     """
     entered = _lock.get()
     if entered is not None:
@@ -135,10 +142,10 @@ def _open_pins(
 
 
 def refuse_moving(wanted: Reference, given: Reference | None, moment: datetime | None) -> LockedError:
-    """The error for a reference that is not exact; ``given`` is what it gives, or gave at ``moment``, if anything."""
+    """The error for a reference that is not exact. ``given`` is what it gives, or gave at ``moment``, or None."""
     when = "Today it gives" if moment is None else f"At {describe_moment(moment)} it gave"
     return LockedError(
         f"{wanted} does not name one version exactly, and look-ups are locked",
-        hint=f"{when} {given}. Name that." if given else "Name one version, e.g. mnist:3.0.1 or mnist/plain:3.0.1.",
+        hint=f"{when} {given}. Write that." if given else "Name one version, e.g. mnist:3.0.1 or mnist/plain:3.0.1.",
         details={"reference": str(wanted), "exactly": None if given is None else str(given)},
     )

@@ -1,4 +1,4 @@
-"""Opens pin files, with the places where their shards may be; no catalog is needed."""
+"""``load_pin``: opens pin files, and decides where to look for their shards. No catalog is needed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # numpy and pydantic are loaded when a pin file is read
     from registry.storage import Allowed
 
 ALLOWED_HOSTS_VARIABLE: Final = "REGISTRY_ALLOWED_HOSTS"
-"""Hosts that every pin's files may be fetched from, with commas between."""
+"""Comma-separated hosts from which the files of any pin may be fetched."""
 
 
 def load_pin(
@@ -28,26 +28,30 @@ def load_pin(
     fetch: bool = False,
     allow_hosts: Iterable[str] = (),
 ) -> PinFile:
-    """The pins of a file: ``registry.load_pin("dataset.lock.yaml")["train"].read()``. No catalog is opened.
+    """Open a pin file. No catalog is opened.
 
-    A version that was yanked when it was pinned comes with a YankedVersionWarning.
+    It returns a ``PinFile``, because one file may hold several pins. A version that was yanked when it was pinned
+    gives a YankedVersionWarning.
+
+        registry.load_pin("dataset.lock.yaml")["train"].read()
 
     Args:
-        path: of the pin file, or its URL.
-        data_dir: where the shards lie: a data directory, their own folder, or an unpacked bundle. None looks in
-            ``data`` beside the file, in ``$REGISTRY_DATA_DIR`` or the default data directory, and where the pin says.
-        catalog: an open catalog, to be warned as well of versions that were yanked since, and to look where it reads
-            them; None asks nobody.
-        fetch: whether places that the pins name may be asked: URLs, and folders of this machine. Whoever wrote the file
-            chose them, so by default none is. Addresses that are not public have to be named in ``allow_hosts``.
-        allow_hosts: what may be asked: ``example.org``, ``example.org:8443``, an address or a network
-            (``10.0.0.0/8``), a bucket (``s3://bucket``), a folder (``file:///data``). Those of
-            ``$REGISTRY_ALLOWED_HOSTS``, with commas between, may be asked always.
+        path: path or URL of the pin file.
+        data_dir: folder that holds the shards: a data directory, a version folder, or an unpacked bundle. None looks in
+            ``data`` next to the file, in ``$REGISTRY_DATA_DIR`` or the default data directory, and in the locations
+            that the pin names.
+        catalog: an open catalog. It adds warnings about versions that were yanked since, and the folders from which it
+            reads the versions. None uses no catalog.
+        fetch: allow requests to the locations that the pins name, URLs and folders of this machine. The author of the
+            file chose them, so the default is False. Addresses that are not public must be in ``allow_hosts``.
+        allow_hosts: allow requests to these: ``example.org``, ``example.org:8443``, an address or network
+            (``10.0.0.0/8``), a bucket (``s3://bucket``), a folder (``file:///data``). The comma-separated hosts of
+            ``$REGISTRY_ALLOWED_HOSTS`` are always allowed.
 
     Raises:
-        PinFormatError: it is no pin file; every fault with its key path.
-        PinChangedError: it was changed since it was written.
-        NotStoredError: there is no such file.
+        PinFormatError: the file is not a pin file; the message has every fault with its key path.
+        PinChangedError: the file was edited.
+        NotStoredError: the file does not exist.
         UsageError: an allowed host is not a valid host, bucket or folder.
     """
     pins = open_pin_file(path, data_dir, fetch=fetch, allow_hosts=allow_hosts)
@@ -66,7 +70,7 @@ def open_pin_file(
     fetch: bool = False,
     allow_hosts: Iterable[str] = (),
 ) -> PinFile:
-    """As ``load_pin``, without a warning; ``fallback`` is a data directory instead of the default one."""
+    """``load_pin`` without warnings. ``fallback`` is a data directory to use instead of the default one."""
     from registry.pins import PinFile
 
     places = pin_places(path, data_dir, fallback=fallback).allowing(fetch=fetch, hosts=allow_hosts)
@@ -74,7 +78,7 @@ def open_pin_file(
 
 
 def yank_notes(pins: Iterable[Pin], catalog: Catalog | None = None) -> list[str]:
-    """What a reader should know of yanked versions: yanked when they were pinned, or, as ``catalog`` has it, since."""
+    """The warnings about versions that were yanked when they were pinned or, by ``catalog``, since."""
     chosen = list(pins)
     notes = {pin.reference: pin.yank_note for pin in chosen}
     if catalog is not None:
@@ -85,7 +89,7 @@ def yank_notes(pins: Iterable[Pin], catalog: Catalog | None = None) -> list[str]
 def pin_places(
     path: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None, *, fallback: str | None = None
 ) -> Places:
-    """Where the files of the pins at ``path`` are looked for."""
+    """The places to search for the files of the pins at ``path``."""
     from registry.pins import Places
 
     text = os.path.expanduser(os.fspath(path))  # noqa: PTH111 (a path, or a URL)

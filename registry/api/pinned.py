@@ -1,4 +1,7 @@
-"""Look-ups that a pin file answers: the pinned version, and of its records those that are pinned."""
+"""Answers look-ups from a pin file: ``find_pinned`` gives the pinned version, ``FoundInPins`` is its provenance.
+
+Only slices within the pinned records can be resolved and read.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +32,15 @@ if TYPE_CHECKING:
 
 
 def find_pinned(pins: PinFile, wanted: Reference, *, at: Moment | None = None) -> Dataset:
-    """The pinned version that a reference names: the only one that it allows, or the one that was pinned for it.
+    """The pinned version that a reference gives: the only one that it allows, or the one that was pinned for it.
 
     Raises:
-        LockedError: none is pinned that it allows, or several are; or it is asked for ``at`` a moment.
+        LockedError: the pins have no version that it allows, or several; or ``at`` is given.
     """
     if at is not None:
         raise LockedError(
-            f"{wanted} is asked for as it stood at {at}, and look-ups are locked to a pin file, which knows no past",
-            hint="Leave the moment out, or unlock.",
+            f"cannot look up {wanted} as of {at}: look-ups are locked to a pin file, which does not record the past",
+            hint="Leave the moment out, or look it up outside the lock.",
             details={"reference": str(wanted), "at": str(at)},
         )
     of_dataset = [pin for pin in pins.values() if pin.reference.dataset == wanted.dataset or _is_bare(pin, wanted)]
@@ -49,7 +52,7 @@ def find_pinned(pins: PinFile, wanted: Reference, *, at: Moment | None = None) -
         what = f"{wanted} could be {' or '.join(map(str, found))}" if found else f"{wanted} is not pinned"
         raise LockedError(
             f"{what}, and look-ups are locked to a pin file",
-            hint=f"Pinned are: {', '.join(known[:12])}{' and more' if len(known) > 12 else ''}. "
+            hint=f"The file pins: {', '.join(known[:12])}{' and more' if len(known) > 12 else ''}. "
             f"Add it with: registry pin add {shlex.quote(str(wanted))} SPLIT -o FILE",
             details={"reference": str(wanted), "pinned": known[:100]},
         )
@@ -58,13 +61,13 @@ def find_pinned(pins: PinFile, wanted: Reference, *, at: Moment | None = None) -
 
 
 class FoundInPins:
-    """A version as some pins record it. Slices within the pinned records can be resolved and read; no catalog is asked.
+    """A version as some pins record it. No catalog is used.
 
     ``Provenance`` describes each member.
 
     Attributes:
         pins: the pins of this version.
-        facts: what they record of it.
+        facts: what they record about it.
     """
 
     protected = None
@@ -100,9 +103,9 @@ class FoundInPins:
 
     @property
     def why(self) -> tuple[str, ...]:
-        """That look-ups are locked, and why the version was given when it was pinned."""
+        """That look-ups are locked, and why the version was chosen when it was pinned."""
         names = ", ".join(pin.name for pin in self.pins)
-        return (f"Look-ups are locked to a pin file, and its pins {names} are of it.", *self.pins[0].entry.why)
+        return (f"Look-ups are locked to a pin file, and its pins {names} have this version.", *self.pins[0].entry.why)
 
     @property
     def considered(self) -> tuple[Considered, ...]:
@@ -110,14 +113,14 @@ class FoundInPins:
 
     @property
     def flags(self) -> Mapping[str, bool]:
-        """The flags that the version overrides: pins record no others."""
+        """The experiment flags that the version overrides. Pins do not record defaults."""
         return self.facts.experiments
 
     def resolve(self, split: str | ReadInstruction, *, slicing: SlicingRule | str, rounding: str | None) -> Plan:
         """The plan of a split expression that names pinned records only.
 
         Raises:
-            LockedError: it names others.
+            LockedError: it names other records.
         """
         rule = SlicingRule.of(slicing)
         instruction = ReadInstruction.from_spec(split, slicing=rule).read_by(rule)
@@ -127,7 +130,7 @@ class FoundInPins:
             if (pin.plan.instruction, pin.plan.slicing) == (instruction, rule):
                 return pin.plan
         if ALL in instruction.names or counts_shards(instruction.terms):
-            raise self._not_pinned(split, "its records depend on splits or shards that are not in the pins")
+            raise self._not_pinned(split, "its records depend on splits or shards that are not pinned")
         try:
             plan = resolve(instruction, self._layout, slicing=rule)
         except (SplitNotFoundError, SliceError) as error:
@@ -140,17 +143,17 @@ class FoundInPins:
         """The plan, with the reason for every bound.
 
         Raises:
-            LockedError: it names records that are not pinned, or its reasons depend on shards that are not.
+            LockedError: it names records that are not pinned, or its reasons depend on shards that are not pinned.
         """
         from registry.splits import explain
 
         plan = self.resolve(split, slicing=slicing, rounding=rounding)
         if ALL in plan.instruction.names or counts_shards(plan.instruction.terms):
-            raise self._not_pinned(split, "its reasons depend on splits or shards that are not in the pins")
+            raise self._not_pinned(split, "its reasons depend on splits or shards that are not pinned")
         return explain(plan.instruction, self._layout, slicing=plan.slicing)
 
     def store(self) -> Store:
-        """Where the files of the pins were found, once: a file that is damaged later is a fault of that file."""
+        """The folder in which the files of the pins were found. It is searched for once."""
         return self._store
 
     @cached_property
@@ -161,13 +164,13 @@ class FoundInPins:
         return self._joined.readable
 
     def readable_for(self, plan: Plan, features: FeaturesDict, config: ReadConfig | None) -> ReadableVersion:  # noqa: ARG002 (the same)
-        """The files that a plan of pinned records needs; in the pinned order, where the plan is a pin's own.
+        """The files that a plan of pinned records needs; in the pinned order if the plan is that of a pin.
 
         The first, the middle and the last record of every pin involved are compared with the pin.
 
         Raises:
-            LockedError: several pins have the plan, in different orders, and ``config`` does not choose one.
-            RecordsMismatchError: the stored files hold other records than were pinned.
+            LockedError: several pins have this plan in different orders, and ``config`` is None.
+            RecordsMismatchError: the stored files hold other records than the pinned ones.
         """
         own = [pin for pin in self.pins if (pin.plan.instruction, pin.plan.slicing) == (plan.instruction, plan.slicing)]
         if len({pin.read_config for pin in own}) > 1 and config is None:
@@ -177,7 +180,7 @@ class FoundInPins:
                 hint="Read the pin itself, registry.load_pin(FILE)[NAME].read(), or give a read_config.",
                 details={"reference": str(self.facts.reference), "pins": [pin.name for pin in own]},
             )
-        # The files of other pins need not be there.
+        # The files of other pins need not exist.
         whole = own or [pin for pin in self.pins if not without(plan.ranges, pin.plan.ranges)]
         holders = whole[:1] or [pin for pin in self.pins if common(plan.ranges, pin.plan.ranges)]
         for pin in holders:
@@ -192,15 +195,15 @@ class FoundInPins:
         return shards_of(self._joined.entry, split)
 
     def all_shards(self, split: str) -> tuple[Shard, ...]:
-        """All shards of a split, where the pins name every shard of the version: its content digest tells.
+        """All shards of a split, if the pins name every shard of the version. The content digest proves that.
 
         Raises:
-            LockedError: they do not.
+            LockedError: the pins name only some of them.
         """
         if not self._are_whole:
             raise LockedError(
-                f"{self.facts.reference} was answered from a pin file, which does not name every shard of the version",
-                hint="Do it outside the lock. Pins are verified by themselves: registry.load_pin(FILE)[NAME].verify().",
+                f"{self.facts.reference} was found in a pin file that does not name every shard of the version",
+                hint="Do it outside the lock. To verify a pin: registry.load_pin(FILE)[NAME].verify()",
                 details={"reference": str(self.facts.reference), "split": split},
             )
         return self.known_shards(split)
@@ -210,10 +213,10 @@ class FoundInPins:
 
     @property
     def recovery(self) -> str:
-        return "Get the pinned files again: registry pin restore FILE."
+        return "Get the pinned files again: registry pin restore FILE"
 
     def pin_source(self, readable: ReadableVersion) -> PinSource:
-        """The version as it was pinned: a pin of another slice records the same origin."""
+        """The version as it was pinned. A pin of another slice records the same origin."""
         from registry.pins import PinSource
 
         entry = self.pins[0].entry
@@ -232,7 +235,7 @@ class FoundInPins:
 
     @cached_property
     def _layout(self) -> Mapping[str, Split]:
-        """The splits with lengths for every shard, where those that are not pinned are only laid into their gap."""
+        """The splits with a length for every shard. Shards that are not pinned only fill the gaps."""
         return {split.name: split for split in splits_of(self._joined.entry)}
 
     @cached_property
@@ -257,7 +260,7 @@ class FoundInPins:
         texts = ", ".join(pin.split for pin in self.pins)
         return LockedError(
             f"{self.facts.reference} {split} is not pinned: {why}",
-            hint=f"Pinned are {texts}, and slices within them.",
+            hint=f"Slices within these are pinned: {texts}.",
             details={
                 "reference": str(self.facts.reference),
                 "split": str(split),
@@ -267,7 +270,7 @@ class FoundInPins:
 
 
 def _is_bare(pin: Pin, wanted: Reference) -> bool:
-    """Whether the reference leaves the config open, and names the pin's dataset."""
+    """Whether the reference has no config, and names the dataset of the pin."""
     return wanted.config is None and pin.reference.name == wanted.name
 
 

@@ -1,7 +1,7 @@
-"""How a version was found: now or at a moment in a catalog. What a ``Dataset`` knows besides the version itself.
+"""How a version was found, and what a ``Dataset`` can do because of that.
 
-A look-up gives a ``Dataset``, which is the facts of one version and a ``Provenance``. There are three: ``FoundNow`` and
-``FoundAt`` here, and ``FoundInPins`` in ``registry.api.pinned``, which asks no catalog.
+A look-up returns a ``Dataset``: the facts of a version and a ``Provenance``. ``FoundNow`` and ``FoundAt`` are
+look-ups in a catalog, now and at a moment; ``FoundInPins`` in ``registry.api.pinned`` uses a pin file and no catalog.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
 
 
 class Provenance(Protocol):
-    """How a version was found, and what else can be said and read of it because of that.
+    """How a version was found, and everything about it that depends on that.
 
     Attributes:
         wanted: the reference that was looked up.
-        moment: the moment at which it was looked up, where one was asked for; None is the present.
+        moment: the moment as of which it was looked up, or None for now.
     """
 
     wanted: Reference
@@ -66,7 +66,7 @@ class Provenance(Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know: that it is experimental, deprecated or yanked."""
+        """Warnings for readers: that the version is experimental, deprecated or yanked."""
 
     @property
     def yank_note(self) -> str | None:
@@ -82,11 +82,11 @@ class Provenance(Protocol):
 
     @property
     def protected(self) -> str | None:
-        """What keeps publications from moving the canonical version: see ``Dataset.protected``."""
+        """What keeps publications from moving the canonical version; see ``Catalog.protection``."""
 
     @property
     def flags(self) -> Mapping[str, bool]:
-        """Every experiment that is known, and whether it is on in this version."""
+        """Every known experiment, and whether it is on in this version."""
 
     def resolve(self, split: str | ReadInstruction, *, slicing: SlicingRule | str, rounding: str | None) -> Plan:
         """The plan of a split expression."""
@@ -95,19 +95,19 @@ class Provenance(Protocol):
         """The plan of a split expression, with the reason for every bound."""
 
     def store(self) -> Store:
-        """The folder that holds the shards, looked for each time: it may have been moved, and a copy is read then."""
+        """The folder that holds the shards. It is searched for each time, because a copy may replace a moved folder."""
 
     def readable(self, features: FeaturesDict) -> ReadableVersion:
-        """The version with everything that is needed to read it."""
+        """The value that readers start from: the version, its features, folder and proof of files."""
 
     def readable_for(self, plan: Plan, features: FeaturesDict, config: ReadConfig | None) -> ReadableVersion:
-        """The same, to read the records of ``plan``, in the order ``config`` where that is given."""
+        """The same for the records of ``plan``, in the order ``config`` if it is given."""
 
     def slices(self, features: FeaturesDict) -> Iterator[Slice]:
-        """What is read where no expression is given: every split, or every pin."""
+        """The slices to read if no expression is given: every split, or every pin."""
 
     def known_shards(self, split: str) -> tuple[Shard, ...]:
-        """The files of a split of which size and sha256 are known: all of them, or those that pins name."""
+        """The files of a split whose size and sha256 are known: all files, or those that the pins name."""
 
     def all_shards(self, split: str) -> tuple[Shard, ...]:
         """All files of a split.
@@ -117,21 +117,21 @@ class Provenance(Protocol):
         """
 
     def describe_shards(self, digests: Collection[str]) -> Mapping[str, str]:
-        """The published shards of the dataset that have some sha256, in words, by their sha256."""
+        """Descriptions of published shards of the dataset, by sha256, for those in ``digests``."""
 
     @property
     def recovery(self) -> str:
-        """How the files of the version are put back where others lie in their place."""
+        """What to do if files of another publication are in the place of this version's."""
 
     @property
     def is_default_config(self) -> bool:
         """Whether a reference without a config means the config of this version."""
 
     def pin_source(self, readable: ReadableVersion) -> PinSource:
-        """What is to be known of the version to pin slices of ``readable``."""
+        """What a pin of slices of ``readable`` records about the version."""
 
     def pin_places(self) -> Places:
-        """Where the files of its pins are looked for."""
+        """The places to search for the files of its pins."""
 
 
 class FoundNow:
@@ -164,13 +164,13 @@ class FoundNow:
 
     @property
     def why(self) -> tuple[str, ...]:
-        """The sentences of the choice, and whether it would be another one by now."""
+        """The sentences of the choice, and a note if the reference would give another version by now."""
         sentences, today = self.choice.sentences, self.choice.version
         if today == self.facts.version:
             return sentences
         return (
             *sentences,
-            f"That is how things stand now: when it was looked up, {self.wanted} gave {self.facts.version}.",
+            f"That is the answer now. When it was looked up, {self.wanted} gave {self.facts.version}.",
         )
 
     @property
@@ -179,7 +179,7 @@ class FoundNow:
 
     @cached_property
     def protected(self) -> str | None:
-        """What protects the config, or did at the moment of the look-up."""
+        """What protects the config, now or at the moment of the look-up."""
         return self.catalog.protection(self.facts, at=self.moment)
 
     @cached_property
@@ -211,7 +211,7 @@ class FoundNow:
         return open_version(self.catalog.data_dir, self.facts)
 
     def readable(self, features: FeaturesDict) -> ReadableVersion:
-        """The version in its folder, every file proved by what the catalog recorded of it."""
+        """The version in its folder. Every file is compared with its record in the catalog before it is read."""
         from registry.reading import FileProof, make_readable
 
         reference = self.facts.reference
@@ -227,8 +227,8 @@ class FoundNow:
             indexes=open_indexes(),
         )
 
-    def readable_for(self, plan: Plan, features: FeaturesDict, config: ReadConfig | None) -> ReadableVersion:  # noqa: ARG002 (a version is read in one way, whatever the slice)
-        """The same version: each of its files is proved when it is opened."""
+    def readable_for(self, plan: Plan, features: FeaturesDict, config: ReadConfig | None) -> ReadableVersion:  # noqa: ARG002 (the same for every slice)
+        """The same version: each file is proved when it is opened."""
         return self.readable(features)
 
     def slices(self, features: FeaturesDict) -> Iterator[Slice]:
@@ -245,7 +245,7 @@ class FoundNow:
     all_shards = known_shards
 
     def describe_shards(self, digests: Collection[str]) -> Mapping[str, str]:
-        """The shards of the dataset in the catalog, whichever version they belong to."""
+        """The shards of all versions of the dataset in the catalog."""
         facts = self.facts
         found = self.catalog.backend.shards.find(facts.name, facts.config, digests) if digests else {}
         return {
@@ -258,11 +258,11 @@ class FoundNow:
     def recovery(self) -> str:
         if self.facts.is_elsewhere:
             where = self.facts.location
-            return f"This version is read where others keep it. Put its files back there from a copy: {where}"
+            return f"This version was imported in place. Put its files back from a copy: {where}"
         return (
-            "Files of another publication lie among those of this version. Put its own back with: registry build "
-            f"{self.facts.reference} --rebuild, or from a copy of its folder: registry publish FOLDER. What lies there "
-            "now is kept aside."
+            "Files of another publication are among those of this version. Restore its own with: registry build "
+            f"{self.facts.reference} --rebuild, or from a copy of its folder: registry publish FOLDER. The files "
+            "there now are moved aside."
         )
 
     @property
@@ -271,7 +271,7 @@ class FoundNow:
         return any(one.is_default and one.config == self.facts.config for one in configs)
 
     def pin_source(self, readable: ReadableVersion) -> PinSource:
-        """The version, its alias as the catalog has it, and the installed builder that can make it."""
+        """The version, its alias in the catalog, and the installed builder that can make it."""
         from registry.api.pinning import catalog_pin_source
 
         return catalog_pin_source(self, readable)
@@ -288,7 +288,7 @@ class FoundNow:
 
 
 class FoundAt(FoundNow):
-    """A version of a catalog as it was at a moment: its state and the canonical version are those of that time."""
+    """A version of a catalog at a moment, with its state and the canonical version at that time."""
 
     def __init__(self, past: PastLookUp, catalog: Catalog, moment: datetime) -> None:
         super().__init__(past.version, catalog, past.choice.wanted)
@@ -297,7 +297,7 @@ class FoundAt(FoundNow):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was to be said of the version then, and what became of it since."""
+        """The warnings at that moment, and the changes of the state since."""
         return tuple(filter(None, (self._note_then, self._note_since, self._note_future)))
 
     @property
@@ -310,7 +310,7 @@ class FoundAt(FoundNow):
     @property
     def why(self) -> tuple[str, ...]:
         """The sentences of the choice at that moment."""
-        return (f"As the event log has it for {self._when}:", *self.choice.sentences)
+        return (f"By the event log, at {self._when}:", *self.choice.sentences)
 
     @cached_property
     def choice(self) -> Choice:
@@ -319,7 +319,7 @@ class FoundAt(FoundNow):
 
     @property
     def _when(self) -> str:
-        assert self.moment is not None  # noqa: S101 (narrows for the type checker: given when it was made)
+        assert self.moment is not None  # noqa: S101 (for the type checker: __init__ sets it)
         return describe_moment(self.moment)
 
     @property
@@ -337,4 +337,4 @@ class FoundAt(FoundNow):
     @property
     def _note_future(self) -> str | None:
         is_past = self.moment is not None and self.moment < datetime.now(UTC)
-        return None if is_past else f"{self._when} is still to come: until then the answer may change"
+        return None if is_past else f"{self._when} is in the future: the answer may change until then"

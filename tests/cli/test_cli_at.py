@@ -50,7 +50,7 @@ def test_every_look_up_command_can_look_back(numbers: Cli, then: str) -> None:
     assert len(numbers("versions", "words/de", "--at", then, "--format", "json").json()["data"]) == 2
     why = numbers("resolve", "numbers", "train", "--at", then, "--why").out.splitlines()[1:3]
     assert why == [
-        f"  As the event log has it for {when(then)}:",
+        f"  By the event log, at {when(then)}:",
         "  numbers does not name a version: 1.0.0 is the canonical one.",
     ]
 
@@ -79,7 +79,7 @@ def test_a_moment_to_come_is_answered_with_a_note(numbers: Cli, then: str) -> No
     tomorrow = f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%d}"
     ran = numbers("resolve", "numbers", "train", "--at", tomorrow)
     assert ran.out.startswith("numbers:2.0.0 train")
-    assert ran.err == f"note: the end of {tomorrow} UTC is still to come: until then the answer may change\n"
+    assert ran.err == f"note: the end of {tomorrow} UTC is in the future: the answer may change until then\n"
 
 
 def test_a_locked_look_up_names_one_version(numbers: Cli, then: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,15 +91,15 @@ def test_a_locked_look_up_names_one_version(numbers: Cli, then: str, monkeypatch
     moving = "does not name one version exactly, and look-ups are locked\n"
     assert refused("numbers", "--locked") == (
         6,
-        f"error: numbers {moving}hint: Today it gives numbers:2.0.0. Name that.\n",
+        f"error: numbers {moving}hint: Today it gives numbers:2.0.0. Write that.\n",
     )
     assert refused("words:1.0.0", "--locked") == (
         6,
-        f"error: words:1.0.0 {moving}hint: Today it gives words/en:1.0.0. Name that.\n",
+        f"error: words:1.0.0 {moving}hint: Today it gives words/en:1.0.0. Write that.\n",
     )
     assert refused("numbers:^1", "--locked", "--at", then) == (
         6,
-        f"error: numbers:^1 {moving}hint: At {when(then)} it gave numbers:1.1.1. Name that.\n",
+        f"error: numbers:^1 {moving}hint: At {when(then)} it gave numbers:1.1.1. Write that.\n",
     )
     assert refused("numbers:7.*", "--locked") == (
         6,

@@ -367,7 +367,7 @@ def test_a_program_that_is_locked_to_a_pin_file_reads_what_is_pinned(
     assert (other.code, other.err) == (
         6,
         "error: digits:2.*.* is not pinned, and look-ups are locked to a pin file\n"
-        "hint: Pinned are: digits:1.0.0. Add it with: registry pin add digits:2.*.* SPLIT -o FILE\n",
+        "hint: The file pins: digits:1.0.0. Add it with: registry pin add 'digits:2.*.*' SPLIT -o FILE\n",
     )
     monkeypatch.setenv("REGISTRY_LOCKED", "head.yaml")
     gone = pins("read", "digits", "train")
@@ -379,7 +379,7 @@ def test_a_program_that_is_locked_to_a_pin_file_reads_what_is_pinned(
     assert (unpinned.code, unpinned.err) == (
         6,
         "error: digits:1.0.0 train[:11] is not pinned: records 10..11 of train are not among the pinned records\n"
-        "hint: Pinned are train[:10], and slices within them.\n",
+        "hint: Slices within these are pinned: train[:10].\n",
     )
 
 

@@ -177,7 +177,7 @@ def test_the_python_interface_works(paper: Path) -> None:
     assert refused == [
         "animals:2.*.* is not pinned, and look-ups are locked to a pin file",
         "mnist is not pinned, and look-ups are locked to a pin file",
-        "animals:1.0.0 all is not pinned: its records depend on splits or shards that are not in the pins",
+        "animals:1.0.0 all is not pinned: its records depend on splits or shards that are not pinned",
         "animals:1.0.0 nope is not pinned: no split 'nope'",
     ]
 
@@ -239,7 +239,7 @@ def test_a_pin_of_some_shards_verifies_those_and_exports_nothing(paper: Path, tm
     with pytest.raises(LockedError) as caught:
         half.export_tfds(tmp_path / "exported")
     assert caught.value.message == (
-        "animals:1.0.0 was answered from a pin file, which does not name every shard of the version"
+        "animals:1.0.0 was found in a pin file that does not name every shard of the version"
     )
     with pytest.raises(LockedError):
         half.croissant()
