@@ -211,13 +211,8 @@ NO_FILES = {
     "no name": ("", "there is no pin file '': that is a folder\nhint: Name a file in it."),
     "no text": (
         "catalog.db",
-<<<<<<< HEAD
         "catalog.db: not UTF-8: invalid start byte at byte 99\n"
-        "hint: Take the file again from where it was published, or make a new one: registry pin create",
-=======
-        "catalog.db: no UTF-8 text: invalid start byte at byte 99\n"
         "hint: Get the file again from where it was published, or create a new one: registry pin create",
->>>>>>> 4f2949c (Rewrite the prose of the API, the errors and the text modules in plain English)
     ),
 }
 
