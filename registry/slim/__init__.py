@@ -1,10 +1,10 @@
-"""The data layer of TF-Slim without TensorFlow: datasets, decoders, item handlers and data providers, in numpy.
+"""The data layer of TF-Slim without TensorFlow: datasets, decoders, item handlers and data providers, in NumPy.
 
     data sources -> reader -> records -> decoder (features -> item handlers) -> items -> provider
 
-The modules of ``tf_slim.data`` have the same names here, so that code written for it reads the same:
-``from registry import slim``, then ``slim.tfexample_decoder.TFExampleDecoder``, or short ``slim.TFExampleDecoder``. One
-differs: ``prefetch_queue`` is a function, as which ``slim.prefetch_queue.prefetch_queue`` is found, too.
+Modules have the names of ``tf_slim.data``, so that code written for TF-Slim needs only another import:
+``from registry import slim``, then ``slim.tfexample_decoder.TFExampleDecoder`` or ``slim.TFExampleDecoder``. The only
+difference is that ``slim.prefetch_queue`` is a function; ``slim.prefetch_queue.prefetch_queue`` is the same function.
 """
 
 from registry.errors import OutOfRangeError
@@ -18,7 +18,7 @@ from registry.slim.image_handler import decode_image
 from registry.slim.parallel_reader import ParallelReader, parallel_read, single_pass_read
 from registry.slim.prefetching import PrefetchQueue, prefetch_queue
 from registry.slim.readers import TextLineReader, TFRecordReader
-from registry.slim.tfexample_decoder import *  # noqa: F403 (all its names, those in its __all__, are here, too)
+from registry.slim.tfexample_decoder import *  # noqa: F403 (re-export every name in its __all__)
 
 __all__ = [
     "DataDecoder",

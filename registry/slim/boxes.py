@@ -1,4 +1,4 @@
-"""Item handlers that stack the sides of boxes and the coordinates of keypoints, of an image or of each frame."""
+"""Item handlers that stack the sides of boxes and the coordinates of keypoints, for an image or for each frame."""
 
 from __future__ import annotations
 
@@ -16,16 +16,20 @@ from registry.slim.parsing import Column, DenseColumn, RaggedColumn
 
 
 class BoundingBox(ItemHandler):
-    """The boxes of an image: (boxes, 4), of the features' dtype, columns in the order of the keys.
+    """The boxes of an image as an array (boxes, 4) of the features' dtype, with columns in the order of the keys.
 
-    Nothing is normalised, and no side is held against another.
+    Values are not normalised, and a minimum is not compared with its maximum.
 
     Args:
-        keys: four features; ymin, xmin, ymax, xmax by default.
-        prefix: added before each of the keys.
+        keys: the keys of four features; ymin, xmin, ymax, xmax by default.
+        prefix: prepended to each key, e.g. ``image/object/bbox/``.
+
+    >>> sides = {"ymin": np.array([0.0]), "xmin": np.array([0.1]), "ymax": np.array([0.5]), "xmax": np.array([1.0])}
+    >>> BoundingBox().tensors_to_item(sides)
+    array([[0. , 0.1, 0.5, 1. ]])
 
     Raises:
-        UsageError: not four keys.
+        UsageError: the number of keys is not 4.
     """
 
     inflates = False
@@ -34,11 +38,11 @@ class BoundingBox(ItemHandler):
         super().__init__(_full_keys("BoundingBox", keys, ("ymin", "xmin", "ymax", "xmax"), prefix))
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """The array.
+        """The array (boxes, 4).
 
         Raises:
-            CorruptExampleError: there are not as many of each side.
-            WrongTypeError: sides are of different dtypes.
+            CorruptExampleError: the sides differ in their number of values.
+            WrongTypeError: the sides differ in dtype.
         """
         found = [keys_to_tensors[key] for key in self.keys]
         sides = [np.asarray(side.values if isinstance(side, SparseTensorValue) else side) for side in found]
@@ -46,14 +50,14 @@ class BoundingBox(ItemHandler):
         if len({side.shape for side in sides}) > 1:
             sizes = ", ".join(f"{key} {side.size}" for key, side in zip(self.keys, sides, strict=True))
             raise CorruptExampleError(
-                f"a box needs all of its sides, and there are different numbers of them: {sizes}",
-                hint="What wrote this record lost some. Leave it out, or write it again.",
+                f"expected the same number of values for each side of the boxes, found {sizes}",
+                hint="The program that wrote this record lost some of them. Leave it out, or write it again.",
                 details={"features": self.keys},
             )
         return np.ascontiguousarray(np.stack(sides).T)
 
     def columns_to_items(self, keys_to_columns: Mapping[str, Column]) -> npt.NDArray[Any] | Sequence[Any] | None:
-        """One array where all images have as many boxes, else a list of them."""
+        """One array if all images have the same number of boxes, otherwise a list of arrays."""
         columns = [keys_to_columns[key] for key in self.keys]
         values: list[npt.NDArray[Any]] = []
         counts: list[npt.NDArray[np.int64]] = []
@@ -67,7 +71,7 @@ class BoundingBox(ItemHandler):
             else:
                 return None
         if any(not np.array_equal(counts[0], other) for other in counts) or len({some.dtype for some in values}) > 1:
-            return None  # the record that is at fault says what is wrong
+            return None  # tensors_to_item then reports the error for the record
         boxes = np.stack(values, 1)
         if bool((counts[0] == counts[0][0]).all()):
             return boxes.reshape(counts[0].size, int(counts[0][0]), len(columns))
@@ -75,7 +79,7 @@ class BoundingBox(ItemHandler):
 
 
 class _PointSequence(ItemHandler):
-    """Coordinates of things in each frame of a sequence, one feature list each: (frames, most things, coordinates)."""
+    """Coordinates of objects in each frame, one feature list each: (frames, most objects in a frame, coordinates)."""
 
     default_keys: ClassVar[tuple[str, ...]]
 
@@ -91,11 +95,11 @@ class _PointSequence(ItemHandler):
         self._default_value = default_value
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """An array, or a ``SparseTensorValue`` of three dimensions.
+        """An array, or a ``SparseTensorValue`` with three dimensions.
 
         Raises:
-            CorruptExampleError: the lists have different numbers of frames, or of things in the fullest frame.
-            WrongTypeError: a list is no VarLenFeature, dtypes differ, or ``default_value`` is of another type.
+            CorruptExampleError: the lists differ in the number of frames, or of objects in the fullest frame.
+            WrongTypeError: a list is not a VarLenFeature, dtypes differ, or ``default_value`` has another type.
         """
         sides = [_steps_of(keys_to_tensors[key], key) for key in self.keys]
         _check_dtypes([side.values.dtype for side in sides], self.keys)
@@ -103,7 +107,7 @@ class _PointSequence(ItemHandler):
         if any(shape != shapes[0] for shape in shapes):
             raise CorruptExampleError(
                 f"the lists {', '.join(self.keys)} differ in frames, or in the fullest frame: {shapes}",
-                hint="What wrote this record lost some. Leave it out, or write it again.",
+                hint="The program that wrote this record lost some of them. Leave it out, or write it again.",
                 details={"features": self.keys},
             )
         indices = [np.insert(side.indices, 2, place, axis=1) for place, side in enumerate(sides)]
@@ -118,13 +122,13 @@ class BoundingBoxSequence(_PointSequence):
     """The boxes in each frame of a SequenceExample: float32 (frames, most boxes in a frame, 4).
 
     Args:
-        keys: four VarLenFeatures of the sequence; ymin, xmin, ymax, xmax by default.
-        prefix: added before each of the keys; None adds nothing.
-        return_dense: False gives a ``SparseTensorValue`` of the same shape.
-        default_value: what fills up frames with fewer boxes.
+        keys: the keys of four VarLenFeatures of the sequence; ymin, xmin, ymax, xmax by default.
+        prefix: prepended to each key; None prepends nothing.
+        return_dense: return an array; False returns a ``SparseTensorValue`` of the same shape.
+        default_value: the value that pads frames with fewer boxes.
 
     Raises:
-        UsageError: not four keys.
+        UsageError: the number of keys is not 4.
     """
 
     default_keys = ("ymin", "xmin", "ymax", "xmax")
@@ -133,48 +137,56 @@ class BoundingBoxSequence(_PointSequence):
 class KeypointsSequence(_PointSequence):
     """The keypoints in each frame of a SequenceExample: float32 (frames, most keypoints in a frame, 2).
 
-    As ``BoundingBoxSequence``, but ``keys`` are two; y and x by default.
+    Args:
+        keys: the keys of two VarLenFeatures of the sequence; y and x by default.
+        prefix: prepended to each key; None prepends nothing.
+        return_dense: return an array; False returns a ``SparseTensorValue`` of the same shape.
+        default_value: the value that pads frames with fewer keypoints.
+
+    Raises:
+        UsageError: the number of keys is not 2.
     """
 
     default_keys = ("y", "x")
 
 
 class NumBoxesSequence(ItemHandler):
-    """How many boxes each frame of a SequenceExample has: int64 (frames,), counted in the first of the keys.
+    """The number of boxes in each frame of a SequenceExample: int64 (frames,), counted in the first key.
 
     Args:
-        keys: VarLenFeatures of the sequence, one value for each box.
-        check_consistency: whether the others must have as many.
+        keys: the key of a VarLenFeature of the sequence with one value for each box, or a list of keys.
+        check_consistency: check that all keys have the same numbers of values.
 
     Raises:
-        UsageError: no keys.
+        UsageError: there are no keys.
     """
 
     def __init__(self, keys: str | Sequence[str] | None = None, check_consistency: bool = True) -> None:
         if not keys:
             raise UsageError(
-                "NumBoxesSequence was given no keys",
-                hint="Give the feature list that boxes are counted in, e.g. NumBoxesSequence('bbox/ymin').",
+                "NumBoxesSequence requires at least one key",
+                hint="Pass the feature list in which to count boxes, e.g. NumBoxesSequence('bbox/ymin').",
             )
         super().__init__(keys)
         self._check_consistency = check_consistency
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> npt.NDArray[np.int64]:
-        """The counts.
+        """The counts, int64 (frames,).
 
         Raises:
-            CorruptExampleError: another list has other counts.
-            WrongTypeError: a list is no VarLenFeature.
+            CorruptExampleError: the lists differ in their counts.
+            WrongTypeError: a list is not a VarLenFeature.
         """
         counts = _count_boxes(keys_to_tensors[self.keys[0]], self.keys[0])
         for key in self.keys[1:] if self._check_consistency else ():
             others = _count_boxes(keys_to_tensors[key], key)
-            # One of a single frame is held against every frame, as in TF-Slim.
+            # As in TF-Slim, a list with a single frame is compared with every frame.
             if len({counts.size, others.size} - {1}) > 1 or not (counts == others).all():
                 raise CorruptExampleError(
                     f"the frames have {counts.tolist()[:20]} values in {self.keys[0]!r}, "
                     f"and {others.tolist()[:20]} in {key!r}",
-                    hint="What wrote this record lost some. check_consistency=False counts the first list alone.",
+                    hint="The program that wrote this record lost some of them. "
+                    "To count only the first list, pass check_consistency=False.",
                     details={"features": self.keys},
                 )
         return counts
@@ -188,7 +200,7 @@ def _count_boxes(value: Any, key: str) -> npt.NDArray[np.int64]:
 def _steps_of(value: Any, key: str) -> SparseTensorValue:
     if not isinstance(value, SparseTensorValue) or value.dense_shape.size != 2:
         raise WrongTypeError(
-            f"feature {key!r} is no list of frames with any number of values in each",
+            f"feature {key!r} is not a list of frames with any number of values in each",
             hint=f"Declare it in keys_to_sequence_features: {{{key!r}: VarLenFeature('float32')}}.",
             details={"feature": key},
         )
@@ -199,7 +211,7 @@ def _check_dtypes(dtypes: list[np.dtype[Any]], keys: Sequence[str]) -> None:
     if len(set(dtypes)) > 1:
         found = ", ".join(f"{key} {dtype}" for key, dtype in zip(keys, dtypes, strict=True))
         raise WrongTypeError(
-            f"coordinates of one thing are of one dtype, and these are of several: {found}",
+            f"expected coordinates of one dtype, found {found}",
             hint="Declare all of them with the same dtype.",
             details={"features": list(keys)},
         )
@@ -210,6 +222,6 @@ def _full_keys(handler: str, keys: Sequence[str] | None, default: tuple[str, ...
     if len(keys) != len(default) or isinstance(keys, str):
         raise UsageError(
             f"{handler} expects {len(default)} keys but got {1 if isinstance(keys, str) else len(keys)}",
-            hint=f"Give a feature for each of {', '.join(default)}, in this order.",
+            hint=f"Pass a feature for each of {', '.join(default)}, in this order.",
         )
     return [(prefix or "") + key for key in keys]

@@ -1,7 +1,7 @@
 """The base class of decoders, and the stacking of values of many records into one array.
 
-A decoder turns a serialized record into items. Subclasses write ``decode`` and ``list_items``; the ways to decode many
-records at once have defaults here, which give exactly what ``decode`` gives.
+A decoder turns a serialized record into items. Subclasses implement ``decode`` and ``list_items``; the methods that
+decode many records at once have defaults here, with exactly the results of ``decode``.
 """
 
 from __future__ import annotations
@@ -17,30 +17,33 @@ from registry.errors import CorruptExampleError, ItemNotFoundError, UsageError, 
 from registry.features.codec import at_record
 from registry.tfrecord import RecordBlock
 
-_ONE_OR_MANY: Final = "decode takes one record, as it was serialized; decode_batch takes a list of them."
+_ONE_OR_MANY: Final = "decode accepts one serialized record; decode_batch accepts a list of records."
 _BYTE_FORMATS: Final = ("B", "b", "c")
 
 _MOST_AT_ONCE: Final = 2**28
-"""No more is asked for before all values are known to be alike: one of them may be much larger than the others."""
+"""Most bytes that are allocated before all values are known to have the same shape."""
 
 
 class DataDecoder(abc.ABC):
-    """Decodes records into the items that it lists. Subclasses write ``decode`` and ``list_items``."""
+    """Decodes records to items. Subclasses implement ``decode`` and ``list_items``.
+
+    Follows ``tf_slim.data.data_decoder.DataDecoder``.
+    """
 
     @abc.abstractmethod
     def decode(self, data: bytes, items: Sequence[str] | None = None) -> list[Any]:
-        """The values of ``items`` in one record, in that order; of all items where that is None or empty."""
+        """The values of ``items`` in one record, in that order; of all items if ``items`` is None or empty."""
 
     @abc.abstractmethod
     def list_items(self) -> list[str]:
         """The names of the items that can be decoded."""
 
     def decode_rows(self, block: RecordBlock, items: Sequence[str]) -> Iterator[list[Any]]:
-        """What ``decode`` gives for each record of a block, in order.
+        """The result of ``decode`` for each record of a block, in order.
 
         Raises:
-            CorruptExampleError: a record does not hold the items, after those of all before it; ``details["record"]``
-                is its place in the block.
+            CorruptExampleError: a record does not hold the items. Raised after the rows before it;
+                ``details["record"]`` is its index in the block.
         """
         for place, record in enumerate(block.records()):
             try:
@@ -49,49 +52,54 @@ class DataDecoder(abc.ABC):
                 raise at_record(error, place) from error
 
     def decode_batch(self, records: RecordBlock | Sequence[bytes], items: Sequence[str] | None = None) -> list[Any]:
-        """The values of ``items`` in many records, in that order: for each item an array, its first dimension records.
+        """Decode many records: one array for each of ``items``, in that order, whose first dimension counts records.
 
-        An object array (records,) of the values where their shapes differ, or they are sparse. ``column[i]`` is what
-        ``decode`` gives for record ``i``. Errors as ``decode``; ``details["record"]`` is the record's place. UsageError
-        where ``decode`` gives another number of values.
+        ``column[i]`` is the value that ``decode`` returns for record ``i``. If the values differ in shape, or are
+        sparse, the column is an object array (records,).
+
+        Raises:
+            CorruptExampleError: a record does not hold the items; ``details["record"]`` is its index.
+            ItemNotFoundError: ``items`` has a name that ``list_items`` does not.
+            UsageError: ``decode`` does not return one value for each item.
+            WrongTypeError: ``records`` is not a list of bytes, or ``items`` not a list or tuple.
         """
         names = self.check_items(items)
         block = as_block(records)
         rows: list[Any] = list(self.decode_rows(block, names))
         if any(not isinstance(row, list | tuple) or len(row) != len(names) for row in rows):
             raise UsageError(
-                f"{type(self).__name__}.decode gave something else than a list of {len(names)} values",
-                hint="decode gives a value for each item that it is asked for, in their order.",
+                f"{type(self).__name__}.decode must return a list of {len(names)} values, and returned something else",
+                hint="Return a value for each requested item, in the order of items.",
             )
         if len(rows) != block.num_records:
             raise UsageError(
-                f"{type(self).__name__}.decode_rows gave {len(rows)} rows of {block.num_records} records",
-                hint="decode_rows gives a row for each record of the block, or raises.",
+                f"{type(self).__name__}.decode_rows must return {block.num_records} rows, and returned {len(rows)}",
+                hint="Return a row for each record of the block, or raise an error.",
             )
         return [self.stack(name, [row[place] for row in rows]) for place, name in enumerate(names)]
 
-    def stack(self, item: str, values: list[Any]) -> npt.NDArray[Any]:  # noqa: ARG002 (for those who know more of it)
-        """The column of ``values``, which ``decode`` gave for ``item`` in many records."""
+    def stack(self, item: str, values: list[Any]) -> npt.NDArray[Any]:  # noqa: ARG002 (for subclasses)
+        """The column of ``values``, which ``decode`` returned for ``item`` in many records."""
         return stack_items(values)
 
-    def inflates(self, items: Sequence[str]) -> bool:  # noqa: ARG002 (those who know better need them)
-        """Whether the values of ``items`` may take much more memory than their record: then few are decoded ahead."""
+    def inflates(self, items: Sequence[str]) -> bool:  # noqa: ARG002 (for subclasses)
+        """Whether the values of ``items`` may need much more memory than their record. Then few are decoded ahead."""
         return True
 
     def declared_keys(self) -> list[str]:
-        """The features of a record that this decoder looks for; none where it does not say."""
+        """The keys of a record that this decoder reads; empty if the decoder does not declare them."""
         return []
 
-    def stored_keys(self, data: bytes) -> Collection[str]:  # noqa: ARG002 (those who declare keys need it)
-        """Those that a record holds, declared or not; none where the decoder declares none."""
+    def stored_keys(self, data: bytes) -> Collection[str]:  # noqa: ARG002 (for subclasses)
+        """The keys that a record holds, declared or not; empty if the decoder declares no keys."""
         return ()
 
     def check_items(self, items: Sequence[str] | None) -> list[str]:
-        """``items``, or all there are where that is None or empty.
+        """``items`` as a list; all items if ``items`` is None or empty.
 
         Raises:
-            ItemNotFoundError: one of them is not listed.
-            WrongTypeError: they are no list or tuple.
+            ItemNotFoundError: ``items`` has a name that ``list_items`` does not.
+            WrongTypeError: ``items`` is not a list or tuple.
         """
         known = self.list_items()
         check_names([] if items is None else items, known, where="this decoder", example="['image', 'label']")
@@ -99,7 +107,7 @@ class DataDecoder(abc.ABC):
 
 
 def check_names(items: Any, known: list[str], *, where: str, example: str) -> None:
-    """Refuse ``items`` that are no list or tuple (WrongTypeError) of names in ``known`` (ItemNotFoundError)."""
+    """Raise WrongTypeError if ``items`` is not a list or tuple, and ItemNotFoundError if a name is not in ``known``."""
     if not isinstance(items, list | tuple):
         raise WrongTypeError(
             f"items must be a list or tuple, not {items!r:.60}", hint=f"Name the items in brackets: {example}."
@@ -110,15 +118,15 @@ def check_names(items: Any, known: list[str], *, where: str, example: str) -> No
 
 
 def check_record(data: Any) -> bytes | memoryview:
-    """``data`` where they are the bytes of a record, a 1-d array of uint8 too; WrongTypeError for anything else."""
+    """The bytes of a record: bytes, or a 1-d uint8 array. Raises WrongTypeError for anything else."""
     if isinstance(data, bytes):
         return data
-    # Not all that has a buffer: that of other arrays, and of tensors, holds numbers, or addresses of objects.
+    # Only these have a buffer of bytes. The buffers of other arrays and of tensors hold numbers or object addresses.
     if isinstance(data, bytearray | memoryview) or (isinstance(data, np.ndarray) and data.dtype == np.uint8):
         view = memoryview(data)  # type: ignore[arg-type,unused-ignore]  # NumPy says that it has one from Python 3.12 on
         if view.format in _BYTE_FORMATS and view.ndim == 1 and view.c_contiguous:
             return view.cast("B")
-    raise WrongTypeError(f"a record is bytes, and {_shown(data)} is none", hint=_bytes_of(data, "record"))
+    raise WrongTypeError(f"a record must be bytes, not {_shown(data)}", hint=_bytes_of(data, "record"))
 
 
 def check_records(records: Any) -> list[bytes | memoryview]:
@@ -147,21 +155,21 @@ def as_block(records: RecordBlock | Sequence[bytes]) -> RecordBlock:
 
 
 def _shown(data: Any) -> str:
-    """``data`` on one line."""
+    """The repr of ``data`` on one line."""
     return " ".join(f"{data!r:.60}".split())
 
 
 def _bytes_of(data: Any, name: str) -> str:
-    """How bytes are made of ``data``, where they hold some."""
+    """A hint that shows how to get the bytes in ``data``, if it contains any."""
     if callable(getattr(data, "numpy", None)):
-        return f"Give what it holds: {name}.numpy()."
+        return f"Pass its value: {name}.numpy()."
     if isinstance(data, np.ndarray) and data.dtype.kind == "O" and data.size == 1:
-        return f"Give what it holds: {name}.item()."
+        return f"Pass its value: {name}.item()."
     return _ONE_OR_MANY
 
 
 def stack_items(values: list[Any]) -> npt.NDArray[Any]:
-    """The values as one array, where they are of one shape and dtype; else an object array (n,) of them."""
+    """The values as one array if they have the same shape and dtype; otherwise an object array (n,) of them."""
     first = values[0] if values else None
     if isinstance(first, np.generic) and all(
         type(value) is type(first) and value.dtype == first.dtype for value in values
@@ -175,10 +183,10 @@ def stack_items(values: list[Any]) -> npt.NDArray[Any]:
 
 
 def stack_each(values: Iterator[Any], count: int) -> npt.NDArray[Any]:
-    """The same of ``count`` values that are put in place as they come, so that they need not be held twice.
+    """``stack_items`` of an iterator of ``count`` values. It fills the array directly, which halves the memory.
 
     Raises:
-        UsageError: they are more, or fewer.
+        UsageError: the number of values is not ``count``.
     """
     first = next(values, None)
     if not isinstance(first, np.ndarray) or first.dtype.kind == "O" or count * first.nbytes > _MOST_AT_ONCE:
@@ -196,10 +204,10 @@ def stack_each(values: Iterator[Any], count: int) -> npt.NDArray[Any]:
 
 
 def stack_arrays(arrays: Sequence[npt.NDArray[Any]], *, pad: bool) -> npt.NDArray[Any]:
-    """The arrays as one; with ``pad`` those of other sizes are filled up with zeros, or ``b""``, to the largest.
+    """The arrays as one; with ``pad``, smaller arrays are padded to the largest with zeros or ``b""``.
 
     Raises:
-        WrongTypeError: their shapes differ, and ``pad`` is off; or they differ in dimensions or dtype.
+        WrongTypeError: the arrays differ in their number of dimensions or dtype, or, without ``pad``, in shape.
     """
     shapes = {array.shape for array in arrays}
     if len({array.ndim for array in arrays}) > 1:
@@ -211,7 +219,7 @@ def stack_arrays(arrays: Sequence[npt.NDArray[Any]], *, pad: bool) -> npt.NDArra
     if len(shapes) == 1:
         return np.stack(arrays)
     largest = np.array(sorted(shapes)).max(axis=0)
-    stacked = np.zeros((len(arrays), *largest), arrays[0].dtype)  # of texts of fixed size the empty ones
+    stacked = np.zeros((len(arrays), *largest), arrays[0].dtype)  # zeros of a text dtype are empty texts
     if stacked.dtype.kind == "O":
         stacked[...] = b""
     for place, array in enumerate(arrays):
@@ -222,14 +230,14 @@ def stack_arrays(arrays: Sequence[npt.NDArray[Any]], *, pad: bool) -> npt.NDArra
 
 def _raise_other_number(count: int) -> NoReturn:
     raise UsageError(
-        f"a handler gave another number of items than the {count} records that it was given",
-        hint="columns_to_items gives an item for each record, or None.",
+        f"a handler must return {count} items, one for each record, and returned another number",
+        hint="Return an item for each record from columns_to_items, or None.",
     )
 
 
 def fill_up(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """An object array (n,) of arrays as one array, filled up as ``stack_arrays`` does; any other array as it is."""
-    if isinstance(column, np.ma.MaskedArray):  # its values are alike
+    """Pad an object array (n,) of arrays to one array, as ``stack_arrays`` does; return any other array unchanged."""
+    if isinstance(column, np.ma.MaskedArray):  # its values already have one shape
         return column
     if column.dtype.kind == "O" and column.ndim == 1 and all(isinstance(value, np.ndarray) for value in column):
         return stack_arrays(column.tolist(), pad=True) if column.size else column
@@ -237,7 +245,7 @@ def fill_up(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def as_array(value: Any) -> npt.NDArray[Any]:
-    """One value as an array; a text as an array of one object of ``bytes``, without a dimension."""
+    """One value as an array; a text as an object array of shape () with its ``bytes``."""
     if isinstance(value, str | bytes):
         array = np.empty((), object)
         array[()] = value.encode() if isinstance(value, str) else value
@@ -246,11 +254,11 @@ def as_array(value: Any) -> npt.NDArray[Any]:
 
 
 def not_alike(what: str, found: Sequence[Any]) -> WrongTypeError:
-    """What is raised where the ``what`` of elements, which were ``found``, are not the same."""
+    """The error for elements that differ in ``what``; ``found`` lists the differing facts."""
     shown = ", ".join(map(str, dict.fromkeys(map(str, found))))
     return WrongTypeError(
         f"elements of different {what} cannot be stacked: {shown:.200}",
-        hint="Give dynamic_pad=True to fill up with zeros what is shorter, or take the elements one by one."
+        hint="Pass dynamic_pad=True to pad shorter elements with zeros, or read the elements one by one."
         if what == "shapes"
-        else "Take the elements one by one, or make them alike.",
+        else "Read the elements one by one, or convert them first.",
     )

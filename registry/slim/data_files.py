@@ -1,7 +1,7 @@
-"""Turns data sources (paths, URLs, patterns and sharded names) into the list of files to read.
+"""Resolves data sources (paths, URLs, patterns and sharded names) to the list of files to read.
 
-Sources are checked when a provider is made, because they are the most frequent mistake: a pattern that matches nothing
-and a missing file are errors at once, not an empty stream later.
+Sources are checked when a provider is created, because they are the most frequent mistake: a missing file, or a pattern
+that matches nothing, is an error at once and not an empty stream later.
 """
 
 from __future__ import annotations
@@ -30,17 +30,20 @@ _SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """A file to read, or a run of the records in it: what a path says, and what only a catalog knows.
+    """A file to read, or consecutive records in it, with the facts that a path does not contain.
 
     Attributes:
         store: the folder.
-        filename: the file's name in it.
-        skip: records that are passed over.
-        take: how many are read then; None for all that follow.
-        num_records: how many records the file holds; None where nobody knows. It is checked.
+        filename: the name of the file in the folder.
+        skip: number of records to skip at the start.
+        take: number of records to read after them; None reads to the end.
+        num_records: number of records in the file; None if it is unknown. Reading checks it.
         file_format: one of ``registry.shards.FILE_FORMATS``.
-        features: what a row of ``parquet_columns`` is an example of; other formats need none.
-        path: what the file is called in keys and errors; where the store has it by default.
+        features: the schema of the rows of a ``parquet_columns`` file; not needed for other formats.
+        path: the name of the file in keys and errors; by default its location in the store.
+
+    Raises:
+        UsageError: ``skip`` or ``take`` is negative, or the file has too few records.
     """
 
     store: Store
@@ -64,42 +67,44 @@ class DataFile:
 
     @property
     def is_plain(self) -> bool:
-        """Whether its path says all there is to say: a whole TFRecord file, or one of a reader's own format."""
+        """Whether its path is enough to read it: a whole TFRecord file, or a file in a reader's own format."""
         return self.skip == 0 and self.take is None and self.file_format == "tfrecord"
 
 
 class PlannedFiles(tuple[DataFile, ...]):
-    """The files of a plan. Other than what somebody wrote down, they may be none: an empty slice has no records."""
+    """The files of a plan. Unlike data sources that a user wrote, they may be empty: an empty slice has no records."""
 
     __slots__ = ()
 
 
 def get_data_files(data_sources: Any) -> list[str]:
-    """The paths of the files that ``data_sources`` name, in reading order: TF-Slim's function of that name.
+    """The paths of the files in ``data_sources``, in reading order.
+
+    Follows ``get_data_files`` of ``tf_slim.data.parallel_reader``.
 
     Args:
-        data_sources: a path; a URL that fsspec knows; a pattern with ``*``, ``?`` or ``[``, whose files are sorted;
-            ``path@128``, which is ``path-00000-of-00128`` and so on; a ``DataFile``; or a list or tuple of these. A
-            file of exactly that name wins over a pattern and over a sharded name.
+        data_sources: a path; a URL that fsspec supports; a pattern with ``*``, ``?`` or ``[``, whose files are sorted;
+            ``path@128``, which means ``path-00000-of-00128`` to ``path-00127-of-00128``; a ``DataFile``; or a list or
+            tuple of these. A file with exactly this name takes precedence over a pattern or a sharded name.
 
     Raises:
-        NotStoredError: files are missing; all of them are named.
-        UsageError: nothing is named, or nothing matches.
-        StorageError: a folder, or a place that cannot be listed.
-        WrongTypeError: something else than the above.
+        NotStoredError: files are missing; the message names them.
+        UsageError: there are no data sources, or a pattern matches nothing.
+        StorageError: a source is a folder, or its folder cannot be listed.
+        WrongTypeError: a source has another type.
     """
     return [file.path for file in find_data_files(data_sources)]
 
 
 def find_data_files(data_sources: Any) -> list[DataFile]:
-    """The same, as values that can be opened. Errors as ``get_data_files``."""
+    """The files in ``data_sources``, as values that can be opened. It raises the errors of ``get_data_files``."""
     missing: list[str] = []
     found = list(_find(data_sources, missing))
     if missing:
         named = ", ".join(missing[:_SHOWN]) + (f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else "")
         error = NotStoredError(
             f"no such data file: {named}" if len(missing) == 1 else f"{len(missing)} data files are missing: {named}",
-            hint="Check the paths. A pattern like folder/train-* takes what is there.",
+            hint="Check the paths. A pattern such as folder/train-* reads the files that exist.",
             details={"paths": missing[:100], "errno": errno.ENOENT, "doing": "read"},
         )
         error.errno = errno.ENOENT
@@ -119,8 +124,8 @@ def _find(source: Any, missing: list[str]) -> Iterator[DataFile]:
         text = os.fspath(source) if isinstance(source, str | os.PathLike) else None
         if not isinstance(text, str) or not text:
             raise WrongTypeError(
-                f"{source!r:.100} is no data source",
-                hint="Give a path, a URL, a pattern like folder/train-*, path@128, or a list of these.",
+                f"{source!r:.100} is not a data source",
+                hint="Pass a path, a URL, a pattern such as folder/train-*, path@128, or a list of these.",
             )
         yield from _find_path(text, missing)
 
@@ -150,7 +155,7 @@ def _literal(text: str) -> DataFile | None:
     """The file of exactly this name; None if it does not exist.
 
     Raises:
-        StorageError: it is a folder, or the path cannot be looked at.
+        StorageError: it is a folder, or its path cannot be accessed.
     """
     if _is_remote(text):
         folder, _, name = text.rpartition("/")
@@ -169,13 +174,13 @@ def _literal(text: str) -> DataFile | None:
         )
     if not is_there:
         return None
-    # A link may lead anywhere: a store holds only what is below its root, so it is rooted where the file itself is.
+    # A symbolic link may point anywhere, and a store reads only below its root, so the root is the real file's folder.
     real = path.resolve()
     return DataFile(store=open_store(real.parent), filename=real.name, path=text)
 
 
 def _matches(pattern: str) -> list[str]:
-    """The files that match a pattern, sorted. Folders are left out, and files that somebody is still writing."""
+    """The files that match a pattern, sorted, without folders and without files that are still being written."""
     if _is_remote(pattern):
         wild = _WILD.search(pattern)
         root = pattern[: wild.start() if wild else None].rpartition("/")[0]
@@ -194,13 +199,13 @@ def _is_remote(text: str) -> bool:
 
 
 def _expanded(text: str) -> Path:
-    # A user that there is not has no home: the path is what it says, as in a shell.
-    return Path(os.path.expanduser(text))  # noqa: PTH111 (that of pathlib raises then)
+    # As in a shell, ~name is an ordinary path if there is no such user.
+    return Path(os.path.expanduser(text))  # noqa: PTH111 (Path.expanduser raises for unknown users)
 
 
 def _nothing_in(source: Any) -> UsageError:
     return UsageError(
         f"no data files found in {source if isinstance(source, str) else f'{source!r:.200}'}",
-        hint="Check the folder and the pattern: * stands for any part of a name, but not for a folder.",
+        hint="Check the folder and the pattern: * matches any part of a name, but no '/'.",
         details={"data_sources": str(source)[:1000]},
     )

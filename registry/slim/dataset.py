@@ -1,4 +1,7 @@
-"""A dataset as TF-Slim defines it: files, their reader, the decoder of a record, and descriptions of the items."""
+"""A dataset as TF-Slim defines it: files, their reader, the decoder of a record, and descriptions of the items.
+
+``DatasetDataProvider`` reads it. ``Dataset.from_version`` creates one from a published version.
+"""
 
 from __future__ import annotations
 
@@ -20,23 +23,26 @@ _SHOWN: Final = 20
 
 
 class Dataset:
-    """Data sources with all that is needed to read items of them. Nothing is opened, and ``num_samples`` is believed.
+    """Data sources together with the reader and decoder of their records. Follows ``tf_slim.data.dataset.Dataset``.
+
+    Creating it opens no file and does not check ``num_samples``; ``validate`` does.
 
         dataset = slim.Dataset("mnist-train-*", slim.TFRecordReader, decoder, 60000, {"image": "28 by 28, grey"})
         provider = slim.DatasetDataProvider(dataset, shuffle=False)
         image, label = provider.get(["image", "label"])
 
     Attributes:
-        data_sources: a path, URL or pattern, or a list of them: see ``get_data_files``.
-        reader: what reads a file: called with its path, it gives (key, record) pairs; None is ``TFRecordReader``.
-        decoder: what decodes a record.
-        num_samples: how many records there are.
-        items_to_descriptions: what each item is, in words; None where nobody says.
-        extras: what else was given, e.g. ``num_classes``: each is an attribute as well.
+        data_sources: a path, URL, pattern (``mnist-train-*``) or sharded name (``path@128``), or a list of them.
+        reader: a callable that gets the path of a file and returns (key, record) pairs; None is ``TFRecordReader``.
+        decoder: a DataDecoder, which decodes a record to items.
+        num_samples: number of records; None if it is unknown.
+        items_to_descriptions: a description of each item; None if there are none.
+        extras: all further keyword arguments, e.g. ``num_classes``. Each is also an attribute of the dataset.
 
     Raises:
-        UsageError: ``num_samples`` is invalid.
-        WrongTypeError: no decoder, or a reader that cannot be called, or is TensorFlow's.
+        UsageError: ``num_samples`` is negative.
+        WrongTypeError: ``decoder`` is not a DataDecoder, ``num_samples`` is not a whole number, or ``reader`` cannot be
+            called or is a TensorFlow class.
     """
 
     data_sources: Any
@@ -59,11 +65,11 @@ class Dataset:
         of_tensorflow = str(getattr(reader, "__module__", "")).split(".")[0] in ("tensorflow", "tf_slim")
         if reader is not None and (of_tensorflow or not callable(reader)):
             raise WrongTypeError(
-                f"reader={reader!r:.100} is not called with a path to give records",
-                hint="slim.TFRecordReader and slim.TextLineReader take the place of TensorFlow's readers.",
+                f"reader={reader!r:.100} cannot be called with a path to return records",
+                hint="Use slim.TFRecordReader or slim.TextLineReader instead of TensorFlow's readers.",
             )
         if num_samples is not None:
-            num_samples = whole_number(num_samples, "num_samples", least=0, hint="Give 0 or more, or None.")
+            num_samples = whole_number(num_samples, "num_samples", least=0, hint="Pass 0 or more, or None.")
         given = {
             "data_sources": data_sources,
             "reader": reader,
@@ -84,22 +90,25 @@ class Dataset:
         items_to_descriptions: Mapping[str, str] | None = None,
         **extras: Any,
     ) -> Self:
-        """The records of a split expression of a published version.
+        """The records of a slice of a published version.
 
             dataset = slim.Dataset.from_version(catalog.dataset("digits"), "train[:80%]")
 
         Args:
-            dataset_version: what ``catalog.dataset``, ``registry.builder`` or a pin gives.
-            split: an expression, or a ReadInstruction. None is the slice of a pin, which has no other.
-            decoder: None is one whose items are the version's features, decoded as they were declared.
-            items_to_descriptions: None describes each feature, and nothing where another decoder makes other items.
-            extras: attributes of the dataset. ``num_classes`` and ``labels_to_names`` are set where the version has one
-                ClassLabel among its features.
+            dataset_version: a dataset from ``catalog.dataset(...)`` or ``registry.builder(...)``, or a pin.
+            split: a split expression or a ReadInstruction. For a pin, None means its slice, the only one it has.
+            decoder: a decoder of the records; None decodes the features of the version as items.
+            items_to_descriptions: a description of each item; None describes the features, or nothing if ``decoder`` is
+                given.
+            extras: further attributes of the dataset. ``num_classes`` and ``labels_to_names`` are set if the version
+                has exactly one ClassLabel.
 
         Raises:
-            SplitSyntaxError, SplitNotFoundError, SliceError: as ``Dataset.resolve``.
-            WrongTypeError: ``dataset_version`` is of another type.
-            UsageError: no split is given, or another than the pin's.
+            SplitSyntaxError: the split expression is malformed.
+            SplitNotFoundError: the version has no split of that name.
+            SliceError: a slice is out of range or reversed.
+            WrongTypeError: ``dataset_version`` has another type.
+            UsageError: no split is given, or the pin has another slice.
         """
         found = open_slice(dataset_version, split)
         features = found.readable.features
@@ -111,26 +120,29 @@ class Dataset:
         return cls(files_of(found), None, decoder, found.plan.num_examples, items_to_descriptions, **extras)
 
     def validate(self, *, deep: bool = False, reader_kwargs: Mapping[str, Any] | None = None) -> int:
-        """Hold the dataset against its files: every record is read, counted, and checked by its checksum.
+        """Check the dataset against its files: read and count every record, and check its checksum.
 
-        Where every record is decoded, an ``AbsentFeatureWarning`` names the features that none of them has: maybe they
-        are called otherwise, and nothing but defaults is read.
+        With ``deep``, an ``AbsentFeatureWarning`` names declared features that no record has. Their names may be
+        misspelled, so that only default values would be read.
 
         Args:
-            deep: whether every record is decoded; only the first is if not.
-            reader_kwargs: what the reader is given beside a path.
+            deep: decode every record instead of only the first.
+            reader_kwargs: further keyword arguments for the reader.
 
         Returns:
             The number of records.
 
         Raises:
-            VerificationError: there are not ``num_samples``, or the descriptions are of other items; all of it is said.
-            CorruptRecordError, CorruptExampleError, StorageError: a file cannot be read, or a record not be decoded.
+            VerificationError: the number of records is not ``num_samples``, or the descriptions do not match the items;
+                the message lists every problem.
+            CorruptRecordError: a file is damaged.
+            CorruptExampleError: a record cannot be decoded.
+            StorageError: a file cannot be read.
         """
         items = self.decoder.list_items()
         described = items if self.items_to_descriptions is None else list(self.items_to_descriptions)
         problems = [f"item {item!r} has no description" for item in items if item not in described]
-        problems += [f"{name!r} is described, and no item" for name in described if name not in items]
+        problems += [f"the description {name!r} belongs to no item" for name in described if name not in items]
         found = 0
         stored: set[str] = set()
         with parallel_read(
@@ -142,10 +154,10 @@ class Dataset:
                     stored.update(self.decoder.stored_keys(record[0]))
                 found += len(some)
         if self.num_samples is not None and found != self.num_samples:
-            problems.append(f"it says {self.num_samples} samples, and its files hold {found}")
+            problems.append(f"expected {self.num_samples} samples, found {found} in its files")
         if problems:
             raise VerificationError(
-                f"the dataset is not what it says: {'; '.join(problems)}",
+                f"the dataset does not match its files: {'; '.join(problems)}",
                 hint="Correct num_samples and items_to_descriptions, or the data sources.",
                 details={"problems": problems, "num_records": found, "num_samples": self.num_samples},
             )
@@ -160,13 +172,13 @@ class Dataset:
         return found
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"this dataset has no {name!r}; what else it was given are {sorted(self.__dict__)}")
+        raise AttributeError(f"this dataset has no attribute {name!r}; it has {sorted(self.__dict__)}")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"a dataset does not change: {name!r} is given when it is made")
+        raise AttributeError(f"a dataset is immutable: pass {name!r} when you create it")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What is pickled and copied: what it was made of, as the extras are a view that cannot be."""
+        """Pickle and copy by the arguments, because the read-only view of the extras cannot be pickled."""
         given = (self.data_sources, self.reader, self.decoder, self.num_samples, self.items_to_descriptions)
         return partial(type(self), **self.extras), given
 
@@ -179,8 +191,8 @@ def _check_decoder(decoder: Any) -> None:
         return
     is_class = isinstance(decoder, type) and issubclass(decoder, DataDecoder)
     raise WrongTypeError(
-        f"decoder={decoder!r:.100} is no DataDecoder" + (", but the class of one" if is_class else ""),
-        hint="Make a decoder of it: TFExampleDecoder(keys_to_features, items_to_handlers)."
+        f"decoder={decoder!r:.100} is not a DataDecoder" + (" but a class" if is_class else ""),
+        hint="Create a decoder: TFExampleDecoder(keys_to_features, items_to_handlers)."
         if is_class
-        else "Give a TFExampleDecoder, or a subclass of slim.DataDecoder with decode and list_items.",
+        else "Pass a TFExampleDecoder, or a subclass of slim.DataDecoder with decode and list_items.",
     )

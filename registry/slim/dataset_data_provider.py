@@ -1,9 +1,9 @@
-"""Provides the items of a dataset's records: reads and shuffles records, and decodes them as items are asked for.
+"""Provides the items of a dataset's records: reads and shuffles records, and decodes the requested items.
 
     dataset.data_sources -> parallel_read with dataset.reader -> dataset.decoder -> the items of one record
 
-Serialized records are read ahead. They are decoded when they leave the buffer, only for the items that were asked for,
-and many at once where the same items are asked for again.
+Serialized records are read ahead. They are decoded when they leave the buffer: only the requested items, and many
+records at once if the same items are requested repeatedly.
 """
 
 from __future__ import annotations
@@ -32,24 +32,40 @@ T = TypeVar("T")
 
 
 class DatasetDataProvider(OfOneProcess, DataProvider):
-    """The items of a dataset's records, one record after the other.
+    """Provides the items of a dataset's records, one record after another.
 
-    ``get`` gives some items of the next record, as TF-Slim's does of the next step of its graph; ``iter`` gives
-    the same items of all records, ``batches`` those of many at a time; and to iterate over the provider gives a dict of
-    every item for each record. Threads may do so at the same time, and each record goes to one of them.
+    Follows ``tf_slim.data.dataset_data_provider.DatasetDataProvider``. ``get`` returns some items of the next record,
+    ``iter`` yields the same items of every record, and ``batches`` yields them for many records at a time. Iterating
+    over the provider yields a dict of all items for each record. Several threads may use it; each record goes to one of
+    them.
 
-    A record that cannot be decoded is an error once: the next call goes on with the next record. A file that cannot be
-    read is the same error again with each call, because what was in it is unknown.
+        dataset = slim.Dataset.from_version(catalog.dataset("digits"), "train")
+        provider = slim.DatasetDataProvider(dataset, num_epochs=1, seed=1)
+        for images, labels in provider.batches(["image", "label"], 32): ...
+
+    A record that cannot be decoded raises once, and the next call continues with the next record. A file that cannot
+    be read raises with every call, because its remaining records are unknown.
 
     Args:
-        dataset: has ``data_sources``, ``reader``, ``decoder`` and ``num_samples``.
-        common_queue_capacity, common_queue_min: ``capacity`` and ``min_after_dequeue`` of ``parallel_read``, which has
-            all other arguments, too.
-        record_key: the item that is a record's key, ``path:offset``.
+        dataset: a ``slim.Dataset``.
+        num_readers: number of files that are read at the same time.
+        reader_kwargs: further keyword arguments for the reader.
+        shuffle: permute the files in each epoch, and draw records from a shuffle buffer.
+        num_epochs: number of times that each file is read; None repeats forever.
+        common_queue_capacity: maximum number of records in memory, in the buffer and read ahead.
+        common_queue_min: minimum number of records in the buffer from which each record is drawn.
+        record_key: the name of the item that is the key of a record, ``path:offset``.
+        seed: the seed of the order; None draws one, which the attribute ``seed`` returns.
+        scope: ignored; it is a name in TensorFlow's graph.
+        deterministic: let files take turns, record by record. Otherwise records come in the order in which they are
+            read.
+        mix_epochs: start the next epoch while records of the current one are in the buffer.
 
     Raises:
-        UsageError: as ``parallel_read``; or ``record_key`` is an item of the dataset.
+        UsageError: a number is out of range, the capacity does not exceed the minimum, there are no data files, or
+            ``record_key`` is an item of the dataset.
         NotStoredError: files are missing.
+        WrongTypeError: an argument has the wrong type.
     """
 
     _refusal = ParallelReader._refusal
@@ -65,7 +81,7 @@ class DatasetDataProvider(OfOneProcess, DataProvider):
         common_queue_min: int = 128,
         record_key: str = "record_key",
         seed: int | None = None,
-        scope: str | None = None,  # noqa: ARG002 (a name in TensorFlow's graph)
+        scope: str | None = None,  # noqa: ARG002 (part of TF-Slim's signature)
         *,
         deterministic: bool = True,
         mix_epochs: bool = False,
@@ -75,8 +91,8 @@ class DatasetDataProvider(OfOneProcess, DataProvider):
         items = list(self._decoder.list_items())
         if record_key in items:
             raise UsageError(
-                f"record_key={record_key!r} is an item of the dataset already",
-                hint="Give the key of a record another name, e.g. record_key='key_of_record'.",
+                f"record_key={record_key!r} is already an item of the dataset",
+                hint="Choose another name for the key of a record, e.g. record_key='key_of_record'.",
                 details={"record_key": record_key},
             )
         self._num_samples = dataset.num_samples
@@ -103,68 +119,80 @@ class DatasetDataProvider(OfOneProcess, DataProvider):
 
     @property
     def seed(self) -> int:
-        """The seed of the order, drawn where none was given."""
+        """The seed of the order; a random one if none was given."""
         return self._reader.seed
 
     def get(self, items: Sequence[str]) -> list[Any]:
-        """The values of ``items``, in that order, of the next record.
+        """The values of ``items`` in the next record, in the order of ``items``.
 
-        Warns where it gives none of the items that the call before gave: they are of two records.
+        Each call reads another record. A TwoRecordsWarning is issued if two calls in a row request disjoint items,
+        because their values do not belong together.
 
         Raises:
-            OutOfRangeError: there are no more; it is a StopIteration.
-            WrongTypeError, ItemNotFoundError: ``items`` is not a list or tuple of listed names.
-            CorruptExampleError: the record does not hold them; names path and offset. The next call goes on after it.
-            CorruptRecordError, ShardMismatchError, StorageError: a file is damaged or cannot be read, after all records
-                before; again with each call.
-            UsageError: it was closed, or made in another process.
+            OutOfRangeError: there are no more records; it is a StopIteration.
+            WrongTypeError: ``items`` is not a list or tuple.
+            ItemNotFoundError: ``items`` has a name that ``list_items`` does not.
+            CorruptExampleError: the record does not hold the items; the error names its path and offset. The next call
+                continues with the next record.
+            CorruptRecordError, ShardMismatchError, StorageError: a file is damaged or cannot be read. Raised after all
+                records before the fault, and again with each call.
+            UsageError: the provider was closed, or created in another process.
         """
         asked = tuple(items) if isinstance(items, list | tuple) else None
-        if asked is None or asked != self._asked:  # what was asked for last was checked then
+        if asked is None or asked != self._asked:  # the same items as in the last call are already checked
             before, asked = self._asked, self.check_items(items)
             self._asked = asked
             if before and asked and not self._has_warned and set(before).isdisjoint(asked):
                 self._has_warned = True
                 warnings.warn(
-                    f"{', '.join(before)} and {', '.join(asked)} are of two records, as they were asked for one after "
-                    f"the other: ask for both in one get({[*before, *asked]})",
+                    f"{', '.join(before)} and {', '.join(asked)} come from two different records, because two calls "
+                    f"requested them; request both at once: get({[*before, *asked]})",
                     TwoRecordsWarning,
                     stacklevel=2,
                 )
         return self._next(asked)
 
     def iter(self, items: Sequence[str]) -> Iterator[list[Any]]:
-        """The values of ``items`` for each record that is left, as ``get`` gives them.
+        """Iterate over the remaining records: the values of ``items`` in each, as ``get`` returns them.
 
             for image, label in provider.iter(["image", "label"]): ...
 
-        Errors as ``get``, and like it this goes on after a record that cannot be decoded.
+        The iterator raises the errors of ``get``. After a record that cannot be decoded, it can be continued.
+
+        Raises:
+            WrongTypeError: ``items`` is not a list or tuple.
+            ItemNotFoundError: ``items`` has a name that ``list_items`` does not.
         """
         return _Each(partial(self._next, self.check_items(items)))
 
     def batches(
-        self, items: Sequence[str], size: int, *, drop_remainder: bool = False, dynamic_pad: bool = False
+        self, items: Sequence[str], batch_size: int, *, drop_remainder: bool = False, dynamic_pad: bool = False
     ) -> Iterator[list[npt.NDArray[Any]]]:
-        """The values of ``items`` for ``size`` records at a time, decoded together: an array for each item.
+        """Iterate over batches of ``batch_size`` records, decoded together: one array for each item.
 
             for images, labels in provider.batches(["image", "label"], 32): ...
 
-        An array's first dimension is the records. Where their values differ in shape, or are sparse, it is an object
-        array (records,) of them. As with ``tf.train.batch`` a batch may reach over the end of an epoch.
+        The first dimension of an array counts records. If the values differ in shape, or are sparse, it is an object
+        array (records,). As with ``tf.train.batch``, a batch may contain records of two epochs.
+
+        The iterator raises the errors of ``get``. A record that cannot be decoded raises once; the next batch then
+        begins with the records before it.
 
         Args:
-            items: as ``get``.
-            size: of a batch; the last one may be smaller, and so is one before a file that cannot be read.
-            drop_remainder: whether a smaller one is left out.
-            dynamic_pad: whether values of different sizes are filled up to the largest, with zeros or ``b""``.
+            items: the names of items, a list or tuple.
+            batch_size: number of records in a batch. The last batch, and a batch before a file that cannot be read, may
+                be smaller.
+            drop_remainder: leave out smaller batches.
+            dynamic_pad: pad arrays of different sizes to the largest in the batch, with zeros or ``b""``. The iterator
+                raises WrongTypeError if they differ in their number of dimensions or dtype.
 
         Raises:
-            UsageError: a size that cannot be.
-            WrongTypeError: values that are to be filled up differ in dimensions or dtype: with each call, as no record
-                is left out.
-            As ``get``. A record that cannot be decoded is an error once: the next batch begins with those before it.
+            UsageError: ``batch_size`` is below 1.
+            WrongTypeError: an argument has the wrong type.
+            ItemNotFoundError: ``items`` has a name that ``list_items`` does not.
         """
-        asked, size = self.check_items(items), whole_number(size, "size", least=1, error=WrongTypeError)
+        asked = self.check_items(items)
+        size = whole_number(batch_size, "batch_size", least=1, error=WrongTypeError)
         drop, pad = flag("drop_remainder", drop_remainder), flag("dynamic_pad", dynamic_pad)
         return _Each(partial(self._next_batch, asked, size, drop_remainder=drop, pad=pad))
 
@@ -172,19 +200,19 @@ class DatasetDataProvider(OfOneProcess, DataProvider):
         return dict(zip(self._items, self._next(tuple(self._items)), strict=True))
 
     def list_items(self) -> list[str]:
-        """The items of the dataset's decoder, and last the record's key."""
+        """The items of the dataset's decoder, followed by the record key."""
         return self._items.copy()
 
     def num_samples(self) -> int | None:
-        """What the dataset says; it is not counted."""
+        """The number of records that the dataset declares; None if it declares none. They are not counted."""
         return self._num_samples
 
     def close(self) -> None:
-        """Read no more. Waits for reads that are under way, a second at most."""
+        """Stop reading. Waits up to a second for reads in progress."""
         self._reader.close()
         self._is_closed = True
         if os.getpid() == self._process and self._lock.acquire(timeout=1):
-            if not self._is_inside:  # else a handler of a signal closes what this very thread is in
+            if not self._is_inside:  # otherwise a signal handler interrupted this thread inside a call
                 self._ahead.clear()
             self._lock.release()
 
@@ -225,8 +253,8 @@ class DatasetDataProvider(OfOneProcess, DataProvider):
     def _enter(self) -> None:
         if self._is_inside:
             raise UsageError(
-                "the provider was asked for records while it decodes one for the same thread",
-                hint="A decoder or handler that needs other records takes them from a provider of its own.",
+                "records were requested while the provider decodes one for the same thread",
+                hint="In a decoder or handler, read other records with another provider.",
             )
         if self._is_closed:
             self._ahead.clear()
@@ -234,25 +262,26 @@ class DatasetDataProvider(OfOneProcess, DataProvider):
 
 
 def _decoder_of(dataset: Any) -> DataDecoder:
-    """The decoder of a dataset of TF-Slim; WrongTypeError for anything else, and for one that lists no items."""
+    """The decoder of a TF-Slim dataset. Raises WrongTypeError for anything else, or if it does not list items."""
     decoder = getattr(dataset, "decoder", None)
     if not isinstance(decoder, DataDecoder):
         raise WrongTypeError(
-            f"{dataset!r:.100} is no dataset of TF-Slim",
-            hint="Make one of a version: slim.Dataset.from_version(version, 'train')."
+            f"{dataset!r:.100} is not a TF-Slim dataset",
+            hint="Create one from the version: slim.Dataset.from_version(version, 'train')."
             if isinstance(dataset, SplitSource)
-            else "Give a slim.Dataset: slim.Dataset(files, ...), or slim.Dataset.from_version(version, split).",
+            else "Pass a slim.Dataset: slim.Dataset(files, ...), or slim.Dataset.from_version(version, split).",
         )
     items: Any = decoder.list_items()
     if isinstance(items, str) or not all(isinstance(item, str) for item in items):
         raise WrongTypeError(
-            f"{type(decoder).__name__}.list_items gave {items!r:.80}", hint="It gives the items' names in a list."
+            f"{type(decoder).__name__}.list_items returned {items!r:.80}",
+            hint="It must return the names of the items as a list.",
         )
     return decoder
 
 
 class _Each(Generic[T]):
-    """What a function gives, again and again: an iterator that goes on after an error."""
+    """An iterator that calls a function for each value and can be continued after an error."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make

@@ -1,7 +1,8 @@
-"""Decodes the records that leave the buffer of a reader, many at once where the same items are asked for again.
+"""Decodes the records that leave the buffer of a reader, many at once if the same items are requested repeatedly.
 
-It starts no thread. Each call for the same items decodes twice as many records as the one before, up to a limit. Where
-other items are asked for, the records that were not given yet are decoded again: no record is given twice or left out.
+It starts no threads. Each call for the same items decodes twice as many records as the call before, up to a limit. If
+other items are requested, the records that were not returned yet are decoded again, so that no record is repeated or
+lost. ``DatasetDataProvider`` uses it between its reader and its decoder.
 """
 
 from __future__ import annotations
@@ -25,25 +26,25 @@ _MOST_IN_BATCHES: Final = 4096
 _MOST_INFLATED: Final = 32
 _BYTES_TOGETHER: Final = 2**20
 _DECODED_BYTES: Final = 2**24
-"""So much batches may take that nobody asked for yet, as far as can be told from those before."""
+"""Maximum size, in bytes, of batches that are decoded ahead, estimated from the batches before."""
 
 _LOOKED_AT: Final = 64
 _VALUE: Final = itemgetter(0)
 
 
 class DecodingAhead:
-    """The decoded records of a reader, one by one or some at a time; for one caller at a time.
+    """The decoded records of a reader, one by one or in batches. Only one caller at a time may use it.
 
     Args:
-        reader: gives the records.
-        decoder: makes values of them.
+        reader: the reader of the records.
+        decoder: the decoder of the records.
     """
 
     def __init__(self, reader: ParallelReader, decoder: DataDecoder) -> None:
         self._reader = reader
         self._decoder = decoder
-        # Records that left the buffer. Those before `_place` were given; those from there to `_stop` are what `_rows`
-        # goes on with, or what `_columns` hold.
+        # Records that left the buffer. Those before `_place` were returned; those from there to `_stop` are decoded, in
+        # `_rows` or `_columns`.
         self._records: list[Record] = []
         self._place = self._stop = 0
         self._rows: Iterator[list[Any]] = iter(())
@@ -65,7 +66,7 @@ class DecodingAhead:
         if self._place >= self._stop:
             self._decode_rows(items)
         record = self._records[self._place]
-        self._is_busy = True  # as long as row and record may be of different places: who is interrupted leaves it so
+        self._is_busy = True  # remains set if an interrupt separates the row from its record
         try:
             row = next(self._rows)
         except Exception as error:
@@ -73,8 +74,8 @@ class DecodingAhead:
             self._forget()
             if isinstance(error, StopIteration):
                 raise UsageError(
-                    f"the decoder {type(self._decoder).__name__} gave fewer rows than it was given records",
-                    hint="decode_rows gives a row for each record of the block, or raises.",
+                    f"{type(self._decoder).__name__}.decode_rows must return a row for each record, and returned fewer",
+                    hint="Return a row for each record of the block, or raise an error.",
                 ) from error
             raise_of_record(error, record)
         self._place += 1
@@ -87,9 +88,13 @@ class DecodingAhead:
     ) -> tuple[list[Record], list[npt.NDArray[Any]]]:
         """The next ``size`` records, fewer at the end, and a column for each of ``items``.
 
-        Errors as ``next_row``: that of a record comes before the batch that it would be in. Values that are to be
-        filled up and cannot be are a WrongTypeError with every call. Where ``decode_batch`` fails, records are decoded
-        alone.
+        If ``decode_batch`` fails, records are decoded one by one.
+
+        Raises:
+            OutOfRangeError: there are no more records, or no more whole batches.
+            WrongTypeError: values cannot be padded; raised with every call.
+            CorruptRecordError, ShardMismatchError, StorageError: a file is damaged or cannot be read.
+            Exception: the decoder raised it. Raised before the batch with this record; the next call continues.
         """
         self._begin(items, size)
         if self._place >= self._stop:
@@ -97,7 +102,7 @@ class DecodingAhead:
         start, stop = self._place, min(self._place + size, self._stop)
         if drop_remainder and stop - start < size:
             self._place = stop
-            self._take_more(1)  # which raises what ended the records
+            self._take_more(1)  # raises the error that ended the records, if there was one
             raise OutOfRangeError("there are no more whole batches", details={"num_records": stop - start})
         columns = [_rows_of(column, start, stop) for column in self._columns]
         if pad:
@@ -106,20 +111,20 @@ class DecodingAhead:
         return self._records[start:stop], columns
 
     def clear(self) -> None:
-        """Let go of all records."""
+        """Drop all records."""
         self._records = []
         self._begin((), None)
 
     def _begin(self, items: Sequence[str], kind: object) -> None:
-        """Forget what was decoded ahead for somebody who asked for something else, or was interrupted."""
+        """Drop what was decoded ahead, if other items are requested or the last call was interrupted."""
         asked = (tuple(items), kind)
         if asked != self._asked or self._is_busy:
             self._asked = None
             self._forget()
-            self._asked = asked  # last: whoever is interrupted before finds nothing of what was asked for then
+            self._asked = asked  # set last, so that an interrupt before it leaves a consistent state
 
     def _forget(self) -> None:
-        """Have what was decoded ahead decoded again: a few records at first."""
+        """Drop the decoded values, so that their records are decoded again, starting with a few."""
         self._stop, self._together = self._place, 1
         self._rows, self._columns, self._kept, self._is_busy = iter(()), (), [], False
 
@@ -136,10 +141,10 @@ class DecodingAhead:
             self._rows = (self._decoder.decode(value, items) for value in values[:1])
         else:
             self._rows = iter(self._decoder.decode_rows(as_block(values[:count]), items))
-        self._stop = count  # last: whoever is interrupted before finds nothing decoded
+        self._stop = count  # set last, so that after an interrupt nothing counts as decoded
 
     def _decode_columns(self, items: Sequence[str], size: int) -> None:
-        """Decode the next batch, and as many after it as are at hand."""
+        """Decode the next batch, and further batches of records that are already available."""
         self._drop_given()
         self._take_more(size)
         together = min(self._together, _MOST_INFLATED) if self._decoder.inflates(items) else self._together
@@ -155,7 +160,7 @@ class DecodingAhead:
             block = RecordBlock(data, (ends - lengths)[:count], lengths[:count])
             columns = list(self._decoder.decode_batch(block, items)) if items and not self._kept else []
             is_right = [len(column) for column in columns if isinstance(column, np.ndarray)] == [count] * len(items)
-        except Exception:  # noqa: BLE001 (which record is at fault, and of what, is found out below)
+        except Exception:  # noqa: BLE001 (decoding one by one, below, finds the record and raises its error)
             is_right = False
         if not is_right:
             count = min(size, len(values))
@@ -165,9 +170,9 @@ class DecodingAhead:
         self._columns, self._stop = columns, count
 
     def _decode_each(self, items: Sequence[str], count: int) -> list[npt.NDArray[Any]]:
-        """The columns of the next records, decoded one by one; one that cannot be is left out, and its error raised.
+        """The columns of the next records, decoded one by one.
 
-        The rows before it are kept for the next call.
+        A record that cannot be decoded is removed and its error raised; the rows before it are kept for the next call.
         """
         rows = self._kept.copy()
         for place, record in enumerate(self._records[len(rows) : count], len(rows)):
@@ -185,7 +190,10 @@ class DecodingAhead:
         self._records, self._place, self._stop = left, 0, 0
 
     def _take_more(self, count: int, *, most_bytes: int | None = None) -> None:
-        """Have ``count`` records at hand, fewer at the end; with ``most_bytes`` as many as are ready, one at least."""
+        """Read until ``count`` records are available, or fewer at the end.
+
+        With ``most_bytes``, it stops at this size and does not wait for more than one record.
+        """
         if self._is_taking:
             self._reader.interrupt()
         num_bytes = 0 if most_bytes is None else _bytes_of(self._records[self._place :])
@@ -193,13 +201,13 @@ class DecodingAhead:
             is_some = len(self._records) > self._place
             if is_some and most_bytes is not None and (num_bytes >= most_bytes or not self._reader.has_ready()):
                 return
-            self._is_taking = True  # whoever is interrupted leaves it so, and records may be lost
+            self._is_taking = True  # remains set after an interrupt, which may lose records
             try:
                 more = self._reader.read_records(count - len(self._records) + self._place)
             except Exception:
                 self._is_taking = False
                 if is_some and not self._reader.is_closed:
-                    return  # it comes again, in its place
+                    return  # return the records before the error; the next call raises it again
                 raise
             self._records = [*self._records, *more]
             self._is_taking = False
@@ -207,14 +215,14 @@ class DecodingAhead:
 
 
 def decode_record(decoder: DataDecoder, record: Record, items: Sequence[str]) -> list[Any]:
-    """The values of ``items`` in a record. An error names the record; errors of ``check_row``."""
+    """The values of ``items`` in a record. Errors of the decoder and of ``check_row`` name the record."""
     try:
         row = decoder.decode(record[0], items)
     except StopIteration as error:
         path, (_, where) = record[1].path, place_of(record)
         raise UsageError(
             f"{path}: record at {where}: the decoder {type(decoder).__name__} raised StopIteration",
-            hint="It stands for the end of the records. A next() without a default may have raised it.",
+            hint="StopIteration means the end of the records. Perhaps a next() without a default raised it.",
         ) from error
     except Exception as error:  # noqa: BLE001 (it is raised again, with the record's place)
         raise_of_record(error, record)
@@ -223,19 +231,19 @@ def decode_record(decoder: DataDecoder, record: Record, items: Sequence[str]) ->
 
 
 def check_row(decoder: DataDecoder, row: Any, items: Sequence[str], record: Record) -> None:
-    """Refuse what a decoder gave for ``record`` unless it is a list with a value for each item.
+    """Check that ``row``, which a decoder returned for ``record``, is a list with a value for each item.
 
     Raises:
-        WrongTypeError: it is not a list.
-        UsageError: it has another number of values.
+        WrongTypeError: ``row`` is not a list.
+        UsageError: ``row`` has another number of values.
     """
     if isinstance(row, list | tuple) and len(row) == len(items):
         return
     path, (_, where) = record[1].path, place_of(record)
-    hint = "decode gives a value for each item that it is asked for, in their order."
-    start = f"{path}: record at {where}: the decoder {type(decoder).__name__} gave "
+    hint = "Return a list from decode with a value for each requested item, in the order of items."
+    start = f"{path}: record at {where}: the decoder {type(decoder).__name__} returned "
     if not isinstance(row, list | tuple):
-        raise WrongTypeError(f"{start}a {type(row).__name__} for the items {', '.join(items)}, and no list", hint=hint)
+        raise WrongTypeError(f"{start}a {type(row).__name__}, not a list, for the items {', '.join(items)}", hint=hint)
     values = f"{len(row)} value{'s' * (len(row) != 1)}"
     raise UsageError(f"{start}{values} for the items {', '.join(items)}", hint=hint)
 
@@ -245,7 +253,7 @@ def _bytes_of(records: list[Record]) -> int:
 
 
 def _num_bytes(column: npt.NDArray[Any]) -> int:
-    """About what the arrays of a column take, by some of them; texts are no more than the records that they are of."""
+    """Approximate size of the arrays of a column, from a sample. Texts are ignored: they are no larger than records."""
     if column.dtype.kind != "O":
         return column.nbytes
     step = max(1, column.size // _LOOKED_AT)
@@ -253,7 +261,7 @@ def _num_bytes(column: npt.NDArray[Any]) -> int:
 
 
 def _rows_of(column: npt.NDArray[Any], start: int, stop: int) -> npt.NDArray[Any]:
-    """Some rows of a column, as they would be without the others: an array where they are alike."""
+    """Some rows of a column, in the form that they would have alone: one array if their shapes are equal."""
     is_whole = stop - start == len(column)
     if column.dtype.kind != "O" or column.ndim > 1 or is_whole or isinstance(column, np.ma.MaskedArray):
         return column[start:stop]

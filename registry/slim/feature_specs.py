@@ -1,6 +1,7 @@
 """Declarations of features: TensorFlow's four specifications and its sparse array, without TensorFlow.
 
-A decoder takes TensorFlow's own as well (``tf.io.FixedLenFeature``, ...), and dtypes as numpy and TensorFlow name them.
+Decoders also accept TensorFlow's own (``tf.io.FixedLenFeature``, ...), and the dtypes of NumPy and TensorFlow.
+``parsing`` reads records by these declarations.
 """
 
 from __future__ import annotations
@@ -23,29 +24,32 @@ if TYPE_CHECKING:
 
 _DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "int64": np.dtype(np.int64),
-    **dict.fromkeys(("float32", "float"), np.dtype(np.float32)),  # "float" is float64 to NumPy, and not to TensorFlow
+    **dict.fromkeys(("float32", "float"), np.dtype(np.float32)),  # "float" is float32 in TensorFlow, float64 in NumPy
     **dict.fromkeys(("string", "bytes", "str", "object"), TEXT),
 }
 _KINDS: Final[dict[str, WireKind]] = {"i": "int64", "f": "float", "O": "bytes"}
 
 _MOST_BYTES: Final = 2**31
-"""What a dense array may take: a record cannot be longer, and the shape comes out of it."""
+"""Maximum size of a dense array, in bytes: a record cannot be longer, and the shape may come from the record."""
 
 
 @dataclass(frozen=True, slots=True)
 class FixedLenFeature:
-    """A feature of always as many values, read as an array of ``shape``: ``tf.io.FixedLenFeature``.
+    """A feature with a fixed number of values, read as an array of ``shape``. Follows ``tf.io.FixedLenFeature``.
 
     Args:
-        shape: of the array; ``()`` for a single value.
+        shape: the shape of the array; ``()`` for a single value.
         dtype: int64, float32 or string.
-        default_value: the values where a record does not have the feature, as many as ``shape`` takes; None for a
-            feature that every record must have. A feature that is there and empty is an error all the same. No values
-            are no default, as in TensorFlow.
+        default_value: the values for records without the feature, as many as ``shape`` has; None makes the feature
+            required. A feature that is present but empty is an error even with a default. As in TensorFlow, an empty
+            default counts as None.
+
+    >>> FixedLenFeature((), "int64", default_value=-1).size
+    1
 
     Raises:
-        UsageError: the shape is not known, or does not take the default.
-        WrongTypeError: another dtype, or a default of another type.
+        UsageError: a size is unknown, or the default does not have the shape.
+        WrongTypeError: the dtype is not supported, or the default has another type.
     """
 
     shape: Any
@@ -69,9 +73,15 @@ class FixedLenFeature:
 
 @dataclass(frozen=True, slots=True)
 class VarLenFeature:
-    """A feature of any number of values, read as a ``SparseTensorValue`` of one dimension: ``tf.io.VarLenFeature``.
+    """A feature with any number of values. Follows ``tf.io.VarLenFeature``.
 
-    In a sequence it has two: the steps, and the values of each.
+    It is read as a ``SparseTensorValue`` with one dimension; in a sequence, with two: steps, and values in each step.
+
+    Args:
+        dtype: int64, float32 or string.
+
+    Raises:
+        WrongTypeError: the dtype is not supported.
     """
 
     dtype: Any
@@ -82,14 +92,20 @@ class VarLenFeature:
 
 @dataclass(frozen=True, slots=True)
 class SparseFeature:
-    """Values, and their places, stored as features of their own: ``tf.io.SparseFeature``.
+    """A sparse array whose values and indices are separate features. Follows ``tf.io.SparseFeature``.
+
+    It is read as a ``SparseTensorValue``.
 
     Args:
-        index_key: the int64 feature that has the place of each value; a list of them for several dimensions.
-        value_key: the feature that has the values.
-        dtype: of the values.
-        size: of the dimension, or a list of sizes. That indices are below it is checked where it is made dense.
-        already_sorted: whether the indices are stored in ascending order; they are sorted if not.
+        index_key: the key of the int64 feature with the index of each value; for several dimensions, a list of keys.
+        value_key: the key of the feature with the values.
+        dtype: the dtype of the values: int64, float32 or string.
+        size: the size of the dimension, or a list of sizes. ``to_dense`` checks that the indices are below it.
+        already_sorted: whether the indices are stored in ascending order. Otherwise they are sorted.
+
+    Raises:
+        UsageError: the number of sizes is not the number of index keys, or a size is unknown.
+        WrongTypeError: the dtype is not supported.
     """
 
     index_key: Any
@@ -104,7 +120,7 @@ class SparseFeature:
         if len(keys) != len(sizes) or not keys:
             raise UsageError(
                 f"SparseFeature has {len(keys)} index keys and {len(sizes)} sizes",
-                hint="Give a size for each index key: SparseFeature(['row', 'column'], 'value', 'float32', [4, 6]).",
+                hint="Pass a size for each index key: SparseFeature(['row', 'column'], 'value', 'float32', [4, 6]).",
             )
         object.__setattr__(self, "index_key", keys)
         object.__setattr__(self, "size", check_shape(sizes, "SparseFeature"))
@@ -113,16 +129,20 @@ class SparseFeature:
 
 @dataclass(frozen=True, slots=True)
 class FixedLenSequenceFeature:
-    """A feature of any number of elements, each of ``shape``: ``tf.io.FixedLenSequenceFeature``.
+    """A feature with any number of elements, each of ``shape``. Follows ``tf.io.FixedLenSequenceFeature``.
 
-    Read as an array (n, *shape). In an Example all elements stand in one list, and ``allow_missing`` has to be True; in
-    a SequenceExample each is a step, and without ``allow_missing`` every record must have the list.
+    It is read as an array (n, *shape). In an Example, all elements are in one list, and ``allow_missing`` must be True.
+    In a SequenceExample, each element is a step, and without ``allow_missing`` every record must have the list.
 
     Args:
-        shape: of an element.
+        shape: the shape of an element.
         dtype: int64, float32 or string.
-        allow_missing: whether a record may go without the feature, which then has no elements.
-        default_value: accepted and not used: TensorFlow pads batches with it, which have no such padding here.
+        allow_missing: whether a record may lack the feature, which then has no elements.
+        default_value: accepted but unused; TensorFlow pads batches with it.
+
+    Raises:
+        UsageError: a size is unknown, or is 0.
+        WrongTypeError: the dtype is not supported.
     """
 
     shape: Any
@@ -135,13 +155,13 @@ class FixedLenSequenceFeature:
         object.__setattr__(self, "dtype", check_dtype(self.dtype))
         if 0 in self.shape:
             raise UsageError(
-                f"elements of the shape {list(self.shape)} hold nothing, so that nobody could count them",
-                hint="Give the shape of one element; () where each is a single value.",
+                f"elements of shape {list(self.shape)} have no values, so they cannot be counted",
+                hint="Pass the shape of one element, or () if each is a single value.",
             )
 
     @property
     def size(self) -> int:
-        """The number of values of an element."""
+        """The number of values in an element."""
         return prod(self.shape)
 
 
@@ -153,10 +173,10 @@ _SPECS: Final[dict[str, type[FeatureSpec]]] = {
 
 
 def check_features(keys_to_features: Mapping[str, Any], allowed: Sequence[type[FeatureSpec]]) -> dict[str, FeatureSpec]:
-    """The specifications by key; TensorFlow's own are taken over.
+    """The specifications by key; TensorFlow's own are converted.
 
     Raises:
-        UsageError: one is not a specification, or not of an ``allowed`` kind.
+        UsageError: a value is not a specification, or its kind is not in ``allowed``.
     """
     check_mapping("features", keys_to_features)
     found: dict[str, FeatureSpec] = {}
@@ -165,24 +185,24 @@ def check_features(keys_to_features: Mapping[str, Any], allowed: Sequence[type[F
         kind = _SPECS.get(type(given).__name__)
         if kind is None or kind not in allowed:
             raise UsageError(
-                f"feature {key!r:.80} is {given!r:.200}, and has to be one of {', '.join(names)}",
-                hint="e.g. {'label': FixedLenFeature((), 'int64')}. See docs/slim.md.",
+                f"feature {key!r:.80} must be one of {', '.join(names)}, not {given!r:.200}",
+                hint="For example: {'label': FixedLenFeature((), 'int64')}. See docs/slim.md.",
             )
         found[key] = given if isinstance(given, kind) else kind(*given)
     return found
 
 
 def check_mapping(name: str, given: Any) -> None:
-    """WrongTypeError for anything but a mapping by names."""
+    """Raise WrongTypeError if ``given`` is not a mapping."""
     if not isinstance(given, Mapping):
         raise WrongTypeError(
-            f"{name} are given as a dict by their names, not as {given!r:.80}",
-            hint="e.g. TFExampleDecoder({'label': FixedLenFeature((), 'int64')}, {'label': Tensor('label')}).",
+            f"{name} must be a dict by name, not {given!r:.80}",
+            hint="For example: TFExampleDecoder({'label': FixedLenFeature((), 'int64')}, {'label': Tensor('label')}).",
         )
 
 
 def check_dtype(dtype: Any) -> np.dtype[Any]:
-    """int64, float32, or object for strings, whatever it is called; WrongTypeError for what records cannot store."""
+    """Convert ``dtype`` to int64, float32, or object for strings. Raises WrongTypeError if records cannot store it."""
     name = getattr(dtype, "name", dtype)
     if dtype in (str, bytes, object):
         return TEXT
@@ -197,14 +217,14 @@ def check_dtype(dtype: Any) -> np.dtype[Any]:
         found = TEXT if made is not None and made.kind in "SU" else _DTYPES.get("" if made is None else made.name)
     if found is None:
         raise WrongTypeError(
-            f"features are int64, float32 or string, not {name!r:.60}",
-            hint="Declare what is stored, and convert what was read: array.astype(...), or an ItemHandlerCallback.",
+            f"the dtype of a feature must be int64, float32 or string, not {name!r:.60}",
+            hint="Declare the stored dtype, and convert the values: array.astype(...), or an ItemHandlerCallback.",
         )
     return found
 
 
 def check_shape(shape: Any, where: str) -> tuple[int, ...]:
-    """``shape`` as a tuple of whole numbers from 0; UsageError if it is not one."""
+    """``shape`` as a tuple of non-negative ints. Raises UsageError if it is not one."""
     sizes = (shape,) if shape is None or np.ndim(shape) == 0 else tuple(shape)
     try:
         known = tuple(int(size) for size in sizes if size is not None and int(size) == size >= 0)
@@ -213,18 +233,18 @@ def check_shape(shape: Any, where: str) -> tuple[int, ...]:
     if len(known) != len(sizes):
         raise UsageError(
             f"{where} needs a shape of known sizes, not {shape!r:.80}",
-            hint="Where the first size is not known, use FixedLenSequenceFeature or VarLenFeature.",
+            hint="If the first size is unknown, use FixedLenSequenceFeature or VarLenFeature.",
         )
     return known
 
 
 def kind_of(spec: FeatureSpec) -> WireKind:
-    """In which kind of list the values of the feature are stored."""
+    """The list of a tf.train.Feature that stores the values."""
     return _KINDS[spec.dtype.kind]
 
 
 def _default_of(given: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """The default as an array of ``shape``: as many values are needed as that takes, in any shape."""
+    """The default as an array of ``shape``. It may have any shape with the same number of values."""
     if dtype is TEXT:
         found = np.array(given, dtype=TEXT)
         texts = [value.encode() if isinstance(value, str) else value for value in found.reshape(-1).tolist()]
@@ -235,13 +255,13 @@ def _default_of(given: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt
         is_right = array.dtype.kind in ("iuf" if dtype.kind == "f" else "iu") or not array.size
     if not is_right:
         raise WrongTypeError(
-            f"default_value={given!r:.60} is not of the feature's type, {'string' if dtype is TEXT else dtype}",
-            hint="Give a default of the type that is declared.",
+            f"default_value={given!r:.60} does not have the feature's type, {'string' if dtype is TEXT else dtype}",
+            hint="Pass a default of the declared type.",
         )
     if array.size != prod(shape):
         raise UsageError(
-            f"default_value={given!r:.60} has {array.size} values, and the shape {list(shape)} takes {prod(shape)}",
-            hint="Give a value for each element.",
+            f"default_value={given!r:.60} must have {prod(shape)} values for the shape {list(shape)}, not {array.size}",
+            hint="Pass a value for each element.",
         )
     default = array.astype(dtype).reshape(shape)
     default.flags.writeable = False
@@ -249,12 +269,12 @@ def _default_of(given: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt
 
 
 class SparseTensorValue(NamedTuple):
-    """A sparse array of any rank: values and their places; other places are empty, or have a default.
+    """A sparse array of any rank, as its values and their indices. Follows ``tf.compat.v1.SparseTensorValue``.
 
     Attributes:
-        indices: int64 (n, rank), the place of each value.
+        indices: int64 (n, rank), the index of each value.
         values: (n,), int64, float32, or objects of ``bytes``.
-        dense_shape: int64 (rank,). It may be smaller than the indices ask for: what made it was not checked.
+        dense_shape: int64 (rank,). It is not checked, so an index may be outside of it.
     """
 
     indices: npt.NDArray[np.int64]
@@ -262,15 +282,15 @@ class SparseTensorValue(NamedTuple):
     dense_shape: npt.NDArray[np.int64]
 
     def to_dense(self, default_value: Any = None) -> npt.NDArray[Any]:
-        """The array of ``dense_shape``, with ``default_value`` at places without a value; None is 0, or ``b""``.
+        """The array of ``dense_shape``, with ``default_value`` where there is no value; None is 0 or ``b""``.
 
         >>> SparseTensorValue(np.array([[1], [4]]), np.array([2.5, 3.5]), np.array([6])).to_dense(-1)
         array([-1. ,  2.5, -1. , -1. ,  3.5, -1. ])
 
         Raises:
-            CorruptExampleError: an index that the shape does not have, indices that do not ascend, or another number of
-                values than of indices.
-            WrongTypeError: a default of another type than the values.
+            CorruptExampleError: an index is outside the shape, indices are not in ascending order, or the number of
+                values is not the number of indices.
+            WrongTypeError: the default and the values have different types.
         """
         shape = tuple(self.dense_shape.tolist())
         places = self._places(shape)
@@ -279,48 +299,48 @@ class SparseTensorValue(NamedTuple):
         return dense
 
     def to_scipy(self) -> scipy.sparse.coo_array:
-        """The ``scipy.sparse.coo_array`` of a sparse array of two dimensions that holds numbers.
+        """The array as a ``scipy.sparse.coo_array``. It must have two dimensions and hold numbers.
 
         Raises:
             MissingExtraError: scipy is not installed.
-            UsageError: it has another rank, or holds texts.
+            UsageError: the array has another rank, or holds texts.
         """
         with require_extra("scipy", package="scipy", needed_for="sparse arrays of scipy"):
             from scipy.sparse import coo_array
         if self.dense_shape.size != 2 or self.values.dtype.kind == "O":
             kind = "texts" if self.values.dtype.kind == "O" else "values"
             raise UsageError(
-                f"scipy holds numbers in two dimensions, and these are {kind} in {self.dense_shape.size}",
-                hint="to_dense() gives an array of any rank and type.",
+                f"scipy needs numbers in two dimensions, found {kind} in {self.dense_shape.size}",
+                hint="Use to_dense(), which returns an array of any rank and type.",
             )
         rows, columns = self.indices.T
         return coo_array((self.values, (rows, columns)), shape=tuple(self.dense_shape.tolist()))
 
     def _places(self, shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
-        """The place of each value in the flattened array."""
+        """The position of each value in the flattened array."""
         num_bytes = prod(shape) * self.values.itemsize
-        counted = prod(size or 1 for size in shape) * self.values.itemsize  # NumPy counts so, also where one is 0
+        counted = prod(size or 1 for size in shape) * self.values.itemsize  # NumPy's limit ignores sizes of 0
         if min(shape, default=0) < 0 or num_bytes > _MOST_BYTES or counted >= 2**63:
             raise CorruptExampleError(
-                f"an array of the shape {list(shape)} cannot be made of this record",
-                hint=f"Sizes are 0 or more, and an array takes {_MOST_BYTES} bytes at most. Keep it sparse.",
+                f"cannot create an array of shape {list(shape)} from this record",
+                hint=f"Sizes must be 0 or more, and an array may have at most {_MOST_BYTES} bytes. Keep it sparse.",
             )
         if self.indices.shape[1:] != self.dense_shape.shape:
             raise CorruptExampleError(
                 f"the indices have {self.indices.shape[1]} dimensions, and the shape {list(shape)} has {len(shape)}",
-                hint="Give the shape that was written: shape= or shape_key= of the handler.",
+                hint="Pass the shape that was written: shape= or shape_key= of the handler.",
             )
         if len(self.indices) != len(self.values):
             raise CorruptExampleError(
-                f"{len(self.indices)} indices and {len(self.values)} values",
-                hint="Each value needs an index. What wrote this record lost some.",
+                f"expected an index for each value, found {len(self.indices)} indices and {len(self.values)} values",
+                hint="The program that wrote this record lost some of them. Write the record again.",
             )
         outside = ((self.indices < 0) | (self.indices >= self.dense_shape)).any(axis=1)
         if outside.any():
             place = int(outside.argmax())
             raise CorruptExampleError(
                 f"index {place}, {self.indices[place].tolist()}, is outside of the shape {list(shape)}",
-                hint="Give the shape that was written: shape= or shape_key= of the handler, size of a SparseFeature.",
+                hint="Pass the shape that was written: shape= or shape_key= of the handler, size of a SparseFeature.",
             )
         places = np.zeros(len(self.indices), np.int64)
         for axis, size in enumerate(shape):
@@ -330,16 +350,16 @@ class SparseTensorValue(NamedTuple):
             place = int(falls.argmax()) + 1
             raise CorruptExampleError(
                 f"index {place}, {self.indices[place].tolist()}, does not come after the one before it",
-                hint="Indices ascend. Write them sorted, each once, or read them with SparseFeature, which sorts.",
+                hint="Write indices sorted, each once, or read them with SparseFeature, which sorts them.",
             )
         return places
 
 
 def fill_value(default: Any, dtype: np.dtype[Any]) -> Any:
-    """What fills places without a value in an array of ``dtype``: ``default``, or 0 or ``b""`` where that is None.
+    """``default`` as a value of ``dtype``; 0 or ``b""`` if it is None.
 
     Raises:
-        WrongTypeError: it is of another type.
+        WrongTypeError: ``default`` has another type.
     """
     if dtype.kind == "O":
         if default is None:
@@ -349,8 +369,8 @@ def fill_value(default: Any, dtype: np.dtype[Any]) -> Any:
         if isinstance(default, bytes):
             return default
         raise WrongTypeError(
-            f"texts cannot be filled up with default_value={default!r:.60}, a {type(default).__name__}",
-            hint="Give default_value='' to the handler of a feature of strings.",
+            f"default_value={default!r:.60} must be text, as the values are, not {type(default).__name__}",
+            hint="Pass default_value='' to the handler of a feature of strings.",
         )
     if default is None:
         return 0
@@ -359,7 +379,7 @@ def fill_value(default: Any, dtype: np.dtype[Any]) -> Any:
     if not is_number:
         kind = "a number" if dtype.kind == "f" else "a whole number"
         raise WrongTypeError(
-            f"default_value={default!r:.60} is not {kind}, as values of {dtype} need",
-            hint="Give a default of the values' type; None is 0.",
+            f"default_value={default!r:.60} must be {kind} for values of dtype {dtype}",
+            hint="Pass a default of the values' type; None is 0.",
         )
     return found.astype(dtype)

@@ -1,7 +1,7 @@
-"""What the decoders of all image formats share: the fault, the bound on pixels, Pillow's codecs, and grey by light.
+"""Shared by the decoders of all image formats: the error, the limit of pixels, Pillow's codecs, and grey by gamma.
 
-Only the codecs of Pillow are used, never its readers of files. Headers are read here, so that no image is allocated
-before its size is known, and Pillow neither warns nor reads metadata.
+Only the codecs of Pillow are used, not its file readers. This package reads the headers, so that no image is allocated
+before its size is known, and Pillow does not warn or read metadata.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import numpy.typing as npt
 from registry.features.pictures import import_pillow, mix
 
 MAX_PIXELS: Final = 178_956_970
-"""Most pixels that one record may ask for: all frames of an animation and all images of a repeated item together.
+"""Maximum number of pixels of one record, over all frames of an animation and all images of a repeated item.
 
-It is what Pillow refuses by default: at 24 bits a pixel, half a gigabyte.
+It is Pillow's default limit: half a gigabyte at 24 bits per pixel.
 """
 
 
 _BYTES_AT_ONCE: Final = 2**24
 
 
-class ImageFault(Exception):  # noqa: N818  as the registry says it; callers see CorruptExampleError
-    """Bytes that are no image, a damaged one, or one that does not fit what was asked; with the mend."""
+class ImageFault(Exception):  # noqa: N818  internal; callers get a CorruptExampleError
+    """The bytes are not an image, the image is damaged, or it does not fit the options; with a hint."""
 
     def __init__(self, problem: str, hint: str = "The image is damaged or cut off. Write the record again.") -> None:
         super().__init__(problem)
@@ -33,9 +33,9 @@ class ImageFault(Exception):  # noqa: N818  as the registry says it; callers see
 
 
 def check_pixels(height: int, width: int, limit: int, *, num_frames: int = 1) -> None:
-    """Raises ImageFault where an image asks for more pixels than ``limit``, or for none."""
+    """Raise ImageFault if an image has more pixels than ``limit``, or none."""
     if height < 1 or width < 1:
-        raise ImageFault(f"an image of {height} x {width} pixels has none")
+        raise ImageFault(f"an image of {height} x {width} has no pixels")
     if height * width * num_frames > limit:
         size = f"{num_frames} frames of {height} x {width}" if num_frames > 1 else f"an image of {height} x {width}"
         left = "" if limit == MAX_PIXELS else f", of which {limit} are left"
@@ -48,10 +48,10 @@ def check_pixels(height: int, width: int, limit: int, *, num_frames: int = 1) ->
 def run_codec(
     codec: str, mode: str, size: tuple[int, int], data: Any, arguments: tuple[Any, ...], *, of: str
 ) -> npt.NDArray[np.uint8]:
-    """What a codec of Pillow makes of ``data``: the bytes of the image in ``mode``, all in one row, in an own array.
+    """Decode ``data`` with a codec of Pillow to the bytes of an image in ``mode``, as a new 1-d array.
 
     Raises:
-        ImageFault: the data are damaged, or end before the image does.
+        ImageFault: the data is damaged or truncated.
         MissingExtraError: Pillow is not installed.
     """
     height, width = size
@@ -63,7 +63,7 @@ def run_codec(
 
 
 def take_pixels(image: Any) -> npt.NDArray[np.uint8]:
-    """The bytes of an image of Pillow, (height, width, bands), in an own array, which is filled some rows at a time."""
+    """The bytes of a Pillow image, (height, width, bands), as a new array. It is copied in strips to save memory."""
     row_bytes = image.width * len(image.getbands())
     pixels = np.empty((image.height, row_bytes), np.uint8)
     rows = max(1, _BYTES_AT_ONCE // row_bytes)
@@ -74,16 +74,16 @@ def take_pixels(image: Any) -> npt.NDArray[np.uint8]:
 
 
 def to_grey_by_light(color: npt.NDArray[Any], gamma: int, *, is_cut: bool) -> npt.NDArray[Any]:
-    """The brightness (height, width, 1) of colours that were stored with ``gamma``, in 1/100000, mixed as light.
+    """The brightness (height, width, 1) of colours stored with ``gamma`` (in 1/100000), mixed as linear light.
 
-    libpng mixes so, by tables, where a PNG says its gamma and that is not about 1. Where 16 bits are cut to 8 after it
+    libpng does this, with tables, if a PNG declares a gamma that is not about 1. If 16 bits are then reduced to 8
     (``is_cut``), its tables have 11 bits.
     """
     is_wide = color.dtype == np.uint16
     top = 65535 if is_wide else 255
     shift = 5 if is_wide and is_cut else 0
     steps = np.arange((top >> shift) + 1) / (top >> shift)
-    # What stored values are raised to, to become light, and light to be stored; libpng counts in 1/100000.
+    # The exponents from stored values to linear light and back; libpng computes them in units of 1/100000.
     lightening = int(1e10 / gamma + 0.5)
     powers = lightening / 100000, int(1e10 / lightening + 0.5) / 100000
     to_light, from_light = (np.floor(top * steps**power + 0.5).astype(np.uint32) for power in powers)
@@ -96,7 +96,7 @@ def to_grey_by_light(color: npt.NDArray[Any], gamma: int, *, is_cut: bool) -> np
 
 
 def _keep(grey: npt.NDArray[Any], shift: int) -> npt.NDArray[Any]:
-    """Values that are grey already; with the tables of 11 bits they are rounded to 8."""
+    """Values that are already grey. With the 11-bit tables, libpng rounds them to 8 bits."""
     if not shift:
         return grey
     firsts = ((np.arange(256, dtype=np.uint32) * 257 + 128) * (65535 >> shift) + 32768) // 65535 + 1

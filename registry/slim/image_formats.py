@@ -1,12 +1,12 @@
-"""Decodes the bytes of an image as ``tf.io.decode_image`` does: the first bytes tell the format.
+"""Decodes the bytes of an image like ``tf.io.decode_image``: the first bytes determine the format.
 
     bytes -> format -> pixels of 8 or 16 bits -> channels -> dtype
 
-PNG has a file of its own; JPEG, BMP, GIF and WebP are decoded here. Each header is read before a codec of Pillow runs,
-to bound the size. Images that TensorFlow refuses are refused here too, with a hint.
+``image_png`` decodes PNG; JPEG, BMP, GIF and WebP are decoded here. Each header is read before a codec of Pillow runs,
+to limit the size. Images that TensorFlow rejects are rejected here too, with a hint.
 
-Where simplejpeg is installed (extra ``jpeg``), it decodes sound JPEGs in three quarters of the time and to the same
-pixels, and Pillow reports on all others. Only simplejpeg offers libjpeg's other transform, TensorFlow's default.
+If simplejpeg (extra ``jpeg``) is installed, it decodes sound JPEGs to the same pixels in three quarters of the time;
+Pillow decodes the others or reports their error. Only simplejpeg has libjpeg's fast transform, TensorFlow's default.
 """
 
 from __future__ import annotations
@@ -26,33 +26,34 @@ from registry.slim.image_codec import MAX_PIXELS, ImageFault, check_pixels, run_
 from registry.slim.image_png import decode_png, decode_small_pngs
 
 CHANNELS: Final = (0, 1, 3, 4)
-"""The numbers of channels that can be asked for; 0 is what the file has."""
+"""The numbers of channels that can be requested; 0 keeps those of the file."""
 
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
 _UINT8: Final = np.dtype(np.uint8)
-_FORMATS: Final = "JPEG, PNG, BMP, GIF and WebP are read"
+_FORMATS: Final = "supported formats are JPEG, PNG, BMP, GIF and WebP"
 _BMP_CHANNELS = {8: 1, 24: 3, 32: 4}
-_BMP_HINT = "Store it as PNG: of BMP, 8, 24 and 32 bits are read, not compressed."
-_GIF_CUT_OFF: Final = "a damaged GIF: it is cut off"
+_BMP_HINT = "Store it as PNG: only uncompressed BMP of 8, 24 and 32 bits is supported."
+_GIF_CUT_OFF: Final = "a damaged GIF: it is truncated"
 _GIF_EXTENSION, _GIF_IMAGE, _GIF_END = 0x21, 0x2C, 0x3B
 _GIF_CONTROL: Final = 0xF9
 _PIXELS_AT_ONCE: Final = 2**18
 
 _MOST_JPEG_PASSES: Final = 16 * MAX_PIXELS
-"""Each scan goes over all pixels, however short it is."""
+"""Maximum number of pixels over all scans. Each scan processes all pixels, even if it has little data."""
 
 
 def decode_encoded(
     data: bytes, *, channels: int, dtype: np.dtype[Any], limit: int = MAX_PIXELS, method: str = ""
 ) -> npt.NDArray[Any]:
-    """The array of an encoded image: (height, width, channels), of a GIF or WebP (frames, height, width, channels).
+    """Decode an image to (height, width, channels); a GIF or WebP to (frames, height, width, channels).
 
-    A JPEG is cast to ``dtype`` (0..255 as float). Of the others floats are in 0..1, integers fill the range of theirs:
-    a PNG has 16 bits on the way (its 8 repeated), a BMP and a GIF have theirs shifted up by 8; a WebP has uint8 only.
-    How a JPEG is transformed is ``method``, see ``decode_jpeg``.
+    A JPEG is cast to ``dtype`` (0..255 for floats). For other formats, floats are in 0..1 and integers fill their
+    range. They are converted through 16 bits: 8-bit values of a PNG are repeated, those of a BMP or GIF are shifted up
+    by 8. A WebP supports uint8 only. ``method`` is the transform for JPEG, see ``decode_jpeg``.
 
     Raises:
-        ImageFault: empty, of no known format, damaged, cut off, more pixels than ``limit``, or not in these channels.
+        ImageFault: the image is empty, of an unknown format, damaged, truncated, has more pixels than ``limit``, or
+            does not have these channels.
         MissingExtraError: Pillow is needed, and is not installed.
     """
     if data.startswith(JPEG_SIGNATURE):
@@ -66,7 +67,7 @@ def decode_encoded(
         pixels = decode_gif(data, channels=channels, limit=limit)
     elif data.startswith(b"RIFF") and data[8:12] == b"WEBP":
         if dtype != _UINT8:
-            raise ImageFault(f"a WebP is not decoded to {dtype}", "Give dtype=uint8 to Image, and cast what it gives.")
+            raise ImageFault(f"a WebP cannot be decoded to {dtype}", "Pass dtype=uint8 to Image, and cast the result.")
         return decode_webp(data, channels=channels, limit=limit)
     else:
         raise _unknown(data)
@@ -76,10 +77,10 @@ def decode_encoded(
 def decode_small_images(
     images: Sequence[bytes], *, channels: int, dtype: np.dtype[Any], limit: int
 ) -> npt.NDArray[Any] | None:
-    """What ``decode_encoded`` gives for each, stacked, where many can be decoded together: small PNGs of one kind.
+    """The stacked results of ``decode_encoded`` for small PNGs of one kind; None for other images.
 
     Raises:
-        ImageFault: one of them is at fault, and ``decode_encoded`` says so, too.
+        ImageFault: an image cannot be decoded; ``decode_encoded`` raises it too.
     """
     if not images[0].startswith(_PNG):
         return None
@@ -88,21 +89,21 @@ def decode_small_images(
 
 
 def decode_raw(data: bytes, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """The values, (n,), that bytes hold as they are, the lowest byte first.
+    """The values (n,) of little-endian bytes.
 
     Raises:
-        ImageFault: the bytes are no whole number of values.
+        ImageFault: the number of bytes is not a multiple of the size of ``dtype``.
     """
     if len(data) % dtype.itemsize:
         raise ImageFault(
-            f"{len(data)} raw bytes are no whole number of {dtype} of {dtype.itemsize} bytes",
-            "Give Image the dtype that was written, or write the format of the encoded image, e.g. png.",
+            f"expected a multiple of {dtype.itemsize} raw bytes for {dtype}, found {len(data)}",
+            "Pass to Image the dtype that was written, or store the format of the encoded image, e.g. png.",
         )
     return np.frombuffer(data, dtype.newbyteorder("<")).astype(dtype)
 
 
 def _convert(pixels: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Pixels of 8 or 16 bits as ``dtype``; all but uint16 and float32 come from 16 bits."""
+    """Convert 8-bit or 16-bit pixels to ``dtype``. Except for uint16 and float32, it converts through 16 bits."""
     if dtype == pixels.dtype:
         return pixels
     is_byte = pixels.dtype == _UINT8
@@ -114,7 +115,7 @@ def _convert(pixels: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]
     if dtype == np.uint16:
         return wide
     if dtype.kind not in "iu":
-        with np.errstate(over="ignore"):  # the highest of 16 bits is infinite as float16, in TensorFlow too
+        with np.errstate(over="ignore"):  # 65535 is infinite as float16, in TensorFlow too
             scaled = wide.astype(dtype) * np.asarray(1 / 65535, dtype)
             return scaled
     top = int(np.iinfo(dtype).max) + 1
@@ -128,40 +129,42 @@ def _unknown(data: bytes) -> ImageFault:
     if not data:
         return ImageFault(
             "the image is empty",
-            "No image was stored: default_value='' stands for a missing one. Write one, or leave such records out.",
+            "No image was stored, or default_value='' replaced a missing one. Write one, or leave such records out.",
         )
     if data.startswith((b"\xff\x0a", b"\x00\x00\x00\x0cJXL ")):
-        return ImageFault(f"a JPEG XL, which is not read: {_FORMATS}", "Store it as PNG or JPEG.")
+        return ImageFault(f"JPEG XL is not supported: {_FORMATS}", "Store it as PNG or JPEG.")
     return ImageFault(
-        f"no image of a known format: it starts with {data[:8]!r}",
-        f"{_FORMATS}. Raw values have the format 'raw' or 'RAW' in the record, written just so.",
+        f"unknown image format: the data starts with {data[:8]!r}",
+        f"S{_FORMATS[1:]}. For raw values, the record must store the format 'raw' or 'RAW', in this case.",
     )
 
 
 def decode_bmp(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uint8]:
-    """The pixels (height, width, channels); 0 channels are those of the file.
+    """The pixels (height, width, channels); 0 channels keeps those of the file.
 
-    With 8 bits they are the stored numbers, whatever the palette says, as in TensorFlow, which does not make one
-    channel of a BMP either. Errors as ``decode_encoded``.
+    As in TensorFlow, 8-bit pixels are the stored numbers without the palette, and colour cannot be converted to grey.
+
+    Raises:
+        ImageFault: the image is damaged, of an unsupported kind, or does not fit ``channels`` or ``limit``.
     """
     if channels == 1:
-        raise ImageFault("a BMP is not made grey", "Give channels=3 to Image, or 0 for those stored.")
+        raise ImageFault("a BMP cannot be converted to grey", "Pass channels=3 to Image, or 0 for those stored.")
     if len(data) < 34:
-        raise ImageFault(f"a damaged BMP: it has {len(data)} bytes, and its header alone 34")
+        raise ImageFault(f"a damaged BMP: expected at least 34 bytes, found {len(data)}")
     start, header_size = (int.from_bytes(data[place : place + 4], "little") for place in (10, 14))
     width, stored_height = (int.from_bytes(data[place : place + 4], "little", signed=True) for place in (18, 22))
     bits, compression = int.from_bytes(data[28:30], "little"), int.from_bytes(data[30:34], "little")
     stored = _BMP_CHANNELS.get(bits, 0)
-    is_plain = compression == 0 or (compression == 3 and bits == 32)  # 3 names the places of the channels
+    is_plain = compression == 0 or (compression == 3 and bits == 32)  # 3: uncompressed, with bit masks of the channels
     if header_size < 40 or not stored or not is_plain:
-        raise ImageFault(f"a BMP of {bits} bits, header {header_size}, compression {compression}", _BMP_HINT)
+        raise ImageFault(f"an unsupported BMP: {bits} bits, header {header_size}, compression {compression}", _BMP_HINT)
     height = abs(stored_height)
     check_pixels(height, width, limit)
     row = (width * stored + 3) // 4 * 4
     # The padding of the last row may be missing.
     used = row * (height - 1) + width * stored
     if len(data) - start < used:
-        raise ImageFault(f"a damaged BMP: it has {len(data)} bytes, where {start + used} belong")
+        raise ImageFault(f"a damaged BMP: expected {start + used} bytes, found {len(data)}")
     rows = np.lib.stride_tricks.as_strided(
         np.frombuffer(data, np.uint8, used, start), (height, width, stored), (row, stored, 1), writeable=False
     )
@@ -189,14 +192,16 @@ class _GifFrame:
 def decode_gif(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uint8]:
     """All frames, (frames, height, width, 3).
 
-    The canvas is as wide as the widest frame and as high as the highest, whatever the file says of its screen. Each
-    frame is laid over the one before it, the first over black; disposal methods are ignored. All this is
-    TensorFlow's way. ``limit`` is for all frames together. Errors as ``decode_encoded``.
+    As in TensorFlow, the canvas has the width of the widest and the height of the highest frame, and the screen size of
+    the file is ignored. Each frame is drawn over the one before it, the first over black; disposal methods are ignored.
+    ``limit`` applies to all frames together.
+
+    Raises:
+        ImageFault: the image is damaged, or does not fit ``channels`` or ``limit``.
+        MissingExtraError: Pillow is not installed.
     """
     if channels not in (0, 3):
-        raise ImageFault(
-            f"a GIF has colours: not {channels} channels", "Give channels=3 to Image, or 0 for those stored."
-        )
+        raise ImageFault(f"a GIF has 3 channels, not {channels}", "Pass channels=3 to Image, or 0 for those stored.")
     frames = _read_gif_frames(data)
     if not frames:
         raise ImageFault("a damaged GIF: it has no frame")
@@ -212,9 +217,9 @@ def decode_gif(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uint
 
 
 def _lay_frame(frame: _GifFrame, part: npt.NDArray[np.uint8], place: int) -> None:
-    """Lay a frame on the part of the canvas that it covers, some rows at a time: an index takes 8 bytes a pixel."""
+    """Draw a frame on its part of the canvas, in strips, because an index takes 8 bytes per pixel."""
     size = (frame.height, frame.width)
-    arguments = (frame.code_bits, int(frame.is_interlaced), -1)  # no colour is transparent to the codec
+    arguments = (frame.code_bits, int(frame.is_interlaced), -1)  # -1: transparency is handled below
     numbers = run_codec("gif", "L", size, frame.blocks, arguments, of="GIF").reshape(size)
     numbers = numbers[: part.shape[0], : part.shape[1]]
     rows = max(1, _PIXELS_AT_ONCE // frame.width)
@@ -228,7 +233,7 @@ def _lay_frame(frame: _GifFrame, part: npt.NDArray[np.uint8], place: int) -> Non
 
 
 def _read_gif_frames(data: bytes) -> list[_GifFrame]:
-    """The frames of a file, taken apart, up to its end mark."""
+    """Parse the frames of a file, up to its trailer."""
     if len(data) < 13:
         raise ImageFault(_GIF_CUT_OFF)
     global_colors, place = _read_gif_colors(data, 13, data[10])
@@ -269,14 +274,14 @@ def _read_gif_frames(data: bytes) -> list[_GifFrame]:
             )
             place, transparent, has_control = stop, None, False
         else:
-            raise ImageFault(f"a damaged GIF: byte {place - 1} is {kind:#04x}, which starts nothing")
+            raise ImageFault(f"a damaged GIF: byte {place - 1} is {kind:#04x}, which starts no block")
     if place >= len(data):
         raise ImageFault(_GIF_CUT_OFF)
     return frames
 
 
 def _read_gif_colors(data: bytes, place: int, flags: int) -> tuple[npt.NDArray[np.uint8] | None, int]:
-    """A table of colours (n, 3), where the flags say that there is one, and the place after it."""
+    """The colour table (n, 3) and the position after it; None if the flags say that there is no table."""
     if not flags & 0x80:
         return None, place
     stop = place + 3 * (2 << (flags & 7))
@@ -286,7 +291,7 @@ def _read_gif_colors(data: bytes, place: int, flags: int) -> tuple[npt.NDArray[n
 
 
 def _skip_gif_blocks(data: bytes, place: int) -> int:
-    """The place after a row of blocks, each after its length, and the empty one that ends them."""
+    """The position after a sequence of blocks, each preceded by its length, and the empty block that ends it."""
     while place < len(data):
         length = data[place]
         place += 1 + length
@@ -296,9 +301,11 @@ def _skip_gif_blocks(data: bytes, place: int) -> int:
 
 
 def decode_webp(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uint8]:
-    """All frames, (frames, height, width, 3 or 4); a still image is one frame.
+    """All frames, (frames, height, width, 3 or 4); a still image has one frame. ``limit`` is for all frames together.
 
-    ``limit`` is for all frames together. Errors as ``decode_encoded``.
+    Raises:
+        ImageFault: the image is damaged, or does not fit ``channels`` or ``limit``.
+        MissingExtraError: Pillow is not installed, or was built without libwebp.
     """
     import_pillow("decoding WebP images")
     from PIL import WebPImagePlugin
@@ -306,7 +313,7 @@ def decode_webp(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uin
     if not WebPImagePlugin.SUPPORTED:
         raise MissingExtraError(package="pillow", extra="image", needed_for="decoding WebP images with libwebp")
     height, width = _read_webp_size(data)
-    # Counted before the file is opened, which makes two canvases: an animation has its frames in chunks of this name.
+    # Count the frames, which are in chunks of this name, before opening the file, because that allocates two canvases.
     num_frames = max(1, data.count(b"ANMF"))
     check_pixels(height, width, limit, num_frames=num_frames)
     try:
@@ -314,8 +321,8 @@ def decode_webp(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uin
         stored = 4 if image.mode == "RGBA" else 3
         if channels not in (0, stored):
             raise ImageFault(
-                f"a WebP with {stored} channels, not {channels}",
-                f"Give channels={stored} to Image, or 0 for those stored.",
+                f"expected a WebP with {channels} channels, found {stored}",
+                f"Pass channels={stored} to Image, or 0 for those stored.",
             )
         check_pixels(image.height, image.width, limit, num_frames=image.n_frames)
         frames = np.empty((image.n_frames, image.height, image.width, stored), np.uint8)
@@ -345,16 +352,20 @@ def _read_webp_size(data: bytes) -> tuple[int, int]:
 
 
 def decode_jpeg(data: bytes, *, channels: int, limit: int, method: str = "") -> npt.NDArray[np.uint8]:
-    """The pixels (height, width, 1 or 3) of a JPEG, as TensorFlow gives them with ``INTEGER_ACCURATE``.
+    """The pixels (height, width, 1 or 3) of a JPEG, equal to those of TensorFlow with ``INTEGER_ACCURATE``.
 
-    0 channels are those of the file, of CMYK and YCCK three: the product of each ink with black, as TensorFlow mixes
-    them. Grey is the stored brightness itself. The orientation that a camera notes down is not applied.
+    0 channels keeps those of the file; CMYK and YCCK become three channels, each ink multiplied with black, as in
+    TensorFlow. Grey is the stored brightness. The EXIF orientation is ignored.
 
-    The ``method`` ``INTEGER_FAST`` gives what TensorFlow gives with it, and by default, where simplejpeg is installed
-    and can decode the file; elsewhere it makes no difference. Errors as ``decode_encoded``.
+    With the ``method`` ``INTEGER_FAST``, the pixels equal those of TensorFlow with this method, its default, if
+    simplejpeg is installed and can decode the file. Otherwise the method has no effect.
+
+    Raises:
+        ImageFault: the image is damaged, or does not fit ``channels`` or ``limit``.
+        MissingExtraError: Pillow is needed, and is not installed.
     """
     if channels == 4:
-        raise ImageFault("a JPEG has no channel of transparency", "Give channels=3 to Image, or 0 for those stored.")
+        raise ImageFault("a JPEG has no alpha channel", "Pass channels=3 to Image, or 0 for those stored.")
     header = read_jpeg_header(data)
     if header is None:
         raise ImageFault("a damaged JPEG: it has no frame")
@@ -362,13 +373,13 @@ def decode_jpeg(data: bytes, *, channels: int, limit: int, method: str = "") -> 
     num_scans = data.count(b"\xff\xda")
     if num_scans * header.height * header.width > _MOST_JPEG_PASSES:
         raise ImageFault(
-            f"{num_scans} scans of {header.height} x {header.width} pixels: they would take minutes to decode",
-            hint="A progressive JPEG has some 10. More is often an attack.",
+            f"a JPEG with {num_scans} scans of {header.height} x {header.width} pixels would take minutes to decode",
+            hint="A progressive JPEG usually has about 10 scans. More is often an attack.",
         )
     size, is_fast = (header.height, header.width), method == "INTEGER_FAST"
     if header.components == 4:
         inks = _jpeg_samples(data, "CMYK", size, 4, is_fast=is_fast)
-        # What cyan, magenta, yellow and black leave of the light, as Adobe stores it.
+        # The remaining light after cyan, magenta, yellow and black, which is what Adobe stores.
         left = (inks if header.is_adobe else ~inks).astype(np.uint16)
         color = (left[:, :, :3] * left[:, :, 3:] // 255).astype(np.uint8)
         return to_grey(color) if channels == 1 else color
@@ -379,12 +390,12 @@ def decode_jpeg(data: bytes, *, channels: int, limit: int, method: str = "") -> 
 def _jpeg_samples(
     data: bytes, mode: str, size: tuple[int, int], channels: int, *, is_fast: bool
 ) -> npt.NDArray[np.uint8]:
-    """The samples (height, width, channels) in a mode of Pillow."""
+    """The samples (height, width, channels) in a Pillow mode."""
     if (library := _fast_library()) is not None:
         try:
             pixels: npt.NDArray[np.uint8] = library.decode_jpeg(data, "GRAY" if mode == "L" else mode, fastdct=is_fast)
         except ValueError:
-            pass  # damaged, or of a kind that is rare
+            pass  # damaged, or of a rare kind: Pillow decodes it or reports the error
         else:
             if pixels.shape == (*size, channels):
                 return pixels

@@ -1,4 +1,4 @@
-"""The item handler of encoded images, with the options that it has in TF-Slim."""
+"""The item handler of encoded images, with the options of TF-Slim. ``image_formats`` decodes the bytes."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from registry.slim.parsing import Column
 _RAW: Final = (b"raw", b"RAW")
 _METHODS: Final = ("", "INTEGER_FAST", "INTEGER_ACCURATE")
 _LARGE: Final = 4096
-"""From this mean size on, in bytes, decoding takes so much longer than handing over that threads are worth it."""
+"""Mean size, in bytes, from which images are decoded in threads. Below it, the hand-over costs more than it gains."""
 
 _MANY: Final = 32
-"""How many small images are decoded together: with more of the larger ones, memory is allocated for each call."""
+"""Number of small images that are decoded together. With more, the buffers of larger ones are reallocated each time."""
 
 _TOGETHER: Final = 4
 _MOST_UNITS: Final = 4
-"""How many images one call of a thread decodes, and how many calls are under way at most."""
+"""Number of images per call in a thread, and maximum number of calls in progress."""
 
 _LOOKED_AT: Final = 8
 
@@ -39,28 +39,29 @@ _LOOKED_AT: Final = 8
 class Image(ItemHandler):
     """Decodes an encoded image, or raw values, to an array (height, width, channels) of ``dtype``.
 
-    The first bytes tell the format, whatever the record says: JPEG, PNG, BMP, GIF or WebP. Only the format ``raw`` or
-    ``RAW`` has an effect: the bytes are values, the lowest byte first, in one row unless ``shape`` is given. A GIF and
-    a WebP give (frames, height, width, channels). A record may ask for ``MAX_PIXELS`` pixels at most.
+    Follows ``tf_slim.data.tfexample_decoder.Image``. The first bytes determine the format: JPEG, PNG, BMP, GIF or WebP.
+    The stored format is ignored, except ``raw`` and ``RAW``: the bytes are then little-endian values, in one dimension
+    unless ``shape`` is given. A GIF or a WebP gives (frames, height, width, channels). The images of a record may have
+    at most 178,956,970 pixels.
 
-    PNG and BMP need nothing else; JPEG, GIF and WebP need Pillow.
+    JPEG, GIF and WebP require Pillow.
 
     Args:
-        image_key: the feature of strings that holds the image; None is ``image/encoded``.
-        format_key: the feature of strings that holds its format; None is ``image/format``.
-        shape: the shape of the result, into which the values are put in their order, nothing is resized; one size may
-            be -1, which is found out.
-        channels: 1, 3 or 4; 0 are those of the file.
-        dtype: a dtype of NumPy or TensorFlow, or its name. Floats are in 0..1 and integers fill their range, but of a
-            JPEG, whose 0..255 are only cast.
-        repeated: the feature holds any number of images, which give (n, *shape of one*).
-        dct_method: how a JPEG is decoded: ``""`` and ``INTEGER_ACCURATE`` exactly; ``INTEGER_FAST`` with the transform
-            that TensorFlow takes for ``""``, to its very pixels, where the extra ``jpeg`` is installed. It is no
-            faster here, and elsewhere a hint that is not followed.
+        image_key: the key of the string feature with the image; None is ``image/encoded``.
+        format_key: the key of the string feature with its format; None is ``image/format``.
+        shape: the shape of the result. The values are arranged in their order, and nothing is resized. One size may be
+            -1, which is computed.
+        channels: 1, 3 or 4; 0 keeps the channels of the file.
+        dtype: a dtype of NumPy or TensorFlow, or its name. Floats are in 0..1 and integers fill their range, except for
+            a JPEG, whose 0..255 are cast.
+        repeated: the feature holds any number of images, which are stacked along a new first dimension.
+        dct_method: ``""`` and ``INTEGER_ACCURATE`` decode a JPEG exactly. ``INTEGER_FAST`` gives the pixels that
+            TensorFlow gives by default, if the extra ``jpeg`` is installed, and otherwise has no effect. It is not
+            faster.
 
     Raises:
-        UsageError: an option that means nothing.
-        WrongTypeError: an option of another type.
+        UsageError: an option has an invalid value.
+        WrongTypeError: ``dtype`` is not a dtype of numbers.
     """
 
     def __init__(
@@ -81,12 +82,12 @@ class Image(ItemHandler):
         self._repeated = repeated
         if channels not in CHANNELS:
             raise UsageError(
-                f"channels={channels!r} is no number of channels", hint="Give 1, 3 or 4, or 0 for those of the file."
+                f"channels must be 0, 1, 3 or 4, not {channels!r}", hint="0 keeps the channels of the file."
             )
         self._channels = int(channels)
         if dct_method not in _METHODS:
             raise UsageError(
-                f"dct_method={dct_method!r} is not known", hint="Give '', 'INTEGER_FAST' or 'INTEGER_ACCURATE'."
+                f"unknown dct_method={dct_method!r}", hint="Pass '', 'INTEGER_FAST' or 'INTEGER_ACCURATE'."
             )
         self._dct_method = dct_method
 
@@ -94,8 +95,8 @@ class Image(ItemHandler):
         """The image, (height, width, channels) or ``shape``; with ``repeated`` all images, stacked.
 
         Raises:
-            CorruptExampleError: the image is empty, damaged, cut off, too large, of no known format, or does not fit
-                the options; ``details["feature"]`` is its key.
+            CorruptExampleError: the image is empty, damaged, truncated, too large, of an unknown format, or does not
+                fit the options; ``details["feature"]`` is its key.
             MissingExtraError: the image needs Pillow, which is not installed.
         """
         found, form = keys_to_tensors[self._image_key], keys_to_tensors[self._format_key]
@@ -119,7 +120,7 @@ class Image(ItemHandler):
             ) from error
 
     def columns_to_items(self, keys_to_columns: Mapping[str, Column]) -> Iterator[npt.NDArray[Any]] | None:
-        """The images of many records: small ones together, if they are alike, and large ones by several threads."""
+        """The images of many records: small ones of one kind are decoded together, large ones in several threads."""
         images, formats = keys_to_columns[self._image_key], keys_to_columns[self._format_key]
         sizes = [len(one) for one in islice(images, _LOOKED_AT) if isinstance(one, bytes)]
         if not sizes:
@@ -135,7 +136,7 @@ class Image(ItemHandler):
             yield from alike
 
     def _decode_alike(self, values: list[tuple[Any, Any]]) -> Iterator[npt.NDArray[Any]] | None:
-        """The images, each with memory of its own; None where they have to be decoded, or are at fault, one by one."""
+        """The images, each with its own memory; None if they have to be decoded one by one, e.g. to report an error."""
         if self._repeated or not all(map(_is_plain, values)):
             return None
         encoded = [image for image, _ in values]
@@ -155,7 +156,7 @@ class Image(ItemHandler):
                 raise fault
 
     def _decode_unit(self, values: list[tuple[Any, Any]]) -> tuple[list[npt.NDArray[Any]], RegistryError | None]:
-        """The images before the first that cannot be decoded, and what is wrong with that one."""
+        """The images before the first one that cannot be decoded, and the error of that one."""
         images: list[npt.NDArray[Any]] = []
         for image, form in values:
             try:
@@ -179,8 +180,8 @@ class Image(ItemHandler):
         if not images:
             if self._shape is None or -1 in self._shape:
                 raise ImageFault(
-                    "there are no images, and their shape is not known",
-                    "Give Image the shape of one, all sizes, to get an array of none.",
+                    "there are no images, so the shape of the result is unknown",
+                    "Pass Image(shape=...) with all sizes of one image, to get an empty array.",
                 )
             return np.empty((0, *self._shape), self._dtype)
         limit = MAX_PIXELS
@@ -192,8 +193,8 @@ class Image(ItemHandler):
                 raise ImageFault(f"image {place}: {error.problem}", error.hint) from error
             if decoded and image.shape != decoded[0].shape:
                 raise ImageFault(
-                    f"image {place} has the shape {list(image.shape)}, and those before it {list(decoded[0].shape)}",
-                    "Images of one record are stacked. Write them in one size, or one to a record.",
+                    f"image {place}: expected shape {list(decoded[0].shape)}, found {list(image.shape)}",
+                    "The images of one record are stacked. Write them in one size, or one per record.",
                 )
             decoded.append(image)
             limit -= image.size // (image.shape[-1] if image.ndim > 2 else 1)
@@ -201,9 +202,24 @@ class Image(ItemHandler):
 
 
 def decode_image(data: bytes, channels: int = 0, dtype: Any = np.uint8, dct_method: str = "") -> npt.NDArray[Any]:
-    """The array of one encoded image, for a function or a handler of one's own; options, shape and errors as ``Image``.
+    """Decode one image to an array (height, width, channels), or (frames, height, width, channels) for GIF and WebP.
 
-    ``data`` are the bytes of a PNG, JPEG, BMP, GIF or WebP.
+    Args:
+        data: the bytes of a PNG, JPEG, BMP, GIF or WebP file.
+        channels: 1, 3 or 4; 0 keeps the channels of the file.
+        dtype: a dtype of NumPy or TensorFlow, or its name. Floats are in 0..1 and integers fill their range, except for
+            a JPEG, whose 0..255 are cast.
+        dct_method: ``""``, ``INTEGER_ACCURATE`` or ``INTEGER_FAST``, for JPEG.
+
+    >>> from registry.features.png import encode_png
+    >>> decode_image(encode_png(np.zeros((2, 3, 1), np.uint8)), channels=3).shape
+    (2, 3, 3)
+
+    Raises:
+        CorruptExampleError: the image is damaged, too large, of an unknown format, or does not have these channels.
+        MissingExtraError: JPEG, GIF and WebP require Pillow, which is not installed.
+        UsageError: an option has an invalid value.
+        WrongTypeError: ``data`` is not bytes, or ``dtype`` is not a dtype of numbers.
     """
     handler = Image("image", channels=channels, dtype=dtype, dct_method=dct_method)
     return handler.tensors_to_item({"image": bytes(check_record(data)), "image/format": b""})
@@ -221,9 +237,9 @@ def _reshape(image: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any
         counted = " x ".join(str(size) for size in image.shape)
         total = f" = {image.size}" if image.ndim > 1 else ""
         raise ImageFault(
-            f"it has {counted}{total} values, and shape={list(shape)} takes "
-            + (f"a multiple of {known}" if -1 in shape else f"{known}"),
-            "shape only arranges the values: nothing is resized. Give the shape that was stored, or none.",
+            f"shape={list(shape)} requires {f'a multiple of {known}' if -1 in shape else known} values, "
+            f"found {counted}{total}",
+            "shape only arranges the values: nothing is resized. Pass the shape that was stored, or none.",
         )
     return image.reshape(shape)
 
@@ -234,31 +250,31 @@ def _one(found: Any, key: str, *, is_format: bool = False) -> bytes:
     if is_format and not texts:
         return b""
     if len(texts) != 1:
-        noun = "formats" if is_format else "images"
-        hint = "All images of a record have one format." if is_format else "Image(repeated=True) takes several or none."
-        raise ImageFault(f"{len(texts)} {noun} in {key!r}, where one belongs", hint)
+        noun = "format" if is_format else "image"
+        hint = "All images of a record have one format." if is_format else "Image(repeated=True) reads any number."
+        raise ImageFault(f"expected 1 {noun} in {key!r}, found {len(texts)}", hint)
     return texts[0]
 
 
 def _several(found: Any) -> list[bytes]:
-    """The texts of a feature, however it was parsed."""
+    """The texts of a feature, parsed to any form."""
     values = found.values if isinstance(found, SparseTensorValue) else found
     texts = [values] if isinstance(values, (bytes, str)) else np.asarray(values).reshape(-1).tolist()
     for text in texts:
         if not isinstance(text, (bytes, str)):
             raise ImageFault(
-                f"it holds {type(text).__name__} and no strings", "Parse it with FixedLenFeature((), 'string')."
+                f"expected strings, found {type(text).__name__}", "Declare it as FixedLenFeature((), 'string')."
             )
     return [text.encode() if isinstance(text, str) else text for text in texts]
 
 
 def _check_dtype(dtype: Any) -> np.dtype[Any]:
-    # A dtype of TensorFlow says what it is for NumPy, so that TensorFlow need not be there.
+    # A dtype of TensorFlow has its NumPy dtype as an attribute, so TensorFlow need not be installed.
     named = getattr(dtype, "as_numpy_dtype", dtype)
     try:
         found = as_dtype(named)
     except FeatureError as error:
-        raise WrongTypeError(f"dtype={dtype!r:.60}: {error.message}", hint="Give a dtype of numbers.") from error
+        raise WrongTypeError(f"dtype={dtype!r:.60}: {error.message}", hint="Pass a dtype of numbers.") from error
     if found.kind not in "iuf" and not is_bfloat16(found):
-        raise WrongTypeError(f"dtype={dtype!r:.60} holds no numbers", hint="Give one that does, e.g. uint8 or float32.")
+        raise WrongTypeError(f"dtype={dtype!r:.60} is not a dtype of numbers", hint="Use e.g. uint8 or float32.")
     return found

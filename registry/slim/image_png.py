@@ -1,7 +1,7 @@
-"""Decodes PNGs of every kind to the pixels that TensorFlow gives; ``features.png`` reads their chunks.
+"""Decodes PNGs of every kind to the pixels that TensorFlow returns; ``features.png`` reads their chunks.
 
-1 to 16 bits, grey, colour, palettes, transparency and interlacing. Pillow undoes filters where that is faster. It has
-no mode for colour of 16 bits, but filters work on each byte of a pixel alone, so its decoder takes those images too.
+It supports 1 to 16 bits, grey, colour, palettes, transparency and interlacing. Pillow undoes filters if that is faster.
+It has no mode for 16-bit colour, but filters work on each byte of a pixel separately, so its decoder is used there too.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ _SMOOTH: Final = ({0}, {1}, {2})
 _LAST_FILTER: Final = 4
 
 _SMALL: Final = 2**14
-"""The most bytes of an image for which decoding many images as one is faster, as measured."""
+"""Maximum size, in bytes, of images for which decoding many as one was measured to be faster."""
 
 
 def decode_png(data: bytes, *, channels: int, wide: bool, limit: int) -> npt.NDArray[Any]:
-    """The pixels (height, width, channels), uint16 where ``wide``, else uint8; 0 channels are those of the file.
+    """The pixels (height, width, channels), uint16 if ``wide``, otherwise uint8; 0 channels keeps those of the file.
 
-    Colour becomes grey in the bits of the file. Fewer bits become 8 by scaling, 8 become 16 by repeating them, 16
-    become 8 by dropping the lower. Transparency that is not asked for is dropped, and where a PNG has none it is
-    opaque; but with fewer than 8 bits to a sample it is 1, 3 or 15 of 255 then, because TensorFlow's decoder has it so.
+    Colour is converted to grey at the bit depth of the file. Fewer than 8 bits are scaled to 8, 8 bits are widened to
+    16 by repeating them, and 16 bits are reduced to 8 by dropping the lower byte. Transparency is dropped if it is not
+    requested. If the PNG has none, pixels are opaque; with fewer than 8 bits per sample, alpha is then 1, 3 or 15 of
+    255, as in TensorFlow's decoder.
 
     Raises:
-        ImageFault: damaged, cut off, or more pixels than ``limit``.
+        ImageFault: the image is damaged, truncated, or has more pixels than ``limit``.
     """
     try:
         png = read_png(data)
@@ -53,13 +54,13 @@ def decode_png(data: bytes, *, channels: int, wide: bool, limit: int) -> npt.NDA
 
 
 def decode_small_pngs(images: Sequence[bytes], *, channels: int, wide: bool, limit: int) -> npt.NDArray[Any] | None:
-    """The pixels (images, height, width, channels) of PNGs that are alike in all but their data, else None.
+    """The pixels (images, height, width, channels) of PNGs with equal headers; None if the headers differ.
 
-    They are decoded as one tall image: a row of zeros after each is what the filters find above the next. That spares
-    most of what a call of Pillow costs, which is more than the work on a small image.
+    They are decoded as one tall image, with a row of zeros between images, which is what filters expect above the first
+    row. This saves most calls of Pillow, which cost more than the work on a small image.
 
     Raises:
-        ImageFault: as ``decode_png``, of one of them.
+        ImageFault: an image is damaged, truncated, or has more pixels than ``limit``.
     """
     try:
         header, data, extras = read_chunks(images[0])
@@ -115,7 +116,7 @@ def _convert(png: Png, samples: npt.NDArray[Any], channels: int, *, is_cut: bool
 
 
 def _color_table(png: Png) -> npt.NDArray[np.uint8]:
-    """The colours (256, 3) of a palette; numbers that it does not have are black."""
+    """The colours (256, 3) of a palette; missing entries are black."""
     size = len(png.palette)
     if not size or size % 3 or size > 768:
         raise ImageFault(f"a damaged PNG: its palette has {size} bytes")
@@ -123,14 +124,14 @@ def _color_table(png: Png) -> npt.NDArray[np.uint8]:
 
 
 def _key_color(png: Png) -> npt.NDArray[np.uint16]:
-    """The colour that is transparent, from the chunk tRNS: a sample of 16 bits for each channel."""
+    """The transparent colour, from the chunk tRNS: a 16-bit sample for each channel."""
     if len(png.transparency) != 2 * png.channels:
         raise ImageFault(f"a damaged PNG: its chunk tRNS has {len(png.transparency)} bytes")
     return np.frombuffer(png.transparency, ">u2").astype(np.uint16) & np.uint16((1 << png.bit_depth) - 1)
 
 
 def _read_samples(png: Png) -> npt.NDArray[Any]:
-    """The samples (height, width, stored channels) as they are stored, uint8 or uint16."""
+    """The stored samples (height, width, stored channels), uint8 or uint16."""
     parts = []
     for top, left, down, right in _ADAM7 if png.is_interlaced else _WHOLE:
         height, width = -(-(png.height - top) // down), -(-(png.width - left) // right)
@@ -150,12 +151,12 @@ def _read_samples(png: Png) -> npt.NDArray[Any]:
 
 
 def _stride(png: Png, width: int) -> int:
-    """Bytes of a row of ``width`` pixels: the byte that names its filter, then the samples."""
+    """Number of bytes of a row of ``width`` pixels: the filter type, then the samples."""
     return 1 + (width * png.channels * png.bit_depth + 7) // 8
 
 
 def _pixel(png: Png) -> int:
-    """Bytes from a sample to the same one of the pixel to the right, for the filters."""
+    """Distance in bytes from a sample to the same sample of the next pixel, for the filters."""
     return max(1, png.channels * png.bit_depth // 8)
 
 
@@ -165,19 +166,19 @@ def _inflate(data: bytes, num_bytes: int) -> bytes:
     try:
         raw: bytes = inflater.decompress(data, num_bytes + 1)
     except fault as error:
-        raise ImageFault(f"a damaged PNG: its data does not inflate: {error}") from error
+        raise ImageFault(f"a damaged PNG: its data cannot be decompressed: {error}") from error
     if len(raw) < num_bytes:
-        raise ImageFault(f"a damaged PNG: it holds {len(raw)} bytes, where {num_bytes} belong")
-    if len(raw) > num_bytes:  # more than the image has, which libpng lets pass
+        raise ImageFault(f"a damaged PNG: expected {num_bytes} bytes, found {len(raw)}")
+    if len(raw) > num_bytes:  # libpng accepts more data than the image needs
         return raw[:num_bytes]
     if not inflater.eof:
-        raise ImageFault("a damaged PNG: its data are cut off")
+        raise ImageFault("a damaged PNG: its data is truncated")
     return raw
 
 
 @cache
 def _inflate_library() -> tuple[Callable[[], Any], type[Exception]]:
-    """isal, nearly twice as fast, where the extra ``gzip`` is installed; else zlib, with the same answers."""
+    """isal, which is nearly twice as fast, if the extra ``gzip`` is installed; otherwise zlib, with equal results."""
     try:
         from isal import isal_zlib
     except ImportError:
@@ -186,7 +187,7 @@ def _inflate_library() -> tuple[Callable[[], Any], type[Exception]]:
 
 
 def _undo_filters(raw: bytes, height: int, stride: int, pixel: int) -> npt.NDArray[np.uint8]:
-    """The bytes (height, stride - 1) of filtered rows whose pixels have ``pixel`` bytes."""
+    """The bytes (height, stride - 1) of filtered rows with ``pixel`` bytes per pixel."""
     kinds = set(raw[::stride])
     if max(kinds) > _LAST_FILTER:
         raise ImageFault("a damaged PNG: it has an unknown filter")
@@ -194,7 +195,7 @@ def _undo_filters(raw: bytes, height: int, stride: int, pixel: int) -> npt.NDArr
         return undo_row_filters(raw, height, pixel)
     if pixel <= 4:
         return _run_pillow(raw, height, stride, pixel)
-    # The filters take each byte of a pixel alone, so that a pixel of 6 or 8 bytes is two of 3 or 4.
+    # Filters work on each byte of a pixel separately, so a pixel of 6 or 8 bytes can be split into two of 3 or 4.
     half = pixel // 2
     rows = np.frombuffer(raw, np.uint8).reshape(height, stride)
     halves = rows[:, 1:].reshape(height, -1, 2, half)
@@ -208,14 +209,14 @@ def _undo_filters(raw: bytes, height: int, stride: int, pixel: int) -> npt.NDArr
 
 def _run_pillow(raw: bytes, height: int, stride: int, pixel: int) -> npt.NDArray[np.uint8]:
     mode = _MODES[pixel]
-    # Stored, not compressed: what was inflated was checked for its size, which Pillow's decoder does not do.
+    # Wrap the decompressed rows in a stored (uncompressed) stream: their size is checked, which Pillow does not do.
     stored = zlib.compress(raw, 0)
     size = (height, (stride - 1) // pixel)
     return run_codec("zip", mode, size, stored, (mode, 0), of="PNG").reshape(height, stride - 1)
 
 
 def _unpack(png: Png, rows: npt.NDArray[np.uint8], width: int) -> npt.NDArray[Any]:
-    """The samples (height, width, stored channels) of the bytes of rows."""
+    """The samples (height, width, stored channels) in the bytes of rows."""
     height, depth = len(rows), png.bit_depth
     if depth == 16:
         return rows.reshape(-1).view(">u2").astype(np.uint16).reshape(height, width, png.channels)

@@ -2,10 +2,10 @@
 
     files, permuted for each epoch -> slots that take turns -> shuffle buffer -> records, some at a time
 
-A few slots have a file each, and each slot reads one unit of records ahead. The slots are visited in turn, a record at
-a time, so the order does not depend on the pace of threads. A slot whose file has ended is passed over once and opens
-the next file: that is the interleave of tf.data with a block length of 1. Random numbers are those of Philox, keyed by
-the seed and counted, so a seed gives the same order in every release.
+Each of a few slots has a file, and reads one unit of records ahead. The slots take turns, one record at a time, so the
+order does not depend on the speed of threads. At the end of its file, a slot skips one turn and opens the next file:
+this is the interleave of tf.data with a block length of 1. Random numbers come from Philox, keyed by the seed and a
+counter, so a seed gives the same order in every release.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ _MASK: Final = 2**64 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What is read, and in which order. ``num_epochs`` is None for ever; ``buffer_size`` 0 does not shuffle."""
+    """The files to read, and the options of their order.
+
+    ``num_epochs`` None repeats forever, and a ``buffer_size`` of 0 does not shuffle.
+    """
 
     files: tuple[DataFile, ...]
     read_file: ReadFile
@@ -45,7 +48,7 @@ class Reading:
     mix_epochs: bool
 
     def chunks(self, progress: Progress) -> Iterator[list[Record]]:
-        """All records in order, some at a time."""
+        """All records in order, in chunks."""
         epochs = count() if self.num_epochs is None else iter(range(self.num_epochs))
         if self.mix_epochs:
             yield from self._pass(chain.from_iterable(self._files_of(epoch, progress) for epoch in epochs), 0, progress)
@@ -67,15 +70,15 @@ class Reading:
         if self.num_epochs is None and len(progress.empty_files) == len({id(file) for file in files}):
             named = ", ".join(file.path for file in files[:5]) or "an empty slice"
             raise UsageError(
-                f"there is no record in {named}" + (f" and {len(files) - 5} more" if len(files) > 5 else ""),
-                hint="To read them for ever gives nothing, for ever. Check the data sources, or give num_epochs=1.",
+                f"no records to repeat forever in {named}" + (f" and {len(files) - 5} more" if len(files) > 5 else ""),
+                hint="Check the data sources, or pass num_epochs=1.",
                 details={"paths": [file.path for file in files[:100]]},
             )
         return permuted(files, random_words(self.seed, 2 * epoch)) if self.buffer_size else files
 
 
 class Progress:
-    """How far a reading has come."""
+    """The progress of a read."""
 
     def __init__(self) -> None:
         self.num_records = 0
@@ -84,7 +87,7 @@ class Progress:
         self.slots: Slots | None = None
 
     def end_file(self, file: DataFile, has_read: bool) -> None:
-        """Count a file that was read to its end, and know those that hold nothing."""
+        """Count a file that was read to its end, and remember it if it has no records."""
         self.num_files += 1
         if not has_read:
             self.empty_files.add(id(file))
@@ -94,12 +97,12 @@ ReadFile: TypeAlias = Callable[[DataFile], Iterator[Unit]]
 
 
 class Slot:
-    """One file after the other, read a unit ahead. ``records`` from ``position`` on are at hand."""
+    """Reads one file after another, one unit ahead. ``records`` from ``position`` on are available."""
 
     __slots__ = ("ahead", "file", "has_read", "position", "records")
 
     def open(self, file: DataFile, read_file: ReadFile, on_outcome: Callable[[], None] | None) -> None:
-        """Begin with a file."""
+        """Start reading a file."""
         self.file = file
         self.records: Unit = []
         self.position = 0
@@ -115,16 +118,16 @@ class Slot:
 
     @property
     def num_ready(self) -> int:
-        """How many records are at hand."""
+        """The number of available records."""
         return len(self.records) - self.position
 
     def take(self, count: int) -> Unit:
-        """The next ``count`` of them."""
+        """The next ``count`` available records."""
         start_at, self.position = self.position, self.position + count
         return self.records[start_at : self.position] if count < len(self.records) else self.records
 
     def receive(self) -> bool:
-        """Wait for the next records, and have those after them read; False where the file has ended."""
+        """Wait for the next unit, and start to read the one after it; False at the end of the file."""
         try:
             self.records = self.ahead.take()
         except StopIteration:
@@ -138,10 +141,10 @@ class Slots:
     """The slots of one pass over files.
 
     Attributes:
-        files: in the order in which they are opened.
-        read_file: gives the records of a file, some at a time.
-        num_slots: how many files are read at the same time.
-        on_end: called with each file that has been read to its end, and whether it had a record.
+        files: the files in the order in which they are opened.
+        read_file: returns the records of a file in units.
+        num_slots: number of files that are read at the same time.
+        on_end: called with each file that was read to its end, and whether it had a record.
     """
 
     files: Iterator[DataFile]
@@ -157,16 +160,16 @@ class Slots:
         return bool(slots) and all(slot.ahead.is_ready() for slot in slots)
 
     def close(self) -> None:
-        """Read no more, and have whoever waits for a read told."""
-        for slot in list(self._slots):  # a copy: another thread may read
+        """Stop reading, and wake up threads that wait for a read."""
+        for slot in list(self._slots):  # a copy, because another thread may change it while reading
             slot.ahead.close()
 
     def join(self) -> None:
-        """Wait for reads under way, a second at most."""
+        """Wait up to a second for reads in progress."""
         join(chain.from_iterable(slot.ahead.threads for slot in list(self._slots)))
 
     def in_turn(self) -> Iterator[list[Record]]:
-        """The records in turns, some at a time. An error comes where its record would have come."""
+        """The records in chunks, with slots taking turns. An error is raised in the place of its record."""
         slots = self._fill()
         while slots:
             rounds = min(slot.num_ready for slot in slots)
@@ -182,8 +185,8 @@ class Slots:
                     slots.append(slot)
 
     def as_ready(self) -> Iterator[list[Record]]:
-        """The records as they are read, those of a file in order."""
-        outcomes: SimpleQueue[None] = SimpleQueue()  # an entry for each read that has ended
+        """The records in the order in which they are read; those of one file stay in order."""
+        outcomes: SimpleQueue[None] = SimpleQueue()  # an entry for each finished read
         self._on_outcome = partial(outcomes.put, None)
         slots = self._fill()
         while slots:
@@ -202,7 +205,7 @@ class Slots:
         return self._slots
 
     def _to_first_empty(self) -> list[Record]:
-        """One record of each slot up to the first that has none at hand, whose turn it is then."""
+        """One record of each slot up to the first slot without available records, which is next."""
         records: list[Record] = []
         while self._slots[0].num_ready:
             records += self._slots[0].take(1)
@@ -210,7 +213,7 @@ class Slots:
         return records
 
     def _reopen(self, slot: Slot) -> bool:
-        """Give a slot whose file has ended the next file; False if none is left."""
+        """Open the next file in a slot whose file has ended; False if no file is left."""
         self.on_end(slot.file, slot.has_read)
         file = next(self.files, None)
         if file is not None:
@@ -219,7 +222,7 @@ class Slots:
 
 
 def random_words(seed: int, stream: int) -> Iterator[int]:
-    """Endless random numbers of 62 bits: the same for the same ``seed`` and ``stream``, modulo 2**64 each."""
+    """An endless sequence of 62-bit random numbers, determined by ``seed`` and ``stream`` (each modulo 2**64)."""
     return chain.from_iterable(_blocks(seed & _MASK, stream & _MASK))
 
 
@@ -230,7 +233,7 @@ def _blocks(seed: int, stream: int) -> Iterator[list[int]]:
 
 
 def permuted(items: list[T], words: Iterator[int]) -> list[T]:
-    """The items in an order that is any with equal chance."""
+    """The items in a uniformly random order."""
     items = items.copy()
     for last in range(len(items) - 1, 0, -1):
         other = next(words) % (last + 1)
@@ -239,9 +242,10 @@ def permuted(items: list[T], words: Iterator[int]) -> list[T]:
 
 
 def shuffled(chunks: Iterable[list[T]], words: Iterator[int], *, size: int) -> Iterator[list[T]]:
-    """The items of ``chunks`` through a buffer of ``size``: filled, each draw's place taken by the next, then drained.
+    """Shuffle the items of ``chunks`` with a buffer of ``size`` items, which is filled first and drained at the end.
 
-    Where ``chunks`` raises, the buffer is drained first: what came before the error is handed out before it.
+    Each drawn item is replaced by the next one. If ``chunks`` raises, the buffer is drained before the error is raised,
+    so that no item before the error is lost.
     """
     buffer: list[T] = []
     failed: Exception | None = None
@@ -273,5 +277,5 @@ def shuffled(chunks: Iterable[list[T]], words: Iterator[int], *, size: int) -> I
 
 
 def closed_reader() -> UsageError:
-    """The error of whoever reads on after ``close``."""
-    return UsageError("this reader was closed", hint="Make a new one to read again.")
+    """The error for reading after ``close``."""
+    return UsageError("this reader was closed", hint="Create a new one to read again.")

@@ -1,4 +1,7 @@
-"""Item handlers: each makes one item of the parsed features that it names."""
+"""Item handlers: each one computes an item from the parsed features that it names.
+
+The decoders of ``tfexample_decoder`` call them. They follow the handlers of ``tf_slim.data.tfexample_decoder``.
+"""
 
 from __future__ import annotations
 
@@ -15,29 +18,29 @@ from registry.slim.feature_specs import SparseTensorValue, fill_value
 from registry.slim.parsing import Column, DenseColumn, RaggedColumn
 
 _MOST_SIZE: Final = 2**31
-"""No record is that long."""
+"""Longer than any record."""
 
 _MOST_DIMENSIONS: Final = 32
-"""What NumPy promised in all of its versions."""
+"""The number of dimensions that every version of NumPy supports."""
 
 
 class ItemHandler(abc.ABC):
-    """Makes an item of the features ``keys``. Subclasses write ``tensors_to_item``.
+    """Computes an item from the features ``keys``. Subclasses implement ``tensors_to_item``.
 
     Args:
-        keys: the name of a feature, or several.
+        keys: the key of a feature, or a list of keys.
     """
 
     inflates: ClassVar[bool] = True
-    """Whether an item may take much more memory than the record that it is made of."""
+    """Whether an item may need much more memory than its record."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "tensors_to_item" in cls.__dict__ and "inflates" not in cls.__dict__:
             cls.inflates = True
         if "tensors_to_item" in cls.__dict__ and "columns_to_items" not in cls.__dict__:
-            # What a base class does with many records is not what this class does with one.
-            cls.columns_to_items = ItemHandler.columns_to_items  # type: ignore[method-assign] # on purpose
+            # A subclass that overrides only tensors_to_item must not inherit a columns_to_items with other results.
+            cls.columns_to_items = ItemHandler.columns_to_items  # type: ignore[method-assign] # deliberate reset
 
     def __init__(self, keys: str | Sequence[str]) -> None:
         self._keys = [keys] if isinstance(keys, str) else list(keys)
@@ -47,30 +50,39 @@ class ItemHandler(abc.ABC):
 
     @property
     def keys(self) -> list[str]:
-        """The features that are handed to ``tensors_to_item``."""
+        """The keys of the features that are passed to ``tensors_to_item``."""
         return self._keys
 
     @abc.abstractmethod
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """The item, from the parsed value of each of ``keys``: an array, ``bytes``, or a ``SparseTensorValue``."""
+        """Compute the item of one record.
+
+        Args:
+            keys_to_tensors: the parsed value of each of ``keys``: an array, ``bytes`` or a ``SparseTensorValue``.
+        """
 
     def columns_to_items(
         self,
-        keys_to_columns: Mapping[str, Column],  # noqa: ARG002 (those who override it need them)
+        keys_to_columns: Mapping[str, Column],  # noqa: ARG002 (for subclasses)
     ) -> npt.NDArray[Any] | Sequence[Any] | Iterator[Any] | None:
-        """The items of many records at once, exactly those of ``tensors_to_item``; None where it is done one by one.
+        """Compute the items of many records at once, equal to those of ``tensors_to_item``.
 
-        An iterator may go ahead of what is asked for; what it raises belongs to the record that is next.
+        Returns None if the items have to be computed one by one. An iterator may work ahead; an error that it raises
+        belongs to the next record.
         """
         return None
 
 
 class ItemHandlerCallback(ItemHandler):
-    """An item made by a function.
+    """An item computed by a function.
 
     Args:
-        keys: the name of a feature, or several.
-        func: takes a dict of them, and gives the item.
+        keys: the key of a feature, or a list of keys.
+        func: gets a dict of the parsed values by key, and returns the item.
+
+    >>> handler = ItemHandlerCallback(["height", "width"], lambda values: values["height"] * values["width"])
+    >>> handler.tensors_to_item({"height": 4, "width": 6})
+    24
     """
 
     def __init__(self, keys: str | Sequence[str], func: Callable[[Mapping[str, Any]], Any]) -> None:
@@ -78,22 +90,24 @@ class ItemHandlerCallback(ItemHandler):
         self._func = func
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """What the function gives."""
+        """The result of the function."""
         return self._func(keys_to_tensors)
 
 
 class Tensor(ItemHandler):
-    """The value of a feature, dense, and reshaped where a shape is given.
+    """The value of a feature as a dense array, reshaped if a shape is given.
 
     Args:
-        tensor_key: the feature.
-        shape_keys: the feature that holds the shape of this record's item, or several, whose values are joined.
-        shape: of the item; one size may be -1. Neither leaves it as it is: of a VarLenFeature, in one dimension.
-        default_value: what fills places of a sparse feature that have no value; None is 0, or ``b""``. It does not
-            replace a feature that a record lacks: that is ``FixedLenFeature(default_value=)``.
+        tensor_key: the key of the feature.
+        shape_keys: the key of the feature that stores the shape of each record's item, or a list of keys, whose values
+            are concatenated.
+        shape: the shape of the item; one size may be -1. Without ``shape_keys`` and ``shape`` the shape is unchanged; a
+            VarLenFeature has one dimension.
+        default_value: the value at places of a sparse feature that have none; None is 0 or ``b""``. To replace a
+            feature that a record lacks, use ``FixedLenFeature(default_value=...)``.
 
     Raises:
-        UsageError: both ``shape_keys`` and ``shape``.
+        UsageError: ``shape_keys`` and ``shape`` are both given, or ``shape`` is invalid.
     """
 
     inflates = False
@@ -107,8 +121,8 @@ class Tensor(ItemHandler):
     ) -> None:
         if shape_keys and shape is not None:
             raise UsageError(
-                f"Tensor({tensor_key!r}) was given both shape_keys and shape",
-                hint="shape_keys= where each record stores its shape, shape= where all have the same one.",
+                f"Tensor({tensor_key!r}) accepts shape_keys or shape, not both",
+                hint="Use shape_keys= if each record stores its shape, shape= if all records have the same shape.",
             )
         self._tensor_key = tensor_key
         self._shape_keys = [shape_keys] if isinstance(shape_keys, str) else list(shape_keys or ())
@@ -120,8 +134,8 @@ class Tensor(ItemHandler):
         """The array.
 
         Raises:
-            CorruptExampleError: it does not have as many values as the shape takes.
-            WrongTypeError: ``default_value`` is of another type than the values.
+            CorruptExampleError: the number of values does not fit the shape.
+            WrongTypeError: ``default_value`` and the values have different types.
         """
         tensor = keys_to_tensors[self._tensor_key]
         shape = self._shape
@@ -132,7 +146,7 @@ class Tensor(ItemHandler):
         return tensor if shape is None else reshape_item(tensor, shape, self._tensor_key)
 
     def columns_to_items(self, keys_to_columns: Mapping[str, Column]) -> npt.NDArray[Any] | Sequence[Any] | None:
-        """One array; a list of arrays where records have different numbers of values."""
+        """One array, or a list of arrays if records have different numbers of values."""
         column = keys_to_columns[self._tensor_key]
         if self._shape_keys:
             return None
@@ -150,52 +164,54 @@ class Tensor(ItemHandler):
             shape = np.shape(reshape_item(values[0], self._shape, self._tensor_key))
             return values.reshape(len(values), *shape)
         except (CorruptExampleError, WrongTypeError):
-            return None  # which then is told of the record itself
+            return None  # tensors_to_item then reports the error for the record
 
 
 class BackupHandler(ItemHandler):
-    """The item of one handler, or of another one where that has no elements.
+    """The item of one handler or, if that has no elements, of another handler.
 
     Args:
-        handler: the first choice.
-        backup: asked where the first gives nothing, and only then.
+        handler: the first handler.
+        backup: the second handler, called only if the item of the first one is empty.
 
     Raises:
-        UsageError: one is no ItemHandler.
+        UsageError: an argument is not an ItemHandler.
     """
 
     def __init__(self, handler: ItemHandler, backup: ItemHandler) -> None:
         for name, given in (("primary", handler), ("backup", backup)):
             if not isinstance(given, ItemHandler):
                 raise UsageError(
-                    f"the {name} handler is of type {type(given).__name__} instead of ItemHandler",
-                    hint="BackupHandler takes two handlers: BackupHandler(Tensor('label'), Tensor('label/backup')).",
+                    f"the {name} handler must be an ItemHandler, not {type(given).__name__}",
+                    hint="Pass two handlers: BackupHandler(Tensor('label'), Tensor('label/backup')).",
                 )
         self._handler = handler
         self._backup = backup
         super().__init__([*handler.keys, *backup.keys])
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """The first item that has elements; the backup's if none has."""
+        """The item of the first handler if it has elements, otherwise that of the backup."""
         item = self._handler.tensors_to_item(keys_to_tensors)
         is_empty = 0 in item.dense_shape if isinstance(item, SparseTensorValue) else np.size(item) == 0
         return self._backup.tensors_to_item(keys_to_tensors) if is_empty else item
 
 
 class SparseTensor(ItemHandler):
-    """A sparse array whose places, values and shape are features of their own.
+    """A sparse array whose indices, values and shape are separate features.
 
-    The last number of each index is what ``indices_key`` holds. The shape is that of ``shape_key``, else ``shape``,
-    else that of the list of indices, which is its *length*: right only by chance, so give one of the two. What a record
-    says in ``shape_key`` is taken as it is where nothing is made dense, also where indices and shape do not fit.
+    Pass ``shape_key`` or ``shape``. Without them the shape is the *number* of indices, as in TF-Slim, which is rarely
+    right. A shape from ``shape_key`` is checked against the indices only with ``densify``.
 
     Args:
-        indices_key: a VarLenFeature; "indices" by default.
-        values_key: a VarLenFeature; "values" by default.
-        shape_key: the feature that holds the shape.
-        shape: of the array, where no feature holds it.
-        densify: whether the item is an array, rather than a ``SparseTensorValue``.
-        default_value: what fills the places that have no value; None is 0, or ``b""``.
+        indices_key: the key of a VarLenFeature with the indices; "indices" by default.
+        values_key: the key of a VarLenFeature with the values; "values" by default.
+        shape_key: the key of the feature that stores the shape.
+        shape: the shape of the array, if no feature stores it.
+        densify: return an array instead of a ``SparseTensorValue``.
+        default_value: the value at places that have none; None is 0 or ``b""``.
+
+    Raises:
+        UsageError: ``shape`` is invalid.
     """
 
     def __init__(
@@ -216,11 +232,12 @@ class SparseTensor(ItemHandler):
         super().__init__([self._indices_key, self._values_key, *([shape_key] if shape_key else [])])
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """A ``SparseTensorValue``, or the array.
+        """A ``SparseTensorValue``; an array with ``densify``.
 
         Raises:
-            CorruptExampleError: ``shape`` has another number of dimensions than the indices; or, with ``densify``, what
-                ``SparseTensorValue.to_dense`` refuses.
+            CorruptExampleError: ``shape`` and the indices have different numbers of dimensions. With ``densify`` also
+                if an index is outside the shape, indices are not in ascending order, or their number is not the number
+                of values.
         """
         indices = as_sparse(keys_to_tensors[self._indices_key], self._indices_key)
         values = as_sparse(keys_to_tensors[self._values_key], self._values_key)
@@ -233,7 +250,7 @@ class SparseTensor(ItemHandler):
             raise CorruptExampleError(
                 f"the indices {self._indices_key!r} have {places.shape[1]} dimensions, and the shape {shape.tolist()} "
                 f"has {shape.size}",
-                hint="Give the shape that was written: shape=, or shape_key= where records store it.",
+                hint="Pass the shape that was written: shape=, or shape_key= if records store it.",
                 details={"feature": self._indices_key},
             )
         places[:, -1] = whole_numbers(indices.values, self._indices_key)
@@ -244,23 +261,23 @@ class SparseTensor(ItemHandler):
 def item_rows(
     item: str, handler: ItemHandler, keys_to_columns: Mapping[str, Column], num_records: int
 ) -> Iterable[Any]:
-    """The ``item`` of each record; made when it is asked for, where the handler does not make many at once."""
+    """The ``item`` of each record. If the handler cannot compute many at once, each is computed on request."""
     found = handler.columns_to_items(keys_to_columns)
     return _each_item(item, handler, keys_to_columns, num_records) if found is None else found
 
 
 def make_item(item: str, handler: ItemHandler, keys_to_tensors: Mapping[str, Any]) -> Any:
-    """The ``item`` of one record; an error of another package gets a note that names it."""
+    """The ``item`` of one record. A note that names the item is added to errors that are not RegistryErrors."""
     try:
         return handler.tensors_to_item(keys_to_tensors)
     except Exception as error:
         if not isinstance(error, RegistryError):
-            error.add_note(f"while item {item!r} was made")
+            error.add_note(f"while computing item {item!r}")
         raise
 
 
 def check_item_shape(shape: Any) -> tuple[int, ...]:
-    """``shape`` as a tuple of whole numbers from 0, of which one may be -1; UsageError if it is not one."""
+    """``shape`` as a tuple of non-negative ints, one of which may be -1. Raises UsageError if it is invalid."""
     try:
         given = np.asarray(shape).reshape(-1).tolist()
         sizes = tuple(int(size) for size in given if int(size) == size and -1 <= size < _MOST_SIZE)
@@ -268,19 +285,19 @@ def check_item_shape(shape: Any) -> tuple[int, ...]:
         given, sizes = [shape], ()
     if len(sizes) != len(given) or sizes.count(-1) > 1 or len(sizes) > _MOST_DIMENSIONS:
         raise UsageError(
-            f"shape={shape!r:.80} is no shape",
-            hint="Give a list of sizes, e.g. [28, 28, 1]; one of them may be -1, which is worked out.",
+            f"invalid shape={shape!r:.80}",
+            hint="Pass a list of sizes, e.g. [28, 28, 1]; one of them may be -1, which is computed.",
         )
     return sizes
 
 
 def shape_values(stored: Any, key: str) -> list[int]:
-    """The sizes that the feature ``key`` holds, in one list; WrongTypeError where they are no int64."""
+    """The sizes stored in the feature ``key``, as one list. Raises WrongTypeError if they are not int64."""
     values = np.reshape(stored.to_dense() if isinstance(stored, SparseTensorValue) else stored, -1)
     if values.dtype.kind != "i":
         raise WrongTypeError(
-            f"feature {key!r} holds {'texts' if values.dtype.kind == 'O' else 'floats'}, and is used for sizes",
-            hint="Declare the feature that holds the sizes, as int64.",
+            f"feature {key!r} must hold int64 sizes, found {'texts' if values.dtype.kind == 'O' else 'floats'}",
+            hint="Use the int64 feature that stores the sizes.",
             details={"feature": key},
         )
     sizes: list[int] = values.tolist()
@@ -291,46 +308,46 @@ def whole_numbers(values: npt.NDArray[Any], key: str) -> npt.NDArray[np.int64]:
     """The numbers of the feature ``key`` as int64; floats are truncated.
 
     Raises:
-        WrongTypeError: they are texts.
-        CorruptExampleError: one is not finite, or beyond int64.
+        WrongTypeError: the feature holds texts.
+        CorruptExampleError: a number is not finite or does not fit int64.
     """
     if values.dtype.kind not in "if":
         raise WrongTypeError(
-            f"feature {key!r} holds texts, and is used for places",
-            hint="Declare the feature that holds the places, as int64.",
+            f"feature {key!r} must hold int64 indices, found texts",
+            hint="Use the int64 feature that stores the indices.",
             details={"feature": key},
         )
     if values.dtype.kind == "f" and not bool((np.abs(values) < 2.0**63).all()):
         raise CorruptExampleError(
-            f"feature {key!r} is used for places, and holds what is no int64",
-            hint="Store places as int64.",
+            f"feature {key!r} must hold indices, found a number that does not fit int64",
+            hint="Store indices as int64.",
             details={"feature": key},
         )
     return values.astype(np.int64)
 
 
 def reshape_item(values: Any, shape: tuple[int, ...], key: str) -> npt.NDArray[Any]:
-    """``values`` in another shape; CorruptExampleError where that takes another number of them."""
+    """``values`` reshaped to ``shape``. Raises CorruptExampleError if their number does not fit."""
     array = np.asarray(values, object if isinstance(values, bytes) else None)
     try:
         if min(shape, default=0) < -1:
             raise ValueError
         if -1 in shape and 0 in shape:
-            # As TensorFlow finds it out: sizes of 0 are left out on either side.
+            # TensorFlow computes the size of -1 without the sizes that are 0, on either side.
             known = -prod(size for size in shape if size)
             missing = prod(size for size in array.shape if size) // known
             shape = tuple(missing if size == -1 else size for size in shape)
         return array.reshape(shape)[()]
     except ValueError as error:
         raise CorruptExampleError(
-            f"feature {key!r} has {array.size} values, which the shape {list(shape)} does not take",
-            hint="A shape arranges the values that there are: it neither cuts nor fills, nor resizes an image.",
+            f"feature {key!r}: expected values of shape {list(shape)}, found {array.size} values",
+            hint="A shape only arranges the stored values: it does not crop, pad or resize.",
             details={"feature": key, "found": array.size, "expected": list(shape)},
         ) from error
 
 
 def to_dense(value: SparseTensorValue, default: Any, key: str) -> npt.NDArray[Any]:
-    """The array of a sparse one; an error names the feature ``key``."""
+    """Convert a sparse array to a dense one; errors name the feature ``key``."""
     try:
         return value.to_dense(default)
     except CorruptExampleError as error:
@@ -340,10 +357,10 @@ def to_dense(value: SparseTensorValue, default: Any, key: str) -> npt.NDArray[An
 
 
 def as_sparse(value: Any, key: str) -> SparseTensorValue:
-    """A parsed feature as a sparse array; WrongTypeError for one that was declared otherwise."""
+    """A parsed feature as a sparse array. Raises WrongTypeError if it was not declared as one."""
     if not isinstance(value, SparseTensorValue):
         raise WrongTypeError(
-            f"feature {key!r} is no sparse array",
+            f"feature {key!r} is not a sparse array",
             hint=f"Declare it as a VarLenFeature: {{{key!r}: VarLenFeature(...)}}.",
             details={"feature": key},
         )
@@ -359,23 +376,28 @@ def _each_item(
 
 
 class LookupTable(Protocol):
-    """A table of numbers, e.g. one of ``tf.lookup`` that gives numpy arrays."""
+    """A table that maps values to numbers, and accepts and returns NumPy arrays."""
 
     def lookup(self, keys: npt.NDArray[Any], /) -> Any:
         """The number of each of ``keys``, an array of the same shape."""
 
 
 class LookupTensor(Tensor):
-    """The numbers that a vocabulary has for the values of a feature: int64, and -1 for what it does not know.
+    """The number of each value of a feature in a vocabulary: int64, -1 for unknown values.
 
     Args:
-        tensor_key: the feature, usually of strings.
-        table: the vocabulary: a list of texts, which are numbered from 0; a dict of numbers; or an object with a method
-            ``lookup`` that takes an array.
-        shape_keys, shape, default_value: as ``Tensor``; the default is looked up like the values.
+        tensor_key: the key of the feature, usually of strings.
+        table: the vocabulary: a list of texts, numbered from 0; a dict from values to numbers; or an object with a
+            method ``lookup`` that accepts and returns NumPy arrays.
+        shape_keys: the key of the feature that stores the shape of each record's item, or a list of keys.
+        shape: the shape of the item; one size may be -1.
+        default_value: the value at places of a sparse feature that have none; it is looked up like the other values.
+
+    >>> LookupTensor("animal", ["cat", "dog"]).tensors_to_item({"animal": b"dog"})
+    np.int64(1)
 
     Raises:
-        UsageError: as ``Tensor``, or no table.
+        UsageError: ``table`` is invalid, ``shape_keys`` and ``shape`` are both given, or ``shape`` is invalid.
     """
 
     inflates = False
@@ -392,11 +414,11 @@ class LookupTensor(Tensor):
         self._lookup = _lookup_of(table)
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """The numbers, in the shape that ``Tensor`` gives."""
+        """The numbers, in the shape of the item of ``Tensor``."""
         return self._lookup(super().tensors_to_item(keys_to_tensors))
 
     def columns_to_items(self, keys_to_columns: Mapping[str, Column]) -> npt.NDArray[Any] | Sequence[Any] | None:
-        """The same of many records."""
+        """The numbers of many records."""
         found = super().columns_to_items(keys_to_columns)
         try:
             return self._lookup(found) if isinstance(found, np.ndarray) else found and list(map(self._lookup, found))
@@ -411,7 +433,7 @@ def _numbered(texts: Sequence[str | bytes]) -> dict[bytes, int]:
         if key in numbers:
             raise UsageError(
                 f"{text!r:.60} is in the vocabulary twice, as {numbers[key]} and {number}",
-                hint="Each text has one number. Give a dict where texts are to share one: {'cat': 0, 'kitten': 0}.",
+                hint="List each text once. If texts share a number, pass a dict: {'cat': 0, 'kitten': 0}.",
             )
         numbers[key] = number
     return numbers
@@ -425,8 +447,8 @@ def _lookup_of(table: Any) -> Callable[[Any], Any]:
         table = _numbered(table)
     if not isinstance(table, Mapping):
         raise UsageError(
-            f"{table!r:.80} is no table",
-            hint="Give a list of texts, a dict of numbers, or an object with a method lookup(array) of NumPy.",
+            f"{table!r:.80} is not a lookup table",
+            hint="Pass a list of texts, a dict of numbers, or an object with a method lookup(array) for NumPy arrays.",
         )
     try:
         numbers = {
@@ -434,7 +456,7 @@ def _lookup_of(table: Any) -> Callable[[Any], Any]:
         }
     except (TypeError, ValueError, OverflowError) as error:
         raise UsageError(
-            "the numbers of a table are whole numbers, e.g. {'cat': 0, 'dog': 1}",
+            "a table must map to whole numbers, e.g. {'cat': 0, 'dog': 1}",
             hint="To look up anything else, use an ItemHandlerCallback.",
         ) from error
 
@@ -444,8 +466,9 @@ def _lookup_of(table: Any) -> Callable[[Any], Any]:
         array = np.asarray(keys, object if isinstance(keys, bytes) else None)
         if known is not None and isinstance(known, bytes) != (array.dtype.kind == "O"):
             raise WrongTypeError(
-                f"values of {array.dtype.name.replace('object', 'string')} are looked up in a table of {known!r:.60}",
-                hint="Keys of the table are of the feature's type: texts for strings, whole numbers for int64.",
+                f"cannot look up {array.dtype.name.replace('object', 'string')} values in a table with keys such as "
+                f"{known!r:.60}",
+                hint="Use keys of the feature's type: texts for strings, whole numbers for int64.",
             )
         flat = [numbers.get(key, -1) for key in array.reshape(-1).tolist()]
         return np.array(flat, np.int64).reshape(array.shape)[()]

@@ -1,8 +1,8 @@
-"""Reads many files at the same time, shuffled in memory, once or for ever, as keys and records.
+"""Reads many files in parallel, shuffled in memory, once or repeatedly, as keys and records.
 
     data sources -> files, permuted for each epoch -> slots that take turns -> shuffle buffer -> (key, record)
 
-The same seed, sources and number of readers give the same order in every run, whatever the pace of the threads.
+The same seed, sources and number of readers give the same order in every run, independent of the speed of threads.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _TEXT_TYPES: Final = ("string", "str", "bytes", "object", "bytes_")
 
 
 class ParallelReader(OfOneProcess):
-    """The records of many files as (key, record), both bytes. Made by ``parallel_read``, which has the arguments.
+    """The records of many files as (key, record), both bytes. ``parallel_read`` and ``single_pass_read`` create it.
 
-    Iterate, or call ``read``; threads may do so at the same time. An error of a file comes after all records before it,
-    and again whenever more is asked for: what was lost is not skipped in silence.
+    Iterate over it, or call ``read``; several threads may do so. The error of a file is raised after all records before
+    it, and again with every later call, so that lost records are never skipped silently.
 
     Attributes:
-        seed: of the order, drawn where none was given.
-        num_readers: how many files are read at the same time.
+        seed: the seed of the order; a random one if none was given.
+        num_readers: number of files that are read at the same time.
         is_closed: whether ``close`` was called.
     """
 
     _refusal = (
-        "a reader is of use only in the process that made it",
-        "Make one in each process, of the data sources that it is to read.",
+        "a reader can only be used in the process that created it",
+        "Create a reader in each process, from the data sources that it should read.",
     )
 
     def __init__(self, reading: Reading) -> None:
@@ -64,34 +64,41 @@ class ParallelReader(OfOneProcess):
         self._failed: _Failure | None = None
         self._interrupted: _Failure = (
             UsageError(
-                "the reading was interrupted, and some records may be lost", hint="Make a new reader to read again."
+                "the read was interrupted, and some records may be lost", hint="Create a new reader to read again."
             ),
             None,
         )
 
     @property
     def num_records_produced(self) -> int:
-        """How many records were handed out."""
+        """The number of records returned so far."""
         return self._progress.num_records
 
     @property
     def num_work_units_completed(self) -> int:
-        """How many files were read to their end, counted in each epoch."""
+        """The number of files read to their end; a file counts again in each epoch."""
         return self._progress.num_files
 
     def read(self) -> tuple[bytes, bytes]:
         """The next key and record.
 
         Raises:
-            OutOfRangeError: there are no more; it is a StopIteration.
-            CorruptRecordError, ShardMismatchError, StorageError: a file cannot be read, or is damaged.
-            UsageError: it was closed, or made in another process; or files without any record are read for ever.
+            OutOfRangeError: there are no more records; it is a StopIteration.
+            CorruptRecordError, ShardMismatchError, StorageError: a file is damaged or cannot be read.
+            UsageError: the reader was closed or created in another process, or it repeats files without records
+                forever.
         """
         (record,) = self.read_records(1)
         return key_of(record), record[0]
 
     def read_up_to(self, num_records: int) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.object_]]:
-        """The next keys and records, object arrays of bytes, (n,) each: fewer at the end. Errors as ``read``."""
+        """The next keys and records, as two object arrays (n,) of bytes. ``n`` is ``num_records``, or less at the end.
+
+        Raises:
+            OutOfRangeError: there are no more records; it is a StopIteration.
+            CorruptRecordError, ShardMismatchError, StorageError: a file is damaged or cannot be read.
+            UsageError: the reader was closed or created in another process, or ``num_records`` is below 1.
+        """
         num_records = whole_number(num_records, "num_records", least=1, error=WrongTypeError)
         keys, values = np.empty(num_records, object), np.empty(num_records, object)
         have = 0
@@ -101,7 +108,7 @@ class ParallelReader(OfOneProcess):
                     records = self.read_records(num_records - have)
                 except Exception:
                     if have:
-                        break  # it comes again, in its place
+                        break  # return the records before the error; the next call raises it again
                     raise
                 keys[have : have + len(records)] = list(map(key_of, records))
                 values[have : have + len(records)] = [record[0] for record in records]
@@ -109,7 +116,7 @@ class ParallelReader(OfOneProcess):
         return keys[:have], values[:have]
 
     def read_records(self, most: int | None = None) -> list[Record]:
-        """The next records as they are at hand: at least one, ``most`` at most. Errors as ``read``."""
+        """The next available records: at least one, at most ``most``. Raises the errors of ``read``."""
         self._check_process()
         with self._lock:
             self._check_open()
@@ -120,17 +127,17 @@ class ParallelReader(OfOneProcess):
                 self._is_inside = False
 
     def has_ready(self) -> bool:
-        """Whether there are records that were read already, so that the next ones need most likely no waiting."""
+        """Whether records were already read ahead, so that the next call will probably not wait."""
         with self._lock:
             slots = self._progress.slots
             return self._position < len(self._records) or (slots is not None and slots.is_ready())
 
     def interrupt(self) -> None:
-        """Say from now on that records may be lost: who asked for some was interrupted before they were there."""
+        """Raise an error from now on, because an interrupted call may have lost records."""
         self._failed = self._failed or self._interrupted
 
     def close(self) -> None:
-        """Read no more, and have whoever waits for a read told. Waits for reads under way, a second at most."""
+        """Stop reading, and wake up threads that wait for a read. Waits up to a second for reads in progress."""
         self.is_closed = True
         if os.getpid() != self._process:
             return
@@ -138,9 +145,9 @@ class ParallelReader(OfOneProcess):
         if slots is not None:
             slots.close()
         if self._lock.acquire(timeout=CLOSE_SECONDS):
-            if not self._is_inside:  # else a handler of a signal closes what this very thread is in
+            if not self._is_inside:  # otherwise a signal handler interrupted this thread inside a read
                 self._records, self._position = [], 0
-                self._chunks.close()  # type: ignore[attr-defined]  # it is a generator
+                self._chunks.close()  # type: ignore[attr-defined]  # a generator has close()
             self._lock.release()
         if slots is not None:
             slots.join()
@@ -149,7 +156,7 @@ class ParallelReader(OfOneProcess):
         return self.read()
 
     def _take(self, most: int | None) -> list[Record]:
-        # As long as this is under way it counts as interrupted: whoever is has not seen records that left their place.
+        # Until this method ends, the state is "interrupted": an interrupt in between may lose records.
         self._failed = self._interrupted
         if self._position == len(self._records):
             try:
@@ -165,7 +172,7 @@ class ParallelReader(OfOneProcess):
         is_whole = stop - self._position == len(self._records)
         records = self._records if is_whole else self._records[self._position : stop]
         if stop == len(self._records):
-            self._records, self._position = [], 0  # what is handed out is not held
+            self._records, self._position = [], 0  # keep no reference to returned records
         else:
             self._position = stop
         self._progress.num_records += len(records)
@@ -177,8 +184,8 @@ class ParallelReader(OfOneProcess):
             raise closed_reader()
         if self._is_inside:
             raise UsageError(
-                "a reader was asked for records while it gave some to the same thread",
-                hint="Do not read in a handler of a signal.",
+                "records were requested while the reader returns some to the same thread",
+                hint="Do not read in a signal handler.",
             )
         if self._failed is not None:
             error, traceback = self._failed
@@ -201,36 +208,40 @@ def parallel_read(  # noqa: PLR0917 (TF-Slim's order)
     deterministic: bool = True,
     mix_epochs: bool = False,
 ) -> ParallelReader:
-    """Read many files at the same time.
+    """Read many files in parallel. Follows ``tf_slim.data.parallel_reader.parallel_read``.
 
     Args:
-        data_sources: see ``get_data_files``.
-        reader_class: what reads a file, see ``registry.slim.readers``: called with its path and ``reader_kwargs``, by
-            any thread, it gives an iterator of (key, record). None is ``TFRecordReader``.
-        num_epochs: how often each file is read; None for ever.
-        num_readers: how many files are read at the same time.
-        reader_kwargs: for ``reader_class``.
-        shuffle: whether files are permuted, anew in each epoch, and records go through a shuffle buffer.
-        dtypes: two string types, or None: TF-Slim knows nothing else either.
-        capacity: how many records are held at most, in the buffer and read ahead; of two for each reader at least. A
-            reader of ours holds of its file, besides, two times 1 MiB, or a record where that is longer.
-        min_after_dequeue: the least number of records that each one is drawn from, until the files end.
-        seed: of the order; None draws one, which is then ``ParallelReader.seed``.
-        scope: without effect.
-        deterministic: whether files take turns, record by record; otherwise records come as they are read.
-        mix_epochs: whether the next epoch begins while records of the last one are in the buffer.
+        data_sources: a path, URL, pattern (``train-*``) or sharded name (``path@128``), or a list of them.
+        reader_class: a callable that gets the path of a file and ``reader_kwargs``, in any thread, and returns an
+            iterator of (key, record). None is ``TFRecordReader``.
+        num_epochs: number of times that each file is read; None repeats forever.
+        num_readers: number of files that are read at the same time.
+        reader_kwargs: further keyword arguments for ``reader_class``.
+        shuffle: permute the files in each epoch, and draw records from a shuffle buffer.
+        dtypes: two string types, or None; as in TF-Slim, no others are possible.
+        capacity: maximum number of records in memory, in the buffer and read ahead, but at least two for each reader.
+            The readers of this package additionally hold 2 MiB of each open file, or two records if they are longer.
+        min_after_dequeue: minimum number of records in the buffer from which each record is drawn, until the files end.
+        seed: the seed of the order; None draws one, which ``ParallelReader.seed`` returns.
+        scope: ignored.
+        deterministic: let files take turns, record by record. Otherwise records come in the order in which they are
+            read.
+        mix_epochs: start the next epoch while records of the current one are in the buffer.
+
+    Returns:
+        An iterator of (key, record), both bytes.
 
     Raises:
-        UsageError: a number that cannot be, or a buffer not larger than what has to stay in it; no data files.
+        UsageError: a number is out of range, ``capacity`` does not exceed ``min_after_dequeue``, or there are no files.
         NotStoredError: files are missing.
-        WrongTypeError: other ``dtypes``, or a reader that cannot be called.
+        WrongTypeError: an argument has the wrong type, or the reader cannot be called with ``reader_kwargs``.
     """
     if dtypes is not None:
         names = [getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype) for dtype in dtypes]
         if len(names) != 2 or any(name not in _TEXT_TYPES for name in names):
             raise WrongTypeError(
                 f"dtypes must be two strings, of key and record, not {dtypes!r:.80}",
-                hint="Leave dtypes out: readers give bytes, and the decoder makes of them what they hold.",
+                hint="Leave dtypes out: readers return bytes, and the decoder converts them.",
             )
     return open_reader(
         data_sources,
@@ -253,7 +264,23 @@ def single_pass_read(
     reader_kwargs: Mapping[str, Any] | None = None,
     scope: str | None = None,  # noqa: ARG001 (a name in TensorFlow's graph)
 ) -> ParallelReader:
-    """Read the files once, one after the other, each from its start to its end. Errors as ``parallel_read``."""
+    """Read the files once, one after another. Follows ``tf_slim.data.parallel_reader.single_pass_read``.
+
+    Args:
+        data_sources: a path, URL, pattern (``train-*``) or sharded name (``path@128``), or a list of them.
+        reader_class: a callable that gets the path of a file and ``reader_kwargs``, and returns an iterator of
+            (key, record). None is ``TFRecordReader``.
+        reader_kwargs: further keyword arguments for ``reader_class``.
+        scope: ignored.
+
+    Returns:
+        An iterator of (key, record), both bytes.
+
+    Raises:
+        UsageError: there are no data files.
+        NotStoredError: files are missing.
+        WrongTypeError: the reader cannot be called with ``reader_kwargs``.
+    """
     return open_reader(data_sources, reader_class, num_epochs=1, reader_kwargs=reader_kwargs, shuffle=False)
 
 
@@ -272,7 +299,7 @@ def open_reader(
     mix_epochs: bool = False,
     names: tuple[str, str] = ("capacity", "min_after_dequeue"),
 ) -> ParallelReader:
-    """As ``parallel_read``, for all who read; ``names`` are what their callers know ``capacity`` and ``least`` by."""
+    """``parallel_read`` for all callers; ``names`` are their names of ``capacity`` and ``least``, for errors."""
     num_readers = whole_number(num_readers, "num_readers", least=1, error=WrongTypeError)
     shuffle = flag("shuffle", shuffle)
     if num_epochs is not None:
@@ -282,13 +309,13 @@ def open_reader(
     if shuffle and capacity <= least:
         raise UsageError(
             f"{names[0]}={capacity} must be more than {names[1]}={least}: no record would ever be drawn",
-            hint=f"Give {names[0]}={2 * least}, say: the more it holds, the better it shuffles.",
+            hint=f"Pass e.g. {names[0]}={2 * least}. A larger buffer shuffles better.",
             details={names[0]: capacity, names[1]: least},
         )
     if reader is not None and not callable(reader):
         raise WrongTypeError(
             f"the reader {reader!r:.80} cannot be called",
-            hint="A reader is called with a path and gives an iterator of (key, record), both bytes.",
+            hint="A reader is called with a path and returns an iterator of (key, record), both bytes.",
         )
     reader = TFRecordReader if reader is None else reader
     reader_kwargs = _check_kwargs(reader, {} if reader_kwargs is None else reader_kwargs)
@@ -310,29 +337,29 @@ def open_reader(
 
 
 def flag(name: str, value: Any) -> bool:
-    """``value`` of the option ``name`` as a bool; WrongTypeError for anything else: the text ``"False"`` is true."""
+    """``value`` of the option ``name`` as a bool. Raises WrongTypeError for other types, as the text ``"False"``."""
     if isinstance(value, bool | np.bool_):
         return bool(value)
     raise WrongTypeError(f"{name} must be True or False, not {value!r:.60}")
 
 
 def _check_kwargs(reader: Reader, reader_kwargs: Any) -> Mapping[str, Any]:
-    """``reader_kwargs`` where the reader can be called with them: it will be, later, by another thread."""
+    """``reader_kwargs``, after checking now that the reader accepts them, because another thread calls it later."""
     name = getattr(reader, "__name__", None) or type(reader).__name__
     if not isinstance(reader_kwargs, Mapping):
         raise WrongTypeError(
-            f"reader_kwargs={reader_kwargs!r:.60} is no dict", hint="Give names and values: {'options': 'GZIP'}."
+            f"reader_kwargs={reader_kwargs!r:.60} is not a dict", hint="Pass names and values: {'options': 'GZIP'}."
         )
     try:
         called_with = signature(reader)
-    except (TypeError, ValueError):  # some callables do not tell
+    except (TypeError, ValueError):  # some callables have no signature
         return reader_kwargs
     try:
         called_with.bind("path", **reader_kwargs)
     except TypeError as error:
         raise WrongTypeError(
             f"the reader {name} cannot be called with a path and {dict(reader_kwargs)!r:.100}: {error}",
-            hint=f"A reader is called with a path, and gives an iterator of (key, record). {name} is "
+            hint=f"A reader is called with a path and returns an iterator of (key, record). The signature is "
             f"{name}{called_with!s:.200}.",
         ) from error
     return reader_kwargs

@@ -1,9 +1,9 @@
-"""Parses the features of a record, or of many at once, as they were declared: flat values in, arrays out.
+"""Parses the declared features of one record, or of many records at once: flat values in, arrays out.
 
-The rules are those of ``tf.io.parse_single_example`` and ``parse_single_sequence_example``: no kind of value is
-converted into another, a feature of no kind counts as missing, and one that is there and empty does not.
-``parse_block`` parses plain records together. It raises ``NeedsRowParsing`` for anything else, for example a record
-that lacks a declared feature, and the caller then parses record by record.
+The rules are those of ``tf.io.parse_single_example`` and ``parse_single_sequence_example``: values are never converted
+to another type, a feature without a list counts as missing, and a feature with an empty list does not. ``parse_block``
+parses simple records together. For anything else, such as a record that lacks a declared feature, it raises
+``NeedsRowParsing``, and the caller parses record by record.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from registry.wire import BlockDecoder, BytesColumn, FlatBlock, FlatValue
 from registry.wire.gather import take_texts
 
 INDICES: Final = VarLenFeature(np.int64)
-"""As what the indices of a SparseFeature are stored."""
+"""The declaration of the indices of a SparseFeature."""
 
 _MOST_NAMES: Final = 5
 
@@ -42,10 +42,10 @@ _NAMES: Final = {"int64": "int64", "float": "float32", "bytes": "string"}
 def parse_feature(key: str, spec: FeatureSpec, values: Mapping[str, FlatValue | None]) -> Any:
     """The value of a feature of an Example, or of the context of a SequenceExample.
 
-    An array, a numpy scalar or ``bytes`` for a single value, or a ``SparseTensorValue``.
+    It is an array, a NumPy scalar or ``bytes`` for a single value, or a ``SparseTensorValue``.
 
     Raises:
-        CorruptExampleError: it is missing, of another kind, or of another number of values.
+        CorruptExampleError: the feature is missing, or has another type or number of values.
     """
     match spec:
         case FixedLenFeature():
@@ -66,10 +66,10 @@ def parse_feature(key: str, spec: FeatureSpec, values: Mapping[str, FlatValue | 
 
 
 def check_kinds(spec: SparseFeature, values: Mapping[str, FlatValue | None]) -> None:
-    """Refuse what no SparseFeature can be made of; whether there is an index for each value, who makes one sees.
+    """Check the types of the lists of a SparseFeature. The number of indices is checked only when it is parsed.
 
     Raises:
-        CorruptExampleError: its lists are of other kinds.
+        CorruptExampleError: a list has another type.
     """
     for name in spec.index_key:
         take_values(name, INDICES, values.get(name))
@@ -80,12 +80,12 @@ def parse_steps(key: str, spec: FeatureSpec, steps: list[FlatValue | None] | Non
     """The value of a feature list of a SequenceExample: an array (steps, *shape), or a ``SparseTensorValue`` of rank 2.
 
     Raises:
-        CorruptExampleError: as ``parse_feature``, of any step.
+        CorruptExampleError: the list is missing, or a step has another type or number of values.
     """
     if steps is None and isinstance(spec, FixedLenSequenceFeature) and not spec.allow_missing:
         raise CorruptExampleError(
             f"feature list {key!r} is required, and the record does not hold it",
-            hint="FixedLenSequenceFeature(..., allow_missing=True) reads a missing list as one of no steps.",
+            hint="To read a missing list as one without steps, pass allow_missing=True to FixedLenSequenceFeature.",
             details={"feature": key},
         )
     found = [_take_step(key, spec, step, place) for place, step in enumerate(steps or ())]
@@ -100,7 +100,7 @@ def parse_steps(key: str, spec: FeatureSpec, steps: list[FlatValue | None] | Non
 
 
 def take_values(key: str, spec: FeatureSpec, stored: FlatValue | None) -> npt.NDArray[Any]:
-    """The stored values as a 1-d array of the declared dtype; empty without the feature."""
+    """The stored values as a 1-d array of the declared dtype; empty if the feature is missing."""
     kind = (
         "bytes" if isinstance(stored, list) else "int64" if stored is not None and stored.dtype.kind == "i" else "float"
     )
@@ -108,25 +108,25 @@ def take_values(key: str, spec: FeatureSpec, stored: FlatValue | None) -> npt.ND
         return np.empty(0, spec.dtype)
     if kind != kind_of(spec):
         raise CorruptExampleError(
-            f"feature {key!r} holds {_NAMES[kind]} values, where {_NAMES[kind_of(spec)]} was declared",
-            hint="Nothing is converted: declare the dtype that is stored, and convert in a handler.",
+            f"feature {key!r}: expected {_NAMES[kind_of(spec)]} values, found {_NAMES[kind]}",
+            hint="Values are not converted: declare the stored dtype, and convert in a handler.",
             details={"feature": key, "expected": _NAMES[kind_of(spec)], "found": _NAMES[kind]},
         )
     return np.fromiter(stored, TEXT, len(stored)) if isinstance(stored, list) else stored
 
 
 def sparse_list(values: npt.NDArray[Any]) -> SparseTensorValue:
-    """``values`` at the places from 0 on, as a sparse array of one dimension."""
+    """``values`` as a sparse array with one dimension and the indices 0, 1, 2, ..."""
     return SparseTensorValue(np.arange(values.size).reshape(-1, 1), values, np.array([values.size]))
 
 
 def sort_sparse(key: str, spec: SparseFeature, places: list[npt.NDArray[Any]], values: npt.NDArray[Any]) -> Any:
-    """The sparse array of ``values`` at ``places``, an array for each dimension."""
+    """The sparse array of ``values`` at the indices ``places``, one array for each dimension."""
     for name, some in zip(spec.index_key, places, strict=True):
         if some.size != values.size:
             raise CorruptExampleError(
                 f"feature {key!r} has {values.size} values in {spec.value_key!r} and {some.size} indices in {name!r}",
-                hint="Each value needs an index. What wrote this record lost some.",
+                hint="The program that wrote this record lost some of them. Write the record again.",
                 details={"feature": key},
             )
     indices = np.stack(places, 1)
@@ -140,8 +140,8 @@ def shape_elements(key: str, spec: FixedLenSequenceFeature, values: npt.NDArray[
     """``values`` as an array (n, *shape)."""
     if values.size % spec.size:
         raise CorruptExampleError(
-            f"feature {key!r} has {values.size} values, which elements of the shape {list(spec.shape)} do not divide",
-            hint="Declare the shape that one element was written with.",
+            f"feature {key!r}: expected elements of shape {list(spec.shape)}, found {values.size} values",
+            hint="Declare the shape with which one element was written.",
             details={"feature": key},
         )
     return values.reshape(-1, *spec.shape)
@@ -153,7 +153,7 @@ def _default(key: str, spec: FixedLenFeature, values: Mapping[str, FlatValue | N
         found = suggest(key, held, have="The record holds", most=_MOST_NAMES) or "The record holds no features."
         raise CorruptExampleError(
             f"feature {key!r} ({_NAMES[kind_of(spec)]}) is required, and the record does not hold it",
-            hint=f"{found} What records may go without is a FixedLenFeature with a default_value, or a VarLenFeature.",
+            hint=f"{found} If records may lack it, declare a default_value, or a VarLenFeature.",
             details={"feature": key},
         )
     return spec.default_value.copy()[()]
@@ -178,14 +178,14 @@ def _other_number(
 ) -> CorruptExampleError:
     values = "1 value" if found == 1 else f"{found} values"
     return CorruptExampleError(
-        f"{what} has {values}, where the shape {list(spec.shape)} takes {spec.size}",
-        hint="Declare the shape that was written, or a VarLenFeature where records differ.",
+        f"{what}: expected {spec.size} for the shape {list(spec.shape)}, found {values}",
+        hint="Declare the shape that was written, or a VarLenFeature if records differ.",
         details={"feature": key, "expected": spec.size, "found": found},
     )
 
 
 class NeedsRowParsing(Exception):  # noqa: N818 - a signal to the caller, not an error
-    """A record that has to be looked at alone."""
+    """The records have to be parsed one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ class RaggedColumn:
 
     @property
     def same_count(self) -> int | None:
-        """How many values each record has, where that is the same for all."""
+        """The number of values in each record; None if records differ."""
         first = int(self.counts[0])
         return first if bool((self.counts == first).all()) else None
 
@@ -223,7 +223,7 @@ class RaggedColumn:
 
 @dataclass(frozen=True, slots=True)
 class ValueColumn:
-    """Values that were made one by one."""
+    """Values that were computed one by one."""
 
     values: list[Any]
 
@@ -232,15 +232,15 @@ class ValueColumn:
 
 
 Column: TypeAlias = DenseColumn | RaggedColumn | ValueColumn
-"""Iterating a column gives the value of each record, as ``parse_feature`` does."""
+"""Iterating over a column yields the value of each record, the same as ``parse_feature`` returns."""
 
 
 def parse_block(
     block: RecordBlock, features: Mapping[str, FeatureSpec], decoder: BlockDecoder, *, used: Collection[str]
 ) -> dict[str, Column]:
-    """The columns of ``features`` in a block of one record or more; ``decoder`` knows their ``stored_keys``.
+    """The columns of ``features`` in a block of one or more records; ``decoder`` reads their ``stored_keys``.
 
-    A SparseFeature that is not ``used`` is not put together, and has no column.
+    A SparseFeature that is not in ``used`` is only checked, and has no column.
 
     Raises:
         NeedsRowParsing: records have to be parsed one by one.
@@ -261,7 +261,7 @@ def parse_block(
 
 
 def stored_keys(features: Mapping[str, FeatureSpec]) -> list[str]:
-    """The keys of a record that ``features`` are made of."""
+    """The keys of a record that ``features`` read."""
     keys: list[str] = []
     for key, spec in features.items():
         keys += [*spec.index_key, spec.value_key] if isinstance(spec, SparseFeature) else [key]
@@ -300,7 +300,7 @@ def _stored_lists(flat: FlatBlock, spec: SparseFeature) -> list[RaggedColumn]:
 
 
 def _lists_of(flat: FlatBlock, key: str, spec: FeatureSpec) -> tuple[RaggedColumn, Any]:
-    """The stored values of ``key``, and which records have it: all, or an array of them."""
+    """The stored values of ``key``, and the records that have it: a slice of all, or an array of indexes."""
     kind = kind_of(spec)
     for other in ("int64", "float", "bytes"):
         if other != kind and (key, other) in flat.columns:
@@ -314,5 +314,5 @@ def _lists_of(flat: FlatBlock, key: str, spec: FeatureSpec) -> tuple[RaggedColum
     if not isinstance(column, BytesColumn):
         return RaggedColumn(column.values, counts), present
     if not isinstance(spec, VarLenFeature) and bool((counts[present] == 0).any()):
-        raise NeedsRowParsing  # maybe a feature of no kind, which counts as a list of no texts here
+        raise NeedsRowParsing  # may be a feature without a list, which looks like an empty list of texts here
     return RaggedColumn(take_texts(flat.data, column.starts, column.sizes), counts), present

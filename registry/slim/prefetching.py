@@ -1,7 +1,7 @@
-"""TF-Slim's prefetch queue: makes elements before they are asked for.
+"""TF-Slim's prefetch queue: computes elements before they are requested.
 
-TF-Slim puts such a queue between the batching of elements and the training step. Here no thread waits for room in it,
-see ``read_ahead``.
+TF-Slim places such a queue between batching and the training step. Its threads never wait for room in the queue; see
+``read_ahead``.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from registry.slim.read_ahead import OfOneProcess, ReadAhead, join
 T = TypeVar("T")
 
 _VALUES: Final = (np.ndarray, np.generic, int, float, complex, str, bytes)
-_A_FUNCTION: Final = "Give a function that makes the next element: lambda: provider.get(['image', 'label'])."
+_A_FUNCTION: Final = "Pass a function that returns the next element: lambda: provider.get(['image', 'label'])."
 
 
 class PrefetchQueue(OfOneProcess, Generic[T]):
-    """Elements made ahead. Made by ``prefetch_queue``, which has the arguments.
+    """Elements that are computed ahead. ``prefetch_queue`` creates it.
 
-    Iterate, or call ``dequeue``; threads may do so at the same time. An error of the source comes after all elements
-    that it gave before, and again whenever more is asked for.
+    Iterate over it, or call ``dequeue``; several threads may do so. An error of the source is raised after all elements
+    before it, and again with every later call.
     """
 
-    _refusal = ("a queue is of use only in the process that made it", "Make one in each process that takes of it.")
+    _refusal = ("a queue can only be used in the process that created it", "Create a queue in each process.")
 
     def __init__(self, source: Callable[[], T], *, capacity: int, num_threads: int, dynamic_pad: bool) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class PrefetchQueue(OfOneProcess, Generic[T]):
             capacity=capacity,
             num_threads=num_threads,
             name="prefetch",
-            closed_error=lambda: UsageError("this queue was closed", hint="Make a new one."),
+            closed_error=lambda: UsageError("this queue was closed", hint="Create a new one."),
         )
         self._dynamic_pad = dynamic_pad
 
@@ -48,32 +48,45 @@ class PrefetchQueue(OfOneProcess, Generic[T]):
         """The next element.
 
         Raises:
-            OutOfRangeError: there are no more; it is a StopIteration.
-            UsageError: it was closed, or made in another process.
-            Exception: what the source raised.
+            OutOfRangeError: there are no more elements; it is a StopIteration.
+            UsageError: the queue was closed, or created in another process.
+            Exception: the source raised it.
         """
         return self._take(1, all_of_them=True)[0]
 
     def dequeue_many(self, n: int) -> Any:
-        """The next ``n`` elements, stacked: each array has them as its first dimension.
+        """The next ``n`` elements, stacked along a new first dimension.
 
         Raises:
-            OutOfRangeError: fewer are left. They can still be taken by ``dequeue_up_to``.
-            WrongTypeError: their shapes differ, and ``dynamic_pad`` is off; or they differ in more than their shapes.
+            OutOfRangeError: fewer than ``n`` elements are left; ``dequeue_up_to`` still returns them.
+            WrongTypeError: the elements differ in shape and ``dynamic_pad`` is off, or in more than their shape.
+            UsageError: the queue was closed, or created in another process.
+            Exception: the source raised it.
         """
         return self._take_stacked(n, all_of_them=True)
 
     def dequeue_up_to(self, n: int) -> Any:
-        """The same; fewer where fewer are left, and OutOfRangeError where none is."""
+        """The next ``n`` elements, or all that are left, stacked along a new first dimension.
+
+        Raises:
+            OutOfRangeError: there are no more elements; it is a StopIteration.
+            WrongTypeError: the elements differ in shape and ``dynamic_pad`` is off, or in more than their shape.
+            UsageError: the queue was closed, or created in another process.
+            Exception: the source raised it.
+        """
         return self._take_stacked(n, all_of_them=False)
 
     def size(self) -> int:
-        """How many elements are ready; UsageError in another process, where a lock may be held for ever."""
+        """The number of elements that are ready.
+
+        Raises:
+            UsageError: the queue was created in another process. (Its lock may be held there forever.)
+        """
         self._check_process()
         return self._ahead.num_ready()
 
     def close(self) -> None:
-        """Make no more. Waits for what is being made, a second at most."""
+        """Stop computing elements. Waits up to a second for those in progress."""
         if os.getpid() == self._process:
             self._ahead.close()
             join(self._ahead.threads)
@@ -125,52 +138,55 @@ def prefetch_queue(
     shared_name: str | None = None,  # noqa: ARG001 (a name in TensorFlow's graph)
     name: str | None = None,  # noqa: ARG001 (the same)
 ) -> PrefetchQueue[T]:
-    """Make elements ready before they are asked for.
+    """Compute elements before they are requested. Follows ``tf_slim.data.prefetch_queue.prefetch_queue``.
 
         queue = prefetch_queue(lambda: provider.get(["image", "label"]))
         image, label = queue.dequeue()
 
     Args:
-        tensors: gives the elements: an iterable, which one thread goes on with, or a function without arguments, which
-            all threads call, and which ends by StopIteration, as ``provider.get`` does. An element is an array, a list
-            of them, or a dict of them, which is given with its names sorted.
-        capacity: how many elements are ready at most, with those that are being made.
-        num_threads: how many threads make them. Those that several make of a function come as they are ready.
-        dynamic_pad: whether arrays of other sizes, that are stacked, are filled up with zeros or ``b""``.
-        shared_name: without effect.
-        name: without effect.
+        tensors: the source of elements: an iterable, which one thread iterates over, or a function without arguments,
+            which all threads call. The function raises StopIteration at the end, as ``provider.get`` does. An element
+            is an array, or a list or dict of arrays; a dict is returned with its names sorted.
+        capacity: maximum number of elements that are ready or in progress.
+        num_threads: number of threads. Elements from several threads come in the order in which they are ready.
+        dynamic_pad: when stacking, pad smaller arrays with zeros or ``b""``.
+        shared_name: ignored.
+        name: ignored.
+
+    >>> [int(value) for value in prefetch_queue(iter([1, 2, 3]))]
+    [1, 2, 3]
 
     Raises:
-        UsageError: a number that cannot be.
-        WrongTypeError: ``tensors`` gives no elements, or is the list of arrays that is one element in TF-Slim; or, as
-            the error of the source, it gives generators.
+        UsageError: a number is below 1.
+        WrongTypeError: ``tensors`` is neither a function nor an iterable of elements, or is a list of arrays, which
+            TF-Slim reads as one element. If the function returns a generator, ``dequeue`` raises it.
     """
     capacity = whole_number(capacity, "capacity", least=1, error=WrongTypeError)
     num_threads = whole_number(num_threads, "num_threads", least=1, error=WrongTypeError)
     if isinstance(tensors, Mapping) or not (callable(tensors) or isinstance(tensors, Iterable)):
-        raise WrongTypeError(f"a value of the type {type(tensors).__name__} gives no elements", hint=_A_FUNCTION)
+        raise WrongTypeError(f"a {type(tensors).__name__} is not a source of elements", hint=_A_FUNCTION)
     if isinstance(tensors, list | tuple) and tensors and all(isinstance(value, _VALUES) for value in tensors):
         raise WrongTypeError(
-            f"a {'list' if isinstance(tensors, list) else 'tuple'} of values may be one element, or many",
-            hint=f"{_A_FUNCTION} Where each value is an element: iter([...]).",
+            f"a {'list' if isinstance(tensors, list) else 'tuple'} of values is ambiguous: one element, or several",
+            hint=f"{_A_FUNCTION} If each value is an element: iter([...]).",
         )
     make: Callable[[], T] = partial(next, iter(tensors)) if isinstance(tensors, Iterable) else tensors
     if isinstance(tensors, Iterable):
-        num_threads = 1  # an iterator gives one element at a time, and so they keep their order
+        num_threads = 1  # an iterator cannot be used by several threads, and one thread keeps the order
     return PrefetchQueue(
         lambda: _as_element(make()), capacity=capacity, num_threads=num_threads, dynamic_pad=dynamic_pad
     )
 
 
-# In TF-Slim the function is in a module of its name: slim.prefetch_queue.prefetch_queue is the function, too.
-prefetch_queue.prefetch_queue = prefetch_queue  # type: ignore[attr-defined]  # of a function, which has no such field
+# In TF-Slim the function is in a module of the same name, so slim.prefetch_queue.prefetch_queue must be the function.
+prefetch_queue.prefetch_queue = prefetch_queue  # type: ignore[attr-defined]  # an attribute added to a function
 
 
 def _as_element(made: Any) -> Any:
     if isinstance(made, Generator):
         name = getattr(made, "__name__", "the function")
         raise WrongTypeError(
-            f"{name} gave a generator, not an element",
-            hint=f"Call the function once, to iterate over what it gives: prefetch_queue({name}()).",
+            f"{name} returned a generator, not an element",
+            hint=f"Call the function, and pass the generator: prefetch_queue({name}()).",
         )
     return {name: made[name] for name in sorted(made)} if isinstance(made, Mapping) else made

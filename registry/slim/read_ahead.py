@@ -1,12 +1,13 @@
-"""Calls a source ahead of its consumer, in short-lived threads, and hands its values out in order.
+"""Calls a source ahead of its consumer, in short-lived threads, and returns its values in order.
 
-``PrefetchQueue`` makes elements with it, and each slot of a reader reads the next records of its file.
+``PrefetchQueue`` computes elements with it, and each slot of a reader reads the next records of its file with it.
 
-A thread calls the source until enough values are ready, and ends: no thread waits for room, so none has to be stopped,
-and a consumer that is dropped leaves nothing behind. The threads are daemons and not those of a ``concurrent.futures``
-executor, which the interpreter joins at its end: a read that hangs, of a file on a machine that went away, would keep
-the process from ending. A consumer waits on a ``SimpleQueue``, which is one call of C, and not on a ``Future``: a
-KeyboardInterrupt inside of ``threading.Condition`` can leave its lock in either state, and values would be lost.
+A thread calls the source until enough values are ready, and then ends. No thread waits for room, so none has to be
+stopped, and a consumer that is dropped leaves nothing behind. The threads are daemons instead of the threads of a
+``concurrent.futures`` executor, which the interpreter joins at exit: a read that hangs, for example on an unreachable
+network file system, would prevent the process from exiting. A consumer waits on a ``SimpleQueue``, which is one call in
+C, and not on a ``Future``: a KeyboardInterrupt inside ``threading.Condition`` can leave its lock in either state, and
+values would be lost.
 """
 
 from __future__ import annotations
@@ -30,27 +31,28 @@ from registry.errors import UsageError
 T = TypeVar("T")
 
 CLOSE_SECONDS: Final = 1.0
-"""How long closing waits for calls that are under way."""
+"""How long closing waits for calls in progress, in seconds."""
 
 _EXIT_SECONDS: Final = 1.0
 _NO_THREAD: Final = "new thread"
-"""What CPython says where the system has no thread left to give, or the interpreter is ending: "can't start ..."."""
+"""Part of CPython's message "can't start new thread", if the system has no more threads or the interpreter exits."""
 
 _running: set[threading.Thread] = set()
 
 
 class ReadAhead(Generic[T]):
-    """The values of ``source``, made ahead; any number of threads may take them.
+    """The values of ``source``, computed ahead; any number of threads may take them.
 
-    A consumer that is interrupted loses nothing: what it had taken is given back. An error of the source comes after
-    all values before it, and again with each call.
+    A consumer that is interrupted loses no values: those that it had taken are put back. An error of the source is
+    raised after all values before it, and again with every later call.
 
     Args:
-        source: gives the next value, or raises: StopIteration where there are no more.
-        capacity: how many values are ready at most, with those that are being made.
-        num_threads: how many threads call the source. Values that several threads make come as they are ready.
-        name: of the threads.
-        closed_error: makes the error of whoever takes a value after ``close``.
+        source: returns the next value; raises StopIteration if there are no more.
+        capacity: maximum number of values that are ready or in progress.
+        num_threads: number of threads that call the source. With several, values come in the order in which they are
+            ready.
+        name: the name of the threads.
+        closed_error: creates the error for taking a value after ``close``.
         on_outcome: called, in any thread, whenever a value is ready or the source has raised, and by ``close``.
     """
 
@@ -70,18 +72,18 @@ class ReadAhead(Generic[T]):
         self._name = name
         self._closed_error = closed_error
         self._on_outcome = on_outcome
-        self._turn = threading.RLock()  # held by whoever takes values, also while it waits
-        self._lock = threading.RLock()  # guards all that follows, and is never held while anybody waits
-        self._changed: SimpleQueue[None] = SimpleQueue()  # one entry at most: the consumer looks again
+        self._turn = threading.RLock()  # held by the consumer that takes values, also while it waits
+        self._lock = threading.RLock()  # guards all attributes below, and is never held while waiting
+        self._changed: SimpleQueue[None] = SimpleQueue()  # at most one entry, which wakes the consumer
         self._ready: deque[T] = deque()
-        self._making: set[object] = set()  # a token for each thread: one whose token was taken away makes nothing
-        self.threads: list[threading.Thread] = []  # those that were started last
+        self._making: set[object] = set()  # a token for each thread; a thread without its token does nothing
+        self.threads: list[threading.Thread] = []  # the threads that may still run
         self._end: BaseException | None = None
         self._traceback: TracebackType | None = None
         self._closed = False
 
     def num_ready(self) -> int:
-        """How many values can be taken at once."""
+        """The number of values that can be taken without waiting."""
         with self._lock:
             return len(self._ready)
 
@@ -91,13 +93,13 @@ class ReadAhead(Generic[T]):
             return bool(self._ready) or not self._making or self._closed
 
     def take(self) -> T:
-        """The next value. Raises what the source raised, StopIteration too, or the error of a closed one."""
+        """The next value. Raises the error of the source, including StopIteration, or ``closed_error``."""
         return self.take_many(1, all_of_them=True)[0]
 
     def take_many(self, n: int, *, all_of_them: bool) -> list[T]:
-        """The next ``n`` values together: other consumers get values before or after them.
+        """The next ``n`` values, without values of other consumers in between.
 
-        Where fewer are left, they are given, or with ``all_of_them`` left there and the source's error raised.
+        If fewer are left, it returns them. With ``all_of_them``, it puts them back and raises the source's error.
         """
         taken: list[T] = []
         try:
@@ -110,13 +112,13 @@ class ReadAhead(Generic[T]):
             raise
 
     def give_back(self, taken: list[T]) -> None:
-        """Have these values taken once more, before all others."""
+        """Put values back, before all others."""
         with self._lock:
             self._ready.extendleft(reversed(taken))
             self._wake()
 
     def close(self) -> None:
-        """Call the source no more, let go of what is ready, and have whoever waits told. Waits for no thread."""
+        """Stop calling the source, drop the ready values, and wake up consumers. Does not wait for threads."""
         self.abandon()
         if self._lock.acquire(timeout=CLOSE_SECONDS):
             self._ready.clear()
@@ -126,12 +128,12 @@ class ReadAhead(Generic[T]):
             self._on_outcome()
 
     def abandon(self) -> None:
-        """Call the source no more. Takes no lock: a garbage collection may come here in a thread that holds it."""
+        """Stop calling the source. Takes no lock, because garbage collection may call it in a thread that holds one."""
         self._closed = True
         self._source = None
 
     def start_threads(self) -> None:
-        """Start threads where half of the room is free."""
+        """Start threads if at least half of the capacity is free."""
         with self._lock:
             if 2 * len(self._ready) > self._capacity:
                 return
@@ -143,16 +145,16 @@ class ReadAhead(Generic[T]):
                     self._making.add(token)
                     self.threads = [thread for thread in self.threads if thread.is_alive()]
                     self.threads += start(partial(self._make, token), name=self._name)
-                except BaseException:  # interrupted, and nobody knows whether the thread runs
+                except BaseException:  # interrupted: the thread may or may not have started
                     self._making.discard(token)
                     raise
 
     def _take_some(self, taken: list[T], n: int, *, all_of_them: bool) -> bool:
-        """Move what is ready to ``taken``, so that it has ``n`` at most, or wait; False where no more come."""
+        """Move ready values to ``taken``, up to ``n`` in all, or wait for one; False if no more will come."""
         with self._lock:
             self.start_threads()
             if self._ready and not self._closed:
-                # One call, in which no interrupt comes: what is neither here nor there would be lost.
+                # One C call, which cannot be interrupted: a value removed but not yet appended would be lost.
                 taken.extend(map(deque.popleft, repeat(self._ready, min(n - len(taken), len(self._ready)))))
                 self.start_threads()
                 return True
@@ -170,7 +172,7 @@ class ReadAhead(Generic[T]):
             self._changed.put(None)
 
     def _make(self, token: object) -> None:
-        """Make values as long as there is room: a value that is being made has its place already."""
+        """Compute values while there is room. A value in progress already counts towards the capacity."""
         with self._lock:
             if token not in self._making:
                 return
@@ -185,7 +187,7 @@ class ReadAhead(Generic[T]):
                 is_going_on = has_room and self._end is None and not self._closed
                 if not is_going_on:
                     self._making.discard(token)
-            self._wake()  # without the lock, which the consumer takes next
+            self._wake()  # outside the lock, which the consumer needs next
             if self._on_outcome is not None and outcome is not None:
                 self._on_outcome()
 
@@ -196,17 +198,17 @@ class ReadAhead(Generic[T]):
 
 
 class OfOneProcess(abc.ABC):
-    """An iterator of its own, closed at the end of a ``with``, of use only in the process that made it."""
+    """An iterator that a ``with`` statement closes, and that only works in the process that created it."""
 
     _refusal: ClassVar[tuple[str, str]]
-    """What whoever uses it in another process is told, and the hint: locks may be held for ever there."""
+    """The error message and hint for use in another process, where its locks may be held forever."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Make no more values."""
+        """Stop computing values."""
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
@@ -226,12 +228,12 @@ class OfOneProcess(abc.ABC):
 
 
 def start(work: Callable[[], object], *, name: str) -> list[threading.Thread]:
-    """Do ``work`` in a thread; or here, at once, where the system has no thread to give.
+    """Do ``work`` in a thread, or immediately in this thread if the system has no more threads.
 
-    Whoever is interrupted here (KeyboardInterrupt) does not know whether the work will be done.
+    After a KeyboardInterrupt in this function it is unknown whether the work will be done.
 
     Returns:
-        The thread; none where the work is done.
+        The thread, or an empty list if the work is already done.
     """
     thread = threading.Thread(target=_run, args=(work,), name=name, daemon=True)
     _running.add(thread)
@@ -247,26 +249,26 @@ def start(work: Callable[[], object], *, name: str) -> list[threading.Thread]:
 
 
 def join(threads: Iterable[threading.Thread], *, seconds: float = CLOSE_SECONDS) -> None:
-    """Wait until all have ended, but no longer than ``seconds``."""
+    """Wait until all threads have ended, for at most ``seconds``."""
     end = time.monotonic() + seconds
     for thread in threads:
-        with suppress(RuntimeError):  # it is this thread, or another thread is about to start it
+        with suppress(RuntimeError):  # raised for the current thread, and for a thread that is not started yet
             thread.join(timeout=max(0.0, end - time.monotonic()))
 
 
 def _outcome_of(source: Callable[[], T]) -> tuple[list[T], BaseException | None]:
-    """What a call gave, or raised. A function of its own: the error's frames are not to hold the ``ReadAhead``."""
+    """The value that ``source`` returned, or its error. As a separate function, its frame holds no ``ReadAhead``."""
     try:
         return [source()], None
-    except BaseException as error:  # noqa: BLE001 (raised again where the value would have come)
+    except BaseException as error:  # noqa: BLE001 (raised again in place of the value)
         return [], error
 
 
 def _interrupt_in(error: BaseException) -> BaseException | None:
-    """The KeyboardInterrupt, or the like, that ``error`` came instead of.
+    """The KeyboardInterrupt, or similar, that ``error`` replaced.
 
-    ``Thread.start`` waits on a ``threading.Condition``; whoever is interrupted there may come out of it without the
-    lock, and be told that it cannot be released.
+    ``Thread.start`` waits on a ``threading.Condition``. An interrupt there may leave it without the lock, and the
+    release of the lock then raises a RuntimeError instead.
     """
     context = error.__context__
     while context is not None and isinstance(context, Exception):
@@ -283,5 +285,5 @@ def _run(work: Callable[[], Any]) -> None:
 
 @atexit.register
 def _wait_at_exit() -> None:
-    """Let reads that are under way end, if they do so soon: the libraries they are in are about to be taken down."""
+    """Wait a moment for reads in progress, because the interpreter is about to unload the libraries that they use."""
     join(list(_running), seconds=_EXIT_SECONDS)

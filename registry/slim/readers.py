@@ -1,9 +1,9 @@
-"""Readers of files: anything that is called with a path and gives keys and records.
+"""Readers of files: callables that get a path and return keys and records.
 
     reader(path, **reader_kwargs) -> iterator of (key, record), both bytes
 
-The readers of this module also know the place of each record: its key is made of it when it is asked for, and errors
-name it. A file that is compressed in another way than its reader was told is an error, not an empty stream.
+The readers of this module also know the position of each record, which errors name and keys contain. A file whose
+compression is not the declared one is an error and not an empty stream. ``parallel_reader`` calls the readers.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from registry.tfrecord.framing import HEADER_BYTES, is_header
 _UNIT_RECORDS: Final = 4096
 _UNIT_BYTES: Final = 2**20
 _UNIT_SECONDS: Final = 0.02
-"""No record waits longer for those that come after it."""
+"""Maximum time in seconds that a record waits for the records after it."""
 
 
 Record: TypeAlias = tuple[bytes, DataFile, int | bytes]
-"""A record's bytes, the file that it is of, and its place, which follows the path in its key: a byte, a number or a
-line; of a reader's own making, the whole key. A plain tuple, because a named one takes five times as long to make.
+"""The bytes of a record, its file, and its position: a byte offset, a number or a line, which the key contains. For a
+user's reader, the position is the whole key. It is a plain tuple, as creating a named one takes five times as long.
 """
 
 Unit: TypeAlias = list[Record]
-"""Records of one file, in order, that were read at one go."""
+"""Consecutive records of one file that are read together."""
 
 _COMPRESSIONS: Final = ("", "ZLIB", "GZIP")
-"""In the order of TensorFlow's numbers for them."""
+"""The compressions by TensorFlow's number."""
 _MAGIC_NUMBERS: Final = (
     (b"\x28\xb5\x2f\xfd", "zstd"),
     (b"BZh", "bzip2"),
@@ -62,8 +62,7 @@ _TEXT_FILE: Final = "text"
 _TEXT_BYTES: Final = frozenset(b"\t\n\r" + bytes(range(0x20, 0x7F)))
 
 _LENGTH_BYTES: Final = 8
-"""So many bytes are a record's length, and some of them are zero: no file of records is taken for text, cut off or not.
-"""
+"""Number of bytes of a record's length. Some of them are zero, so a TFRecord file is never mistaken for text."""
 _ZLIB_STARTS: Final = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 
 
@@ -74,7 +73,7 @@ def key_of(record: Record) -> bytes:
 
 
 def place_of(record: Record) -> tuple[str, str]:
-    """What a record's place counts, ``offset``, ``line``, ``record`` or ``key``; and where it is, in words."""
+    """The unit of a record's position (``offset``, ``line``, ``record`` or ``key``), and the position in words."""
     _, file, place = record
     if isinstance(place, bytes):
         return "key", f"key {place.decode(errors='replace')!r}"
@@ -83,35 +82,36 @@ def place_of(record: Record) -> tuple[str, str]:
 
 
 def raise_of_record(error: Exception, record: Record) -> NoReturn:
-    """Raise ``error``, which came while ``record`` was decoded, naming the record."""
+    """Raise ``error``, which occurred while decoding ``record``, with the path and position of the record."""
     place, path, (unit, where) = record[2], record[1].path, place_of(record)
     if isinstance(error, CorruptExampleError):
         details = {name: value for name, value in error.details.items() if name != "record"}
         details |= {"path": path, unit: place if isinstance(place, int) else place.decode(errors="replace")}
         message = f"{path}: record at {where}: {error.message}"
         raise CorruptExampleError(message, hint=error.hint, details=details) from error
-    error.add_note(f"while the record at {where} of {path} was decoded")
+    error.add_note(f"while decoding the record at {where} of {path}")
     raise error
 
 
 class FileReader(abc.ABC):
-    """Reads one file. Subclasses write ``units``.
+    """Reads one file. Subclasses implement ``units``. Iterating yields (key, record), both bytes.
 
     Args:
-        path: of the file, or a ``DataFile``.
+        path: the path of the file, or a ``DataFile``.
 
-    Iterating gives (key, record), both bytes.
+    Raises:
+        UsageError: ``path`` names several files, or none.
     """
 
     def __init__(self, path: str | os.PathLike[str] | DataFile) -> None:
         files = [path] if isinstance(path, DataFile) else find_data_files(path)
         if len(files) != 1:
-            raise UsageError(f"{path!s} names {len(files)} files, and a reader reads one")
+            raise UsageError(f"a reader reads one file, and {path!s} names {len(files)}")
         self.file = files[0]
 
     @abc.abstractmethod
     def units(self) -> Iterator[Unit]:
-        """The records, some at a time. An error comes after all records before it."""
+        """The records in units of several. An error is raised after all records before it."""
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
         for unit in self.units():
@@ -120,22 +120,23 @@ class FileReader(abc.ABC):
 
 
 class TFRecordReader(FileReader):
-    """The records of a TFRecord file, gzip or not; with a ``DataFile``, of any format that a version may have.
+    """Reads a TFRecord file, with or without gzip; with a ``DataFile``, a file of any format of a version.
 
-    A key is ``path:offset``: the byte at which the record begins, with its length, in the content of the file, which is
-    what a gzip file inflates to. In a file of another format it is ``path:number``, of the record from 0.
+    A key is ``path:offset``, where ``offset`` is the first byte of the record's length in the decompressed file. In a
+    file of another format, a key is ``path:number``, with records numbered from 0.
 
     Args:
-        path: of the file, or a ``DataFile``.
-        options: how the file is compressed: None finds out; ``"GZIP"``, ``""`` (not at all), or an object that has this
-            as ``compression_type``, such as TensorFlow's ``TFRecordOptions``, is held against the file.
+        path: the path of the file, or a ``DataFile``.
+        options: the compression of the file, which is checked: ``"GZIP"``, ``""`` (none), or an object with the
+            attribute ``compression_type``, such as TensorFlow's ``TFRecordOptions``. None detects it.
         verify: how checksums are checked: ``"record"``, ``"block"`` or ``"off"``.
 
     Raises:
-        UsageError: another ``options`` or ``verify``.
-        CorruptRecordError: while reading: a record is damaged, the file is cut off or not a TFRecord file, or its
-            compression is another one.
-        ShardMismatchError, StorageError: while reading, as ``registry.shards.open_shard``.
+        UsageError: ``options`` or ``verify`` is invalid.
+        CorruptRecordError: while reading: a record is damaged, the file is truncated or not a TFRecord file, or its
+            compression is not the declared one.
+        ShardMismatchError: while reading: the file does not have the declared number of records.
+        StorageError: while reading: the file cannot be read.
     """
 
     def __init__(
@@ -146,7 +147,7 @@ class TFRecordReader(FileReader):
         super().__init__(path)
 
     def units(self) -> Iterator[Unit]:
-        """The records, at most 4096 at a time, and no more than 1 MiB of them but for a record that is longer."""
+        """The records in units of at most 4096 records and 1 MiB, or of one longer record."""
         return self._frames() if self.file.file_format == "tfrecord" else self._numbered()
 
     def _frames(self) -> Iterator[Unit]:
@@ -177,7 +178,7 @@ class TFRecordReader(FileReader):
         )
         num_records: int = shard.num_records  # type: ignore[attr-defined]  # formats without frames know it
         if file.num_records is not None:
-            num_records = file.num_records  # what was promised: a file of another number is refused where it shows
+            num_records = file.num_records  # the declared number; a file with another number is an error when read
         stop = num_records if file.take is None else file.skip + file.take
         first, step = file.skip, 1
         while first < stop:
@@ -189,11 +190,18 @@ class TFRecordReader(FileReader):
 
 
 class TextLineReader(FileReader):
-    """The lines of a text file, gzip or not, without their ends. A key is ``path:line``, from 1 on with the headers.
+    """Reads the lines of a text file, with or without gzip, without line ends.
+
+    A key is ``path:line``; lines are numbered from 1 and include header lines.
 
     Args:
-        path: of the file, or a ``DataFile``.
-        skip_header_lines: the number of lines at the start that are not records.
+        path: the path of the file, or a ``DataFile``.
+        skip_header_lines: number of lines to skip at the start.
+
+    Raises:
+        UsageError: ``skip_header_lines`` is negative, or ``path`` is part of a file or not a text file.
+        CorruptRecordError: while reading: the gzip stream is damaged.
+        StorageError: while reading: the file cannot be read.
     """
 
     def __init__(self, path: str | os.PathLike[str] | DataFile, skip_header_lines: int = 0) -> None:
@@ -201,7 +209,7 @@ class TextLineReader(FileReader):
         super().__init__(path)
 
     def units(self) -> Iterator[Unit]:
-        """The lines, some at a time."""
+        """The lines in units of several."""
         file = replace(_whole(self.file, "TextLineReader"), file_format="text")
         with file.store.open(file.filename) as stored:
             numbered = islice(_numbered_lines(stored, file.path), self._skip, None)
@@ -225,12 +233,12 @@ Reader: TypeAlias = Callable[..., Iterable[tuple[bytes | str, bytes | str]]]
 
 
 def read_units(reader: Reader, file: DataFile, options: dict[str, Any], *, most: int) -> Iterator[Unit]:
-    """The records that ``reader`` reads of a file, some at a time: at most ``most`` where the reader is not of ours.
+    """The records of a file in units; at most ``most`` records each if ``reader`` is not one of this module.
 
     Raises:
-        WrongTypeError: it gave something else than pairs of bytes.
-        UsageError: it cannot read a part of a file.
-        ReaderFailedError: it raised an error of another package.
+        WrongTypeError: the reader returned something other than pairs of bytes.
+        UsageError: the reader cannot read part of a file.
+        ReaderFailedError: the reader raised an error that is not a RegistryError.
     """
     kind = reader.func if isinstance(reader, partial) else reader
     name = getattr(kind, "__name__", None) or type(kind).__name__
@@ -248,7 +256,7 @@ def read_units(reader: Reader, file: DataFile, options: dict[str, Any], *, most:
 
 
 def _in_units(records: Iterable[Record], most: int) -> Iterator[Unit]:
-    """At most ``most`` records, and few where they are long or slow, at a time; those before an error are not lost."""
+    """Group records in units of at most ``most``, fewer if they are long or slow. Yields records before an error."""
     unit: Unit = []
     num_bytes, end = 0, time.monotonic() + _UNIT_SECONDS
     try:
@@ -277,7 +285,7 @@ def _failed(error: BaseException, name: str, path: str, num_records: int, last: 
         after = f"after {num_records} record{'s' * (num_records != 1)} (the last one is {key!r})"
     return ReaderFailedError(
         f"{path}: the reader {name} failed {after}: {type(error).__name__}: {error}",
-        hint="What it raised is the cause of this error. All records before it were handed out.",
+        hint="The cause of this error is what the reader raised. All records before it were returned.",
         details={"path": path, "reader": name, "record": num_records, "key": key},
     )
 
@@ -296,8 +304,8 @@ def _pairs(made: Any, file: DataFile, name: str) -> Iterator[Record]:
 
 def _no_pair(name: str, path: str, found: Any) -> WrongTypeError:
     return WrongTypeError(
-        f"{path}: the reader {name} gave {found!r:.80}, which is no pair of key and record",
-        hint="A reader is called with a path and gives an iterator of (key, record), both bytes.",
+        f"{path}: the reader {name} must return pairs of key and record, and returned {found!r:.80}",
+        hint="A reader is called with a path and returns an iterator of (key, record), both bytes.",
         details={"path": path, "reader": name},
     )
 
@@ -312,7 +320,7 @@ def _whole(file: DataFile, name: str) -> DataFile:
     what = "a part of a file" if file.file_format == "tfrecord" else f"a {file.file_format} file"
     raise UsageError(
         f"{file.path}: {name} cannot read {what}",
-        hint="Leave the reader out: the files of a published version are read by TFRecordReader.",
+        hint="Leave the reader out: TFRecordReader reads the files of a published version.",
         details={"path": file.path, "reader": name},
     )
 
@@ -324,18 +332,18 @@ def _without_end(line: bytes) -> bytes:
 
 
 def compression_of(options: Any) -> str | None:
-    """What ``options`` say of the compression: ``""``, ``"GZIP"``, ``"ZLIB"``, or None where they say nothing.
+    """The compression that ``options`` declare: ``""``, ``"GZIP"``, ``"ZLIB"``, or None if they declare none.
 
     Args:
-        options: None, one of these texts, one of TensorFlow's numbers for them (0, 1, 2), or an object that has one of
-            these as ``compression_type``.
+        options: None, one of these texts, one of TensorFlow's numbers for them (0, 1, 2), or an object with one of
+            these as its ``compression_type``.
 
     Raises:
-        UsageError: anything else.
+        UsageError: ``options`` are something else.
     """
     named: Any = getattr(options, "compression_type", options)
     if named is None and options is not None:
-        named = ""  # TensorFlow's options of a file that is not compressed
+        named = ""  # TensorFlow's options for a file that is not compressed
     if isinstance(named, int) and not isinstance(named, bool) and 0 <= named < len(_COMPRESSIONS):
         named = _COMPRESSIONS[named]
     if named is None:
@@ -344,15 +352,15 @@ def compression_of(options: Any) -> str | None:
         return named
     raise UsageError(
         f"unknown compression {named!r:.60}",
-        hint="Give options='GZIP', options='' for none, or leave them out: gzip is known by its first bytes.",
+        hint="Pass options='GZIP', options='' for none, or leave them out: gzip is detected.",
     )
 
 
 def check_compression(start: bytes, compression: str | None, *, path: str) -> None:
-    """Refuse a file that begins with ``start`` where ``compression`` is another one, or none that can be read.
+    """Check that a file that begins with ``start`` has the declared ``compression``, and one that can be read.
 
     Raises:
-        CorruptRecordError: of its first record, with a hint that says what the file is.
+        CorruptRecordError: it does not; the hint says what the file is.
     """
     if not start:
         return
@@ -363,19 +371,19 @@ def check_compression(start: bytes, compression: str | None, *, path: str) -> No
         told = f"options say {compression or 'no compression'}"
         problem = f"the file is {found}, and {told}" if found else f"the file is not compressed, and {told}"
     else:
-        problem = f"the file is {found}, which is not read"
+        problem = f"the file is {found}, which is not supported"
     error = CorruptRecordError(problem, path=path, record=0, offset=0)
     if found == _TEXT_FILE:
-        error.hint = "slim.TextLineReader reads lines. If they are no records, leave the file out of the data sources."
+        error.hint = "Read lines with slim.TextLineReader. If the file has no records, remove it from the data sources."
     elif found in ("", "GZIP"):
-        error.hint = "Leave reader_kwargs={'options': ...} out: gzip is known by its first bytes."
+        error.hint = "Leave reader_kwargs={'options': ...} out: gzip is detected."
     else:
-        error.hint = f"Write the file again, without compression or with gzip: {found} is not read."
+        error.hint = f"Write the file again, without compression or with gzip: {found} is not supported."
     raise error
 
 
 def _find_out(start: bytes) -> str:
-    """What a file that begins so is: ``""`` where it is a TFRecord file, or a damaged one."""
+    """The kind of a file by its first bytes: ``""`` for a TFRecord file, which may be damaged."""
     if is_gzip(start):
         return "GZIP"
     if not is_header(start):

@@ -1,6 +1,6 @@
-"""Decoders of tf.train.Examples and SequenceExamples: features are parsed as declared, and handlers make items of them.
+"""Decoders of tf.train.Examples and SequenceExamples: they parse declared features, and handlers turn them into items.
 
-The names of ``tf_slim.data.tfexample_decoder`` are all here: decoders, handlers, and the features they declare.
+It has all names of ``tf_slim.data.tfexample_decoder``: decoders, handlers, and the declarations of features.
 """
 
 from __future__ import annotations
@@ -74,40 +74,40 @@ _MIN_VECTORIZED: Final = 4
 
 
 class _HandlerDecoder(DataDecoder):
-    """What both decoders do with handlers."""
+    """The base of both decoders: it checks the handlers and calls them."""
 
     def __init__(self, features: Mapping[str, FeatureSpec], items_to_handlers: Mapping[str, ItemHandler]) -> None:
         check_mapping("items_to_handlers", items_to_handlers)
         for item, handler in items_to_handlers.items():
             if not isinstance(handler, ItemHandler):
                 raise UsageError(
-                    f"item {item!r:.80} has {handler!r:.200}, which is no ItemHandler",
-                    hint="e.g. {'label': Tensor('image/class/label')}.",
+                    f"the handler of item {item!r:.80} must be an ItemHandler, not {handler!r:.200}",
+                    hint="For example: {'label': Tensor('image/class/label')}.",
                 )
         self._features = dict(features)
         self._handlers = dict(items_to_handlers)
 
     def list_items(self) -> list[str]:
-        """The names of the items, in the order in which their handlers were given."""
+        """The names of the items, in the order of their handlers."""
         return list(self._handlers)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {', '.join(self._handlers)}>"
 
     def inflates(self, items: Sequence[str]) -> bool:
-        """Whether the handler of one of the items says so, or makes an array of a sparse feature."""
+        """Whether a handler of these items says so, or converts a sparse feature to an array."""
         keys = [key for item in items for key in self._handlers[item].keys]
         is_sparse = any(isinstance(self._features.get(key), SparseFeature) for key in keys)
         return is_sparse or any(self._handlers[item].inflates for item in items)
 
     def _keys_of(self, items: Sequence[str]) -> list[str]:
-        """The features that the items are made of; FeatureNotFoundError for one that is not declared."""
+        """The features that the items need. Raises FeatureNotFoundError if one is not declared."""
         keys = dict.fromkeys(key for item in items for key in self._handlers[item].keys)
         for key in keys:
             if key not in self._features:
                 user = next(item for item in items if key in self._handlers[item].keys)
                 raise FeatureNotFoundError.of(
-                    key, self._features, where=f"the features of this decoder, which item {user!r} is made of"
+                    key, self._features, where=f"the features of this decoder, which item {user!r} needs"
                 )
         return list(keys)
 
@@ -122,14 +122,15 @@ class TFExampleDecoder(_HandlerDecoder):
     """Decodes records that are tf.train.Examples.
 
     Args:
-        keys_to_features: how each feature is stored: FixedLenFeature, VarLenFeature, SparseFeature, or
-            FixedLenSequenceFeature with ``allow_missing=True``; TensorFlow's own will do, too.
-        items_to_handlers: what makes each item.
-        lazy: whether only the features of the items that are asked for are parsed. That is faster where there are many;
-            and a record that lacks another feature, or holds it in another kind, is not an error then.
+        keys_to_features: the declaration of each feature: FixedLenFeature, VarLenFeature, SparseFeature, or
+            FixedLenSequenceFeature with ``allow_missing=True``, of this package or of TensorFlow.
+        items_to_handlers: the handler of each item.
+        lazy: parse only the features of the requested items. This is faster if there are many features. A record that
+            lacks another feature, or stores it with another dtype, is then not an error.
 
     Raises:
-        UsageError: a feature that cannot be declared, or something else as a handler.
+        UsageError: a declaration is not one of these, or a handler is not an ItemHandler.
+        WrongTypeError: an argument is not a dict.
 
     >>> decoder = TFExampleDecoder({"label": FixedLenFeature((), "int64")}, {"class": Tensor("label")})
     >>> from registry.wire import encode_example
@@ -145,22 +146,23 @@ class TFExampleDecoder(_HandlerDecoder):
         for key, spec in self._features.items():
             if isinstance(spec, FixedLenSequenceFeature) and not spec.allow_missing:
                 raise UsageError(
-                    f"feature {key!r} is a FixedLenSequenceFeature, which in an Example needs allow_missing=True",
-                    hint="In an Example an empty list and a missing one are the same.",
+                    f"feature {key!r} is a FixedLenSequenceFeature, which requires allow_missing=True in an Example",
+                    hint="In an Example, an empty list and a missing list are the same. Add allow_missing=True.",
                 )
         self._lazy = lazy
         self._local = _BlockDecoders()
 
     def decode(self, data: bytes, items: Sequence[str] | None = None) -> list[Any]:
-        """The values of ``items`` in one record, in that order, repeats included; of all items if None or empty.
+        """The values of ``items`` in one record, in that order, with repetitions; of all items if None or empty.
 
-        Arrays of numbers, object arrays of ``bytes``, numpy scalars and ``bytes`` for single values, and
+        Values are arrays of numbers, object arrays of ``bytes``, NumPy scalars or ``bytes`` for single values, and
         ``SparseTensorValue``.
 
         Raises:
-            CorruptExampleError: the record is no tf.train.Example, or does not hold what was declared.
-            ItemNotFoundError: no such item (a KeyError, and a ValueError).
+            CorruptExampleError: the record is not a tf.train.Example, or does not hold the declared features.
+            ItemNotFoundError: there is no such item (a KeyError and a ValueError).
             FeatureNotFoundError: a handler needs a feature that is not declared (a KeyError).
+            WrongTypeError: ``data`` is not bytes, or ``items`` not a list or tuple.
         """
         items = self.check_items(items)
         used = self._keys_of(items)
@@ -174,15 +176,15 @@ class TFExampleDecoder(_HandlerDecoder):
         return self._make_items(items, parsed)
 
     def declared_keys(self) -> list[str]:
-        """The keys of the features, and those of which SparseFeatures are made."""
+        """The keys of the features, including the index and value keys of SparseFeatures."""
         return stored_keys(self._features)
 
     def stored_keys(self, data: bytes) -> Collection[str]:
-        """The keys of the features that a record holds. Errors as ``decode``."""
+        """The keys of the features in a record. Raises CorruptExampleError if it is not a tf.train.Example."""
         return decode_features(check_record(data)).keys()
 
     def decode_rows(self, block: RecordBlock, items: Sequence[str]) -> Iterator[list[Any]]:
-        """What ``decode`` gives for each record of a block; features are parsed for all of them at once."""
+        """The result of ``decode`` for each record of a block; features are parsed for all records at once."""
         if block.num_records < _MIN_VECTORIZED:
             yield from super().decode_rows(block, items)
             return
@@ -195,7 +197,7 @@ class TFExampleDecoder(_HandlerDecoder):
         yield from map(list, zip(*rows, strict=True)) if items else ([] for _ in range(block.num_records))
 
     def decode_batch(self, records: RecordBlock | Sequence[bytes], items: Sequence[str] | None = None) -> list[Any]:
-        """As ``DataDecoder.decode_batch``; features are parsed for all records at once."""
+        """``DataDecoder.decode_batch``, with features parsed for all records at once."""
         block = as_block(records)
         items = self.check_items(items)
         columns = self._parse(block, items) if block.num_records >= _MIN_VECTORIZED else None
@@ -207,15 +209,15 @@ class TFExampleDecoder(_HandlerDecoder):
                 rows = self._item_rows(item, columns, block.num_records)
                 made[item] = rows if isinstance(rows, np.ndarray) else stack_each(iter(rows), block.num_records)
         except RegistryError:
-            return super().decode_batch(block, items)  # which tells of the first record that is at fault
+            return super().decode_batch(block, items)  # reports the first damaged record
         return [made[item] for item in items]
 
     def _wanted(self, used: Sequence[str]) -> Mapping[str, FeatureSpec]:
-        """The features that are parsed, where ``used`` ones are needed."""
+        """The features to parse: the ``used`` ones with ``lazy``, otherwise all."""
         return {key: self._features[key] for key in used} if self._lazy else self._features
 
     def _parse(self, block: RecordBlock, items: Sequence[str]) -> dict[str, Column] | None:
-        """The columns that the items need; None where records have to be decoded one by one."""
+        """The columns that the items need; None if the records have to be decoded one by one."""
         used = self._keys_of(items)
         wanted = self._wanted(used)
         try:
@@ -232,13 +234,14 @@ class TFSequenceExampleDecoder(_HandlerDecoder):
     """Decodes records that are tf.train.SequenceExamples.
 
     Args:
-        keys_to_context_features: features of the whole record: FixedLenFeature or VarLenFeature.
-        keys_to_sequence_features: lists of steps: FixedLenSequenceFeature or VarLenFeature.
-        items_to_handlers: what makes each item.
-        lazy: as ``TFExampleDecoder``.
+        keys_to_context_features: the declaration of each feature of the whole record: FixedLenFeature or VarLenFeature.
+        keys_to_sequence_features: the declaration of each list of steps: FixedLenSequenceFeature or VarLenFeature.
+        items_to_handlers: the handler of each item.
+        lazy: parse only the features of the requested items. Errors in other features are then not detected.
 
     Raises:
-        UsageError: a key is in both, a feature that cannot be declared, or something else as a handler.
+        UsageError: a key is in both dicts, a declaration is not one of these, or a handler is not an ItemHandler.
+        WrongTypeError: an argument is not a dict.
     """
 
     def __init__(
@@ -252,8 +255,8 @@ class TFSequenceExampleDecoder(_HandlerDecoder):
         both = [key for key in keys_to_context_features if key in keys_to_sequence_features]
         if both:
             raise UsageError(
-                f"context and sequence keys are not unique: {', '.join(map(repr, both))} in both",
-                hint="A handler names a feature by its key alone. Declare each where it is stored.",
+                f"context and sequence keys must be unique, found in both: {', '.join(map(repr, both))}",
+                hint="A handler identifies a feature by its key. Declare each feature once, where it is stored.",
             )
         self._context = check_features(keys_to_context_features, (FixedLenFeature, VarLenFeature))
         self._sequence = check_features(keys_to_sequence_features, (FixedLenSequenceFeature, VarLenFeature))
@@ -261,14 +264,16 @@ class TFSequenceExampleDecoder(_HandlerDecoder):
         self._lazy = lazy
 
     def decode(self, data: bytes, items: Sequence[str] | None = None) -> list[Any]:
-        """The values of ``items`` in one record, as ``TFExampleDecoder.decode``.
+        """The values of ``items`` in one record, in that order, with repetitions; of all items if None or empty.
 
-        A FixedLenSequenceFeature is an array (steps, *shape), a VarLenFeature of the sequence a ``SparseTensorValue``
-        of the shape [steps, most values in a step].
+        A FixedLenSequenceFeature is an array (steps, *shape). A VarLenFeature of the sequence is a
+        ``SparseTensorValue`` of the shape [steps, maximum number of values in a step].
 
         Raises:
-            CorruptExampleError: the record is no tf.train.SequenceExample, or does not hold what was declared.
-            ItemNotFoundError, FeatureNotFoundError: as ``TFExampleDecoder.decode``.
+            CorruptExampleError: the record is not a tf.train.SequenceExample, or does not hold the declared features.
+            ItemNotFoundError: there is no such item (a KeyError and a ValueError).
+            FeatureNotFoundError: a handler needs a feature that is not declared (a KeyError).
+            WrongTypeError: ``data`` is not bytes, or ``items`` not a list or tuple.
         """
         items = self.check_items(items)
         used = self._keys_of(items)
@@ -286,7 +291,7 @@ class TFSequenceExampleDecoder(_HandlerDecoder):
         return list(self._features)
 
     def stored_keys(self, data: bytes) -> Collection[str]:
-        """The keys of the features and feature lists that a record holds. Errors as ``decode``."""
+        """The keys of the features and feature lists in a record; CorruptExampleError if it is damaged."""
         values = decode_sequence_example(check_record(data))
         return values.context.keys() | values.lists.keys()
 
@@ -294,21 +299,21 @@ class TFSequenceExampleDecoder(_HandlerDecoder):
         spec = self._context[key]
         if isinstance(spec, FixedLenFeature) and values.get(key, ()) is None:
             raise CorruptExampleError(
-                f"feature {key!r} of the context is there, and holds values of no kind",
-                hint="To do without it, leave its key out of the context.",
+                f"feature {key!r} of the context is present, but has no list of values",
+                hint="If a record has no value for it, leave its key out of the context.",
                 details={"feature": key},
             )
         return parse_feature(key, spec, values)
 
 
 class _BlockDecoders(threading.local):
-    """What was learned of the form of records, by the keys that are read of them; each thread has its own."""
+    """The block decoders by the keys that they read. Each thread has its own, because they remember record layouts."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, ...], BlockDecoder] = {}
 
     def decoder_of(self, features: Mapping[str, FeatureSpec]) -> BlockDecoder:
-        """The decoder for records of which these features are read."""
+        """The decoder that reads these features."""
         keys = tuple(features)
         if keys not in self._known:
             self._known[keys] = BlockDecoder(stored_keys(features))
@@ -319,7 +324,7 @@ class _BlockDecoders(threading.local):
 
 
 def _placed(rows: Iterable[Any]) -> Iterator[Any]:
-    """The same; a fault says at which place."""
+    """The same rows; a CorruptExampleError gets the index of its record."""
     if isinstance(rows, np.ndarray | list):
         yield from rows
         return

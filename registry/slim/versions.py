@@ -1,4 +1,7 @@
-"""Makes a dataset of TF-Slim from a split of a version: its plan gives the sources, its features the items."""
+"""Creates the parts of a TF-Slim dataset from a slice of a version: its plan gives the files, its features the items.
+
+``Dataset.from_version`` calls it.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,12 @@ from registry.tfrecord import RecordBlock
 
 
 def open_slice(source: SplitSource, split: Any) -> Slice:
-    """The slice of a split expression. Errors as ``SplitSource.slice_of``; WrongTypeError for another ``source``."""
+    """The slice of ``source`` for a split expression. Raises WrongTypeError if ``source`` is not a dataset or a pin."""
     if not isinstance(source, SplitSource):
         raise WrongTypeError(
-            f"{source!r:.100} is no dataset version",
-            hint=f"Give what catalog.dataset({(source if isinstance(source, str) else 'digits')!r:.60}) gives, "
-            "or registry.builder(...), or a pin.",
+            f"{source!r:.100} is not a dataset version",
+            hint=f"Pass catalog.dataset({(source if isinstance(source, str) else 'digits')!r:.60}), "
+            "registry.builder(...), or a pin.",
         )
     return source.slice_of(split)
 
@@ -46,7 +49,7 @@ def files_of(found: Slice) -> PlannedFiles:
 
 
 class FeaturesDecoder(DataDecoder):
-    """Decodes records by the features of a version: each is an item, as ``Dataset.read`` gives it.
+    """Decodes records by the features of a version. Each feature is an item, with the same value as ``Dataset.read``.
 
     Args:
         features: the schema.
@@ -57,11 +60,11 @@ class FeaturesDecoder(DataDecoder):
         self._some: dict[tuple[str, ...], FeaturesDict] = {}
 
     def decode(self, data: bytes, items: Sequence[str] | None = None) -> list[Any]:
-        """The values of ``items`` in one record, in that order; of all features where that is None or empty.
+        """The values of ``items`` in one record, in that order; of all features if ``items`` is None or empty.
 
         Raises:
             CorruptExampleError: the record does not hold the features.
-            ItemNotFoundError: no such feature.
+            ItemNotFoundError: there is no such feature.
         """
         names = self.check_items(items)
         example = codec_of(self._features_of(names)).decode(data)
@@ -72,14 +75,14 @@ class FeaturesDecoder(DataDecoder):
         return list(self._features)
 
     def decode_rows(self, block: RecordBlock, items: Sequence[str]) -> Iterator[list[Any]]:
-        """What ``decode`` gives for each record of a block, decoded together."""
+        """The result of ``decode`` for each record of a block, decoded together."""
         names = self.check_items(items)
         decoded = codec_of(self._features_of(names)).decode_block(block.data, block.offsets, block.lengths)
         for example in decoded.examples():
             yield [example[name] for name in names]
 
     def decode_batch(self, records: RecordBlock | Sequence[bytes], items: Sequence[str] | None = None) -> list[Any]:
-        """As ``DataDecoder.decode_batch``, by columns, where values are arrays, numbers or texts."""
+        """``DataDecoder.decode_batch``, computed by columns if the values are arrays, numbers or texts."""
         names, block = self.check_items(items), as_block(records)
         if block.num_records:
             features = self._features_of(names)
@@ -92,7 +95,7 @@ class FeaturesDecoder(DataDecoder):
         return super().decode_batch(block, names)
 
     def stack(self, item: str, values: list[Any]) -> npt.NDArray[Any]:
-        """As ``DataDecoder.stack``; of an optional feature a masked array, whether or not one is missing."""
+        """``DataDecoder.stack``; always a masked array for an optional feature, even if no value is missing."""
         feature = self._features[item]
         if not isinstance(feature, Leaf) or not feature.may_read_none:
             return super().stack(item, values)
@@ -100,7 +103,7 @@ class FeaturesDecoder(DataDecoder):
         return column.column_of(values).array(len(values))
 
     def _features_of(self, names: Sequence[str]) -> FeaturesDict:
-        """The schema of some features: others are not decoded."""
+        """A schema of only these features, so that others are not decoded."""
         wanted = tuple(dict.fromkeys(names))
         if wanted not in self._some:
             self._some[wanted] = FeaturesDict({name: self._features[name] for name in wanted})
@@ -108,7 +111,7 @@ class FeaturesDecoder(DataDecoder):
 
 
 def labels_of(features: FeaturesDict) -> dict[str, Any]:
-    """``num_classes`` and ``labels_to_names`` of the only ClassLabel; empty without one, or with several."""
+    """``num_classes`` and ``labels_to_names`` of the only ClassLabel; empty if there is none or more than one."""
     labels = [feature for feature in features.values() if isinstance(feature, ClassLabel)]
     if len(labels) != 1 or not labels[0].num_classes:
         return {}

@@ -89,8 +89,8 @@ def test_a_pin_is_read_as_the_slice_that_it_pins(catalog: registry.Catalog) -> N
         (
             lambda _: "digits",
             "train",
-            "'digits' is no dataset version",
-            "Give what catalog.dataset('digits') gives, or registry.builder(...), or a pin.",
+            "'digits' is not a dataset version",
+            "Pass catalog.dataset('digits'), registry.builder(...), or a pin.",
         ),
     ],
 )
@@ -131,7 +131,7 @@ def test_an_empty_slice_is_a_dataset_of_no_records(catalog: registry.Catalog) ->
     assert list(slim.DatasetDataProvider(dataset, num_epochs=2)) == []
     with pytest.raises(registry.RegistryError) as caught:
         slim.DatasetDataProvider(dataset).get(["label"])
-    assert str(caught.value) == "there is no record in an empty slice"
+    assert str(caught.value) == "no records to repeat forever in an empty slice"
 
 
 def test_what_is_given_beside_a_version_wins_over_what_is_known_of_it(catalog: registry.Catalog) -> None:

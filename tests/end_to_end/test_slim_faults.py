@@ -112,7 +112,7 @@ def test_another_compression_is_named(folder: Path, how: dict[str, Any]) -> None
     (folder / "f-0").write_bytes(b"BZh9" + bytes(100))
     found = run("drain(provider_of('f-0'))", folder, **how)
     assert (found["kind"], found["path"], found["offset"]) == ("CorruptRecordError", "f-0", 0)
-    assert found["message"] == "f-0: record 0 at byte 0: the file is bzip2, which is not read"
+    assert found["message"] == "f-0: record 0 at byte 0: the file is bzip2, which is not supported"
     (folder / "f-0").write_bytes(gzip.compress(frame_record(b"1")))
     found = run("drain(provider_of('f-0', reader_kwargs={'options': ''}))", folder, **how)
     assert found["message"] == "f-0: record 0 at byte 0: the file is GZIP, and options say no compression"
@@ -190,7 +190,7 @@ def test_control_c_while_nothing_comes_ends_the_process(folder: Path, how: dict[
         folder,
         **how,
     )
-    assert found["message"] == "the reading was interrupted, and some records may be lost"
+    assert found["message"] == "the read was interrupted, and some records may be lost"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no timer that sends a signal")
@@ -268,7 +268,7 @@ def test_a_provider_is_refused_in_a_process_that_was_forked(folder: Path) -> Non
         """,
         folder,
     )
-    assert found["message"] == "a reader is of use only in the process that made it"
+    assert found["message"] == "a reader can only be used in the process that created it"
     assert found["number"] == [500]
 
 

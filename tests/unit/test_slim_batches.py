@@ -148,9 +148,7 @@ def test_a_record_that_cannot_be_decoded_is_an_error_once_and_takes_no_other_wit
         next(batches)
     offset = sum(16 + len(make_record(number)) for number in range(7))
     assert caught.value.details["offset"] == offset
-    assert str(caught.value) == (
-        f"f: record at byte {offset}: feature 'number' holds string values, where int64 was declared"
-    )
+    assert str(caught.value) == (f"f: record at byte {offset}: feature 'number': expected int64 values, found string")
     assert [numbers.tolist() for numbers, _ in batches] == [[5, 6, 8, 9, 10], [11]]
 
 
@@ -187,10 +185,10 @@ def test_what_a_decoder_of_ones_own_does_wrong_is_said_of_the_record() -> None:
     batches = provider_of(Texts()).batches(["text"], 5)
     with pytest.raises(UsageError) as caught:
         next(batches)
-    assert caught.value.message == "f: record at byte 17: the decoder Texts gave 2 values for the items text"
+    assert caught.value.message == "f: record at byte 17: the decoder Texts returned 2 values for the items text"
     with pytest.raises(LookupError, match=r"^an odd one") as odd:
         next(batches)
-    assert odd.value.__notes__ == ["while the record at byte 53 of f was decoded"]
+    assert odd.value.__notes__ == ["while decoding the record at byte 53 of f"]
     assert next(batches)[0].tolist() == [b"a", b"b", b"c"]
 
 
@@ -221,7 +219,7 @@ def test_arrays_that_cannot_be_filled_up_are_told_of_and_no_record_is_lost() -> 
         with pytest.raises(WrongTypeError) as caught:
             next(batches)
         assert caught.value.message == "elements of different numbers of dimensions cannot be stacked: (1,), (1, 1)"
-        assert caught.value.hint == "Take the elements one by one, or make them alike."
+        assert caught.value.hint == "Read the elements one by one, or convert them first."
     assert provider.get(["number"]) == [0]
 
 
@@ -303,7 +301,9 @@ def test_a_decoder_that_raises_the_end_of_the_records_is_named() -> None:
     with pytest.raises(UsageError) as caught:
         next(provider_of(decoder).batches(["some"], 5))
     assert caught.value.message == "f: record at byte 0: the decoder TFExampleDecoder raised StopIteration"
-    assert caught.value.hint == "It stands for the end of the records. A next() without a default may have raised it."
+    assert (
+        caught.value.hint == "StopIteration means the end of the records. Perhaps a next() without a default raised it."
+    )
 
 
 def test_few_records_are_decoded_ahead_whose_items_may_be_large() -> None:

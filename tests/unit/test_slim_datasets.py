@@ -47,7 +47,7 @@ def test_a_record_that_cannot_be_decoded_is_named_as_a_provider_names_it() -> No
     with pytest.raises(CorruptExampleError) as provided:
         list(provider.iter(["number"]))
     assert str(caught.value) == str(provided.value)
-    assert str(caught.value) == "f: record at byte 60: feature 'a' holds string values, where int64 was declared"
+    assert str(caught.value) == "f: record at byte 60: feature 'a': expected int64 values, found string"
     assert caught.value.details == provided.value.details
 
 
@@ -62,7 +62,7 @@ def test_what_else_goes_wrong_in_a_decoder_comes_with_the_record_beside_it() -> 
     dataset = slim.Dataset("lines", slim.TextLineReader, Odd(), 3, None)
     with pytest.raises(ZeroDivisionError) as caught:
         dataset.validate(deep=True)
-    assert caught.value.__notes__ == ["while the record at line 2 of lines was decoded"]
+    assert caught.value.__notes__ == ["while decoding the record at line 2 of lines"]
 
 
 def test_features_that_no_record_has_are_warned_of() -> None:
@@ -106,7 +106,7 @@ def test_a_decoder_of_another_kind_is_validated_too() -> None:
             return ["number"]
 
     with pytest.raises(
-        WrongTypeError, match=r"^f: record at byte 0: the decoder Named gave a dict for the items number"
+        WrongTypeError, match=r"^f: record at byte 0: the decoder Named returned a dict, not a list, for the items"
     ):
         slim.Dataset("f", None, Named(), 1, None).validate()
 
@@ -116,17 +116,18 @@ def test_what_a_dataset_says_and_is_not_is_told_at_once() -> None:
     with pytest.raises(RegistryError) as caught:
         dataset.validate()
     assert str(caught.value) == (
-        "the dataset is not what it says: item 'number' has no description; 'count' is described, and no item; "
-        "it says 4 samples, and its files hold 3"
+        "the dataset does not match its files: item 'number' has no description; "
+        "the description 'count' belongs to no item; "
+        "expected 4 samples, found 3 in its files"
     )
 
 
 def test_what_else_a_dataset_was_given_are_attributes_and_nothing_changes() -> None:
     dataset = slim.Dataset("f", None, DECODER, 3, None, num_classes=3, labels_to_names={0: "zero"})
     assert (dataset.num_classes, dataset.labels_to_names, dict(dataset.extras)["num_classes"]) == (3, {0: "zero"}, 3)
-    with pytest.raises(AttributeError, match="a dataset does not change: 'num_samples' is given when it is made"):
+    with pytest.raises(AttributeError, match="a dataset is immutable: pass 'num_samples' when you create it"):
         dataset.num_samples = 7
-    with pytest.raises(AttributeError, match="this dataset has no 'num_clases'"):
+    with pytest.raises(AttributeError, match="this dataset has no attribute 'num_clases'"):
         dataset.num_clases  # noqa: B018 (the access is what is tested)
 
 
@@ -141,14 +142,13 @@ def test_only_the_first_record_is_decoded_unless_all_are_asked_for() -> None:
 @pytest.mark.parametrize(
     ("given", "kind", "message"),
     [
-        ({"decoder": None}, TypeError, "decoder=None is no DataDecoder"),
+        ({"decoder": None}, TypeError, "decoder=None is not a DataDecoder"),
         (
             {"decoder": slim.TFExampleDecoder},
             TypeError,
-            "decoder=<class 'registry.slim.tfexample_decoder.TFExampleDecoder'> is no DataDecoder, "
-            "but the class of one",
+            "decoder=<class 'registry.slim.tfexample_decoder.TFExampleDecoder'> is not a DataDecoder but a class",
         ),
-        ({"reader": 5}, TypeError, "reader=5 is not called with a path to give records"),
+        ({"reader": 5}, TypeError, "reader=5 cannot be called with a path to return records"),
         ({"num_samples": -1}, ValueError, "num_samples must be 0 or more, not -1"),
         ({"num_samples": 0.5}, ValueError, "num_samples must be a whole number, not 0.5"),
     ],
@@ -165,5 +165,5 @@ def test_a_dataset_that_cannot_be(given: dict[str, Any], kind: type[Exception], 
 
 def test_a_reader_of_tensorflow_is_refused() -> None:
     reader = type("TFRecordReader", (), {"__module__": "tensorflow.python.ops.io_ops"})
-    with pytest.raises(TypeError, match="is not called with a path to give records"):
+    with pytest.raises(TypeError, match="cannot be called with a path to return records"):
         slim.Dataset("f", reader, DECODER, 1, None)

@@ -84,7 +84,7 @@ DAMAGED_PNG = {
     "it is truncated": png_file(RAMP, 8, RGB)[:-5],
     "the checksum of chunk 'IHDR' is wrong": png_header(4, 5, 8, RGB)[:-1] + b"x",
     "it says 3 bits with colour type 0": png_header(4, 5, 3, GREY) + png_chunk(b"IEND", b""),
-    "it holds 0 bytes, where 64 belong": png_header(4, 5, 8, RGB) + png_chunk(b"IEND", b""),
+    "expected 64 bytes, found 0": png_header(4, 5, 8, RGB) + png_chunk(b"IEND", b""),
     "its palette has 0 bytes": png_file(RAMP[:, :, :1] & 1, 8, PALETTE),
     "its chunk tRNS has 3 bytes": png_file(RAMP, 8, RGB, transparency=b"123"),
     "it has an unknown filter": png_header(1, 1, 8, GREY)
@@ -116,10 +116,10 @@ def test_data_of_a_png_that_do_not_inflate_to_its_size_are_refused(
     assert decode(png(packed), channels=1)[3].ravel().tolist() == [1, 2, 3, 4, 5]
     np.testing.assert_array_equal(decode(png(zlib.compress(rows + rows))), decode(png(packed)))
     for cut in (1, 3, 4):
-        assert problem(png(packed[:-cut]))[0] == "a damaged PNG: its data are cut off"
-    assert problem(png(zlib.compress(rows[:-6])))[0] == "a damaged PNG: it holds 18 bytes, where 24 belong"
+        assert problem(png(packed[:-cut]))[0] == "a damaged PNG: its data is truncated"
+    assert problem(png(zlib.compress(rows[:-6])))[0] == "a damaged PNG: expected 24 bytes, found 18"
     for data in (packed[:-1] + b"x", b"xx" + packed[2:]):
-        assert problem(png(data))[0].startswith("a damaged PNG: its data does not inflate: ")
+        assert problem(png(data))[0].startswith("a damaged PNG: its data cannot be decompressed: ")
 
 
 # JPEG.
@@ -142,8 +142,8 @@ def test_a_jpeg_has_the_channels_asked_for() -> None:
     assert decode(color, channels=0).shape == (4, 5, 3)
     np.testing.assert_array_equal(decode(color, channels=1)[:, :, 0], np.asarray(drafted(color, "L")))
     assert problem(color, channels=4) == (
-        "a JPEG has no channel of transparency",
-        "Give channels=3 to Image, or 0 for those stored.",
+        "a JPEG has no alpha channel",
+        "Pass channels=3 to Image, or 0 for those stored.",
     )
 
 
@@ -195,12 +195,15 @@ def test_a_bmp_gives_the_channels_of_the_file_or_three_or_four(channels: int, to
 
 def test_a_bmp_that_does_not_do_says_why() -> None:
     data = bmp_file(RAMP)
-    assert problem(data, channels=1) == ("a BMP is not made grey", "Give channels=3 to Image, or 0 for those stored.")
-    assert problem(data[:-9])[0] == "a damaged BMP: it has 109 bytes, where 117 belong"
-    assert problem(data[:20])[0] == "a damaged BMP: it has 20 bytes, and its header alone 34"
+    assert problem(data, channels=1) == (
+        "a BMP cannot be converted to grey",
+        "Pass channels=3 to Image, or 0 for those stored.",
+    )
+    assert problem(data[:-9])[0] == "a damaged BMP: expected 117 bytes, found 109"
+    assert problem(data[:20])[0] == "a damaged BMP: expected at least 34 bytes, found 20"
     assert problem(data[:28] + b"\x10" + data[29:]) == (
-        "a BMP of 16 bits, header 40, compression 0",
-        "Store it as PNG: of BMP, 8, 24 and 32 bits are read, not compressed.",
+        "an unsupported BMP: 16 bits, header 40, compression 0",
+        "Store it as PNG: only uncompressed BMP of 8, 24 and 32 bits is supported.",
     )
 
 
@@ -226,16 +229,16 @@ def test_a_gif_that_does_not_do_says_why() -> None:
     frame = gif_frame(np.full((8, 8), 3, np.uint8))
     data = gif_file((8, 8), [frame], palette=COLORS)
     assert problem(data, channels=1) == (
-        "a GIF has colours: not 1 channels",
-        "Give channels=3 to Image, or 0 for those stored.",
+        "a GIF has 3 channels, not 1",
+        "Pass channels=3 to Image, or 0 for those stored.",
     )
     for length in (5, 20, 40, -20, -1):
-        assert problem(data[:length])[0] == "a damaged GIF: it is cut off"
+        assert problem(data[:length])[0] == "a damaged GIF: it is truncated"
     assert problem(gif_file((8, 8), [], palette=COLORS))[0] == "a damaged GIF: it has no frame"
     assert problem(gif_file((8, 8), [frame]))[0] == "a damaged GIF: frame 0 has no colours"
     assert problem(gif_file((8, 8), [frame], palette=COLORS[:6]))[0] == "a damaged GIF: frame 0 has colour 3 of 2"
     assert (
-        problem(gif_file((8, 8), [b"x"], palette=COLORS))[0] == "a damaged GIF: byte 25 is 0x78, which starts nothing"
+        problem(gif_file((8, 8), [b"x"], palette=COLORS))[0] == "a damaged GIF: byte 25 is 0x78, which starts no block"
     )
 
 
@@ -254,12 +257,12 @@ def test_a_webp_gives_its_frames() -> None:
     moving = pillow_file(RAMP, "WEBP", lossless=True, save_all=True, append_images=others)
     np.testing.assert_array_equal(decode(moving), [RAMP, RAMP + 20, RAMP + 40])
     assert problem(still, channels=4) == (
-        "a WebP with 3 channels, not 4",
-        "Give channels=3 to Image, or 0 for those stored.",
+        "expected a WebP with 4 channels, found 3",
+        "Pass channels=3 to Image, or 0 for those stored.",
     )
     assert problem(still, dtype="float32") == (
-        "a WebP is not decoded to float32",
-        "Give dtype=uint8 to Image, and cast what it gives.",
+        "a WebP cannot be decoded to float32",
+        "Pass dtype=uint8 to Image, and cast the result.",
     )
     assert problem(still[:16])[0] == "a damaged WebP: it has no size"
     assert problem(still[:-3])[0].startswith("a damaged WebP: ")
@@ -299,8 +302,8 @@ def test_a_jpeg_of_many_scans_is_refused_before_it_is_decoded(monkeypatch: pytes
     monkeypatch.setattr(image_formats, "_MOST_JPEG_PASSES", num_scans * 20)
     assert decode(jpeg).shape == (4, 5, 3)
     assert problem(jpeg.replace(b"\xff\xd9", b"\xff\xda\xff\xd9")) == (
-        f"{num_scans + 1} scans of 4 x 5 pixels: they would take minutes to decode",
-        "A progressive JPEG has some 10. More is often an attack.",
+        f"a JPEG with {num_scans + 1} scans of 4 x 5 pixels would take minutes to decode",
+        "A progressive JPEG usually has about 10 scans. More is often an attack.",
     )
 
 

@@ -40,17 +40,17 @@ def test_an_image_may_come_in_any_parsed_form(form: Any) -> None:
 def test_several_images_need_repeated() -> None:
     png = png_file(RAMP, 8, RGB)
     assert problem(strings(png, png)) == (
-        "2 images in 'image/encoded', where one belongs",
-        "Image(repeated=True) takes several or none.",
+        "expected 1 image in 'image/encoded', found 2",
+        "Image(repeated=True) reads any number.",
     )
-    assert problem(strings())[0] == "0 images in 'image/encoded', where one belongs"
+    assert problem(strings())[0] == "expected 1 image in 'image/encoded', found 0"
     assert problem(png, strings(b"png", b"png")) == (
-        "2 formats in 'image/format', where one belongs",
+        "expected 1 format in 'image/format', found 2",
         "All images of a record have one format.",
     )
     assert problem(np.array([1, 2])) == (
-        "it holds int and no strings",
-        "Parse it with FixedLenFeature((), 'string').",
+        "expected strings, found int",
+        "Declare it as FixedLenFeature((), 'string').",
     )
 
 
@@ -64,43 +64,43 @@ def test_an_array_can_be_written_to() -> None:
 
 # Options.
 
-NO_SHAPE = "Give a list of sizes, e.g. [28, 28, 1]; one of them may be -1, which is worked out."
+NO_SHAPE = "Pass a list of sizes, e.g. [28, 28, 1]; one of them may be -1, which is computed."
 
 
 @pytest.mark.parametrize(
     ("options", "message", "hint"),
     [
-        ({"channels": 2}, "channels=2 is no number of channels", "Give 1, 3 or 4, or 0 for those of the file."),
-        ({"channels": None}, "channels=None is no number of channels", "Give 1, 3 or 4, or 0 for those of the file."),
-        ({"dct_method": "FAST"}, "dct_method='FAST' is not known", "Give '', 'INTEGER_FAST' or 'INTEGER_ACCURATE'."),
+        ({"channels": 2}, "channels must be 0, 1, 3 or 4, not 2", "0 keeps the channels of the file."),
+        ({"channels": None}, "channels must be 0, 1, 3 or 4, not None", "0 keeps the channels of the file."),
+        ({"dct_method": "FAST"}, "unknown dct_method='FAST'", "Pass '', 'INTEGER_FAST' or 'INTEGER_ACCURATE'."),
         (
             {"shape": (-1, -1, 3)},
-            "shape=(-1, -1, 3) is no shape",
+            "invalid shape=(-1, -1, 3)",
             NO_SHAPE,
         ),
         (
             {"shape": (-2,)},
-            "shape=(-2,) is no shape",
+            "invalid shape=(-2,)",
             NO_SHAPE,
         ),
         (
             {"shape": (None, None, 3)},
-            "shape=(None, None, 3) is no shape",
+            "invalid shape=(None, None, 3)",
             NO_SHAPE,
         ),
         (
             {"shape": [1, [2, 3]]},
-            "shape=[1, [2, 3]] is no shape",
+            "invalid shape=[1, [2, 3]]",
             NO_SHAPE,
         ),
         (
             {"shape": [2**40]},
-            "shape=[1099511627776] is no shape",
+            "invalid shape=[1099511627776]",
             NO_SHAPE,
         ),
         (
             {"shape": [float("inf")]},
-            "shape=[inf] is no shape",
+            "invalid shape=[inf]",
             NO_SHAPE,
         ),
     ],
@@ -114,9 +114,9 @@ def test_options_that_mean_nothing_are_refused(options: dict[str, Any], message:
 @pytest.mark.parametrize(
     ("options", "message", "hint"),
     [
-        ({"dtype": "string"}, "dtype='string' holds no numbers", "Give one that does, e.g. uint8 or float32."),
-        ({"dtype": bool}, "dtype=<class 'bool'> holds no numbers", "Give one that does, e.g. uint8 or float32."),
-        ({"dtype": "uint7"}, "dtype='uint7': 'uint7' is no dtype", "Give a dtype of numbers."),
+        ({"dtype": "string"}, "dtype='string' is not a dtype of numbers", "Use e.g. uint8 or float32."),
+        ({"dtype": bool}, "dtype=<class 'bool'> is not a dtype of numbers", "Use e.g. uint8 or float32."),
+        ({"dtype": "uint7"}, "dtype='uint7': unknown dtype 'uint7'", "Pass a dtype of numbers."),
     ],
 )
 def test_options_of_another_type_are_refused(options: dict[str, Any], message: str, hint: str) -> None:
@@ -152,29 +152,29 @@ def test_raw_values_are_in_one_row_unless_a_shape_is_given() -> None:
 
 def test_raw_bytes_that_are_no_whole_number_of_values_are_refused() -> None:
     assert problem(b"12345", b"raw", dtype="float32") == (
-        "5 raw bytes are no whole number of float32 of 4 bytes",
-        "Give Image the dtype that was written, or write the format of the encoded image, e.g. png.",
+        "expected a multiple of 4 raw bytes for float32, found 5",
+        "Pass to Image the dtype that was written, or store the format of the encoded image, e.g. png.",
     )
 
 
 def test_only_two_spellings_mean_raw() -> None:
     assert problem(RAMP.tobytes(), b"Raw", shape=[4, 5, 3]) == (
-        "no image of a known format: it starts with b'\\x00\\x01\\x02\\x03\\x04\\x05\\x06\\x07'",
-        "JPEG, PNG, BMP, GIF and WebP are read. "
-        "Raw values have the format 'raw' or 'RAW' in the record, written just so.",
+        "unknown image format: the data starts with b'\\x00\\x01\\x02\\x03\\x04\\x05\\x06\\x07'",
+        "Supported formats are JPEG, PNG, BMP, GIF and WebP. "
+        "For raw values, the record must store the format 'raw' or 'RAW', in this case.",
     )
 
 
 def test_an_empty_image_is_a_missing_one() -> None:
     assert problem(b"") == (
         "the image is empty",
-        "No image was stored: default_value='' stands for a missing one. Write one, or leave such records out.",
+        "No image was stored, or default_value='' replaced a missing one. Write one, or leave such records out.",
     )
 
 
 def test_jpeg_xl_is_named() -> None:
     assert problem(b"\xff\x0a1234") == (
-        "a JPEG XL, which is not read: JPEG, PNG, BMP, GIF and WebP are read",
+        "JPEG XL is not supported: supported formats are JPEG, PNG, BMP, GIF and WebP",
         "Store it as PNG or JPEG.",
     )
 
@@ -183,13 +183,13 @@ def test_shape_arranges_the_values_and_resizes_nothing() -> None:
     png = png_file(RAMP, 8, RGB)
     np.testing.assert_array_equal(decode(png, shape=(5, 4, 3)), RAMP.reshape(5, 4, 3))
     np.testing.assert_array_equal(decode(png, shape=(-1, 3)), RAMP.reshape(-1, 3))
-    hint = "shape only arranges the values: nothing is resized. Give the shape that was stored, or none."
-    assert problem(png, shape=[9, 9, 3]) == ("it has 4 x 5 x 3 = 60 values, and shape=[9, 9, 3] takes 243", hint)
+    hint = "shape only arranges the values: nothing is resized. Pass the shape that was stored, or none."
+    assert problem(png, shape=[9, 9, 3]) == ("shape=[9, 9, 3] requires 243 values, found 4 x 5 x 3 = 60", hint)
     assert problem(png, shape=[-1, 7]) == (
-        "it has 4 x 5 x 3 = 60 values, and shape=[-1, 7] takes a multiple of 7",
+        "shape=[-1, 7] requires a multiple of 7 values, found 4 x 5 x 3 = 60",
         hint,
     )
-    assert problem(b"", b"raw", shape=[-1, 0]) == ("it has 0 values, and shape=[-1, 0] takes a multiple of 0", hint)
+    assert problem(b"", b"raw", shape=[-1, 0]) == ("shape=[-1, 0] requires a multiple of 0 values, found 0", hint)
 
 
 def test_repeated_images_are_stacked() -> None:
@@ -197,12 +197,12 @@ def test_repeated_images_are_stacked() -> None:
     np.testing.assert_array_equal(decode(strings(one, other), repeated=True), [RAMP, RAMP + 1])
     assert decode(strings(), repeated=True, shape=(4, 5, 3), dtype="float32").shape == (0, 4, 5, 3)
     assert problem(strings(), repeated=True) == (
-        "there are no images, and their shape is not known",
-        "Give Image the shape of one, all sizes, to get an array of none.",
+        "there are no images, so the shape of the result is unknown",
+        "Pass Image(shape=...) with all sizes of one image, to get an empty array.",
     )
     assert problem(strings(one, png_file(RAMP[:2], 8, RGB)), repeated=True) == (
-        "image 1 has the shape [2, 5, 3], and those before it [4, 5, 3]",
-        "Images of one record are stacked. Write them in one size, or one to a record.",
+        "image 1: expected shape [4, 5, 3], found [2, 5, 3]",
+        "The images of one record are stacked. Write them in one size, or one per record.",
     )
     assert problem(strings(one, b""), repeated=True)[0] == "image 1: the image is empty"
 

@@ -112,11 +112,8 @@ def test_files_without_records_are_not_read_for_ever(deterministic: bool, mix_ep
     reader = parallel_read(["e-0", "e-1", "e-0"], deterministic=deterministic, mix_epochs=mix_epochs)
     with pytest.raises(UsageError) as caught:
         reader.read()
-    assert str(caught.value) == "there is no record in e-0, e-1, e-0"
-    assert (
-        caught.value.hint
-        == "To read them for ever gives nothing, for ever. Check the data sources, or give num_epochs=1."
-    )
+    assert str(caught.value) == "no records to repeat forever in e-0, e-1, e-0"
+    assert caught.value.hint == "Check the data sources, or pass num_epochs=1."
 
 
 @pytest.mark.parametrize(
@@ -132,19 +129,19 @@ def test_files_without_records_are_not_read_for_ever(deterministic: bool, mix_ep
             {"capacity": 128},
             UsageError,
             "capacity=128 must be more than min_after_dequeue=128: no record would ever be drawn",
-            "Give capacity=256, say: the more it holds, the better it shuffles.",
+            "Pass e.g. capacity=256. A larger buffer shuffles better.",
         ),
         (
             {"dtypes": ["string", "int64"]},
             WrongTypeError,
             "dtypes must be two strings, of key and record, not ['string', 'int64']",
-            "Leave dtypes out: readers give bytes, and the decoder makes of them what they hold.",
+            "Leave dtypes out: readers return bytes, and the decoder converts them.",
         ),
         (
             {"reader_class": "TFRecordReader"},
             WrongTypeError,
             "the reader 'TFRecordReader' cannot be called",
-            "A reader is called with a path and gives an iterator of (key, record), both bytes.",
+            "A reader is called with a path and returns an iterator of (key, record), both bytes.",
         ),
     ],
 )
@@ -165,7 +162,7 @@ def test_a_reader_that_cannot_be_called_so_is_refused_at_once() -> None:
     )
     assert caught.value.hint is not None
     assert "skip_header_lines" in caught.value.hint
-    with pytest.raises(WrongTypeError, match=r"^reader_kwargs='GZIP' is no dict$"):
+    with pytest.raises(WrongTypeError, match=r"^reader_kwargs='GZIP' is not a dict$"):
         single_pass_read("f-*", None, "GZIP")  # type: ignore[arg-type]
 
 
@@ -301,7 +298,7 @@ def test_a_reader_of_another_process_is_refused(monkeypatch: pytest.MonkeyPatch)
     reader = parallel_read("f-*")
     reader.read()
     monkeypatch.setattr(os, "getpid", lambda: 1)  # as it is in a process that was forked
-    with pytest.raises(UsageError, match=r"^a reader is of use only in the process that made it$"):
+    with pytest.raises(UsageError, match=r"^a reader can only be used in the process that created it$"):
         reader.read()
     monkeypatch.undo()
     reader.close()
@@ -352,7 +349,7 @@ def test_two_interruptions_one_after_the_other_do_not_end_a_reading_in_silence()
     finally:
         sys.settrace(before)
     for _ in range(2):
-        with pytest.raises(UsageError, match=r"^the reading was interrupted, and some records may be lost$"):
+        with pytest.raises(UsageError, match=r"^the read was interrupted, and some records may be lost$"):
             reader.read()
 
 
@@ -362,7 +359,7 @@ def test_a_reader_is_not_read_by_what_interrupts_its_reading() -> None:
 
     def read_inside() -> Iterator[Any]:
         for chunk in chunks:
-            with pytest.raises(UsageError, match=r"^a reader was asked for records while it gave some to the same"):
+            with pytest.raises(UsageError, match=r"^records were requested while the reader returns some to the same"):
                 reader.read()
             yield chunk
 
@@ -390,6 +387,6 @@ def test_whoever_is_interrupted_while_nothing_comes_sees_what_interrupted(determ
             reader.read()
     finally:
         signal.signal(signal.SIGALRM, before)
-    with pytest.raises(UsageError, match=r"^the reading was interrupted, and some records may be lost$"):
+    with pytest.raises(UsageError, match=r"^the read was interrupted, and some records may be lost$"):
         reader.read()
     going_on.set()

@@ -127,31 +127,31 @@ def test_shorter_arrays_are_filled_up_where_that_is_asked_for() -> None:
             [np.zeros(2), np.zeros(3)],
             False,
             "elements of different shapes cannot be stacked: (2,), (3,)",
-            "Give dynamic_pad=True to fill up with zeros what is shorter, or take the elements one by one.",
+            "Pass dynamic_pad=True to pad shorter elements with zeros, or read the elements one by one.",
         ),
         (
             [np.zeros(2), np.zeros((2, 1))],
             True,
             "elements of different numbers of dimensions cannot be stacked: (2,), (2, 1)",
-            "Take the elements one by one, or make them alike.",
+            "Read the elements one by one, or convert them first.",
         ),
         (
             [np.zeros(2), np.zeros(2, np.int64)],
             False,
             "elements of different dtypes cannot be stacked: float64, int64",
-            "Take the elements one by one, or make them alike.",
+            "Read the elements one by one, or convert them first.",
         ),
         (
             [{"a": 1}, {"b": 1}],
             False,
             "elements of different names cannot be stacked: ['a'], ['b']",
-            "Take the elements one by one, or make them alike.",
+            "Read the elements one by one, or convert them first.",
         ),
         (
             [[1], [1, 2]],
             False,
             "elements of different numbers of values cannot be stacked: 1, 2",
-            "Take the elements one by one, or make them alike.",
+            "Read the elements one by one, or convert them first.",
         ),
     ],
 )
@@ -176,17 +176,17 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], message: str) -> Non
         prefetch_queue(range(1)).dequeue_many(0)
 
 
-ITER = " Where each value is an element: iter([...])."
-A_FUNCTION = "Give a function that makes the next element: lambda: provider.get(['image', 'label'])."
+ITER = " If each value is an element: iter([...])."
+A_FUNCTION = "Pass a function that returns the next element: lambda: provider.get(['image', 'label'])."
 
 
 @pytest.mark.parametrize(
     ("source", "message", "hint"),
     [
-        (7, "a value of the type int gives no elements", A_FUNCTION),
-        ({"image": np.zeros((20, 20))}, "a value of the type dict gives no elements", A_FUNCTION),
+        (7, "a int is not a source of elements", A_FUNCTION),
+        ({"image": np.zeros((20, 20))}, "a dict is not a source of elements", A_FUNCTION),
         *(
-            (source, f"a {type(source).__name__} of values may be one element, or many", A_FUNCTION + ITER)
+            (source, f"a {type(source).__name__} of values is ambiguous: one element, or several", A_FUNCTION + ITER)
             for source in ([np.zeros((20, 20)), np.int64(1)], (np.zeros(2),), [1, 2.5], ["a", b"b"])
         ),
     ],
@@ -213,10 +213,8 @@ def test_a_generator_function_that_was_not_called_is_an_error() -> None:
             for _ in range(2):
                 with pytest.raises(WrongTypeError) as caught:
                     queue.dequeue()
-                assert str(caught.value) == "pairs gave a generator, not an element"
-                assert caught.value.hint == (
-                    "Call the function once, to iterate over what it gives: prefetch_queue(pairs())."
-                )
+                assert str(caught.value) == "pairs returned a generator, not an element"
+                assert caught.value.hint == ("Call the function, and pass the generator: prefetch_queue(pairs()).")
 
 
 def test_a_closed_queue_gives_nothing_and_leaves_no_thread() -> None:
@@ -278,7 +276,7 @@ def test_a_queue_of_another_process_is_refused(monkeypatch: pytest.MonkeyPatch) 
     queue = prefetch_queue(range(2))
     monkeypatch.setattr(os, "getpid", lambda: 1)
     for take in (queue.dequeue, lambda: queue.dequeue_many(1), queue.size):
-        with pytest.raises(UsageError, match=r"^a queue is of use only in the process that made it$"):
+        with pytest.raises(UsageError, match=r"^a queue can only be used in the process that created it$"):
             take()
 
 
@@ -287,8 +285,8 @@ def test_a_queue_is_neither_pickled_nor_copied(duplicate: Callable[[Any], Any]) 
     with prefetch_queue(range(3)) as queue:
         with pytest.raises(UsageError) as caught:
             duplicate(queue)
-        assert str(caught.value) == "a queue is of use only in the process that made it"
-        assert caught.value.hint == "Make one in each process that takes of it."
+        assert str(caught.value) == "a queue can only be used in the process that created it"
+        assert caught.value.hint == "Create a queue in each process."
         assert list(queue) == [0, 1, 2]
 
 

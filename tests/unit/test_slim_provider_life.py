@@ -66,7 +66,7 @@ def test_a_provider_of_another_process_is_refused(monkeypatch: pytest.MonkeyPatc
     provider = provider_of()
     provider.get(["number"])
     monkeypatch.setattr(os, "getpid", lambda: 1)
-    with pytest.raises(UsageError, match=r"^a reader is of use only in the process that made it$"):
+    with pytest.raises(UsageError, match=r"^a reader can only be used in the process that created it$"):
         provider.get(["number"])
 
 
@@ -84,14 +84,14 @@ def test_records_that_were_on_their_way_to_who_was_interrupted_are_not_lost_in_s
             patched.setattr(provider._reader, "read_records", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 provider.get(["number"])
-        with pytest.raises(UsageError, match=r"^the reading was interrupted, and some records may be lost$"):
+        with pytest.raises(UsageError, match=r"^the read was interrupted, and some records may be lost$"):
             list(provider)
 
 
 @pytest.mark.parametrize("travel", [pickle.dumps, copy.copy, copy.deepcopy])
 def test_a_provider_does_not_travel(travel: Any) -> None:
     for made in (provider_of(), provider_of()._reader):
-        with pytest.raises(UsageError, match=r"^a reader is of use only in the process that made it$"):
+        with pytest.raises(UsageError, match=r"^a reader can only be used in the process that created it$"):
             travel(made)
 
 
@@ -149,7 +149,7 @@ def test_whoever_was_interrupted_is_never_given_values_of_other_items(name: str)
     finally:
         sys.settrace(before)
     if name == "_take":
-        with pytest.raises(UsageError, match=r"^the reading was interrupted, and some records may be lost$"):
+        with pytest.raises(UsageError, match=r"^the read was interrupted, and some records may be lost$"):
             list(provider.iter(["double"]))
     else:
         first = 6 if name == "as_block" else 5  # the first record is decoded alone, and was given
@@ -171,8 +171,8 @@ def test_a_decoder_that_asks_its_own_provider_is_refused_and_no_record_lost() ->
     assert [provider.get(["number"])[0] for _ in range(3)] == [0, 1, 2]
     with pytest.raises(UsageError) as caught:
         provider.get(["number"])
-    assert caught.value.message == "the provider was asked for records while it decodes one for the same thread"
-    assert caught.value.hint == "A decoder or handler that needs other records takes them from a provider of its own."
+    assert caught.value.message == "records were requested while the provider decodes one for the same thread"
+    assert caught.value.hint == "In a decoder or handler, read other records with another provider."
     assert [number for (number,) in provider.iter(["number"])] == list(range(4, NUM_RECORDS))
 
 

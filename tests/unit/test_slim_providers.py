@@ -151,7 +151,7 @@ def test_any_other_error_of_a_decoder_comes_as_it_is_with_the_record_beside_it()
     assert provider.get(["number"]) == [1]
     with pytest.raises(ValueError, match="invalid literal") as caught:
         provider.get(["number"])
-    assert caught.value.__notes__ == ["while the record at byte 17 of f was decoded"]
+    assert caught.value.__notes__ == ["while decoding the record at byte 17 of f"]
     assert provider.get(["number"]) == [3]
 
 
@@ -168,10 +168,13 @@ def test_a_decoder_that_gives_another_number_of_values_is_refused_and_no_record_
         with pytest.raises(UsageError) as caught:
             next(rows)
         assert caught.value.message == (
-            f"f: record at byte {byte}: the decoder Short gave {given} value{'s' * (given > 1)} for the items "
+            f"f: record at byte {byte}: the decoder Short returned {given} value{'s' * (given > 1)} for the items "
             "number, double"
         )
-        assert caught.value.hint == "decode gives a value for each item that it is asked for, in their order."
+        assert (
+            caught.value.hint
+            == "Return a list from decode with a value for each requested item, in the order of items."
+        )
     assert next(rows)[-2:] == [3, 6]
 
 
@@ -182,7 +185,7 @@ def test_a_decoder_that_gives_too_few_rows_is_refused() -> None:
 
     provider = provider_of(decoder=Lazy())
     assert [provider.get(["number"]), provider.get(["number"])] == [[0], [2]]
-    with pytest.raises(UsageError, match=r"^the decoder Lazy gave fewer rows than it was given records$"):
+    with pytest.raises(UsageError, match=r"^Lazy.decode_rows must return a row for each record, and returned fewer$"):
         provider.get(["number"])
 
 
@@ -235,7 +238,7 @@ def test_items_that_there_are_not_are_refused_and_cost_no_record(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"record_key": "text"}, "record_key='text' is an item of the dataset already"),
+        ({"record_key": "text"}, "record_key='text' is already an item of the dataset"),
         (
             {"shuffle": True, "common_queue_capacity": 8, "common_queue_min": 8},
             "common_queue_capacity=8 must be more than common_queue_min=8: no record would ever be drawn",
@@ -269,8 +272,8 @@ def test_items_of_two_records_are_warned_of_once() -> None:
     with pytest.warns(TwoRecordsWarning) as warned:
         assert provider.get(["double"]) == [4]
     assert str(warned[0].message) == (
-        "text and double are of two records, as they were asked for one after the other: "
-        "ask for both in one get(['text', 'double'])"
+        "text and double come from two different records, because two calls requested them; "
+        "request both at once: get(['text', 'double'])"
     )
     assert warned[0].filename == __file__
     assert provider.get(["text"]) == [b"  3"]
@@ -291,9 +294,12 @@ def test_a_row_that_is_no_list_is_refused(row: Any, what: str) -> None:
         with pytest.raises(WrongTypeError) as caught:
             next(rows)
         assert caught.value.message == (
-            f"f: record at byte 19: the decoder Named gave {what} for the items number, and no list"
+            f"f: record at byte 19: the decoder Named returned {what}, not a list, for the items number"
         )
-        assert caught.value.hint == "decode gives a value for each item that it is asked for, in their order."
+        assert (
+            caught.value.hint
+            == "Return a list from decode with a value for each requested item, in the order of items."
+        )
         assert not hasattr(caught.value, "__notes__")
 
 
@@ -301,7 +307,7 @@ def test_a_row_that_is_no_list_is_refused(row: Any, what: str) -> None:
 def test_items_that_are_no_names_are_refused(listed: Any) -> None:
     decoder = Numbers()
     decoder.list_items = lambda: listed  # type: ignore[method-assign]
-    with pytest.raises(WrongTypeError, match=rf"^Numbers.list_items gave {re.escape(repr(listed))}$"):
+    with pytest.raises(WrongTypeError, match=rf"^Numbers.list_items returned {re.escape(repr(listed))}$"):
         provider_of(decoder=decoder)
 
 
@@ -312,14 +318,14 @@ class Version:
 @pytest.mark.parametrize(
     ("given", "hint"),
     [
-        (Version(), "Make one of a version: slim.Dataset.from_version(version, 'train')."),
-        ("f", "Give a slim.Dataset: slim.Dataset(files, ...), or slim.Dataset.from_version(version, split)."),
+        (Version(), "Create one from the version: slim.Dataset.from_version(version, 'train')."),
+        ("f", "Pass a slim.Dataset: slim.Dataset(files, ...), or slim.Dataset.from_version(version, split)."),
     ],
 )
 def test_what_is_no_dataset_of_tf_slim_is_refused(given: Any, hint: str) -> None:
     with pytest.raises(WrongTypeError) as caught:
         DatasetDataProvider(given)
-    assert caught.value.message == f"{given!r:.100} is no dataset of TF-Slim"
+    assert caught.value.message == f"{given!r:.100} is not a TF-Slim dataset"
     assert caught.value.hint == hint
 
 

@@ -88,9 +88,9 @@ def test_an_empty_file_holds_no_records(path: Path, options: Any) -> None:
     assert list(TFRecordReader(path, options)) == []
 
 
-AGAIN = "Write the file again, without compression or with gzip: {} is not read."
-LINES = "slim.TextLineReader reads lines. If they are no records, leave the file out of the data sources."
-LEAVE_OUT = "Leave reader_kwargs={'options': ...} out: gzip is known by its first bytes."
+AGAIN = "Write the file again, without compression or with gzip: {} is not supported."
+LINES = "Read lines with slim.TextLineReader. If the file has no records, remove it from the data sources."
+LEAVE_OUT = "Leave reader_kwargs={'options': ...} out: gzip is detected."
 
 
 @pytest.mark.parametrize(
@@ -99,15 +99,15 @@ LEAVE_OUT = "Leave reader_kwargs={'options': ...} out: gzip is known by its firs
         (CONTENT, "GZIP", "the file is not compressed, and options say GZIP", LEAVE_OUT),
         (gzip.compress(CONTENT), "", "the file is GZIP, and options say no compression", LEAVE_OUT),
         (gzip.compress(CONTENT), "ZLIB", "the file is GZIP, and options say ZLIB", LEAVE_OUT),
-        (zlib.compress(CONTENT), None, "the file is ZLIB, which is not read", AGAIN.format("ZLIB")),
-        (zlib.compress(CONTENT), "ZLIB", "the file is ZLIB, which is not read", AGAIN.format("ZLIB")),
+        (zlib.compress(CONTENT), None, "the file is ZLIB, which is not supported", AGAIN.format("ZLIB")),
+        (zlib.compress(CONTENT), "ZLIB", "the file is ZLIB, which is not supported", AGAIN.format("ZLIB")),
         (zlib.compress(CONTENT), "GZIP", "the file is ZLIB, and options say GZIP", AGAIN.format("ZLIB")),
-        (bz2.compress(CONTENT), None, "the file is bzip2, which is not read", AGAIN.format("bzip2")),
-        (lzma.compress(CONTENT), None, "the file is xz, which is not read", AGAIN.format("xz")),
-        (b"\x28\xb5\x2f\xfd" + bytes(20), None, "the file is zstd, which is not read", AGAIN.format("zstd")),
-        (b"PK\x03\x04" + bytes(20), None, "the file is zip, which is not read", AGAIN.format("zip")),
-        (b"0:cat\r\n1:dog\r\n", None, "the file is text, which is not read", LINES),
-        ("0\tcat and dog, élève".encode(), None, "the file is text, which is not read", LINES),
+        (bz2.compress(CONTENT), None, "the file is bzip2, which is not supported", AGAIN.format("bzip2")),
+        (lzma.compress(CONTENT), None, "the file is xz, which is not supported", AGAIN.format("xz")),
+        (b"\x28\xb5\x2f\xfd" + bytes(20), None, "the file is zstd, which is not supported", AGAIN.format("zstd")),
+        (b"PK\x03\x04" + bytes(20), None, "the file is zip, which is not supported", AGAIN.format("zip")),
+        (b"0:cat\r\n1:dog\r\n", None, "the file is text, which is not supported", LINES),
+        ("0\tcat and dog, élève".encode(), None, "the file is text, which is not supported", LINES),
         (b"cat\ndog\n", "GZIP", "the file is text, and options say GZIP", LINES),
     ],
 )
@@ -195,12 +195,16 @@ def test_what_is_no_pair_of_bytes_is_refused(path: Path, given: Any) -> None:
 
     with pytest.raises(WrongTypeError) as caught:
         list(single_pass_read("shard", read_wrong))
-    assert str(caught.value) == f"shard: the reader read_wrong gave {given!r}, which is no pair of key and record"
+    assert (
+        str(caught.value) == f"shard: the reader read_wrong must return pairs of key and record, and returned {given!r}"
+    )
 
 
 def test_a_reader_that_gives_nothing_to_iterate_is_refused(path: Path) -> None:
     path.touch()
-    with pytest.raises(WrongTypeError, match=r"^shard: the reader <lambda> gave None, which is no pair"):
+    with pytest.raises(
+        WrongTypeError, match=r"^shard: the reader <lambda> must return pairs of key and record, and returned None"
+    ):
         list(single_pass_read("shard", lambda _: None))  # type: ignore[arg-type,return-value]
 
 
@@ -219,7 +223,10 @@ def test_an_error_of_a_reader_names_the_file_and_how_far_it_came(path: Path) -> 
         assert caught.value.message == (
             "shard: the reader read_badly failed after 1 record (the last one is 'k'): KeyError: 'mine'"
         )
-        assert caught.value.hint == "What it raised is the cause of this error. All records before it were handed out."
+        assert (
+            caught.value.hint
+            == "The cause of this error is what the reader raised. All records before it were returned."
+        )
         assert caught.value.details == {"path": "shard", "reader": "read_badly", "record": 1, "key": "k"}
         assert isinstance(caught.value.__cause__, KeyError)
 

@@ -85,7 +85,7 @@ def test_gzip_is_read_where_tf_slim_ends_without_a_record() -> None:
 
 
 def test_what_tf_slim_refuses_is_refused_and_a_missing_file_too() -> None:
-    with pytest.raises(UsageError, match=r"^record_key='a' is an item of the dataset already$"):
+    with pytest.raises(UsageError, match=r"^record_key='a' is already an item of the dataset$"):
         provider_of("record_key_conflict")
     with pytest.raises(UsageError, match=r"^no data files found in nothing-\*$"):
         provider_of("glob_nothing")
