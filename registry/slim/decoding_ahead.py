@@ -58,9 +58,9 @@ class DecodingAhead:
         """The next record, and the values of ``items`` in it.
 
         Raises:
-            OutOfRangeError: there are no more.
-            Exception: what the decoder raised, with the record's place; the next call goes on after it.
-            As ``ParallelReader.read_records``.
+            OutOfRangeError: there are no more records; it is a StopIteration.
+            CorruptRecordError, ShardMismatchError, StorageError: a file is damaged or cannot be read.
+            Exception: the decoder raised it; it names the record, and the next call continues after it.
         """
         self._begin(items, ())
         if self._place >= self._stop:
