@@ -181,7 +181,7 @@ def test_a_shard_without_read_permission(public_digits: tuple[Cli, Path], comman
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
-        ("a file", ("Not a directory", "is a file", "File exists", "there is no folder")),
+        ("a file", ("Not a directory", "is a file", "File exists", "does not exist")),
         ("long", ("File name too long",)),
     ],
 )

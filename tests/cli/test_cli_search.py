@@ -67,7 +67,7 @@ def test_an_empty_catalog_says_what_to_do(cli: Cli) -> None:
         (
             ["-digits"],
             "error: No such option '-d'.\n"
-            "hint: See registry search --help. Put arguments that begin with '-' after '--'.\n",
+            "hint: See registry search --help. Put values that start with '-' after '--'.\n",
         ),
     ],
 )
