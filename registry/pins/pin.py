@@ -116,7 +116,12 @@ class Pin:
         return f"{self.reference} was yanked when it was pinned: {self.entry.status_message}"
 
     def allowing(self, *, fetch: bool = False, allow_hosts: Iterable[str] = ()) -> Pin:
-        """A copy of this pin that may read from more of the places that it names; arguments as in ``load_pin``."""
+        """A copy of this pin that may read from more of the places that it names.
+
+        Args:
+            fetch: allow requests to the locations that the pin names.
+            allow_hosts: allow requests to these hosts, networks, buckets and folders; see ``load_pin``.
+        """
         if not fetch and not allow_hosts:
             return self
         return Pin(self.entry, self.places.allowing(fetch=fetch, hosts=allow_hosts), parts=self._parts)

@@ -97,7 +97,12 @@ class PinFile(Mapping[str, Pin]):
 
     @classmethod
     def from_yaml(cls, data: bytes, source: str, *, places: Places | None = None) -> PinFile:
-        """The pins in the YAML text ``data``; errors call the file ``source``.
+        """The pins in YAML text.
+
+        Args:
+            data: the text, UTF-8.
+            source: name of the file, for messages.
+            places: where to look for the files of the pins. None is ``Places()``.
 
         Raises:
             PinFormatError: the text is not a valid pin file; every fault has its key path and line.
@@ -111,7 +116,11 @@ class PinFile(Mapping[str, Pin]):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, places: Places | None = None) -> PinFile:
-        """The pins in the file at ``path``, a local path or a URL.
+        """The pins in a file.
+
+        Args:
+            path: path or URL of the file.
+            places: where to look for the files of the pins. None is ``Places()``.
 
         Raises:
             PinFormatError: the file is not a valid pin file; every fault has its key path and line.
@@ -230,6 +239,10 @@ class PinFile(Mapping[str, Pin]):
 
         If others changed the file meanwhile, the new pins are added to theirs.
 
+        Args:
+            path: path of the file.
+            base: the pins as they were read from it.
+
         Returns:
             The pins that were written.
 
@@ -289,7 +302,13 @@ class PinFile(Mapping[str, Pin]):
         slicing: SlicingRule | str | None = None,
         rounding: str | None = None,
     ) -> Slice:
-        """The slice of the only pin in the file, for functions that accept a dataset; arguments as in ``Pin.slice_of``.
+        """The slice of the only pin in the file, for functions that accept a dataset.
+
+        Args:
+            split: the pinned expression, or None.
+            read_config: the order. None is the pinned one.
+            slicing: the pinned slicing rule, or None.
+            rounding: the pinned rounding, or None.
 
         Raises:
             UsageError: the file has several pins, or an argument differs from the pinned one.

@@ -247,6 +247,10 @@ class Relation:
 def relation(first: Plan, second: Plan) -> Relation:
     """Compare the records of two plans of the same layout.
 
+    Args:
+        first: a plan, from ``resolve``.
+        second: another plan of the same version.
+
     Returns:
         A ``Relation``: the common records, the records of only one plan, the records of neither, and predicates.
 

@@ -27,27 +27,17 @@ def _load_script() -> ModuleType:
 
 # "As ``other``.", "Arguments and errors as ``other``." and the like; "see ``other``" after the meaning is fine.
 _ELSEWHERE = re.compile(
-    r"(^|[.:] +)[Aa]s ``|\b(arguments|errors|raises)\b[\w ,]* as (``|there)|\bas there\b", re.IGNORECASE | re.MULTILINE
+    r"(^|[.:] +)As ``|\b(arguments|errors)( and \w+)* as (in )?(``|there)|\braises as\b|\bas there\b",
+    re.IGNORECASE | re.M,
 )
 
 reference = _load_script()
 TARGETS = list(dict.fromkeys(name for page in reference.PAGES.values() for name in page.names))
 
 
-PENDING = {"Reference", "Reader", "relation", "PinFile", "Pin", "Collate"}
-PENDING |= {
-    "SupervisedReader",
-    "Batches",
-    "Codec",
-    "ExampleBlock",
-    "Leaf",
-    "FlatValue",
-    "RawFeature",
-    "Sequence",
-    "Tensor",
-}
-PENDING |= {"DataDecoder", "DataProvider", "Dataset", "DatasetDataProvider", "ParallelReader", "decode_image"}
-PENDING |= {"single_pass_read", "Relation", "TFRecordReader", "TextLineReader", "OutOfRangeError"}
+# Hooks that subclasses override, and views of other classes: their arguments are described where they are called.
+PENDING = {"Reader", "SupervisedReader", "Batches", "Collate", "Codec", "Leaf", "RawFeature", "Sequence", "Tensor"}
+PENDING |= {"DataDecoder"}
 
 
 def functions(target: str) -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -61,7 +51,7 @@ def functions(target: str) -> Iterator[tuple[str, ast.FunctionDef]]:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_public_name_has_a_docstring_that_names_its_arguments(target: str) -> None:
-    if target.rpartition(":")[2] in PENDING and target != "Dataset":
+    if target.rpartition(":")[2] in PENDING:
         pytest.skip("its docstrings are being written")
     assert reference.find(target).doc
     problems = []
