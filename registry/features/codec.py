@@ -144,6 +144,11 @@ class Codec:
         """The examples of ``num_records`` rows from a columnar file, given as a block for each of ``columns``.
 
         The block ends before the first row that is not a valid example, as in ``decode_block``.
+
+        Args:
+            blocks: the values of each flat column, in the order of ``columns``.
+            num_records: number of rows in each block.
+            copy: whether arrays are copies; otherwise they may share memory with ``blocks``.
         """
         if not num_records:
             return ExampleBlock(self.tree, [reader.column_of([]) for reader in self.columns], 0)

@@ -273,6 +273,10 @@ class Sequence(Feature):
     def elements_of(self, value: Any, path: str) -> Any:  # noqa: ARG002 - subclasses use it in errors
         """Convert ``value`` to a list, a tuple, an array, or a dict of them. Subclasses accept further types.
 
+        Args:
+            value: the sequence as a builder gives it.
+            path: the feature's path, for errors.
+
         Raises:
             FeatureError: a subclass does not accept the value; the error names ``path``.
         """

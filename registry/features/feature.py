@@ -97,13 +97,26 @@ class Leaf(Feature, ABC):
 
     @abstractmethod
     def flatten(self, value: Any, path: str) -> tuple[FlatValue, ...]:
-        """Convert one value to its flat values. Raises FeatureError, with ``path``, if it does not fit."""
+        """Convert one value to its flat values, one for each of ``parts``.
+
+        Args:
+            value: the value as a builder gives it.
+            path: the feature's path, for errors.
+
+        Raises:
+            FeatureError: the value does not fit the feature.
+        """
 
     @abstractmethod
     def restore(self, flat: tuple[FlatValue, ...], count: int | None, path: str) -> Any:
         """Convert flat values back to a value; with ``count``, to an array of ``count`` values along a new dimension 0.
 
         The caller has checked that ``flat`` has the kinds of ``parts``; this method checks the sizes.
+
+        Args:
+            flat: a flat value for each of ``parts``.
+            count: number of values, or None for a single one.
+            path: the feature's path, for errors.
 
         Raises:
             CorruptExampleError: the flat values do not fit the feature; the error names ``path``.
@@ -137,6 +150,10 @@ class Leaf(Feature, ABC):
 
         Returns None if the records have to be restored one by one: because the feature cannot do it in a block, or
         because a record may be damaged, so that ``restore`` reports what is wrong with it.
+
+        Args:
+            parts: the flat values of all records, for each of ``parts``.
+            path: the feature's path.
         """
         return None
 
@@ -144,11 +161,24 @@ class Leaf(Feature, ABC):
         """The value by which two records are compared.
 
         It is the decoded value, or the stored bytes if decoders on different machines give different values.
+
+        Args:
+            flat: a flat value for each of ``parts``.
+            count: number of values, or None for a single one.
+            path: the feature's path, for errors.
         """
         return self.restore(flat, count, path)
 
     def flatten_many(self, values: Sequence[Any] | npt.NDArray[Any], path: str) -> tuple[FlatValue, ...]:
-        """The flat values of several values, one after the other."""
+        """Convert several values to their flat values, one after the other.
+
+        Args:
+            values: values as a builder gives them.
+            path: the feature's path, for errors.
+
+        Raises:
+            FeatureError: a value does not fit the feature.
+        """
         columns = [self.flatten(value, path) for value in values]
         return tuple(
             _concatenate([column[place] for column in columns], part.kind) for place, part in enumerate(self.parts)
@@ -300,7 +330,13 @@ class RawFeature(Leaf):
         raise NotImplementedError(path)
 
     def take(self, flat: Mapping[str, FlatValue], path: str, others: frozenset[str]) -> Any:
-        """The values that ``flat`` holds under ``path``; ``others`` are the keys of known features."""
+        """Return the values that a record holds for this feature: an array, or a dict of arrays.
+
+        Args:
+            flat: the flat values of one record by key.
+            path: the feature's path: its key, or the first part of its keys.
+            others: the keys of known features, which are left out.
+        """
         if path in flat and path not in others:
             return _as_array(flat[path])
         prefix = f"{path}/"

@@ -213,7 +213,11 @@ class Tensor(Leaf):
         return self.optional and self.missing is None
 
     def with_missing(self, value: Any, path: str) -> Tensor:
-        """A copy of this feature that reads a missing value as ``value``: one number, text or bytes.
+        """Return a copy of this feature that reads a missing value as ``value``.
+
+        Args:
+            value: one number, text or bytes.
+            path: the feature's path, for errors.
 
         Raises:
             FeatureError: the value does not fit the dtype.

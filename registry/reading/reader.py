@@ -307,7 +307,18 @@ class Reader:
         return read_frame(self, text=text)
 
     def to_arrow(self, *, text: TextForm = "str", batch_size: int | None = None) -> pa.Table:
-        """Read the first epoch into an Arrow table. Arguments, schema and errors as ``to_arrow_batches``."""
+        """Read the first epoch into an Arrow table; ``to_arrow_batches`` describes its schema.
+
+        Args:
+            text: ``str``, or ``bytes`` to keep ``Text`` as it is stored.
+            batch_size: rows in each chunk of the table, fewer in the last; None uses the size of ``blocks``.
+
+        Raises:
+            MissingExtraError: pyarrow is not installed (extra ``arrow``).
+            FeatureError: a text is not UTF-8, and ``text`` is ``str``.
+            UsageError: ``batch_size`` is invalid, or a column of one chunk has more than 2 GiB.
+            CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a file is damaged or unreadable.
+        """
         return self.to_arrow_batches(text=text, batch_size=batch_size).read_all()
 
     def to_arrow_batches(self, *, text: TextForm = "str", batch_size: int | None = None) -> pa.RecordBatchReader:
@@ -480,7 +491,15 @@ class Reader:
         return (self._items.example_at if is_one else self._items.columns_at)(self._order, positions)
 
     def examples_at(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> list[dict[str, Any]]:
-        """Read the examples ``indices`` of the first epoch together. Numbers and errors as ``reader[indices]``."""
+        """Read the examples at these positions of the first epoch together, and return them one by one.
+
+        Args:
+            indices: positions in the reader's order, in any order; a negative one counts from the end.
+
+        Raises:
+            IndexError: a position is outside the epoch.
+            CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a file is damaged or unreadable.
+        """
         positions, _ = find_positions(self._share, indices)
         return self._items.examples_at(self._order, positions)
 

@@ -73,7 +73,19 @@ class SupervisedReader:
         return [pick(self.keys, example) for example in self.reader.examples_at(indices)]
 
     def batches(self, batch_size: int, *, drop_remainder: bool = False) -> Iterator[Any]:
-        """Read the next epoch in batches: arguments, arrays and errors as ``Reader.batches``, nested as ``keys``."""
+        """Read the next epoch in batches, nested as ``keys``.
+
+        Args:
+            batch_size: number of examples in a batch, at least 1.
+            drop_remainder: leave out the last batch of an epoch if it is smaller.
+
+        Yields:
+            Arrays whose first dimension is ``batch_size``, in tuples and dicts as ``keys`` nests them.
+
+        Raises:
+            UsageError: ``batch_size`` is not a whole number, or is below 1. Raised at once, not while iterating.
+            CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a file is damaged or unreadable.
+        """
         return self._each(self.reader.batches(batch_size, drop_remainder=drop_remainder))
 
     def blocks(self) -> Iterator[Any]:
@@ -121,8 +133,20 @@ class SupervisedReader:
             dataset = registry.load("digits", split="train", as_supervised=True).to_torch()
             for images, labels in DataLoader(dataset, batch_size=32, collate_fn=dataset.collate): ...
 
-        Arguments and errors as ``Reader.to_torch``. ``transform`` gets one tuple. Without a transform ``pad`` uses the
-        names of features; with one, paths in what it returns: ``"0"`` is the first entry of a tuple.
+        ``Reader.to_torch`` describes map-style and iterable datasets, and the types in a batch.
+
+        Args:
+            iterable: return an iterable dataset; by default it is map-style.
+            batch_size: with ``iterable``, give batches, for ``DataLoader(..., batch_size=None)``.
+            drop_remainder: leave out the last batch of an epoch if it is smaller.
+            process: index and number of the ranks; None uses the reader's ``process``, or torch.distributed's rank.
+            transform: a function of one tuple, called in the worker.
+            pad: numbers to pad features of varying shape with. Without a transform, its keys are names of features;
+                with one, paths in what the transform returns: ``"0"`` is the first entry of a tuple.
+
+        Raises:
+            UsageError: an invalid option, or ``pad`` names what does not exist or cannot be padded.
+            MissingExtraError: torch is not installed (extra ``torch``).
         """
         return read_torch(
             self._selected(),
@@ -136,7 +160,16 @@ class SupervisedReader:
         )
 
     def to_tf_dataset(self, *, batch_size: int | None = None, drop_remainder: bool = False) -> tf.data.Dataset:
-        """Return the tuples as a ``tf.data.Dataset``, for ``model.fit``: see ``Reader.to_tf_dataset``."""
+        """Return the tuples as a ``tf.data.Dataset``, for ``model.fit``.
+
+        Args:
+            batch_size: number of examples in a batch; None gives single examples.
+            drop_remainder: leave out the last batch of an epoch if it is smaller.
+
+        Raises:
+            UsageError: an invalid option, or a feature that TensorFlow has no tensor for.
+            MissingExtraError: tensorflow is not installed (extra ``tensorflow``).
+        """
         dataset = self._selected().to_tf_dataset(batch_size=batch_size, drop_remainder=drop_remainder)
         return dataset.map(partial(pick, self.keys))
 
@@ -147,7 +180,16 @@ class SupervisedReader:
     def reopened(
         self, *, process: tuple[int, int] | None = None, state: State | Sequence[State] | None = None
     ) -> SupervisedReader:
-        """A view of another reader of the same examples: see ``Reader.reopened``."""
+        """Return a view of another reader of the same examples in the same order.
+
+        Args:
+            process: index and count of its share; None keeps this reader's.
+            state: where to begin, as ``state()`` returned it; None is the beginning.
+
+        Raises:
+            StateMismatchError: the state belongs to another version, plan or order.
+            UsageError: an invalid ``process``.
+        """
         return SupervisedReader(self.reader.reopened(process=process, state=state), self.keys)
 
     def fill_missing(self, values: Mapping[str, Any]) -> SupervisedReader:
@@ -221,7 +263,15 @@ class Batches:
     ) -> ReaderIterable:
         """Return an iterable dataset of these batches, for ``DataLoader(dataset, batch_size=None)``.
 
-        Arguments and errors as ``Reader.to_torch`` with ``iterable=True``.
+        Args:
+            drop_remainder: leave out the last batch of an epoch if it is smaller.
+            process: index and number of the ranks; None uses the reader's ``process``, or torch.distributed's rank.
+            transform: a function of one example, called in the worker before examples become a batch.
+            pad: numbers to pad features of varying shape with, by name, such as ``{"tokens": 0}``.
+
+        Raises:
+            UsageError: an invalid option, or ``pad`` names what does not exist or cannot be padded.
+            MissingExtraError: torch is not installed (extra ``torch``).
         """
         return self.source.to_torch(
             iterable=True,
@@ -233,7 +283,15 @@ class Batches:
         )
 
     def to_tf_dataset(self, *, drop_remainder: bool = False) -> tf.data.Dataset:
-        """Return these batches as a ``tf.data.Dataset``: see ``Reader.to_tf_dataset``."""
+        """Return these batches as a ``tf.data.Dataset``.
+
+        Args:
+            drop_remainder: leave out the last batch of an epoch if it is smaller.
+
+        Raises:
+            UsageError: a feature that TensorFlow has no tensor for.
+            MissingExtraError: tensorflow is not installed (extra ``tensorflow``).
+        """
         return self.source.to_tf_dataset(batch_size=self.batch_size, drop_remainder=drop_remainder)
 
     def state(self) -> dict[str, Any]:

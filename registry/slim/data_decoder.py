@@ -32,14 +32,26 @@ class DataDecoder(abc.ABC):
 
     @abc.abstractmethod
     def decode(self, data: bytes, items: Sequence[str] | None = None) -> list[Any]:
-        """The values of ``items`` in one record, in that order; of all items if ``items`` is None or empty."""
+        """Decode one record: the values of ``items``, in that order.
+
+        Args:
+            data: the record, a serialized example.
+            items: names from ``list_items``; None or an empty list is all of them.
+        """
 
     @abc.abstractmethod
     def list_items(self) -> list[str]:
         """The names of the items that can be decoded."""
 
     def decode_rows(self, block: RecordBlock, items: Sequence[str]) -> Iterator[list[Any]]:
-        """The result of ``decode`` for each record of a block, in order.
+        """Decode the records of a block, in order.
+
+        Args:
+            block: the records.
+            items: names from ``list_items``.
+
+        Yields:
+            What ``decode`` returns for each record.
 
         Raises:
             CorruptExampleError: a record does not hold the items. Raised after the rows before it;
@@ -56,6 +68,10 @@ class DataDecoder(abc.ABC):
 
         ``column[i]`` is the value that ``decode`` returns for record ``i``. If the values differ in shape, or are
         sparse, the column is an object array (records,).
+
+        Args:
+            records: a block, or a list of serialized examples.
+            items: names from ``list_items``; None or an empty list is all of them.
 
         Raises:
             CorruptExampleError: a record does not hold the items; ``details["record"]`` is its index.
@@ -79,7 +95,12 @@ class DataDecoder(abc.ABC):
         return [self.stack(name, [row[place] for row in rows]) for place, name in enumerate(names)]
 
     def stack(self, item: str, values: list[Any]) -> npt.NDArray[Any]:  # noqa: ARG002 (for subclasses)
-        """The column of ``values``, which ``decode`` returned for ``item`` in many records."""
+        """Return the column of one item, whose first dimension counts records.
+
+        Args:
+            item: the item's name.
+            values: what ``decode`` returned for it in each record.
+        """
         return stack_items(values)
 
     def inflates(self, items: Sequence[str]) -> bool:  # noqa: ARG002 (for subclasses)

@@ -87,7 +87,12 @@ class Collate:
         return batch
 
     def columns(self, columns: Mapping[str, Any], at: Path = ()) -> dict[str, Any]:
-        """The batch of nested columns as a reader decodes them: equal to collating their examples, and faster."""
+        """Return the batch of columns that a reader decoded: equal to collating their examples, and faster.
+
+        Args:
+            columns: a dict of arrays, nested as an example is, whose first dimension counts examples.
+            at: the path of ``columns`` in the example, for the names in ``pad``.
+        """
         batch: dict[str, Any] = {}
         for name, column in columns.items():
             path = (*at, name)
