@@ -1,0 +1,35 @@
+"""docs/environment.md lists exactly the variables that the code reads, with the defaults of the code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from registry.catalog.session import Limits as CatalogLimits
+from registry.storage.network import Limits as StoreLimits
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/environment.md").read_text(encoding="utf-8")
+
+
+def test_the_page_lists_the_variables_of_the_code() -> None:
+    sources = [path for folder in ("registry", "builders", "migrations") for path in (ROOT / folder).rglob("*.py")]
+    assert len(sources) > 200
+    found = {name for path in sources for name in re.findall(r"\bREGISTRY_[A-Z_]+\b", path.read_text(encoding="utf-8"))}
+    listed = re.findall(r"^\| `(REGISTRY_[A-Z_]+)` \|", PAGE, flags=re.MULTILINE)
+    assert sorted(listed) == sorted(found)
+
+
+def test_the_page_gives_the_defaults_of_the_limits() -> None:
+    names = {
+        "connect_seconds": "REGISTRY_CONNECT_TIMEOUT",
+        "read_seconds": "REGISTRY_READ_TIMEOUT",
+        "retry_seconds": "REGISTRY_RETRY_TIMEOUT",
+        "query_seconds": "REGISTRY_QUERY_TIMEOUT",
+        "lock_seconds": "REGISTRY_LOCK_TIMEOUT",
+        "tries": "REGISTRY_TRIES",
+    }
+    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| (?:seconds|number) \| (\d*) ?\| (\d*) ?\|$", PAGE, flags=re.MULTILINE)
+    defaults = [{names[one.name]: f"{one.default:g}" for one in fields(kind)} for kind in (StoreLimits, CatalogLimits)]
+    assert sorted(rows) == sorted((name, *(limits.get(name, "") for limits in defaults)) for name in names.values())
