@@ -178,7 +178,7 @@ def test_a_store_in_memory_takes_a_build(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("num_shards", "lengths"), [(3, [33, 34, 33]), ({"train": 2}, [50, 50]), ({}, [100]), (None, [100])]
 )
-def test_the_number_of_shards_can_be_asked_for(tmp_path: Path, num_shards: Any, lengths: list[int]) -> None:
+def test_the_number_of_shards_can_be_chosen(tmp_path: Path, num_shards: Any, lengths: list[int]) -> None:
     with build_dataset(Squares(), open_store(tmp_path), num_shards=num_shards) as build:
         assert list(build.prepared.splits[0].shard_lengths) == lengths
 
@@ -303,7 +303,7 @@ def mixed(*keys: Any) -> list[Any]:
     ],
 )
 @pytest.mark.parametrize("processes", [None, 2])
-def test_a_fault_is_named_and_leaves_nothing(
+def test_a_fault_is_named_and_leaves_no_files(
     tmp_path: Path, make: Callable[[], DatasetBuilder], error: type[Exception], message: str, processes: int | None
 ) -> None:
     with pytest.raises(error) as caught:
@@ -333,7 +333,7 @@ def test_an_authors_open_files_are_closed_when_a_build_fails(tmp_path: Path) -> 
     assert closed == [True]
 
 
-def test_ctrl_c_stays_what_it_is_and_leaves_nothing(tmp_path: Path) -> None:
+def test_ctrl_c_raises_keyboard_interrupt_and_leaves_no_files(tmp_path: Path) -> None:
     def examples() -> Iterator[Any]:
         yield 1, {"number": 1}
         signal.raise_signal(signal.SIGINT)

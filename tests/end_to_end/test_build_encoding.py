@@ -71,7 +71,7 @@ def encoded(encoder: Any, processes: int, examples: Iterator[KeyedExample]) -> I
 
 @PROCESSES
 @pytest.mark.parametrize("count", [0, 1, 511, 512, 513, 5000])
-def test_entries_come_in_order_whoever_encodes(encoder: Any, processes: int, count: int) -> None:
+def test_entries_come_in_order_whichever_process_encodes_them(encoder: Any, processes: int, count: int) -> None:
     texts = [f"example {number}" for number in range(count)]
     assert list(encoded(encoder, processes, keyed(*texts))) == [
         Entry(number.to_bytes(16, "big"), str(number), text.encode()) for number, text in enumerate(texts)
@@ -154,7 +154,7 @@ def test_an_example_that_cannot_be_pickled_is_encoded_here(encoder: Any, caplog:
     assert "cannot be sent to another process" in caplog.text
 
 
-def test_an_example_is_encoded_before_the_next_is_yielded_where_this_process_encodes(encoder: Any) -> None:
+def test_this_process_encodes_an_example_before_the_next_is_yielded(encoder: Any) -> None:
     def examples() -> Iterator[KeyedExample]:
         array = bytearray(1)  # authors fill one array again and again
         for number in range(700):

@@ -76,7 +76,7 @@ def test_a_metadata_file_of_another_form_stays_a_file(catalog: registry.Catalog,
         assert (tmp_path / "again/measured/1.0.0/metadata.json").read_bytes() == text
 
 
-def test_a_dataset_without_any_has_no_such_file(catalog: registry.Catalog) -> None:
+def test_a_dataset_without_custom_metadata_has_no_metadata_file(catalog: registry.Catalog) -> None:
     class Plain(Measured):
         METADATA: Mapping[str, Any] = {}
 
@@ -102,7 +102,7 @@ def test_a_dataset_without_any_has_no_such_file(catalog: registry.Catalog) -> No
     ],
     ids=["text", "number", "nan", "bytes"],
 )
-def test_what_is_no_json_is_refused_where_the_class_is_defined(attached: Any, message: str) -> None:
+def test_a_value_that_json_cannot_store_is_refused_when_the_class_is_defined(attached: Any, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         type("Bad", (Measured,), {"METADATA": attached})
     assert str(caught.value).partition(": nan")[0] == message.partition(": nan")[0]

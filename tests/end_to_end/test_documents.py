@@ -120,7 +120,7 @@ def test_the_blocks_of_python_print_what_they_say(environment: dict[str, str], t
 
 
 @pytest.mark.long
-def test_the_lines_of_shell_go_on_where_the_blocks_of_python_ended(environment: dict[str, str], tmp_path: Path) -> None:
+def test_the_lines_of_shell_continue_after_the_blocks_of_python(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "blocks.py").write_text("\n".join(blocks("python", "docs/publishing.md")))
     run(f"{sys.executable} blocks.py", environment, tmp_path)
     check_console("docs/publishing.md", 3, environment, tmp_path)

@@ -88,7 +88,7 @@ def test_an_image_is_published_with_its_mixer(catalog: Catalog, tmp_path: Path, 
     assert not import_export(catalog, folder, kernel_size=2, copy=copy).newly
 
 
-def test_what_is_published_does_not_change_with_its_files(catalog: Catalog, tmp_path: Path) -> None:
+def test_a_published_version_does_not_change_with_its_source_files(catalog: Catalog, tmp_path: Path) -> None:
     folder = write_image(tmp_path / "exports", "p", BANDS, (4, 2))
     import_export(catalog, folder)
     write_image(folder, "p", {name: pixels + 1 for name, pixels in BANDS.items()}, (4, 2))
@@ -113,13 +113,13 @@ def test_names_that_no_template_gives_are_imported_as_a_copy(catalog: Catalog, t
 
 
 @pytest.mark.parametrize("suffix", [".TFRecord", ".tfrecord", ".TFRECORD.GZ"])
-def test_suffixes_of_any_case_are_read_where_they_lie(catalog: Catalog, tmp_path: Path, suffix: str) -> None:
+def test_suffixes_of_any_case_are_read_in_place(catalog: Catalog, tmp_path: Path, suffix: str) -> None:
     folder = write_image(tmp_path / "exports", "p", BANDS, (4, 2), shards=2, suffix=suffix)
     import_export(catalog, folder)
     assert [patch.index for patch in Patches(catalog.dataset("p"))] == [0, 1, 2, 3]
 
 
-def test_older_names_without_a_dash_are_read_where_they_lie(catalog: Catalog, tmp_path: Path) -> None:
+def test_older_names_without_a_dash_are_read_in_place(catalog: Catalog, tmp_path: Path) -> None:
     folder = write_image(tmp_path / "exports", "p_2019", BANDS, (4, 2), shards=2)
     for file in list(folder.iterdir()):
         file.rename(folder / file.name.replace("-", ""))
@@ -240,7 +240,7 @@ def test_bad_folders_publish_nothing(catalog: Catalog, tmp_path: Path) -> None:
     )
 
 
-def test_a_name_is_made_of_the_prefix_or_has_to_be_given(catalog: Catalog, tmp_path: Path) -> None:
+def test_a_name_is_derived_from_the_prefix_or_must_be_given(catalog: Catalog, tmp_path: Path) -> None:
     folder = write_image(tmp_path / "2024", "2024_", BANDS, (4, 2))
     error = refused(catalog, folder)
     assert error.message == "neither '2024_' nor the folder makes a name of a dataset"
@@ -263,7 +263,7 @@ def test_a_name_is_made_of_the_prefix_or_has_to_be_given(catalog: Catalog, tmp_p
     ],
     ids=["margin", "files", "mask", "pad", "depth", "collapsed"],
 )
-def test_our_own_exports_come_back_whatever_their_options(
+def test_our_own_exports_come_back_with_any_options(
     catalog: Catalog, tmp_path: Path, options: dict[str, Any], encoding: str
 ) -> None:
     height, width = 7, 13
@@ -383,7 +383,7 @@ def test_a_file_of_several_gzip_members_is_read(catalog: Catalog, tmp_path: Path
     assert len(Patches(catalog.dataset("p"))) == 4
 
 
-def test_exports_in_an_object_store_are_read_where_they_lie(catalog: Catalog, tmp_path: Path) -> None:
+def test_exports_in_an_object_store_are_read_in_place(catalog: Catalog, tmp_path: Path) -> None:
     write_image(tmp_path / "north", "p", BANDS, (4, 2), shards=2)
     store = open_store("memory://earth-engine-import/exports")
     for folder in ("north", "south"):

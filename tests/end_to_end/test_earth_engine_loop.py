@@ -77,7 +77,7 @@ def test_a_version_tells_the_order_of_the_bands(catalog: registry.Catalog, sourc
         assert (assembly.to_array() == read(source)[:, :50, : WIDTH // PATCH * PATCH]).all()
 
 
-def test_a_collapsed_export_comes_back_by_the_names_that_a_version_has(
+def test_a_collapsed_export_comes_back_with_the_band_names_of_the_version(
     catalog: registry.Catalog, source: Path, tmp_path: Path
 ) -> None:
     exports = tmp_path / "exports"

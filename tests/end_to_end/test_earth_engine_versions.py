@@ -30,7 +30,7 @@ def records_of(folder: Path, names: tuple[str, ...]) -> list[bytes]:
     return [record for name in names for record in read_records(open_store(folder), name)]
 
 
-def test_what_was_imported_comes_out_again(catalog: registry.Catalog, tmp_path: Path) -> None:
+def test_an_imported_export_is_exported_again(catalog: registry.Catalog, tmp_path: Path) -> None:
     bands = {"b": np.arange(35, dtype="uint8").reshape(5, 7), "a": np.arange(35, dtype="int16").reshape(5, 7)}
     given = earth_engine.export_image(
         bands,
@@ -58,7 +58,7 @@ def test_what_was_imported_comes_out_again(catalog: registry.Catalog, tmp_path: 
     assert mixers[0] == mixers[1]
 
 
-def test_a_table_comes_out_again(catalog: registry.Catalog, tmp_path: Path) -> None:
+def test_an_imported_table_is_exported_again(catalog: registry.Catalog, tmp_path: Path) -> None:
     given = earth_engine.write_table([{"a": 1, "b": "x"}, {"a": 2, "b": "y"}], tmp_path / "in", "rows")
     earth_engine.import_export(catalog, tmp_path / "in", split="train")
     (one,) = earth_engine.export_version(catalog.dataset("rows"), tmp_path / "out")
@@ -66,7 +66,7 @@ def test_a_table_comes_out_again(catalog: registry.Catalog, tmp_path: Path) -> N
     assert (tmp_path / "out/train.tfrecord.gz").read_bytes() == (tmp_path / "in" / given.filename).read_bytes()
 
 
-def test_splits_are_chosen_and_what_is_there_is_kept(catalog: registry.Catalog, tmp_path: Path) -> None:
+def test_splits_are_chosen_and_existing_files_are_kept(catalog: registry.Catalog, tmp_path: Path) -> None:
     catalog.build("earth_patches")
     catalog.build("digits")
     dataset = catalog.dataset("earth_patches")
@@ -98,7 +98,7 @@ def test_every_split_is_an_export_of_its_own(catalog: registry.Catalog, tmp_path
         assert records_of(tmp_path / "out", one.filenames) == list(map(bytes, dataset.read(one.split).records()))
 
 
-def test_a_damaged_record_leaves_nothing(catalog: registry.Catalog, tmp_path: Path) -> None:
+def test_a_damaged_record_leaves_no_files(catalog: registry.Catalog, tmp_path: Path) -> None:
     catalog.build("earth_patches")
     (shard,) = (tmp_path / "data").rglob("*china*")
     content = bytearray(shard.read_bytes())
@@ -133,7 +133,7 @@ def test_the_command_says_what_it_wrote(catalog: registry.Catalog, tmp_path: Pat
     ]
 
 
-def test_files_of_many_records_come_out_one_after_the_other(catalog: registry.Catalog, tmp_path: Path) -> None:
+def test_files_of_many_records_are_exported_one_after_the_other(catalog: registry.Catalog, tmp_path: Path) -> None:
     bands = {"b": np.arange(144, dtype="uint8").reshape(12, 12)}
     given = earth_engine.export_image(
         bands, tmp_path / "in", "area", patchDimensions=1, maxFileSize=2000, transform=TRANSFORM, crs="EPSG:32610"

@@ -43,7 +43,7 @@ def test_patches_are_read_with_their_places(catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize("split", list(PLACES))
-def test_the_records_are_those_of_an_export(catalog: Catalog, split: str, tmp_path: Path) -> None:
+def test_the_records_equal_those_of_an_export(catalog: Catalog, split: str, tmp_path: Path) -> None:
     crs, transform = PLACES[split]
     pixels = read_pixels(split)
     exported = export_image(
@@ -69,7 +69,7 @@ def test_the_records_are_those_of_an_export(catalog: Catalog, split: str, tmp_pa
     }
 
 
-def test_the_pictures_are_what_the_attribution_says(catalog: Catalog) -> None:
+def test_the_pictures_match_their_attribution(catalog: Catalog) -> None:
     text = files(earth_patches).joinpath("ATTRIBUTION.md").read_text("utf-8")
     stated = dict(re.findall(r"`(\w+\.png)` sha256 `([0-9a-f]{64})`", text))
     assert stated == {

@@ -31,7 +31,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("version", ["lab_mnist/3.0.1", "lab_text/1.0.0"])
-def test_what_tfds_wrote_goes_out_as_it_came_in(catalog: registry.Catalog, tmp_path: Path, version: str) -> None:
+def test_files_written_by_tfds_are_exported_unchanged(catalog: registry.Catalog, tmp_path: Path, version: str) -> None:
     list(catalog.import_tfds(GOLDEN / version))
     exported = catalog.dataset(version.replace("/", ":")).export_tfds(tmp_path / "out")
     assert (exported.folder, exported.newly) == (str(tmp_path / "out" / version), True)
@@ -44,7 +44,7 @@ def test_what_tfds_wrote_goes_out_as_it_came_in(catalog: registry.Catalog, tmp_p
             assert ours[name].rstrip(b"\n") == theirs[name].rstrip(b"\n"), name
 
 
-def test_a_default_config_is_written_down_where_none_is(catalog: registry.Catalog, tmp_path: Path) -> None:
+def test_a_default_config_is_written_if_the_folder_has_none(catalog: registry.Catalog, tmp_path: Path) -> None:
     for config in ("plain", "tall"):
         catalog.publish(prepare(tmp_path / config, "1.0.0", name="pets", config=config))
     catalog.lifecycle.set_default_config("pets/tall")
@@ -117,9 +117,7 @@ def test_other_data_in_the_way_is_left_alone(catalog: registry.Catalog, tmp_path
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "dangling"])
-def test_a_licence_that_is_no_file_of_the_folder_stays_behind(
-    catalog: registry.Catalog, tmp_path: Path, kind: str
-) -> None:
+def test_a_licence_outside_the_folder_is_not_copied(catalog: registry.Catalog, tmp_path: Path, kind: str) -> None:
     folder = prepare(tmp_path / "animals/1.0.0", shards=2)
     (folder / "NOTES").write_text("mine")
     (folder / "README").symlink_to("NOTES")

@@ -15,7 +15,7 @@ from registry.order import ReadConfig
 IDS = FeaturesDict({"id": "int64"})
 
 
-def test_a_source_holds_what_iterating_gives() -> None:
+def test_a_source_holds_the_examples_that_iterating_yields() -> None:
     reader = wide_reader([6, 3], ReadConfig(shuffle="global", seed=1, add_tfds_id=True))
     source = reader.to_grain()
     expected = [plain(example) for example in reader]

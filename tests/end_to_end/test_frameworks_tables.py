@@ -59,7 +59,9 @@ def flat(value: dict[str, Any], path: str = "") -> dict[str, Any]:
 
 @settings(deadline=None, max_examples=examples(25))
 @given(lengths=LENGTHS, config=CONFIGS, process=SHARES)
-def test_numpy_holds_what_iterating_gives(lengths: list[int], config: ReadConfig, process: tuple[int, int]) -> None:
+def test_numpy_holds_the_examples_that_iterating_yields(
+    lengths: list[int], config: ReadConfig, process: tuple[int, int]
+) -> None:
     reader = wide_reader(lengths, config, process=process)
     columns = reader.to_numpy()
     assert {len(column) for column in flat(columns).values()} == {len(reader)}
@@ -69,7 +71,7 @@ def test_numpy_holds_what_iterating_gives(lengths: list[int], config: ReadConfig
 
 @settings(deadline=None, max_examples=examples(25))
 @given(lengths=LENGTHS, config=CONFIGS, process=SHARES, text=st.sampled_from(["str", "bytes"]))
-def test_a_data_frame_holds_what_iterating_gives(
+def test_a_data_frame_holds_the_examples_that_iterating_yields(
     lengths: list[int], config: ReadConfig, process: tuple[int, int], text: Any
 ) -> None:
     reader = wide_reader(lengths, config, process=process)
@@ -87,7 +89,7 @@ def test_a_data_frame_holds_what_iterating_gives(
     text=st.sampled_from(["str", "bytes"]),
     size=st.none() | st.integers(1, 50),
 )
-def test_an_arrow_table_holds_what_iterating_gives(
+def test_an_arrow_table_holds_the_examples_that_iterating_yields(
     lengths: list[int], config: ReadConfig, process: tuple[int, int], text: Any, size: int | None
 ) -> None:
     reader = wide_reader(lengths, config, process=process)

@@ -34,7 +34,9 @@ def untensor(value: Any) -> Any:
 @pytest.mark.parametrize("lengths", [[], [0], [9, 4], [700, 30]])
 @pytest.mark.parametrize("features", [IDS, FIXED, TENSORS, FeaturesDict({"mat": FEATURES["mat"]})])
 @pytest.mark.parametrize("copy", [True, False])
-def test_a_dataset_holds_what_iterating_gives(lengths: list[int], features: FeaturesDict, copy: bool) -> None:
+def test_a_dataset_holds_the_examples_that_iterating_yields(
+    lengths: list[int], features: FeaturesDict, copy: bool
+) -> None:
     config = ReadConfig(shuffle="global", seed=1, add_tfds_id=True)
     reader = wide_reader(lengths, config, features=features, copy=copy)
     dataset = reader.to_tf_dataset()

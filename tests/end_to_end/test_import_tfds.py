@@ -80,7 +80,7 @@ def edit_info(folder: Path, **fields: object) -> None:
     path.write_text(json.dumps({name: value for name, value in info.items() if value is not None}))
 
 
-def test_every_version_of_a_data_dir_is_imported_where_it_lies(catalog: registry.Catalog, data_dir: Path) -> None:
+def test_every_version_of_a_data_dir_is_imported_in_place(catalog: registry.Catalog, data_dir: Path) -> None:
     assert outcomes(catalog.import_tfds(data_dir)) == dict.fromkeys(
         ["animals:1.0.0", "animals:1.1.0", "pets/plain:2.0.0", "pets/tall:2.0.0"], "imported"
     )
@@ -209,7 +209,7 @@ def test_importing_again_changes_nothing(catalog: registry.Catalog, data_dir: Pa
     assert list(catalog.log()) == events
 
 
-def test_what_comes_later_is_found_the_next_time(catalog: registry.Catalog, data_dir: Path) -> None:
+def test_versions_added_later_are_found_by_the_next_import(catalog: registry.Catalog, data_dir: Path) -> None:
     list(catalog.import_tfds(data_dir / "animals"))
     prepare(data_dir / "animals/2.0.0", "2.0.0", {"train": animals(40)})
     assert outcomes(catalog.import_tfds(data_dir / "animals")) == {
@@ -226,7 +226,7 @@ def test_an_older_version_that_comes_later_does_not_become_canonical(catalog: re
     assert str(catalog.dataset("animals").version) == "1.1.0"
 
 
-def test_a_copy_lies_in_the_data_directory_as_tfds_lays_it_out(catalog: registry.Catalog, data_dir: Path) -> None:
+def test_a_copy_has_the_layout_of_tfds_in_the_data_directory(catalog: registry.Catalog, data_dir: Path) -> None:
     list(catalog.import_tfds(data_dir, copy=True))
     copied = Path(catalog.data_dir)
     for folder in ("animals/1.0.0", "animals/1.1.0", "pets/plain/2.0.0", "pets/tall/2.0.0"):
@@ -239,9 +239,7 @@ def test_a_copy_lies_in_the_data_directory_as_tfds_lays_it_out(catalog: registry
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "dangling"])
-def test_a_licence_that_is_no_file_of_the_folder_stays_behind(
-    catalog: registry.Catalog, tmp_path: Path, kind: str
-) -> None:
+def test_a_licence_outside_the_folder_is_not_copied(catalog: registry.Catalog, tmp_path: Path, kind: str) -> None:
     folder = prepare(tmp_path / "animals/1.0.0", shards=2)
     (folder / "NOTES").write_text("mine")
     (folder / "README").symlink_to("NOTES")
@@ -271,9 +269,7 @@ def test_a_shard_that_is_a_link_out_of_its_folder_is_refused(catalog: registry.C
         )
 
 
-def test_another_default_config_is_told_to_who_reads_the_data_directory(
-    catalog: registry.Catalog, data_dir: Path
-) -> None:
+def test_a_new_default_config_is_written_to_the_data_directory(catalog: registry.Catalog, data_dir: Path) -> None:
     list(catalog.import_tfds(data_dir / "pets", copy=True))
     metadata = Path(catalog.data_dir) / "pets/.config/metadata.json"
     catalog.lifecycle.set_default_config("pets/plain", dry_run=True)
@@ -295,7 +291,7 @@ def test_a_folder_that_was_moved_is_read_from_a_copy(catalog: registry.Catalog, 
     assert not dataset.verify(deep=True).faults
 
 
-def test_a_folder_that_was_moved_is_known_and_its_note_says_how_it_is_read_again(
+def test_a_moved_folder_is_recognised_and_its_note_says_how_to_read_it_again(
     catalog: registry.Catalog, data_dir: Path, tmp_path: Path
 ) -> None:
     list(catalog.import_tfds(data_dir / "animals/1.0.0"))
@@ -310,7 +306,7 @@ def test_a_folder_that_was_moved_is_known_and_its_note_says_how_it_is_read_again
     assert (copied.notes, known.notes) == ((), ())
 
 
-def test_a_pin_of_a_version_that_lies_elsewhere_is_read_where_the_catalog_reads_it(
+def test_a_pin_of_a_version_elsewhere_is_read_from_the_place_that_the_catalog_reads(
     catalog: registry.Catalog, data_dir: Path, tmp_path: Path
 ) -> None:
     list(catalog.import_tfds(data_dir / "animals"))
@@ -340,14 +336,14 @@ def test_links_to_datasets_on_other_disks_are_followed(
     assert list(outcomes(catalog.import_tfds(links)))[:3] == ["animals:1.0.0", "animals:1.1.0", "pets/tall:2.0.0"]
 
 
-def test_a_config_that_an_older_tfds_did_not_write_down_is_told_by_the_folders(
+def test_a_config_that_an_older_tfds_did_not_write_is_derived_from_the_folders(
     catalog: registry.Catalog, data_dir: Path
 ) -> None:
     edit_info(data_dir / "pets/tall/2.0.0", configName=None)
     assert outcomes(catalog.import_tfds(data_dir / "pets/tall/2.0.0")) == {"pets/tall:2.0.0": "imported"}
 
 
-def test_unlike_names_of_folders_are_no_config(catalog: registry.Catalog, tmp_path: Path) -> None:
+def test_folders_with_unrelated_names_are_not_taken_as_a_config(catalog: registry.Catalog, tmp_path: Path) -> None:
     folder = prepare(tmp_path / "archive/old/1.0.0", "1.0.0")
     assert outcomes(catalog.import_tfds(folder)) == {"animals:1.0.0": "imported"}
 
@@ -364,7 +360,7 @@ def test_a_dry_run_finds_and_writes_nothing(catalog: registry.Catalog, data_dir:
     assert catalog.datasets() == ()
 
 
-def test_a_folder_that_lies_is_refused_shard_by_shard_and_the_others_are_imported(
+def test_a_folder_that_contradicts_its_metadata_is_refused_shard_by_shard_and_the_others_are_imported(
     catalog: registry.Catalog, data_dir: Path
 ) -> None:
     folder = prepare(data_dir / "animals/1.2.0", "1.2.0", shards=5)
@@ -386,7 +382,7 @@ def test_a_folder_that_lies_is_refused_shard_by_shard_and_the_others_are_importe
     assert [str(one.version) for one in catalog.versions("animals")] == ["1.1.0", "1.0.0"]
 
 
-def test_believed_lengths_skip_the_records_and_nothing_else(catalog: registry.Catalog, data_dir: Path) -> None:
+def test_trusted_lengths_skip_only_the_check_of_the_records(catalog: registry.Catalog, data_dir: Path) -> None:
     shard = data_dir / "animals/1.1.0/animals-train.tfrecord-00001-of-00002"
     shard.write_bytes(shard.read_bytes()[:-3])
     found = {str(one.reference): one for one in catalog.import_tfds(data_dir / "animals", trust_lengths=True)}
@@ -402,7 +398,7 @@ def test_believed_lengths_skip_the_records_and_nothing_else(catalog: registry.Ca
 
 
 @pytest.mark.parametrize("compress", [False, True])
-def test_believed_lengths_for_which_a_file_is_too_short_are_refused(
+def test_trusted_lengths_are_refused_if_a_file_is_too_short_for_them(
     catalog: registry.Catalog, tmp_path: Path, compress: bool
 ) -> None:
     folder = prepare(tmp_path / "animals/1.0.0", shards=4, compress=compress)
@@ -424,7 +420,7 @@ def test_fingerprints_of_believed_versions_are_computed_when_they_are_needed(
     assert diff.changes.level.name == "PATCH"
 
 
-def test_numbers_stand_as_others_gave_them_and_what_they_hide_is_noted(
+def test_imported_versions_keep_their_number_and_too_large_a_change_is_noted(
     catalog: registry.Catalog, data_dir: Path
 ) -> None:
     prepare(data_dir / "animals/1.1.1", "1.1.1", {"train": animals(20, age=99)})
@@ -456,7 +452,7 @@ def test_the_same_shards_under_another_slicing_rule_are_named_as_such(
     assert refused.error.hint == "To read it with the other rule, pass slicing='tfds-4' to the call."
 
 
-def test_a_version_folder_that_is_none_is_named_with_what_it_lacks(catalog: registry.Catalog, data_dir: Path) -> None:
+def test_an_invalid_version_folder_is_named_with_the_missing_files(catalog: registry.Catalog, data_dir: Path) -> None:
     (data_dir / "animals/1.0.0/features.json").unlink()
     (data_dir / "animals/1.1.0/dataset_info.json").write_text('{"name": "animals", "version": 3}')
     (data_dir / "birds/1.0.0").mkdir(parents=True)
@@ -495,7 +491,7 @@ def test_a_folder_that_cannot_be_looked_into_is_refused_and_the_others_are_impor
     assert [str(one.outcome) for one in found if one.error is None] == ["imported"] * 4
 
 
-def test_a_number_that_no_schema_can_hold_is_refused_before_it_is_published(
+def test_a_number_too_large_for_the_schema_is_refused_before_publishing(
     catalog: registry.Catalog, data_dir: Path
 ) -> None:
     path = data_dir / "animals/1.0.0/features.json"
@@ -544,7 +540,7 @@ def test_versions_that_tfds_itself_prepared_are_read_as_tfds_read_them(catalog: 
             assert list(dataset.read(split).ids()) == expected
 
 
-def test_the_fields_that_tfds_wrote_are_those_of_the_catalog(catalog: registry.Catalog) -> None:
+def test_the_catalog_has_the_fields_that_tfds_wrote(catalog: registry.Catalog) -> None:
     list(catalog.import_tfds(GOLDEN / "lab_mnist"))
     dataset = catalog.dataset("lab_mnist")
     info = json.loads((GOLDEN / "lab_mnist/3.0.1/dataset_info.json").read_text())
@@ -587,7 +583,7 @@ def test_a_feature_that_is_not_known_is_noted_once_and_read_as_it_is_stored(
     assert exported["featuresDict"]["features"]["name"]["jsonFeature"] == {"json": '{"beams": 64}'}
 
 
-def test_a_folder_in_an_object_store_is_read_where_it_lies(
+def test_a_folder_in_an_object_store_is_read_in_place(
     catalog: registry.Catalog, data_dir: Path, request: pytest.FixtureRequest
 ) -> None:
     bucket = open_store(f"memory://{request.node.name}")
@@ -640,7 +636,7 @@ def _published(catalog: Path) -> list[str]:
         return []
 
 
-def test_missing_values_are_those_of_tfds_or_none(catalog: registry.Catalog, tmp_path: Path) -> None:
+def test_missing_values_are_read_as_in_tfds_or_as_none(catalog: registry.Catalog, tmp_path: Path) -> None:
     features = FeaturesDict({"id": "int64", "age": Scalar("int8", optional=True)})
     examples = [{"id": n, "age": None if n % 2 else n} for n in range(4)]
     prepare(tmp_path / "people/1.0.0", "1.0.0", {"train": examples}, features=features, name="people")
@@ -664,7 +660,7 @@ def test_missing_values_are_those_of_tfds_or_none(catalog: registry.Catalog, tmp
     assert [int(example["age"]) for example in reader.fill_missing({"age": 99})] == [0, 99, 2, 99]
 
 
-def test_a_version_that_lies_elsewhere_is_not_read_for_another_data_dir(
+def test_a_version_stored_elsewhere_is_not_read_for_another_data_dir(
     catalog: registry.Catalog, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REGISTRY_CATALOG", str(tmp_path / "catalog" / "catalog.db"))

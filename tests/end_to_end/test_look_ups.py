@@ -48,7 +48,7 @@ def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[registr
         yield opened
 
 
-def test_a_yanked_version_warns_the_line_that_asked_for_it(catalog: registry.Catalog) -> None:
+def test_a_yanked_version_warns_at_the_line_that_loads_it(catalog: registry.Catalog) -> None:
     catalog.lifecycle.yank("counts:2.0.0", reason="wrong labels", superseded_by="1.0.0")
     catalog.aliases.set("paper", "counts:1.0.0")
     message = "counts:2.0.0 is yanked: wrong labels; superseded by 1.0.0"

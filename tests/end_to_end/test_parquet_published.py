@@ -68,7 +68,7 @@ def ids(reader: Any) -> list[int]:
     return [int(example["id"]) for example in reader]
 
 
-def test_a_folder_is_read_where_it_lies(catalog: Catalog, tmp_path: Path) -> None:
+def test_a_folder_is_read_in_place(catalog: Catalog, tmp_path: Path) -> None:
     folder = write(tmp_path / "animals")
     before = sorted(path.name for path in folder.iterdir())
     publication = catalog.import_parquet(folder)

@@ -132,7 +132,7 @@ def test_every_verb_works(paper: Path, catalog: Catalog, tmp_path: Path, home: s
     assert subprocess.run(check, capture_output=True, check=False).returncode == 0
 
 
-def test_the_files_are_found_by_folder_beside_the_pin_and_by_variable(paper: Path) -> None:
+def test_files_are_found_by_folder_next_to_the_pin_and_by_variable(paper: Path) -> None:
     shutil.copytree(paper / "shards", paper / "data")
     verify = ["pin", "verify", LOCK, *JSON]
     folder = "shards/animals/1.0.0"
@@ -212,7 +212,9 @@ def test_the_watch_sees_a_catalog_and_a_socket(paper: Path) -> None:
         assert (done.returncode, done.stderr[:9]) == (99, "refused: ")
 
 
-def test_what_a_pin_file_answers_is_verified_pinned_and_exported_without_a_catalog(paper: Path, tmp_path: Path) -> None:
+def test_the_dataset_of_a_pin_file_is_verified_pinned_and_exported_without_a_catalog(
+    paper: Path, tmp_path: Path
+) -> None:
     with registry.locked(paper / "dataset.lock.yaml", data_dir=paper / "shards"):
         whole = registry.connect(tmp_path / "nothing.db").dataset("animals:1.*")
     report = whole.verify(deep=True)

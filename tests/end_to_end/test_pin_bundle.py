@@ -312,7 +312,7 @@ def test_a_length_that_cannot_be_is_not_believed(paper: Path, length: int) -> No
     assert told in faults(paper, "train")
 
 
-def test_what_is_no_file_of_the_data_folder_is_not_read(paper: Path) -> None:
+def test_a_path_outside_the_data_folder_is_not_read(paper: Path) -> None:
     shard = paper / "data" / SHARD
     outside = paper.parent / "outside"
     shutil.copy(shard, outside)
@@ -368,7 +368,7 @@ def test_a_changed_pin_file_is_refused(paper: Path, pins: PinFile) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "7", '{"a": NaN}', "[" * 100_000, "\ud800", '{"pins": 1}', "1" * 5000, '{"digest": []}']
 )
-def test_what_is_no_pin_file_is_told_in_one_line(paper: Path, text: str) -> None:
+def test_an_invalid_pin_file_is_reported_in_one_line(paper: Path, text: str) -> None:
     (paper / "dataset.lock.json").write_bytes(text.encode("utf-8", "surrogatepass"))
     ran = verify(paper)
     assert (ran.returncode, ran.stderr) == (5, "")
@@ -413,7 +413,7 @@ def test_every_name_that_the_registry_takes_is_taken(catalog: Catalog, tmp_path:
         assert ran.stdout.splitlines()[1] == f"{shown}: animals:1.0.0 train[:60%], 24 records: as pinned"
 
 
-def test_an_answer_that_cannot_be_written_is_no_traceback(paper: Path) -> None:
+def test_output_that_cannot_be_written_ends_without_a_traceback(paper: Path) -> None:
     def run(arguments: str) -> tuple[int, str]:
         command = f'"$0" -I -S paper/verify.py {arguments}'
         ran = subprocess.run(
@@ -427,7 +427,7 @@ def test_an_answer_that_cannot_be_written_is_no_traceback(paper: Path) -> None:
             assert run(f"{asked} > /dev/full") == (1, "stopped: [Errno 28] No space left on device\n")
 
 
-def test_a_reader_who_leaves_is_no_traceback(paper: Path) -> None:
+def test_a_closed_pipe_ends_without_a_traceback(paper: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-I", "-S", str(paper / "verify.py"), "--ids"]
@@ -436,7 +436,7 @@ def test_a_reader_who_leaves_is_no_traceback(paper: Path) -> None:
     assert (ran.returncode, ran.stderr) == (1, "")
 
 
-def test_ctrl_c_is_no_traceback(paper: Path) -> None:
+def test_ctrl_c_ends_without_a_traceback(paper: Path) -> None:
     lock = paper / "dataset.lock.json"
     lock.unlink()
     os.mkfifo(lock)
@@ -483,7 +483,7 @@ def test_no_value_of_a_pin_file_is_a_traceback(
 # --- writing ---
 
 
-def test_a_damaged_copy_is_passed_over_for_a_right_one(pins: PinFile, tar: Path, paper: Path, tmp_path: Path) -> None:
+def test_a_damaged_copy_is_skipped_for_an_intact_one(pins: PinFile, tar: Path, paper: Path, tmp_path: Path) -> None:
     shard = paper / "data" / SHARD
     good = shard.read_bytes()
     bad = bytes([good[0] ^ 1]) + good[1:]
@@ -499,7 +499,7 @@ def test_a_damaged_copy_is_passed_over_for_a_right_one(pins: PinFile, tar: Path,
     assert (tmp_path / "again" / "paper.tar").read_bytes() == tar.read_bytes()
 
 
-def test_without_right_bytes_there_is_no_tar(pins: PinFile, paper: Path, tmp_path: Path) -> None:
+def test_without_intact_files_no_tar_is_written(pins: PinFile, paper: Path, tmp_path: Path) -> None:
     only = PinFile.from_yaml(pins.to_yaml().encode(), "pins", places=Places(data_dir=str(paper)))
     shard = paper / "data" / SHARD
     good = shard.read_bytes()

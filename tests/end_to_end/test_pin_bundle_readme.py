@@ -222,7 +222,7 @@ def digest_of_file(content: dict[str, Any]) -> str:
     return written(sha256(json_of({k: v for k, v in content.items() if k not in ("digest", "finder")}).encode()))
 
 
-def test_the_digests_of_records_are_those_of_the_readme(paper: Path, content: dict[str, Any]) -> None:
+def test_the_digests_of_records_equal_those_in_the_readme(paper: Path, content: dict[str, Any]) -> None:
     assert [one["num_examples"] for one in content["pins"]] == [1397, 1, 0]
     for one in content["pins"]:
         found = list(records_of_pin(paper, one))
@@ -237,13 +237,13 @@ def test_the_digests_of_records_are_those_of_the_readme(paper: Path, content: di
             assert told[name] == spot
 
 
-def test_the_digests_of_features_are_those_of_the_readme(paper: Path, content: dict[str, Any]) -> None:
+def test_the_digests_of_features_equal_those_in_the_readme(paper: Path, content: dict[str, Any]) -> None:
     for one in content["pins"]:
         assert one["records"]["features"] == features_of([data for _, data in records_of_pin(paper, one)])
     assert set(content["pins"][0]["records"]["features"]) >= {"name", "kind", "small", "nested/far", "nested/many"}
 
 
-def test_the_other_digests_are_those_of_the_readme(paper: Path, content: dict[str, Any]) -> None:
+def test_the_other_digests_equal_those_in_the_readme(paper: Path, content: dict[str, Any]) -> None:
     assert content["digest"] == digest_of_file(content)
     assert content["finder"] == finder_of_file(content)
     for one in content["pins"]:

@@ -173,7 +173,7 @@ def test_fetch_does_not_cover_addresses_of_ones_own_machine(
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_a_name_that_leads_to_ones_own_machine_is_not_asked(
+def test_a_name_that_resolves_to_the_local_machine_gets_no_request(
     server: Server, stranger: Callable[..., str], tmp_path: Path, names: dict[str, str], action: str
 ) -> None:
     names["public.example"] = "127.0.0.1"
@@ -190,7 +190,7 @@ def test_a_name_that_leads_to_ones_own_machine_is_not_asked(
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_whoever_is_named_is_asked(server: Server, stranger: Callable[..., str], tmp_path: Path, action: str) -> None:
+def test_a_named_host_gets_a_request(server: Server, stranger: Callable[..., str], tmp_path: Path, action: str) -> None:
     path = stranger(server.url)
     ACTIONS[action](registry.load_pin(path, allow_hosts=[server.address]), tmp_path)
     assert server.requests
@@ -219,7 +219,7 @@ def test_each_call_may_agree_for_itself(
 
 @pytest.mark.parametrize("action", ["read", "verify", "restore"])
 @pytest.mark.parametrize("target", ["127.0.0.1", "localhost", "127.1", "[::ffff:127.0.0.1]", "other.example"])
-def test_a_redirect_is_held_against_what_was_agreed_to(
+def test_a_redirect_is_checked_against_the_consent(
     server: Server,
     files: Path,
     stranger: Callable[..., str],
@@ -344,13 +344,13 @@ def test_a_folder_that_a_pin_names_is_read_once_the_reader_agrees(
 
 
 @pytest.mark.parametrize("place", ["//server/share", "file:////server/share", "file://server/share"])
-def test_a_share_of_another_machine_is_never_asked(stranger: Callable[..., str], place: str) -> None:
+def test_a_share_of_another_machine_never_gets_a_request(stranger: Callable[..., str], place: str) -> None:
     with pytest.raises(NotStoredError) as caught:
         registry.load_pin(stranger(place), fetch=True)["train"].verify()
     assert f"\n  {place}: not allowed: --fetch does not cover this place" in str(caught.value)
 
 
-def test_a_pin_that_was_fetched_asks_its_own_host_and_nobody_else(
+def test_a_fetched_pin_sends_requests_only_to_its_own_host(
     server: Server, files: Path, stranger: Callable[..., str], tmp_path: Path
 ) -> None:
     with serving(files) as other:

@@ -62,7 +62,7 @@ def test_a_layout_that_shifts_the_records_is_seen(catalog: Catalog) -> None:
         pin.read()
 
 
-def test_a_file_that_is_not_what_the_catalog_promises_is_not_pinned(catalog: Catalog) -> None:
+def test_a_file_that_differs_from_the_catalog_cannot_be_pinned(catalog: Catalog) -> None:
     path = shards(catalog) / THIRD
     frames = list(split_frames(path.read_bytes()))
     promised = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -127,7 +127,7 @@ def test_files_of_the_same_sizes_with_records_in_another_order_are_not_read(cata
         registry.load("animals", split="train[23:24]")
 
 
-def test_quick_says_what_it_did_not_look_at(catalog: Catalog) -> None:
+def test_quick_verification_notes_what_it_did_not_check(catalog: Catalog) -> None:
     pin = catalog.dataset("animals").pin("train")["train"]
     report = pin.verify(quick=True)
     assert (report.faults, report.proved_by) == ((), "files")
@@ -136,7 +136,7 @@ def test_quick_says_what_it_did_not_look_at(catalog: Catalog) -> None:
         pin.verify(quick=True, deep=True)
 
 
-def test_a_lock_keeps_the_rule_of_the_version_whatever_rule_its_pins_have(catalog: Catalog) -> None:
+def test_a_lock_keeps_the_split_rule_of_the_version_with_any_rule_of_its_pins(catalog: Catalog) -> None:
     animals = catalog.dataset("animals")
     expected = list(animals.read("test[:25%]").ids())  # of 10 records
     assert (len(expected), animals.resolve("test[:25%]", slicing="tfds-4").num_examples) == (3, 2)
@@ -195,7 +195,7 @@ def test_what_a_lock_does_not_know_it_does_not_answer(catalog: Catalog) -> None:
             registry.resolve("train[1shard]", pinned.splits)
 
 
-def test_a_slice_under_a_lock_needs_the_files_of_its_own_pins_alone(catalog: Catalog) -> None:
+def test_a_slice_under_a_lock_needs_only_the_files_of_its_own_pins(catalog: Catalog) -> None:
     animals = catalog.dataset("animals")
     pins = animals.pin({"a": "train[:20]", "b": "train[20:]", "c": "test"})
     expected = list(animals.read("train[15:25]").ids())

@@ -112,7 +112,7 @@ def test_what_is_there_and_right_is_left(pins: PinFile, data: Path, tmp_path: Pa
     assert restore(at(pins, data), None, target).copied == ()
 
 
-def test_wrong_places_are_passed_over_and_told(pins: PinFile, data: Path, tmp_path: Path) -> None:
+def test_wrong_locations_are_skipped_and_reported(pins: PinFile, data: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(data, tmp_path / "other"))
     third = Path(shutil.copytree(data, tmp_path / "third"))
     good = (data / SHARD).read_bytes()
@@ -132,7 +132,7 @@ def test_wrong_places_are_passed_over_and_told(pins: PinFile, data: Path, tmp_pa
     assert (tmp_path / "restored" / SHARD).read_bytes() == good
 
 
-def test_without_right_bytes_every_place_is_told_and_the_rest_is_restored(
+def test_without_intact_bytes_every_location_is_reported_and_the_rest_is_restored(
     pins: PinFile, data: Path, tmp_path: Path
 ) -> None:
     target = tmp_path / "restored"
@@ -162,7 +162,7 @@ def test_without_right_bytes_every_place_is_told_and_the_rest_is_restored(
     assert [file.path for file in restore(at(pins, data), ["train"], target).copied] == [SHARD]
 
 
-def test_what_is_there_and_wrong_is_replaced_only_when_asked(pins: PinFile, data: Path, tmp_path: Path) -> None:
+def test_wrong_files_in_the_target_are_replaced_only_on_request(pins: PinFile, data: Path, tmp_path: Path) -> None:
     target = tmp_path / "restored"
     (target / SHARD).parent.mkdir(parents=True)
     (target / SHARD).write_bytes(b"mine")
@@ -199,7 +199,7 @@ def test_a_dry_run_writes_nothing(pins: PinFile, data: Path, tmp_path: Path) -> 
         restore(at(pins, tmp_path / "empty"), None, target, dry_run=True)
 
 
-def test_a_restore_that_found_nothing_leaves_no_folders(pins: PinFile, data: Path, tmp_path: Path) -> None:
+def test_a_restore_without_results_leaves_no_folders(pins: PinFile, data: Path, tmp_path: Path) -> None:
     target = tmp_path / "new" / "restored"
     with pytest.raises(NotStoredError, match="cannot find 3 pinned files with"):
         restore(at(pins, tmp_path / "empty"), ["train"], target)
@@ -250,7 +250,9 @@ def test_no_name_of_a_pin_leaves_the_target(pins: PinFile, data: Path, tmp_path:
     assert tree(tmp_path / "elsewhere") == {}
 
 
-def test_a_target_that_cannot_be_written_is_no_fault_of_the_sources(pins: PinFile, data: Path, tmp_path: Path) -> None:
+def test_a_target_that_cannot_be_written_is_not_blamed_on_the_sources(
+    pins: PinFile, data: Path, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StorageError, match="file"):
         restore(at(pins, data), None, tmp_path / "file" / "restored")
@@ -341,7 +343,7 @@ def test_files_are_fetched_from_a_web_server(
         ("plain", "no such file"),
     ],
 )
-def test_what_a_web_server_does_wrong_is_told(
+def test_faults_of_a_web_server_are_reported(
     catalog: Catalog, data: Path, tmp_path: Path, manner: Manner, problem: str
 ) -> None:
     with serve(data / "beasts" if manner == "plain" else data / "animals" / "1.0.0", manner) as url:
@@ -362,7 +364,7 @@ def test_what_a_web_server_does_wrong_is_told(
     )
 
 
-def test_a_response_that_ends_early_is_told(catalog: Catalog, data: Path, tmp_path: Path) -> None:
+def test_a_truncated_response_is_reported(catalog: Catalog, data: Path, tmp_path: Path) -> None:
     with serve(data / "animals" / "1.0.0", "cut") as url:
         pins = pin(
             catalog, {"train": ("animals:1.0.0", "train[:5]")}, places=Places(allowed=AGREED), file_locations=[url]
@@ -374,7 +376,7 @@ def test_a_response_that_ends_early_is_told(catalog: Catalog, data: Path, tmp_pa
     assert tree(tmp_path / "restored") == {}
 
 
-def test_a_server_that_is_not_there_is_told(catalog: Catalog, tmp_path: Path) -> None:
+def test_an_unreachable_server_is_reported(catalog: Catalog, tmp_path: Path) -> None:
     with serve(tmp_path) as url:
         pass
     pins = pin(catalog, {"train": ("animals:1.0.0", "train[:5]")}, places=Places(allowed=AGREED), file_locations=[url])
@@ -393,7 +395,7 @@ def test_a_server_that_is_not_there_is_told(catalog: Catalog, tmp_path: Path) ->
         ("drip", r"the server sent \d+ bytes in \d+ seconds"),
     ],
 )
-def test_a_server_that_says_nothing_is_given_up(
+def test_a_silent_server_times_out(
     catalog: Catalog, data: Path, tmp_path: Path, manner: Manner, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REGISTRY_READ_TIMEOUT", "0.5")
@@ -477,7 +479,7 @@ restore(pins, None, sys.argv[3], threads=1, allow_hosts=["127.0.0.1"])
 """
 
 
-def test_a_restore_that_is_killed_goes_on(catalog: Catalog, data: Path, tmp_path: Path) -> None:
+def test_a_killed_restore_is_resumed(catalog: Catalog, data: Path, tmp_path: Path) -> None:
     target = tmp_path / "restored"
     some = tmp_path / "some"
     (some / SHARD).parent.mkdir(parents=True)

@@ -185,7 +185,7 @@ def swap(records: list[bytes]) -> list[bytes]:
     return [records[3], *records[1:3], records[0], *records[4:]]
 
 
-def test_reordered_records_are_told_as_such(paper: Path, pins: PinFile) -> None:
+def test_reordered_records_are_reported_as_reordered(paper: Path, pins: PinFile) -> None:
     path = min((paper / "datasets/animals/1.0.0").glob("*train*"))
     rewrite(path, swap)
     *files, fault = faults(pins["train"].verify(), of_records=False)

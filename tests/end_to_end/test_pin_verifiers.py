@@ -96,7 +96,7 @@ def test_they_agree_on_every_flipped_byte_of_the_data(paper: Path, name: str, se
     assert 0 < harmless < len(good)
 
 
-def test_a_byte_outside_of_the_pinned_records_is_told_and_is_no_fault_of_them(paper: Path) -> None:
+def test_a_changed_byte_outside_the_pinned_records_is_reported_separately(paper: Path) -> None:
     path = paper / "data" / PLAIN
     data = bytearray(path.read_bytes())
     data[20] ^= 1  # in the first record; the second and the fourth are pinned
@@ -194,7 +194,7 @@ def test_they_agree_on_every_edited_field_of_the_yaml(paper: Path) -> None:
     ],
     ids=["ends of lines", "comments around", "a comment between"],
 )
-def test_comments_and_ends_of_lines_say_nothing(paper: Path, change: Any) -> None:
+def test_comments_and_line_endings_do_not_change_the_result(paper: Path, change: Any) -> None:
     path = paper / "dataset.lock.yaml"
     path.write_bytes(change(path.read_bytes()))
     alone, ours = ask_both(paper)

@@ -135,7 +135,7 @@ _NONE_HAS_A_MEANING = {name for name in CALLS if name.endswith("(dataset)") and 
 
 
 @pytest.mark.parametrize("name", sorted(set(CALLS) - _NONE_HAS_A_MEANING))
-def test_none_is_refused_where_it_has_no_meaning(catalog: registry.Catalog, name: str) -> None:
+def test_none_is_refused_if_it_has_no_meaning(catalog: registry.Catalog, name: str) -> None:
     call, _ = CALLS[name]
     with pytest.raises(UsageError) as caught:
         call(catalog, None)

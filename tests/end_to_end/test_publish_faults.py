@@ -91,7 +91,9 @@ def build_and_die(catalog_url: str, data_dir: Path, place: str) -> int:
 
 
 @pytest.mark.parametrize("place", cases(PLACES, everyday=3))
-def test_killed_build_shows_nothing_and_a_second_run_finishes(catalog_url: str, tmp_path: Path, place: str) -> None:
+def test_a_killed_build_publishes_nothing_and_a_second_run_finishes(
+    catalog_url: str, tmp_path: Path, place: str
+) -> None:
     data_dir = tmp_path / "datasets"
     build_and_die(catalog_url, data_dir, place)
     with registry.connect(catalog_url, data_dir=data_dir) as catalog:
@@ -117,7 +119,7 @@ except StorageError as error:
 """
 
 
-def test_disk_full_while_building_leaves_nothing(catalog_url: str, tmp_path: Path) -> None:
+def test_a_full_disk_during_a_build_leaves_no_files(catalog_url: str, tmp_path: Path) -> None:
     data_dir = tmp_path / "datasets"
     arguments = [sys.executable, "-c", FULL, catalog_url, str(data_dir)]
     done = subprocess.run(arguments, capture_output=True, text=True, check=True)
@@ -191,7 +193,7 @@ def test_publishers_of_the_same_content_all_succeed_once(
         assert catalog.dataset("digits").verify(deep=True).faults == ()
 
 
-def test_of_publishers_of_different_content_one_wins_and_one_is_told(
+def test_one_of_two_publishers_of_different_content_wins_and_the_other_gets_an_error(
     catalog_url: str, tmp_path: Path, prepared: list[Path]
 ) -> None:
     registry.connect(catalog_url).close()
@@ -206,7 +208,7 @@ def test_of_publishers_of_different_content_one_wins_and_one_is_told(
     assert not list(loser.rglob("*.tfrecord*")), "the loser's bytes are gone"
 
 
-def test_of_publishers_into_one_folder_one_wins_and_one_is_told(
+def test_one_of_two_publishers_into_one_folder_wins_and_the_other_gets_an_error(
     catalog_url: str, tmp_path: Path, prepared: list[Path]
 ) -> None:
     registry.connect(catalog_url).close()
@@ -217,7 +219,7 @@ def test_of_publishers_into_one_folder_one_wins_and_one_is_told(
         assert catalog.dataset("digits").verify(deep=True).faults == ()
 
 
-def test_other_content_under_a_used_number_is_refused_and_changes_nothing(
+def test_different_content_under_a_used_number_is_refused_and_changes_nothing(
     catalog_url: str, tmp_path: Path, prepared: list[Path]
 ) -> None:
     with registry.connect(catalog_url, data_dir=tmp_path / "datasets") as catalog:
@@ -242,7 +244,7 @@ def test_a_folder_that_no_row_describes_is_not_overwritten(
     assert (place / "thesis.txt").read_text() == "three years of work"
 
 
-def test_a_damaged_version_is_built_again_in_its_place(catalog_url: str, tmp_path: Path) -> None:
+def test_a_damaged_version_is_rebuilt_in_its_place(catalog_url: str, tmp_path: Path) -> None:
     with registry.connect(catalog_url, data_dir=tmp_path / "datasets") as catalog:
         catalog.build("digits")
         (tmp_path / "datasets/digits/1.0.0/digits-train.tfrecord-00001-of-00004").write_bytes(b"")
@@ -251,7 +253,7 @@ def test_a_damaged_version_is_built_again_in_its_place(catalog_url: str, tmp_pat
         assert catalog.dataset("digits").verify(deep=True).faults == ()
 
 
-def test_a_loser_never_takes_away_what_a_winner_put_there(
+def test_a_losing_publisher_never_removes_files_of_the_winner(
     catalog_url: str, tmp_path: Path, prepared: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the loser's move and its row the number is taken elsewhere, and the winner's bytes come here too."""
@@ -279,7 +281,7 @@ def test_a_loser_never_takes_away_what_a_winner_put_there(
     assert not list((here / "digits").glob("incomplete.*"))
 
 
-def test_a_version_that_can_never_have_a_row_leaves_no_folder(
+def test_a_version_that_the_catalog_cannot_store_leaves_no_folder(
     catalog_url: str, tmp_path: Path, prepared: list[Path]
 ) -> None:
     with_config = tmp_path / "with_config"
@@ -303,7 +305,7 @@ def test_of_many_that_repair_a_damaged_folder_one_does(catalog_url: str, tmp_pat
     assert len(list((data_dir / "digits").glob("damaged.*"))) == 1
 
 
-def test_a_build_makes_the_bytes_where_only_the_catalog_is_shared(catalog_url: str, tmp_path: Path) -> None:
+def test_a_build_writes_the_files_if_only_the_catalog_is_shared(catalog_url: str, tmp_path: Path) -> None:
     with registry.connect(catalog_url, data_dir=tmp_path / "here") as catalog:
         catalog.build("digits")
     with registry.connect(catalog_url, data_dir=tmp_path / "there") as catalog:
@@ -311,7 +313,9 @@ def test_a_build_makes_the_bytes_where_only_the_catalog_is_shared(catalog_url: s
         assert catalog.dataset("digits").verify(deep=True).faults == ()
 
 
-def test_publishing_clears_what_a_killed_publisher_left(catalog_url: str, tmp_path: Path, prepared: list[Path]) -> None:
+def test_publishing_removes_the_files_of_a_killed_publisher(
+    catalog_url: str, tmp_path: Path, prepared: list[Path]
+) -> None:
     place = tmp_path / "datasets" / "digits"
     script = (
         "import os, sys; from registry.storage import open_store\n"
@@ -378,9 +382,7 @@ def test_older_code_does_not_take_the_canonical_version_back(catalog_url: str, t
         assert [str(one.version) for one in catalog.versions("numbers")] == ["2.0.0", "1.0.0"]
 
 
-def test_what_is_published_below_a_yanked_canonical_version_does_not_take_its_place(
-    catalog_url: str, tmp_path: Path
-) -> None:
+def test_a_version_below_a_yanked_canonical_version_does_not_become_canonical(catalog_url: str, tmp_path: Path) -> None:
     class Numbers(registry.DatasetBuilder):
         VERSION = "2.0.0"
 

@@ -168,7 +168,7 @@ def test_every_pair_of_requests_may_have_a_rival_between_them(
 
 
 @pytest.mark.parametrize("rounds", either(2, 8))
-def test_of_many_who_race_for_one_number_one_wins_and_the_others_are_told(
+def test_one_of_many_racing_publishers_wins_and_the_others_get_an_error(
     bucket: str, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None], rounds: int
 ) -> None:
     monkeypatch.setenv("RACE_BUCKET", bucket)

@@ -239,7 +239,7 @@ def test_a_marker_that_could_not_be_removed_never_stops_a_repair(
 
 
 @pytest.mark.parametrize("who", ["this catalog", "another catalog"])
-def test_a_refused_publisher_removes_nothing_that_others_may_count_on(
+def test_a_refused_publisher_removes_no_files_that_others_may_need(
     bucket: str, tmp_path: Path, folders: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch, who: str
 ) -> None:
     """Its files are in place when it is refused; by then its number is published, or its marker is another's."""
@@ -265,7 +265,7 @@ def test_a_refused_publisher_removes_nothing_that_others_may_count_on(
         assert catalog.dataset("animals").verify(deep=True).faults == ()
 
 
-def test_a_refused_publisher_removes_what_it_put_there(
+def test_a_refused_publisher_removes_its_own_files(
     bucket: str, tmp_path: Path, folders: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While its files are in place, the number is published with other content in another data directory."""
@@ -335,7 +335,7 @@ def test_a_publisher_whose_reservation_was_released_while_it_hashed_removes_noth
         assert catalog.reservations.list() == ()
 
 
-def test_clearing_a_place_moves_nothing_of_a_publisher_who_came_while_it_looked(
+def test_clearing_a_place_moves_no_files_of_a_publisher_that_arrived_meanwhile(
     bucket: str, tmp_path: Path, folders: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another catalog's publisher marks the place and puts its files there while the folder is still hashed."""
@@ -393,7 +393,7 @@ def test_objects_that_were_imported_in_place_under_another_name_stay(
         assert catalog.dataset("beasts").verify(deep=True).faults == ()
 
 
-def test_a_marker_goes_when_what_a_dead_publisher_left_is_published_where_it_lies(
+def test_a_marker_is_removed_when_files_of_a_dead_publisher_are_published_in_place(
     bucket: str, tmp_path: Path, folders: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine, place = folders(98), open_store(f"{bucket}/animals/1.0.0")
@@ -409,7 +409,7 @@ def test_a_marker_goes_when_what_a_dead_publisher_left_is_published_where_it_lie
         assert catalog.publish(place.url).newly
 
 
-def test_who_is_refused_before_it_marked_the_place_leaves_the_reservation_of_a_dead_one(
+def test_a_publisher_refused_before_its_marker_keeps_the_reservation_of_a_dead_one(
     bucket: str, tmp_path: Path, folders: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without it the marker of the dead one would be taken for another catalog's."""

@@ -53,7 +53,7 @@ def test_files_of_other_names_that_another_catalog_left_are_not_taken_for_ours(
         assert len(list(catalog.dataset("animals:1.0.0").read("train"))) == 20
 
 
-def test_a_sound_version_stays_as_it_is_where_files_of_other_names_are_published(
+def test_an_intact_version_does_not_change_if_files_of_other_names_are_published(
     data_dir: str, tmp_path: Path, mine: Path, renamed: Path
 ) -> None:
     with registry.connect(tmp_path / "catalog.db", data_dir=data_dir) as catalog:

@@ -142,7 +142,7 @@ def test_between_any_two_steps_a_rival_of_the_same_content_is_welcome(
         one.check()
 
 
-def test_two_catalogs_that_share_a_store_never_lose_what_one_published(
+def test_two_catalogs_that_share_a_store_never_lose_a_published_version(
     fresh: Callable[[], str], rivals: tuple[Path, Path]
 ) -> None:
     for one, other in meet(

@@ -73,7 +73,7 @@ def test_a_state_belongs_to_a_version_however_it_was_found(found: dict[str, Read
         Reader(found["in a folder"], plan_of(found["in a folder"], "train"), state=now.state())
 
 
-def test_a_published_version_proves_its_files_and_a_folder_has_none_to_prove(
+def test_only_a_version_in_a_folder_has_no_proof_of_its_files(
     found: dict[str, ReadableVersion],
 ) -> None:
     assert {how for how, one in found.items() if one.proof is None} == {"in a folder"}

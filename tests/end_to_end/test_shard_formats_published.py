@@ -73,7 +73,9 @@ def test_the_order_is_that_of_tfds(catalog: Catalog, tmp_path: Path, file_format
 
 
 @pytest.mark.parametrize("file_format", OTHERS)
-def test_a_folder_that_lies_is_not_published(catalog: Catalog, tmp_path: Path, file_format: str) -> None:
+def test_a_folder_that_contradicts_its_metadata_is_not_published(
+    catalog: Catalog, tmp_path: Path, file_format: str
+) -> None:
     folder = prepare_as(tmp_path / "1.0.0", file_format)
     records = [codec_of(ANIMALS).encode(one) for one in animals(4)]
     WRITERS[file_format](open_store(folder), f"animals-train.{file_format}-00001-of-00003", records)

@@ -94,7 +94,7 @@ def test_a_pin_is_read_as_the_slice_that_it_pins(catalog: registry.Catalog) -> N
         ),
     ],
 )
-def test_what_is_no_slice_of_a_version_is_refused(
+def test_an_invalid_slice_of_a_version_is_refused(
     catalog: registry.Catalog, source: Any, split: str | None, message: str, hint: str
 ) -> None:
     with pytest.raises(registry.RegistryError) as caught:
@@ -134,14 +134,14 @@ def test_an_empty_slice_is_a_dataset_of_no_records(catalog: registry.Catalog) ->
     assert str(caught.value) == "no records to repeat forever in an empty slice"
 
 
-def test_what_is_given_beside_a_version_wins_over_what_is_known_of_it(catalog: registry.Catalog) -> None:
+def test_options_given_with_a_version_override_its_own_values(catalog: registry.Catalog) -> None:
     known = slim.Dataset.from_version(catalog.dataset("digits"), "train")
     given = slim.Dataset.from_version(catalog.dataset("digits"), "train", num_classes=11, name="mine")
     assert (known.num_classes, given.num_classes, given.name) == (10, 11, "mine")
     assert given.labels_to_names == known.labels_to_names
 
 
-def test_of_a_version_only_the_features_asked_for_are_decoded(catalog: registry.Catalog) -> None:
+def test_only_the_selected_features_of_a_version_are_decoded(catalog: registry.Catalog) -> None:
     decoder = slim.Dataset.from_version(catalog.dataset("digits"), "train").decoder
     records = [encode_example({"image": [b"no picture"], "label": np.array([number])}) for number in range(9)]
     assert decoder.decode(records[3], ["label"]) == [3]

@@ -163,7 +163,7 @@ HANGING = """
 """
 
 
-def test_a_reader_that_hangs_does_not_keep_the_process(folder: Path, how: dict[str, Any]) -> None:
+def test_a_hanging_reader_does_not_keep_the_process_alive(folder: Path, how: dict[str, Any]) -> None:
     # What comes before is given; then the process may be closed, dropped or left: it ends.
     for end in ("provider.close()", "del provider", "pass"):
         script = f"{HANGING}\n        numbers = provider.get(['number'])\n        {end}\n        print('{{}}')"
@@ -171,7 +171,7 @@ def test_a_reader_that_hangs_does_not_keep_the_process(folder: Path, how: dict[s
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT to send")
-def test_control_c_while_nothing_comes_ends_the_process(folder: Path, how: dict[str, Any]) -> None:
+def test_control_c_while_waiting_ends_the_process(folder: Path, how: dict[str, Any]) -> None:
     found = run(
         f"""{HANGING}
         signal.setitimer(signal.ITIMER_REAL, 1.0)
@@ -194,7 +194,7 @@ def test_control_c_while_nothing_comes_ends_the_process(folder: Path, how: dict[
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no timer that sends a signal")
-def test_a_handler_of_a_signal_that_closes_wakes_who_waits_for_a_reader_that_hangs(folder: Path) -> None:
+def test_closing_in_a_signal_handler_wakes_callers_that_wait_for_a_hanging_reader(folder: Path) -> None:
     found = run(
         f"""{HANGING}
         signal.signal(signal.SIGALRM, lambda *_: provider.close())

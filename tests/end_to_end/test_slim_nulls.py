@@ -45,7 +45,7 @@ def test_items_are_none_and_batches_are_masked() -> None:
             assert whole == [[plain(one[name]) for one in expected] for name in items[:3]]
 
 
-def test_texts_are_masked_in_slices_of_what_was_decoded_together() -> None:
+def test_texts_are_masked_in_slices_of_a_decoded_block() -> None:
     texts = [None if n % 3 == 1 else f"t{n}" for n in range(50)]
     reader = stored([{"id": n, "text": text} for n, text in enumerate(texts)], TEXT)
     for pad in (False, True):
@@ -55,7 +55,7 @@ def test_texts_are_masked_in_slices_of_what_was_decoded_together() -> None:
         assert [column.tolist() for column in columns] == [[text if text is None else text.encode()] for text in texts]
 
 
-def test_a_record_at_fault_does_not_change_the_type_of_its_batch() -> None:
+def test_a_faulty_record_does_not_change_the_type_of_its_batch() -> None:
     records = [codec_of(TEXT).encode({"id": n, "text": None}) for n in range(6)]
     records[3] = b"\x0a\x07\x0a\x05\x0a\x01a\x12\x00"  # holds none of the features
     reader = stored_records(records, TEXT)

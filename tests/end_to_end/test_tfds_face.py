@@ -54,7 +54,7 @@ def all_equal(left: Any, right: Any) -> bool:
     return all(equal(one, other) for one, other in zip(left, right, strict=True))
 
 
-def test_the_words_of_tfds_give_what_the_plain_call_gives(digits: registry.Catalog) -> None:
+def test_the_arguments_of_tfds_give_the_same_result_as_our_own(digits: registry.Catalog) -> None:
     plain = digits.dataset("digits").read("train[:10%]", registry.ReadConfig(shuffle_files=True, shuffle_seed=42))
     data, info = registry.load(
         name="digits:1.*.*",
@@ -104,7 +104,7 @@ def test_supervised_examples_are_pairs_one_by_one_in_batches_and_by_number(digit
     assert (pairs.plan, pairs.features, pairs.read_config) == (plain.plan, plain.features, plain.read_config)
 
 
-def test_a_supervised_read_goes_on_from_its_state_and_is_pickled(digits: registry.Catalog) -> None:
+def test_a_supervised_read_continues_from_its_state_and_is_pickled(digits: registry.Catalog) -> None:
     config = registry.ReadConfig(shuffle="global", seed=7)
     pairs = registry.load("digits", split="train[:50]", read_config=config, as_supervised=True, catalog=digits)
     labels = [int(label) for _, label in pairs.reopened()]
@@ -301,7 +301,7 @@ def test_shuffles_that_contradict_each_other_are_refused(digits: registry.Catalo
         ),
     ],
 )
-def test_what_is_not_done_is_refused_with_what_to_do_instead(
+def test_an_unsupported_argument_is_refused_with_an_alternative(
     digits: registry.Catalog, words: dict[str, Any], message: str, hint: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
@@ -379,7 +379,7 @@ def test_a_builder_of_code_builds_and_publishes_once(catalog: registry.Catalog) 
     assert refused.value.message == "registry.builder(...).download_and_prepare does not support download_config: 3"
 
 
-def test_what_is_neither_published_nor_to_be_built_is_not_found(digits: registry.Catalog) -> None:
+def test_a_dataset_that_is_not_published_and_cannot_be_built_is_not_found(digits: registry.Catalog) -> None:
     with pytest.raises(DatasetNotFoundError):
         registry.builder("no_such_dataset", catalog=digits)
     with pytest.raises(VersionNotFoundError):

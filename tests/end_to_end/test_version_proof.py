@@ -173,7 +173,7 @@ with registry.connect(url, data_dir=data_dir) as catalog:
 """
 
 
-def test_of_rivals_for_neighbouring_numbers_none_slips_past_the_proof(
+def test_concurrent_publishers_of_neighbouring_numbers_cannot_bypass_the_proof(
     catalog: Catalog, catalog_url: str, data_dir: Path, tmp_path: Path
 ) -> None:
     """Four PATCH steps with and without a feature: whoever comes first, in the end none of them may change it."""
@@ -238,7 +238,7 @@ def test_a_rival_below_makes_the_number_be_proved_again(
     assert publication.proof.note == "the same records and features as animals:1.0.1"
 
 
-def test_a_rival_that_makes_the_number_too_small_is_told_with_the_record(
+def test_a_concurrent_version_that_makes_the_number_too_small_is_reported_with_the_record(
     catalog: Catalog, catalog_url: str, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rival = prepare(tmp_path / "rival", "1.0.0", {"train": animals(30, age=-3)})
@@ -284,7 +284,7 @@ def test_each_config_has_numbers_of_its_own(catalog: Catalog, tmp_path: Path) ->
         catalog.publish(refused)
 
 
-def test_a_refused_build_leaves_nothing(catalog: Catalog, data_dir: Path) -> None:
+def test_a_refused_build_leaves_no_files(catalog: Catalog, data_dir: Path) -> None:
     class Numbers(registry.DatasetBuilder):
         VERSION = "1.0.1"
         SUPPORTED_VERSIONS = ("1.0.0",)

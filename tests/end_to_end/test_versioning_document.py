@@ -109,7 +109,7 @@ def test_a_wildcard_gives_3_0_0_and_3_1_1_once_that_is_there(catalog: registry.C
     assert catalog.dataset("Imagenet2012/version=3.*.*").version == "3.1.1"
 
 
-def test_a_version_that_is_not_supported_is_an_error_that_names_those_that_are(catalog: registry.Catalog) -> None:
+def test_the_error_for_an_unsupported_version_names_the_supported_ones(catalog: registry.Catalog) -> None:
     catalog.build(IMAGENET)
     catalog.build(IMAGENET(version="3.0.0"))
     with pytest.raises(VersionNotFoundError) as caught:
@@ -121,9 +121,7 @@ def test_a_version_that_is_not_supported_is_an_error_that_names_those_that_are(c
     assert caught.value.hint == "This code can build: 2.0.1, 3.0.0, 1.0.0."
 
 
-def test_a_version_that_older_code_prepares_is_read_if_prepared_and_never_built(
-    catalog: registry.Catalog, tmp_path: Path
-) -> None:
+def test_a_version_of_older_code_is_read_if_prepared_and_never_built(catalog: registry.Catalog, tmp_path: Path) -> None:
     with pytest.raises(BuildError) as caught:
         catalog.build(IMAGENET(version="0.0.9"))
     assert caught.value.message == (
@@ -226,7 +224,7 @@ def test_a_version_opts_out_of_a_flag_that_is_on_by_default_until_it_is_withdraw
         catalog.build(flagged(VERSION=Version("4.0.0", experiments={Experiment.S3: False})))
 
 
-def test_a_flag_that_is_flipped_while_a_version_is_built_is_what_the_build_was_given(catalog: registry.Catalog) -> None:
+def test_a_build_uses_the_flag_that_it_received_although_it_changes_meanwhile(catalog: registry.Catalog) -> None:
     def splits(self: Any) -> Mapping[str, Any]:
         catalog.experiments.set_default("s3", True)
         return {"train": [(0, {"number": int(self.version.implements("s3"))})]}
@@ -259,7 +257,7 @@ def test_a_flag_that_nobody_added_is_refused_before_anything_is_generated(catalo
     assert catalog.experiments.list() == ()
 
 
-def test_a_flag_that_nobody_knows_fails_where_it_is_asked_for(catalog: registry.Catalog) -> None:
+def test_an_unknown_flag_fails_where_it_is_read(catalog: registry.Catalog) -> None:
     with pytest.raises(BuildError) as caught:
         catalog.build(flagged())
     assert "ExperimentNotFoundError: no experiment 's3' in version 1.0.0" in caught.value.message
@@ -272,7 +270,7 @@ def test_a_flag_that_nobody_knows_fails_where_it_is_asked_for(catalog: registry.
     assert not catalog.dataset("numbers").implements("s4")
 
 
-def test_a_builder_at_hand_stays_as_it_is(catalog: registry.Catalog) -> None:
+def test_a_later_flag_does_not_change_an_existing_builder(catalog: registry.Catalog) -> None:
     catalog.experiments.add("s3", "A flag.", default=True)
     made = flagged()()
     catalog.build(made)
@@ -377,7 +375,7 @@ def test_the_same_rules_hold_with_and_without_configs(catalog: registry.Catalog,
     assert caught.value.message == f"no version '2.0.1' in {dataset}"
 
 
-def test_a_prepared_folder_whose_dataset_no_look_up_would_find_is_refused(
+def test_a_prepared_folder_with_a_dataset_name_that_cannot_be_looked_up_is_refused(
     catalog: registry.Catalog, tmp_path: Path
 ) -> None:
     with registry.connect(tmp_path / "old" / "catalog.db") as old:

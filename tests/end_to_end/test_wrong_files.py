@@ -162,7 +162,7 @@ PIN_READS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("way", PIN_READS)
-def test_a_pin_is_not_read_where_a_record_beside_the_three_that_it_names_is_another_one(
+def test_a_pin_is_not_read_if_a_record_next_to_its_three_has_changed(
     catalog: Catalog, folder: Path, tmp_path: Path, way: str
 ) -> None:
     catalog.dataset("animals:1.0.0").pin("train[3:9]").save(tmp_path / "paper.lock.yaml")

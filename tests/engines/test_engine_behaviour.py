@@ -85,7 +85,7 @@ def test_results_come_in_the_order_of_the_pieces(lasting: Engine, numbers: list[
 
 
 @given(before=st.lists(st.integers(), max_size=20), after=st.lists(st.integers() | st.just("refuse"), max_size=20))
-def test_an_error_is_raised_in_its_place(lasting: Engine, before: list[Any], after: list[Any]) -> None:
+def test_an_error_is_raised_at_the_position_of_its_piece(lasting: Engine, before: list[Any], after: list[Any]) -> None:
     outcomes = run(lasting, *before, "refuse", *after)
     assert [result for _, result in itertools.islice(outcomes, len(before))] == before
     with pytest.raises(StorageError) as caught:
@@ -95,7 +95,7 @@ def test_an_error_is_raised_in_its_place(lasting: Engine, before: list[Any], aft
 
 
 @given(numbers=st.lists(st.integers(), max_size=20))
-def test_an_error_of_drawing_comes_after_all_that_was_drawn(lasting: Engine, numbers: list[int]) -> None:
+def test_an_error_of_the_input_iterator_comes_after_all_earlier_results(lasting: Engine, numbers: list[int]) -> None:
     def pieces() -> Iterator[Piece[int, int]]:
         yield from (Piece(square, number) for number in numbers)
         raise BuildError("the source failed")
@@ -194,7 +194,7 @@ def test_the_earliest_error_is_raised_if_others_follow(engine: Engine) -> None:
     ],
     ids=["killed", "crashed", "exited"],
 )
-def test_a_worker_that_dies_is_a_typed_error_in_its_place_and_is_replaced(
+def test_a_dead_worker_raises_a_typed_error_for_its_piece_and_is_replaced(
     workers: Engine, order: str, how: str, code: int, hint: str
 ) -> None:
     outcomes = run(workers, *range(20), order, *range(20))
@@ -255,7 +255,7 @@ def test_a_program_without_an_interpreter_does_the_work_itself(
     assert set(results(workers, *["pid"] * 5)) == {os.getpid()}
 
 
-def test_a_piece_that_cannot_be_pickled_is_called_here_in_its_place(
+def test_a_piece_that_cannot_be_pickled_runs_in_this_process_in_order(
     engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     lock = threading.Lock()
@@ -312,7 +312,7 @@ def test_a_single_piece_starts_no_worker() -> None:
         assert results(engine, "pid") == [os.getpid()]
 
 
-def test_leaving_in_the_middle_leaves_nothing_behind(engine: Engine) -> None:
+def test_leaving_early_leaves_no_processes_behind(engine: Engine) -> None:
     threads = threading.active_count()
     with engine:
         outcomes = engine.run(
@@ -405,7 +405,7 @@ BIG = 2**40
         ({"num_bytes": None}, Growing, 1),
     ],
 )
-def test_the_work_decides_where_it_runs(
+def test_the_arguments_decide_which_engine_runs(
     asked: dict[str, Any], kind: type[Engine], width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(choice, "num_cpus", lambda: 4)

@@ -60,7 +60,7 @@ def test_padded_predictions_over_two_files_come_back(tmp_path: Path, mixer: str)
         assert file.profile["compress"] == "deflate"
 
 
-def test_only_the_bands_that_are_named_come_back_in_their_order() -> None:
+def test_only_the_named_bands_come_back_in_the_given_order() -> None:
     expected = DERIVED["F12"]
     files = [FILES / name for name in expected["files"]]
     assert [band.name for band in assemble(files, expected["mixer"], bands=["prob", "class"]).bands] == [

@@ -54,7 +54,7 @@ def test_the_files_of_an_export_are_the_fixtures(name: str, compressed: bool, tm
 
 
 @pytest.mark.parametrize("name", GRIDS)
-def test_the_first_record_and_the_mixer_are_those_derived(name: str, tmp_path: Path) -> None:
+def test_the_first_record_and_the_mixer_equal_the_derived_ones(name: str, tmp_path: Path) -> None:
     exported = export(name, tmp_path, compressed=False)
     first = (tmp_path / exported.filenames[0]).read_bytes()[12:][: DERIVED[name]["record_bytes"]]
     assert first.hex() == DERIVED[name]["record0_hex"]
@@ -66,7 +66,7 @@ def test_the_first_record_and_the_mixer_are_those_derived(name: str, tmp_path: P
 @pytest.mark.parametrize("encoding", ["float", "native"])
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float64"])
 @pytest.mark.parametrize("name", GRIDS)
-def test_the_tiles_are_those_written_by_hand(name: str, dtype: str, encoding: str) -> None:
+def test_the_tiles_equal_those_written_by_hand(name: str, dtype: str, encoding: str) -> None:
     raster = np.array(DERIVED[name]["raster"], dtype)
     patch = DERIVED[name]["patchDimensions"]
     found = records({"b1": raster}, patchDimensions=patch, kernelSize=KERNELS[name], encoding=encoding)
@@ -76,7 +76,7 @@ def test_the_tiles_are_those_written_by_hand(name: str, dtype: str, encoding: st
     assert set(kinds) == {native if encoding == "native" else "float"}
 
 
-def test_the_margin_of_the_first_patch_lies_where_it_was_derived(tmp_path: Path) -> None:
+def test_the_margin_of_the_first_patch_is_at_the_derived_position(tmp_path: Path) -> None:
     exported = export("F1_patch2x2_kernel2x2", tmp_path)
     core = exported.grid.transform(5, exported.transform)
     assert [core.c, core.f] == DERIVED["F1_patch5_core_origin"]
@@ -85,7 +85,7 @@ def test_the_margin_of_the_first_patch_lies_where_it_was_derived(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("dtype", "default", "expected"), EXPECTED["F5_default_value"])
-def test_the_default_value_is_cut_to_the_type_of_its_band(dtype: str, default: float, expected: float) -> None:
+def test_the_default_value_is_clamped_to_the_type_of_its_band(dtype: str, default: float, expected: float) -> None:
     assert fit_default(default, dtype) == expected
     band = np.ma.array(np.ones((1, 2), dtype), mask=[[True, False]])
     for encoding in ("float", "native"):
@@ -125,7 +125,7 @@ def test_collapsed_bands_have_the_furthest_kind(bands: str) -> None:
 
 
 @pytest.mark.parametrize("threshold", sorted(EXPECTED["F9_masked"]))
-def test_patches_are_left_out_where_more_is_masked(threshold: str, tmp_path: Path) -> None:
+def test_patches_with_too_many_masked_pixels_are_left_out(threshold: str, tmp_path: Path) -> None:
     mask = np.array([[1, 0, 1, 1], [0, 0, 0, 0]], bool)
     exported_patches = EXPECTED["F9_masked"][threshold]
     raster = ArrayRaster({"b": np.ones((2, 4), "uint8")}, mask=mask, **PLACE)
@@ -136,7 +136,7 @@ def test_patches_are_left_out_where_more_is_masked(threshold: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("limit", sorted(EXPECTED["F10_shards"], key=int))
-def test_a_file_is_full_where_the_next_record_would_exceed_the_limit(limit: str, tmp_path: Path) -> None:
+def test_a_file_is_full_when_the_next_record_would_exceed_the_limit(limit: str, tmp_path: Path) -> None:
     from registry.builders.earth_engine.exporting.files import ExportFiles
     from registry.storage import open_store
 

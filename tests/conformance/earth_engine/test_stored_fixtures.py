@@ -21,7 +21,7 @@ SUFFIXES = ["tfrecord", "tfrecord.gz"]
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("name", NAMES)
-def test_what_an_export_holds_is_told(name: str, suffix: str) -> None:
+def test_an_opened_export_knows_its_files_mixer_tile_and_bands(name: str, suffix: str) -> None:
     expected = DERIVED[name]
     export = open_export(FILES / f"{name}-00000.{suffix}", kernel_size=expected["kernelSize"], count=True)
     assert export.found.filenames == (f"{name}-00000.{suffix}",)
@@ -62,7 +62,7 @@ def test_patches_have_their_values_and_places(name: str, suffix: str) -> None:
         assert patch.values["b1"].reshape(-1).tolist() == expected["tiles"][patch.index]
 
 
-def test_a_patch_lies_where_the_guide_has_it() -> None:
+def test_a_patch_is_at_the_position_given_in_the_guide() -> None:
     file = FILES / "F1_patch2x2_kernel2x2-00000.tfrecord.gz"
     core, tile = Patches.of_files(file)[5], Patches.of_files(file, margin=True)[5]
     assert core.transform is not None

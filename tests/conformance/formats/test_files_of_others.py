@@ -36,7 +36,7 @@ def plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ["lab_array", "lab_parquet"])
-def test_what_tfds_wrote_is_read_in_its_order(catalog: Catalog, name: str) -> None:
+def test_files_written_by_tfds_are_read_in_the_order_of_tfds(catalog: Catalog, name: str) -> None:
     catalog.publish(FOLDER / name / "1.0.0")
     dataset = catalog.dataset(name)
     expected = json.loads((FOLDER / name / "1.0.0.expected.json").read_text())

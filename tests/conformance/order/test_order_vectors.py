@@ -55,7 +55,7 @@ def test_every_read_has_the_order_that_tfds_gave_it(record_property: Callable[[s
     assert equal == 768
 
 
-def test_every_position_of_a_read_is_found_where_tfds_read_it() -> None:
+def test_every_position_of_a_read_is_the_one_where_tfds_read_it() -> None:
     for case in VECTORS["cases"][::5]:
         plan = resolve(case["split"], case["layout"], slicing="tfds-4")
         order = plan.order(config_of(case), epoch=len(case["epochs"]) - 1)

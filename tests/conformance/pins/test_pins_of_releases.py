@@ -38,12 +38,12 @@ def test_a_file_of_the_first_release_is_read_and_written_byte_for_byte() -> None
 
 @pytest.mark.parametrize("deep", [False, True])
 @pytest.mark.parametrize("name", ["train", "test", "text"])
-def test_its_records_are_those_that_tfds_stored(name: str, deep: bool) -> None:
+def test_the_pinned_records_equal_those_that_tfds_stored(name: str, deep: bool) -> None:
     report = registry.load_pin(FILE, data_dir=PREPARED)[name].verify(deep=deep)
     assert (report.faults, report.proved_by, report.deep) == ((), "files", deep)
 
 
-def test_its_orders_are_those_of_that_release() -> None:
+def test_the_pinned_orders_equal_those_of_that_release() -> None:
     pins = registry.load_pin(FILE, data_dir=PREPARED)
     ids = {name: hashlib.sha256("\n".join(pin.read().ids()).encode()).hexdigest()[:16] for name, pin in pins.items()}
     assert ids == {"train": "070a48ca8da873ad", "test": "e6b1b9525e60ffdd", "text": "d66abf70b68c9755"}

@@ -123,7 +123,7 @@ def test_an_encoded_image_is_kept_byte_for_byte() -> None:
         np.testing.assert_array_equal(again["label"], flat["label"])
 
 
-def test_shard_lengths_and_bytes_are_those_of_the_files(version: str) -> None:
+def test_shard_lengths_and_bytes_match_the_files(version: str) -> None:
     store = open_store(str(FOLDER / version))
     for split in read_prepared(store).splits:
         shards = [list(read_records(store, name)) for name in split.filenames]

@@ -24,7 +24,7 @@ def read(feature: Any) -> FeaturesDict:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_it_is_what_tfds_makes_of_it(case: Any) -> None:
+def test_the_old_schema_is_converted_as_tfds_converts_it(case: Any) -> None:
     features = features_from_json(json.dumps(case["old"]))
     assert json.loads(features_to_json(features)) == case["new"]
     assert features.unknown_features() == {}
@@ -64,7 +64,7 @@ def test_old_and_new_forms_may_be_mixed() -> None:
         ({"type": "my.Own", "content": {"size": 3}, "proto_cls": "my.Message"}, "my.Own", '{"size": 3}'),
     ],
 )
-def test_what_is_not_known_becomes_a_class_of_its_own_json(feature: Any, class_name: str, written: str) -> None:
+def test_an_unknown_feature_becomes_a_class_that_keeps_its_json(feature: Any, class_name: str, written: str) -> None:
     features = read(feature)
     assert features.unknown_features() == {"f": class_name}
     again = json.loads(features_to_json(features))["featuresDict"]["features"]["f"]
@@ -78,7 +78,7 @@ def test_a_message_of_another_class_is_kept_as_it_is() -> None:
     assert again == {"pythonClassName": "my.Own", "tensor": message}
 
 
-def test_what_means_nothing_today_is_left_out() -> None:
+def test_fields_without_a_meaning_today_are_left_out() -> None:
     feature = old(
         "image_feature.Image", {"shape": [2, 2, 1], "dtype": "uint8", "encoding_format": "png", "old": 1}, x=2
     )
@@ -144,5 +144,5 @@ def test_fault_names_its_key(feature: Any, key: str, problem: str) -> None:
     assert problem in caught.value.message
 
 
-def test_a_box_that_says_nothing_is_of_the_format_there_was_then() -> None:
+def test_a_box_without_a_format_has_the_only_format_of_its_time() -> None:
     assert read(old("bounding_boxes.BBoxFeature", {})) == FeaturesDict({"f": BBox()})

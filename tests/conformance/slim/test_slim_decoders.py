@@ -30,7 +30,7 @@ def is_fast_jpeg(case: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if "error" not in case], ids=lambda case: case["name"])
-def test_items_are_those_of_tf_slim(case: dict[str, Any]) -> None:
+def test_items_equal_those_of_tf_slim(case: dict[str, Any]) -> None:
     decoder = decoder_of(case)
     assert decoder.list_items() == case["list_items"]
     for item, written in zip(decoder.decode(record_of(case), case["request"]), case["outputs"], strict=True):
@@ -72,7 +72,7 @@ def test_many_records_at_once_are_decoded_as_each_alone(case: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if is_fast_jpeg(case)], ids=lambda case: case["name"])
-def test_the_default_transform_of_tensorflow_is_at_hand(case: dict[str, Any]) -> None:
+def test_the_default_transform_of_tensorflow_is_available(case: dict[str, Any]) -> None:
     (item,), (handler,) = case["items_to_handlers"], case["items_to_handlers"].values()
     asked = {**case, "items_to_handlers": {item: {**handler, "dct_method": "INTEGER_FAST"}}}
     (found,), (written,) = decoder_of(asked).decode(record_of(case)), case["outputs"]

@@ -73,12 +73,12 @@ def test_a_single_pass_reads_each_file_from_start_to_end() -> None:
     assert got == RUNS["single_pass"]["got"]
 
 
-def test_globs_are_sorted_where_tf_slim_has_any_order() -> None:
+def test_globs_are_sorted_although_tf_slim_leaves_their_order_open() -> None:
     got, _ = provided("glob", most=7)
     assert [key for key, _ in got] == [f"shard-{shard}.tfrecord:{offset}" for shard in (0, 1) for offset in (0, 30, 60)]
 
 
-def test_gzip_is_read_where_tf_slim_ends_without_a_record() -> None:
+def test_gzip_is_read_although_tf_slim_ends_without_a_record() -> None:
     assert RUNS["gzip_without_kwargs"]["got"] == []
     got, end = provided("gzip_without_kwargs", most=7)
     assert (got, end) == (RUNS["gzip_reader_kwargs"]["got"], "OutOfRangeError")

@@ -95,7 +95,7 @@ def test_an_instruction_and_its_expression_are_the_same(instruction: ReadInstruc
     assert str(instruction) == expression
 
 
-def test_train_of_75_percent_is_cut_where_python_cuts() -> None:
+def test_train_of_75_percent_is_cut_as_python_cuts() -> None:
     """Slices have the semantics of Python's slice notation, where its bounds lie in the split."""
     records = range(60_000)
     for start, stop in ((None, 10), (5, None), (-100, None), (None, -1), (10, 20), (-20, -10), (0, 0), (60_000, None)):
@@ -175,7 +175,7 @@ def test_the_shards_of_imagenet(imagenet: dict[str, Split]) -> None:
     assert train.filename(1023) == "imagenet2012-train.tfrecord-01023-of-01024"
 
 
-def test_a_slice_of_imagenet_begins_where_the_document_prints_it(imagenet: dict[str, Split]) -> None:
+def test_a_slice_of_imagenet_begins_at_the_record_that_the_document_prints(imagenet: dict[str, Split]) -> None:
     plan = resolve("train[67%:84%]", imagenet)
     starts = [imagenet["train"].shard_lengths.start(file.shard) + file.skip for file in plan[:2]]
     assert starts == [858_382, 859_533]
