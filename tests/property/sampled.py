@@ -145,7 +145,7 @@ EVERYDAY_CASES: Final = {
     # of property/test_mutated_files:
     "test_a_file_that_once_gave_an_untyped_error": 1,
     # of property/test_pin_digest_laws:
-    "test_thousands_of_records_have_the_same_digests_whoever_hashes_them": 1,
+    "test_thousands_of_records_have_the_same_digests_whichever_process_hashes_them": 1,
     # of property/test_proof_laws:
     "test_processes_do_not_change_a_fingerprint": 1,
     # of storage/test_store_faults:
@@ -153,8 +153,8 @@ EVERYDAY_CASES: Final = {
     # of storage/test_store_ranges:
     "test_ranges_are_slices": 1,
     # of unit/test_earth_engine_geotiff:
-    "test_a_full_disk_is_told_and_leaves_nothing": 1,
-    "test_killed_half_way_there_is_no_half_file": 1,
+    "test_a_full_disk_is_reported_and_leaves_no_files": 1,
+    "test_a_process_killed_half_way_leaves_no_partial_file": 1,
     # of unit/test_parquet_bombs:
     "test_a_description_a_walk_and_a_fingerprint_take_little_memory": 1,
     # of unit/test_pin_bombs:

@@ -124,7 +124,7 @@ def test_a_block_is_its_records_one_by_one(given_: tuple[FeaturesDict, list[byte
 
 
 @given(schemas_and_records(), st.data())
-def test_a_block_with_features_that_are_not_known_is_its_records_one_by_one(
+def test_a_block_with_unknown_features_is_its_records_one_by_one(
     given_: tuple[FeaturesDict, list[bytes]], data: st.DataObject
 ) -> None:
     features, records = given_
@@ -136,7 +136,7 @@ def test_a_block_with_features_that_are_not_known_is_its_records_one_by_one(
 
 
 @given(schemas_and_records())
-def test_a_block_with_tfds_values_for_missing_ones_is_its_records_one_by_one(
+def test_a_block_with_the_missing_values_of_tfds_is_its_records_one_by_one(
     given_: tuple[FeaturesDict, list[bytes]],
 ) -> None:
     features, records = given_
@@ -168,12 +168,14 @@ def damaged(draw: st.DrawFn, records: list[bytes]) -> list[bytes]:
 
 
 @given(st.lists(EXAMPLES, max_size=4), st.data())
-def test_flat_values_of_damaged_records_are_those_of_each_alone(examples: list[Any], data: st.DataObject) -> None:
+def test_flat_values_of_damaged_records_equal_those_of_each_record_alone(
+    examples: list[Any], data: st.DataObject
+) -> None:
     check(data.draw(damaged([encode_example(values) for values in examples])))
 
 
 @given(st.lists(st.binary(max_size=20), max_size=4), st.data())
-def test_flat_values_of_any_bytes_are_those_of_each_alone(records: list[bytes], data: st.DataObject) -> None:
+def test_flat_values_of_any_bytes_equal_those_of_each_record_alone(records: list[bytes], data: st.DataObject) -> None:
     check(data.draw(damaged([b"", b"\x0a\x07\x0a\x05\x0a\x01a\x12\x00", *records])))
 
 
@@ -196,7 +198,7 @@ def check_content(features: FeaturesDict, records: list[bytes]) -> None:
 
 
 @given(schemas_and_records())
-def test_the_content_of_a_block_is_that_of_its_records(given_: tuple[FeaturesDict, list[bytes]]) -> None:
+def test_the_content_of_a_block_equals_that_of_its_records(given_: tuple[FeaturesDict, list[bytes]]) -> None:
     check_content(*given_)
 
 

@@ -62,9 +62,7 @@ def test_a_number_and_its_decimal_text_are_one_key(number: int, salt: str) -> No
     budget_bytes=st.integers(1, 5000),
     fan_in=st.integers(2, 6),
 )
-def test_the_sorter_gives_back_what_it_took_in_order(
-    records: dict[bytes, bytes], budget_bytes: int, fan_in: int
-) -> None:
+def test_the_sorter_returns_all_entries_in_order(records: dict[bytes, bytes], budget_bytes: int, fan_in: int) -> None:
     with ExternalSorter(split="train", budget_bytes=budget_bytes, fan_in=fan_in) as sorter:
         for key, record in records.items():
             sorter.add(Entry(key, repr(key), record))

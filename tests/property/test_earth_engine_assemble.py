@@ -55,7 +55,7 @@ def rasters(draw: Any) -> dict[str, npt.NDArray[Any]]:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(rasters(), sides, sides, kernels, st.sampled_from([1, 500, 2**30]), st.booleans(), st.data())
-def test_what_is_exported_comes_back_exactly(
+def test_an_exported_image_comes_back_exactly(
     raster: dict[str, npt.NDArray[Any]],
     width: int,
     height: int,
@@ -122,7 +122,7 @@ def test_what_is_exported_comes_back_exactly(
     st.booleans(),
     st.randoms(use_true_random=False),
 )
-def test_predictions_come_back_wherever_files_are_cut(
+def test_predictions_come_back_with_any_split_into_files(
     num_rows: int, per_row: int, width: int, height: int, kernel: tuple[int, int], dtype: str, padded: bool, chance: Any
 ) -> None:
     grid = Grid.over(Size(per_row * width, num_rows * height), Size(width, height), kernel=Size(*kernel))
@@ -173,7 +173,7 @@ def _cut_anew(records: list[bytes], folder: Path, chance: random.Random) -> list
 
 @pytest.mark.parametrize("place", PLACES)
 @given(st.integers(1, 40), st.integers(1, 40), sides, sides, kernels)
-def test_every_patch_lies_where_rasterio_says(
+def test_every_patch_is_at_the_position_that_rasterio_computes(
     place: str, width: int, height: int, patch_width: int, patch_height: int, kernel: tuple[int, int]
 ) -> None:
     at = PLACES[place]

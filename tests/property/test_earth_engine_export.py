@@ -84,7 +84,7 @@ def cases(draw: st.DrawFn, *, sequence: bool = False) -> tuple[Made, ExportOptio
 
 
 @given(cases())
-def test_the_patches_are_those_found_pixel_by_pixel(case: tuple[Made, ExportOptions]) -> None:
+def test_the_patches_equal_those_found_pixel_by_pixel(case: tuple[Made, ExportOptions]) -> None:
     made, options = case
     raster = ArrayRaster(**made.arguments())
     plan = plan_raster(raster, options)
@@ -102,7 +102,7 @@ def test_the_patches_are_those_found_pixel_by_pixel(case: tuple[Made, ExportOpti
 
 
 @given(cases(sequence=True))
-def test_the_series_are_those_found_pixel_by_pixel(case: tuple[Made, ExportOptions]) -> None:
+def test_the_series_equal_those_found_pixel_by_pixel(case: tuple[Made, ExportOptions]) -> None:
     made, options = case
     raster = ArrayRaster(**made.arguments())
     with _no_warnings():
@@ -171,7 +171,7 @@ def test_files_hold_the_records_in_order_and_no_more_than_their_limit(
 
 
 @given(cases())
-def test_what_was_exported_tells_which_patches_were_left_out(case: tuple[Made, ExportOptions]) -> None:
+def test_an_export_reports_the_patches_that_were_left_out(case: tuple[Made, ExportOptions]) -> None:
     made, options = case
     expected = patch_features(made, options)
     arguments = made.arguments()

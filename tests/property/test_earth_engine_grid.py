@@ -43,7 +43,7 @@ def test_patches_cover_each_pixel_once_row_by_row(grid: Grid) -> None:
 
 
 @given(grids(), UPRIGHT, st.data())
-def test_transform_and_bounds_are_those_of_rasterio(grid: Grid, transform: Transform, data: st.DataObject) -> None:
+def test_transform_and_bounds_equal_those_of_rasterio(grid: Grid, transform: Transform, data: st.DataObject) -> None:
     index = data.draw(st.integers(0, grid.num_patches - 1))
     for margin, (column, row, width, height) in ((False, grid.core(index)), (True, grid.window(index))):
         window = rasterio.windows.Window(column, row, width, height)

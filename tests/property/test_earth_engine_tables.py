@@ -39,7 +39,7 @@ def same(left: Any, right: Any) -> bool:
 
 
 @given(st.lists(st.dictionaries(NAMES, st.one_of(FLOATS, TEXTS, st.none()), max_size=4), max_size=6))
-def test_scalars_and_texts_come_back(rows: list[dict[str, Any]]) -> None:
+def test_scalars_and_texts_come_back_unchanged(rows: list[dict[str, Any]]) -> None:
     with TemporaryDirectory() as folder:
         found = list(read_table(write(rows, folder, "t")))
     names = {name for row in rows for name, value in row.items() if value is not None}
@@ -50,7 +50,7 @@ def test_scalars_and_texts_come_back(rows: list[dict[str, Any]]) -> None:
 
 
 @given(st.lists(st.lists(FLOATS, min_size=6, max_size=6), min_size=1, max_size=5))
-def test_arrays_come_back_in_the_shape_that_is_told(rows: list[list[float]]) -> None:
+def test_arrays_come_back_in_the_given_shape(rows: list[list[float]]) -> None:
     with TemporaryDirectory() as folder:
         path = write([{"a": np.array(row).reshape(2, 3)} for row in rows], folder, "t")
         found = list(read_table(path, shapes={"a": (2, 3)}))

@@ -192,21 +192,21 @@ def test_damaged_record_decodes_or_is_corrupt(given_: tuple[FeaturesDict, dict[s
     dtype=st.sampled_from([np.uint8, np.uint16]),
     data=st.data(),
 )
-def test_png_holds_the_array(shape: tuple[int, int, int], dtype: Any, data: st.DataObject) -> None:
+def test_a_png_stores_the_array_exactly(shape: tuple[int, int, int], dtype: Any, data: st.DataObject) -> None:
     array = data.draw(hnp.arrays(dtype, shape))
     png = read_png(encode_png(array))
     np.testing.assert_array_equal(undo_filters(png, png.inflate()), array)
 
 
 @given(st.lists(st.tuples(st.binary(min_size=1, max_size=3), st.integers(1, 900)), max_size=20))
-def test_compressed_bytes_inflate_to_what_they_were(runs: list[tuple[bytes, int]]) -> None:
+def test_compressed_bytes_inflate_to_the_original_bytes(runs: list[tuple[bytes, int]]) -> None:
     data = b"".join(piece * number for piece, number in runs)
     assert zlib.decompress(compress(data)) == data
 
 
 @settings(max_examples=examples(30))
 @given(st.integers(0, 2**32 - 1), st.integers(1, 16))
-def test_compressed_noise_of_any_skew_inflates_to_what_it_was(seed: int, skew: int) -> None:
+def test_compressed_noise_of_any_skew_inflates_to_the_original_bytes(seed: int, skew: int) -> None:
     noise = np.random.default_rng(seed).geometric(1 / 2**skew, 20_000).astype(np.uint8).tobytes()
     assert zlib.decompress(compress(noise)) == noise
 

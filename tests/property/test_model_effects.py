@@ -78,7 +78,7 @@ def test_every_natural_reference_that_changes_is_named_and_no_other(pair: tuple[
 
 
 @given(changed(), version_requests())
-def test_a_reference_in_use_is_named_where_its_answer_changes(
+def test_a_reference_in_use_is_named_if_its_version_changes(
     pair: tuple[Standing, Standing], request: VersionRequest
 ) -> None:
     before, after = pair

@@ -57,7 +57,7 @@ def test_versions_are_ordered_as_their_parts(first: Version, second: Version) ->
 
 
 @given(versions(), versions())
-def test_a_version_stands_to_a_text_as_to_the_version_that_it_spells(first: Version, second: Version) -> None:
+def test_a_version_compares_with_a_text_as_with_the_version_in_the_text(first: Version, second: Version) -> None:
     text = str(second)
     assert [first == text, first < text, first <= text, first > text, first >= text] == [
         first == second,
@@ -176,7 +176,7 @@ def test_a_shard_s_file_name_names_the_shard(
 
 
 @given(shard_lengths())
-def test_shard_lengths_are_what_they_were_made_of(lengths: ShardLengths) -> None:
+def test_shard_lengths_equal_the_list_that_they_were_created_from(lengths: ShardLengths) -> None:
     again = ShardLengths(list(lengths))
     assert again == lengths
     assert hash(again) == hash(lengths)

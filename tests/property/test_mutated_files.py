@@ -58,7 +58,7 @@ def test_every_mutated_file_gives_values_or_a_typed_error(
     record_property("mutated files read, by what they gave", dict(told.most_common()))
 
 
-def test_a_file_that_ends_the_process_fails_with_its_seed(tmp_path: Path) -> None:
+def test_a_file_that_kills_the_process_fails_with_its_seed(tmp_path: Path) -> None:
     script = tmp_path / "ends.py"
     script.write_text(
         "import os, sys\n"

@@ -139,7 +139,7 @@ def test_nulls_are_null_wherever_they_are_read(
 
 @settings(max_examples=examples(40))
 @given(drawn=columns(), data=st.data())
-def test_the_values_of_tfds_are_what_they_were(
+def test_missing_values_are_read_as_tfds_reads_them(
     drawn: tuple[list[pa.DataType], list[list[Any]]], data: st.DataObject
 ) -> None:
     """What ``registry.load`` reads: the lowest number of the dtype, in plain arrays; no null in any tool."""

@@ -111,7 +111,7 @@ def test_runs_are_as_long_as_they_can_be(plan: Plan, config: ReadConfig, epoch: 
 
 
 @given(plan=plans(), config=configs(), epoch=st.integers(0, 3), data=st.data())
-def test_any_position_is_found_without_those_before_it(
+def test_any_position_is_found_without_the_positions_before_it(
     plan: Plan, config: ReadConfig, epoch: int, data: st.DataObject
 ) -> None:
     expected = spelled(plan.order(config, epoch))
@@ -169,7 +169,9 @@ def test_a_keyed_permutation_is_a_permutation(n: int, seed: int, epoch: int) -> 
     seed=st.integers(0, 2**64 - 1),
     data=st.data(),
 )
-def test_a_keyed_permutation_gives_each_place_its_own_number_in_range(n: int, seed: int, data: st.DataObject) -> None:
+def test_a_keyed_permutation_maps_each_place_to_a_different_number_in_range(
+    n: int, seed: int, data: st.DataObject
+) -> None:
     permutation = KeyedPermutation(n, seed=seed, epoch=1)
     places = data.draw(st.lists(st.integers(0, n - 1), unique=True, max_size=20))
     found = permutation.at(np.array(places, dtype=np.int64)).tolist()
@@ -192,7 +194,7 @@ def test_active_slots_are_found_and_counted(members: list[int], data: st.DataObj
 
 
 @given(lengths=st.lists(st.integers(0, 5), min_size=1, max_size=30), data=st.data())
-def test_a_span_knows_its_shards(lengths: list[int], data: st.DataObject) -> None:
+def test_a_span_lists_the_shards_that_it_touches(lengths: list[int], data: st.DataObject) -> None:
     total = sum(lengths)
     if not total:
         return

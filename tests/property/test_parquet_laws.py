@@ -61,7 +61,9 @@ def assert_alike(features: FeaturesDict, table: TableBlock, records: Sequence[by
 
 @settings(max_examples=examples(100))
 @given(schema=SCHEMAS, data=st.data(), copy=st.booleans())
-def test_rows_give_what_their_records_give(schema: pa.Schema, data: st.DataObject, *, copy: bool) -> None:
+def test_rows_decode_to_the_same_examples_as_their_records(
+    schema: pa.Schema, data: st.DataObject, *, copy: bool
+) -> None:
     features = features_or_not(schema)
     rows = rows_of(data, schema, most=20)
     table = pa.Table.from_pylist(rows, schema=schema)
@@ -122,7 +124,7 @@ def test_a_folder_of_parquet_is_read_like_the_tfrecords_of_its_rows(schema: pa.S
 
 @settings(max_examples=examples(60))
 @given(schema=SCHEMAS, data=st.data(), as_tfds=st.booleans(), statistics=st.booleans())
-def test_rows_with_nulls_give_what_their_records_give(
+def test_rows_with_nulls_decode_to_the_same_examples_as_their_records(
     schema: pa.Schema, data: st.DataObject, *, as_tfds: bool, statistics: bool
 ) -> None:
     features_or_not(schema)

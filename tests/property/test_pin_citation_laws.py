@@ -80,7 +80,7 @@ def test_a_digest_may_be_broken_anywhere(citation: Citation, data: st.DataObject
 
 
 @given(citations(), st.sampled_from(["...", "…", ".", "\\dots", "\\ldots{}", ",", ";", ")", "`", "”", "}"]))
-def test_what_stands_behind_is_no_part_of_it(citation: Citation, tail: str) -> None:
+def test_text_after_a_citation_is_not_part_of_it(citation: Citation, tail: str) -> None:
     assert Citation.parse(citation.full + tail) == citation
 
 

@@ -165,7 +165,7 @@ SHARDS = st.lists(st.integers(0, 5), max_size=5)
 
 
 @given(examples=EXAMPLES, lengths=SHARDS, is_gzip=st.booleans(), task_bytes=st.sampled_from([1, 200, 2**20]))
-def test_the_digests_are_those_of_the_definition(
+def test_the_digests_equal_those_of_the_definition(
     examples: list[Example], lengths: list[int], is_gzip: bool, task_bytes: int
 ) -> None:
     records = [serialize(example) for example in examples]
@@ -254,7 +254,7 @@ def test_a_changed_value_changes_the_digest_of_its_key_and_of_no_other(
         assert differ == {key}
 
 
-def test_records_that_begin_alike_are_told_apart_by_their_last_kind_of_values() -> None:
+def test_records_that_differ_only_in_a_kind_of_values_have_different_digests() -> None:
     """A key that holds bytes in one record and numbers in the next."""
     examples: list[Example] = [
         {"a": ("bytes", [b"1"])},
@@ -271,7 +271,9 @@ def test_records_that_begin_alike_are_told_apart_by_their_last_kind_of_values() 
 
 
 @pytest.mark.parametrize("is_gzip", [False, True])
-def test_thousands_of_records_have_the_same_digests_whoever_hashes_them(tmp_path: Path, is_gzip: bool) -> None:
+def test_thousands_of_records_have_the_same_digests_whichever_process_hashes_them(
+    tmp_path: Path, is_gzip: bool
+) -> None:
     examples: list[Example] = [
         {"id": ("int64", [number]), "text": ("bytes", [b"x" * (number % 7)] * (number % 3))} for number in range(5000)
     ]
@@ -289,7 +291,7 @@ def test_thousands_of_records_have_the_same_digests_whoever_hashes_them(tmp_path
     assert measured(*store_records(records, [5000])) == wanted
 
 
-def test_the_bytes_that_were_hashed_are_told_and_the_files_with_them() -> None:
+def test_the_hashed_bytes_are_reported_and_the_files_are_measured() -> None:
     records = [serialize({"id": ("int64", [number])}) for number in range(10)]
     store, split = store_records(records, [4, 4])
     plan = resolve("train[2:]", {"train": split})
@@ -302,7 +304,7 @@ def test_the_bytes_that_were_hashed_are_told_and_the_files_with_them() -> None:
     assert sum(told) == sum(file.num_bytes for file in files.values()) + sum(map(len, records[2:]))
 
 
-def test_a_record_that_is_no_example_has_digests_only_where_nothing_is_verified() -> None:
+def test_a_record_that_is_not_an_example_has_digests_only_without_verification() -> None:
     records = [serialize({"id": ("int64", [1])}), b"\xff\xff", serialize({"id": ("int64", [2])})]
     store, split = store_records(records, [2])
     found = measured(store, split, verify="off")

@@ -248,7 +248,7 @@ def test_a_file_that_is_sealed_anew_is_refused_or_can_be_used(mutation: Mutation
 
 
 @given(lengths=st.lists(st.integers(0, 4), min_size=1, max_size=6), data=st.data())
-def test_a_pin_reads_what_was_pinned_in_every_order(lengths: list[int], data: st.DataObject) -> None:
+def test_a_pin_reads_the_pinned_records_in_every_order(lengths: list[int], data: st.DataObject) -> None:
     slicing = data.draw(st.sampled_from(SlicingRule))
     source = make_source({"train": lengths, "test": [2, 0, 1]}, slicing=slicing)
     total = sum(lengths)

@@ -53,7 +53,7 @@ def content_of(features: FeaturesDict, record: bytes) -> dict[str, bytes]:
 
 
 @given(schemas_and_examples(), st.data())
-def test_contents_are_equal_where_decoded_values_are(
+def test_contents_are_equal_if_decoded_values_are_equal(
     given_: tuple[FeaturesDict, dict[str, Any]], data: st.DataObject
 ) -> None:
     features, example = given_
@@ -73,7 +73,7 @@ def test_contents_are_equal_where_decoded_values_are(
 
 
 @given(schemas_and_examples())
-def test_the_order_of_keys_is_no_content(given_: tuple[FeaturesDict, dict[str, Any]]) -> None:
+def test_the_order_of_keys_does_not_change_the_content(given_: tuple[FeaturesDict, dict[str, Any]]) -> None:
     features, example = given_
     flat = codec_of(features).flatten(example)
     # Messages one after the other are one message: here with the last key first.
@@ -97,7 +97,7 @@ def test_an_absent_key_is_an_empty_list(given_: tuple[FeaturesDict, dict[str, An
 
 
 @given(tensors(), st.data())
-def test_the_encoding_of_a_tensor_is_no_content(tensor: Tensor, data: st.DataObject) -> None:
+def test_the_encoding_of_a_tensor_does_not_change_the_content(tensor: Tensor, data: st.DataObject) -> None:
     if tensor.dtype == object or tensor.has_stored_shape or (None in tensor.shape and 0 in tensor.shape):
         return
     value = values(data.draw, tensor)
@@ -149,7 +149,7 @@ def test_a_nan_is_the_same_content_as_itself() -> None:
 
 @settings(max_examples=examples(50))
 @given(st.tuples(st.integers(1, 9), st.integers(1, 9), st.sampled_from([1, 3, 4])), st.data(), st.integers(0, 9))
-def test_the_filters_and_the_compression_of_a_png_are_no_content(
+def test_the_filters_and_the_compression_of_a_png_do_not_change_the_content(
     shape: tuple[int, int, int], data: st.DataObject, level: int
 ) -> None:
     pixels = data.draw(hnp.arrays(np.uint8, shape))
@@ -187,7 +187,7 @@ def filtered_png(pixels: np.ndarray[Any, Any], filters: list[int], level: int) -
     )
 
 
-def test_a_jpeg_is_its_file() -> None:
+def test_the_content_of_a_jpeg_is_its_file() -> None:
     pixels = np.zeros((8, 8, 3), np.uint8)
     files = []
     for comment in (b"", b"x"):

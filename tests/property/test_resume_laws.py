@@ -88,7 +88,7 @@ def test_an_interrupted_read_continues_with_the_next_batch(
 
 
 @given(lengths=LENGTHS, config=CONFIGS, before=st.integers(1, 5), after=st.integers(1, 5), data=st.data())
-def test_any_number_of_processes_continues_where_others_stopped(
+def test_any_number_of_processes_continues_after_the_last_example(
     lengths: list[int], config: ReadConfig, before: int, after: int, data: st.DataObject
 ) -> None:
     dataset = stored(lengths)
@@ -115,7 +115,7 @@ def test_processes_share_every_epoch_without_gap_or_overlap(lengths: list[int], 
 
 
 @given(lengths=LENGTHS, config=CONFIGS, data=st.data())
-def test_an_example_by_its_number_is_the_one_that_iterating_gives(
+def test_an_example_by_its_number_is_the_one_that_iterating_yields(
     lengths: list[int], config: ReadConfig, data: st.DataObject
 ) -> None:
     dataset = stored(lengths)

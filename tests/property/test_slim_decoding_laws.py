@@ -102,7 +102,7 @@ def test_many_records_are_decoded_as_each_alone(data: st.DataObject) -> None:
 
 
 @given(st.data())
-def test_a_lazy_decoder_gives_what_another_one_gives(data: st.DataObject) -> None:
+def test_a_lazy_decoder_gives_the_same_items_as_an_eager_one(data: st.DataObject) -> None:
     features = data.draw(feature_maps())
     items = {key: ItemHandlerCallback(key, lambda values: next(iter(values.values()))) for key in features}
     record = data.draw(sound_examples(features))

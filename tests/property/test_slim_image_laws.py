@@ -92,7 +92,9 @@ def many_pngs(draw: st.DrawFn) -> list[bytes]:
 
 
 @given(many_pngs(), st.sampled_from([0, 1, 3, 4]), st.sampled_from(["uint8", "uint16", "float32"]))
-def test_small_pngs_of_many_records_are_those_of_each_alone(files: list[bytes], channels: int, dtype: str) -> None:
+def test_small_pngs_of_many_records_equal_those_of_each_record_alone(
+    files: list[bytes], channels: int, dtype: str
+) -> None:
     features = {key: FixedLenFeature((), "string", "") for key in ("image/encoded", "image/format")}
     decoder = TFExampleDecoder(features, {"image": Image(channels=channels, dtype=dtype)})
     rows = decoder.decode_rows(as_block([encode_example({"image/encoded": [file]}) for file in files]), ["image"])

@@ -61,7 +61,7 @@ def test_the_fast_library_is_there() -> None:
 
 
 @given(damaged(), st.sampled_from([0, 1, 3]))
-def test_the_library_that_decodes_changes_nothing(data: bytes, channels: int) -> None:
+def test_the_decoding_library_does_not_change_the_result(data: bytes, channels: int) -> None:
     found = outcome(data, channels)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(image_formats, "_fast_library", lambda: None)

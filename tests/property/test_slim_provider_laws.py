@@ -118,7 +118,7 @@ def test_every_record_comes_once_an_epoch(
 
 
 @given(sizes=SIZES, options=OPTIONS, num_epochs=st.integers(1, 3))
-def test_the_seed_decides_the_order_whatever_reads_the_files(
+def test_the_seed_decides_the_order_with_any_reader(
     folder: str, sizes: list[int], options: dict[str, Any], num_epochs: int
 ) -> None:
     files = files_of(folder, sizes)
@@ -140,7 +140,7 @@ def test_for_ever_begins_as_some_epochs_do(folder: str, sizes: list[int], option
 
 
 @given(sizes=SIZES.filter(lambda sizes: sizes[0] > 0), options=OPTIONS, data=st.data())
-def test_all_that_comes_before_a_damaged_record_is_given(
+def test_all_records_before_a_damaged_one_are_returned(
     folder: str, sizes: list[int], options: dict[str, Any], data: st.DataObject
 ) -> None:
     bad = data.draw(st.integers(0, sizes[0] - 1))

@@ -163,7 +163,9 @@ def test_each_percent_fold_is_a_part_and_its_complement(layout: dict[str, ShardL
 
 
 @given(layouts(), st.data())
-def test_relations_are_those_of_sets(layout: dict[str, ShardLengths], data: st.DataObject) -> None:
+def test_relations_between_plans_equal_those_between_sets_of_records(
+    layout: dict[str, ShardLengths], data: st.DataObject
+) -> None:
     def union() -> Plan:
         names = data.draw(st.lists(st.sampled_from([*layout, "all"]), min_size=1, max_size=4))
         bounds = [sorted(data.draw(st.tuples(percents(low=0), percents(low=0)))) for _ in names]
@@ -192,7 +194,9 @@ def test_relations_are_those_of_sets(layout: dict[str, ShardLengths], data: st.D
 
 
 @given(layouts(), st.data())
-def test_overlaps_are_what_is_read_more_than_once(layout: dict[str, ShardLengths], data: st.DataObject) -> None:
+def test_overlaps_are_the_records_that_are_read_more_than_once(
+    layout: dict[str, ShardLengths], data: st.DataObject
+) -> None:
     plan = resolve("+".join(data.draw(st.lists(st.sampled_from([*layout, "all"]), min_size=1, max_size=4))), layout)
     listed = [(one.split, position) for one in plan.ranges for position in range(one.start, one.stop)]
     twice = {record for record in listed if listed.count(record) > 1}
@@ -200,7 +204,7 @@ def test_overlaps_are_what_is_read_more_than_once(layout: dict[str, ShardLengths
 
 
 @given(read_instructions(st.sampled_from(["train", "test"])), layouts(), ANY_LENGTHS, RULES)
-def test_whatever_is_asked_ends_in_a_plan_or_a_refusal(
+def test_every_instruction_ends_in_a_plan_or_a_typed_error(
     instruction: ReadInstruction, layout: dict[str, ShardLengths], lengths: ShardLengths, slicing: str
 ) -> None:
     layout = {**layout, "train": lengths}
@@ -213,7 +217,7 @@ def test_whatever_is_asked_ends_in_a_plan_or_a_refusal(
     assert [plan[place] for place in range(len(plan))] == list(plan)
 
 
-def test_a_float_comes_near_no_record() -> None:
+def test_bounds_beyond_the_precision_of_floats_are_exact() -> None:
     """Where floats lie: 10**17 + 1 records and a third of them; every figure is exact."""
     layout = {"train": ShardLengths([10**17 + 1])}
     (one,) = resolve("even(train, 3)[2]", layout).ranges

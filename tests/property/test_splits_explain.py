@@ -26,7 +26,7 @@ from registry.splits import ReadInstruction, explain, resolve
     st.sampled_from(["documented", "tfds-4"]),
     st.sampled_from([None, "closest", "pct1_dropremainder"]),
 )
-def test_the_bounds_that_are_explained_are_those_of_the_ranges(
+def test_the_explained_bounds_equal_those_of_the_ranges(
     layout: dict[str, ShardLengths], slices: list[tuple[str, str, int, int]], slicing: str, rounding: str | None
 ) -> None:
     parts = [ReadInstruction(name, start, stop, unit) for name, unit, start, stop in slices]  # type: ignore[arg-type]
@@ -55,7 +55,7 @@ def test_the_bounds_that_are_explained_are_those_of_the_ranges(
     st.sampled_from(["documented", "tfds-4"]),
     st.sampled_from([None, "closest", "pct1_dropremainder"]),
 )
-def test_whatever_resolves_is_explained_in_sentences(
+def test_every_resolved_expression_is_explained_in_sentences(
     instruction: ReadInstruction,
     layout: dict[str, ShardLengths],
     lengths: ShardLengths,
@@ -73,7 +73,7 @@ def test_whatever_resolves_is_explained_in_sentences(
     assert all(sentence.endswith(".") and "\n" not in sentence for sentence in found.sentences)
 
 
-def test_only_what_reaches_the_end_drops_the_remainder() -> None:
+def test_only_a_slice_that_reaches_the_end_drops_the_remainder() -> None:
     def dropped(expression: str, slicing: str) -> bool:
         found = explain(expression, {"train": [199]}, slicing=slicing, rounding="pct1_dropremainder")
         return any("drops the last 99 records of train" in sentence for sentence in found.sentences)

@@ -63,7 +63,7 @@ def test_what_is_printed_parses_back(instruction: ReadInstruction) -> None:
 
 
 @given(read_instructions())
-def test_both_rules_read_what_is_printed_alike(instruction: ReadInstruction) -> None:
+def test_both_rules_parse_printed_expressions_alike(instruction: ReadInstruction) -> None:
     assert ReadInstruction.from_spec(str(instruction), slicing=SlicingRule.TFDS_4) == instruction
 
 

@@ -48,9 +48,7 @@ def test_a_negative_percentage_is_its_complement(lengths: ShardLengths, percent:
 
 
 @given(st.integers(0, 10**12), percents())
-def test_closest_is_never_more_than_half_a_record_off_and_halves_go_up(
-    num_examples: int, percent: int | Fraction
-) -> None:
+def test_closest_is_at_most_half_a_record_off_and_rounds_halves_up(num_examples: int, percent: int | Fraction) -> None:
     exact = Fraction(percent + 100 if percent < 0 else percent) * num_examples / 100
     assert -Fraction(1, 2) < round_percent(percent, num_examples, "closest") - exact <= Fraction(1, 2)
 
@@ -65,7 +63,7 @@ def test_under_pct1_every_percent_has_the_same_number_of_records(lengths: ShardL
 
 
 @given(ANY_LENGTHS, st.data())
-def test_absolute_bounds_are_those_of_python(lengths: ShardLengths, data: st.DataObject) -> None:
+def test_absolute_bounds_equal_those_of_python(lengths: ShardLengths, data: st.DataObject) -> None:
     n = lengths.num_examples
     bound = st.one_of(st.none(), st.integers(-n, n))
     start, stop = data.draw(bound), data.draw(bound)
@@ -79,7 +77,7 @@ def test_absolute_bounds_are_those_of_python(lengths: ShardLengths, data: st.Dat
 
 
 @given(ANY_LENGTHS, st.data())
-def test_shard_bounds_are_those_of_python(lengths: ShardLengths, data: st.DataObject) -> None:
+def test_shard_bounds_equal_those_of_python(lengths: ShardLengths, data: st.DataObject) -> None:
     bound = st.one_of(st.none(), st.integers(-len(lengths), len(lengths)))
     start, stop = data.draw(bound), data.draw(bound)
     first, last, _ = slice(start, stop).indices(len(lengths))

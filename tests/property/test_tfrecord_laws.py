@@ -69,7 +69,7 @@ def test_another_byte_anywhere_is_found(written: list[bytes], data: st.DataObjec
 
 
 @given(st.lists(st.binary(max_size=5000), max_size=12), st.sampled_from([16, 64, 1000, 2**20]), st.data())
-def test_a_file_that_is_walked_in_pieces_is_what_it_is_record_by_record(
+def test_a_file_walked_in_pieces_equals_the_file_read_record_by_record(
     written: list[bytes], piece: int, data: st.DataObject
 ) -> None:
     content = bytearray(b"".join(map(frame_record, written * data.draw(st.sampled_from([1, 20])))))

@@ -74,7 +74,7 @@ def test_a_response_that_ends_early_is_continued_and_never_the_whole(store: Stor
     assert str(caught.value) == f"cannot read {store.url}/file: the server ended the response too early"
 
 
-def test_what_is_forbidden_is_not_asked_for_again(store: Store, proxy: FaultProxy) -> None:
+def test_a_forbidden_request_is_not_retried(store: Store, proxy: FaultProxy) -> None:
     proxy.inject("forbidden")
     with pytest.raises(StorageError) as caught:
         store.size("file")

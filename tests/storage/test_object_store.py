@@ -35,7 +35,7 @@ def put(store: Store, name: str, content: bytes = b"content", *, overwrite: bool
 
 
 @pytest.mark.parametrize("num_bytes", [SMALL, LARGE])
-def test_one_of_many_who_create_a_name_gets_it(objects: Store, num_bytes: int) -> None:
+def test_only_one_of_many_concurrent_creators_of_a_name_succeeds(objects: Store, num_bytes: int) -> None:
     barrier = threading.Barrier(8)
 
     def create(writer: int) -> bool:
@@ -55,7 +55,7 @@ def test_one_of_many_who_create_a_name_gets_it(objects: Store, num_bytes: int) -
     assert objects.list() == ["name"]
 
 
-def test_one_of_many_who_copy_to_a_name_gets_it(objects: Store) -> None:
+def test_only_one_of_many_concurrent_copies_to_a_name_succeeds(objects: Store) -> None:
     for writer in range(8):
         put(objects, f"staged/{writer}", bytes([writer]) * SMALL)
     barrier = threading.Barrier(8)
@@ -85,14 +85,14 @@ def test_a_copy_within_the_store_sends_no_bytes(bucket: str, fault_proxy: FaultP
 
 
 @pytest.mark.parametrize("num_bytes", [SMALL, LARGE])
-def test_an_object_is_replaced_when_asked(objects: Store, num_bytes: int) -> None:
+def test_an_object_is_replaced_on_request(objects: Store, num_bytes: int) -> None:
     put(objects, "name", b"old")
     put(objects, "name", b"x" * num_bytes, overwrite=True)
     assert objects.read_bytes("name") == b"x" * num_bytes
     assert objects.list() == ["name"]
 
 
-def test_the_tag_of_an_object_is_that_of_its_bytes(objects: Store) -> None:
+def test_the_tag_of_an_object_is_the_tag_of_its_bytes(objects: Store) -> None:
     put(objects, "name", b"old")
     before = objects.entity_tag("name"), objects.stamp("name")
     assert before == (objects.entity_tag("name"), objects.stamp("name"))

@@ -83,7 +83,7 @@ def test_nothing_is_visible_while_a_file_is_written(store: Store) -> None:
     assert store.list() == ["file"]
 
 
-def test_nothing_is_left_of_a_file_whose_writing_failed(store: Store) -> None:
+def test_a_file_that_failed_to_be_written_leaves_nothing_behind(store: Store) -> None:
     with pytest.raises(ZeroDivisionError):
         fail_to_put(store, "folder/file")
     assert store.list() == []
@@ -91,7 +91,7 @@ def test_nothing_is_left_of_a_file_whose_writing_failed(store: Store) -> None:
     put(store, "folder/file")
 
 
-def test_a_stored_file_is_replaced_only_when_asked(store: Store) -> None:
+def test_a_stored_file_is_replaced_only_on_request(store: Store) -> None:
     put(store, "file", b"old")
     with pytest.raises(AlreadyStoredError) as caught, store.create("file"):
         pytest.fail("the block must not run")
@@ -127,7 +127,7 @@ def test_a_missing_file_is_named(store: Store) -> None:
         store.size("missing")
 
 
-def test_a_folder_is_no_file(store: Store) -> None:
+def test_a_folder_is_not_a_file(store: Store) -> None:
     put(store, "folder/file")
     for ask in (store.open, store.size, store.read_bytes):
         with pytest.raises(StorageError, match="Not a file"):
@@ -148,7 +148,7 @@ def test_names_that_could_leave_the_store_are_refused(store: Store, name: str) -
             store.folders(name)
 
 
-def test_names_may_hold_what_is_special_elsewhere(store: Store) -> None:
+def test_names_may_contain_special_characters(store: Store) -> None:
     names = ["*", "[a]?", "a b", "x..y", "~", "%2e%2e", "é", "#1", "..."]
     for name in names:
         put(store, name, name.encode())
@@ -173,7 +173,7 @@ def test_copy_keeps_name_and_content(store: Store) -> None:
         store.copy("a/b", store.child("target"))
 
 
-def test_remove_tree_removes_files_and_folders_and_what_is_gone_is_gone(store: Store) -> None:
+def test_remove_tree_removes_files_and_folders_and_ignores_missing_ones(store: Store) -> None:
     for name in ("a/1", "a/b/2", "ab", "c"):
         put(store, name)
     store.remove_tree("a")

@@ -159,7 +159,7 @@ def test_a_fault_that_passes_is_not_noticed(
     assert faulty(fault_proxy) == 1
 
 
-def test_what_is_forbidden_is_not_asked_for_again(store: Store, fault_proxy: FaultProxy, operation: Operation) -> None:
+def test_a_forbidden_request_is_not_retried(store: Store, fault_proxy: FaultProxy, operation: Operation) -> None:
     fault_proxy.inject("forbidden", when=operation.is_request)
     with pytest.raises(StorageError) as caught:
         operation.do(store)
@@ -171,7 +171,7 @@ def test_what_is_forbidden_is_not_asked_for_again(store: Store, fault_proxy: Fau
     assert faulty(fault_proxy) == 1
 
 
-def test_bytes_that_are_damaged_on_their_way_are_asked_for_again(store: Store, fault_proxy: FaultProxy) -> None:
+def test_bytes_damaged_in_transit_are_requested_again(store: Store, fault_proxy: FaultProxy) -> None:
     fault_proxy.inject("corrupt", when=is_get, times=1)
     assert store.read_bytes("folder/file") == b"content"
     fault_proxy.reset()
@@ -191,7 +191,7 @@ def test_bytes_that_are_copied_have_a_tag_that_is_looked_at_too(store: Store, fa
     assert faulty(fault_proxy) == 1
 
 
-def test_a_tag_that_is_no_digest_is_believed_once_the_same_bytes_came_twice(
+def test_a_tag_that_is_not_a_digest_is_trusted_after_the_same_bytes_arrived_twice(
     store: Store, fault_proxy: FaultProxy
 ) -> None:
     fault_proxy.inject("retag")
@@ -201,7 +201,7 @@ def test_a_tag_that_is_no_digest_is_believed_once_the_same_bytes_came_twice(
     assert sum(map(is_get, fault_proxy.requests)) == 3
 
 
-def test_a_weak_etag_proves_nothing_and_stops_no_reader(store: Store, fault_proxy: FaultProxy) -> None:
+def test_a_weak_etag_proves_nothing_and_does_not_stop_readers(store: Store, fault_proxy: FaultProxy) -> None:
     content = os.urandom(LARGE)
     put(store, "large", content)
     fault_proxy.inject("weaken")
@@ -211,7 +211,7 @@ def test_a_weak_etag_proves_nothing_and_stops_no_reader(store: Store, fault_prox
 
 
 @pytest.mark.parametrize("fault", ["truncate", "drop"])
-def test_a_large_object_is_never_handed_out_short(store: Store, fault_proxy: FaultProxy, fault: Fault) -> None:
+def test_a_large_object_is_never_returned_truncated(store: Store, fault_proxy: FaultProxy, fault: Fault) -> None:
     content = os.urandom(LARGE)
     put(store, "large", content)
     fault_proxy.reset()
@@ -283,7 +283,7 @@ def test_a_name_that_somebody_else_took_while_our_answer_was_lost_is_taken(
     assert [request.fault for request in fault_proxy.requests if request.method == "PUT"] == ["drop", "hook", None]
 
 
-def test_a_server_that_was_given_up_gets_one_try_until_it_answers(store: Store, fault_proxy: FaultProxy) -> None:
+def test_an_unavailable_server_gets_one_try_until_it_responds(store: Store, fault_proxy: FaultProxy) -> None:
     fault_proxy.inject("drop", times=4)
     for num_requests in (3, 4):
         with pytest.raises(StorageUnavailableError):
@@ -359,7 +359,7 @@ def test_a_public_bucket_is_read_without_credentials(
 
 @pytest.mark.parametrize("name", ["REGISTRY_READ_TIMEOUT", "REGISTRY_RETRY_TIMEOUT", "REGISTRY_TRIES"])
 @pytest.mark.parametrize("value", ["soon", "-1", "0", "nan"])
-def test_a_limit_that_is_no_number_is_refused(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_that_is_not_a_number_is_refused(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(UsageError) as caught:
         open_store("s3://bucket")

@@ -69,7 +69,7 @@ def test_a_full_disk_is_a_storage_error_with_a_hint(local_store: Store, full_dis
     assert list(Path(path).parent.iterdir()) == []
 
 
-def test_a_full_disk_leaves_what_was_there(local_store: Store, full_disk: None) -> None:
+def test_a_full_disk_leaves_the_old_file_unchanged(local_store: Store, full_disk: None) -> None:
     with local_store.create("file") as file:
         file.write(b"old")
     with pytest.raises(StorageError), local_store.create("file", overwrite=True) as file:
@@ -119,7 +119,7 @@ def test_an_error_of_fsync_is_not_a_success(local_store: Store, monkeypatch: pyt
     assert not local_store.exists("file")
 
 
-def test_the_file_is_on_disk_before_it_has_its_name_and_the_folder_after(
+def test_a_file_is_synced_before_it_is_renamed_and_its_folder_after(
     local_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
@@ -286,7 +286,7 @@ def test_permission_denied_has_a_hint(local_store: Store, monkeypatch: pytest.Mo
     assert (caught.value.hint or "").startswith("Permission is missing.")
 
 
-def test_a_file_that_is_written_by_its_path_is_there_when_it_is_whole(tmp_path: Path) -> None:
+def test_a_file_written_by_path_appears_only_when_complete(tmp_path: Path) -> None:
     local_store = local.LocalStore(tmp_path)
     with local_store.create_path("folder/file") as path:
         assert Path(path).parent == tmp_path / "folder"
@@ -301,7 +301,7 @@ def test_a_file_that_is_written_by_its_path_is_there_when_it_is_whole(tmp_path: 
     assert [one.name for one in (tmp_path / "folder").iterdir()] == ["file"]
 
 
-def test_a_file_that_fails_by_its_path_leaves_nothing(tmp_path: Path) -> None:
+def test_a_file_that_failed_to_be_written_by_path_leaves_nothing_behind(tmp_path: Path) -> None:
     local_store = local.LocalStore(tmp_path)
 
     def fail(*, write: bool) -> None:

@@ -97,7 +97,7 @@ def test_urls_lead_to_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("url", ["", "a\0b", "file://other/data", "nonsense://x", "simplecache::memory://x"])
-def test_what_is_no_store_is_refused(url: str) -> None:
+def test_an_invalid_store_url_is_refused(url: str) -> None:
     with pytest.raises(StorageError) as caught:
         open_store(url)
     assert caught.value.hint
@@ -124,7 +124,7 @@ def test_messages_hide_passwords() -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_a_folder_whose_process_died_before_it_said_who_it_is_is_cleared(tmp_path: Path) -> None:
+def test_a_folder_of_a_process_that_died_before_it_wrote_its_owner_is_cleared(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     for name in ("incomplete.0a1b2c3d_3.0.1", "incomplete.0a1b2c3e_3.0.1"):
         (tmp_path / "mnist" / name).mkdir(parents=True)

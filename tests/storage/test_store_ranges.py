@@ -173,7 +173,7 @@ def test_neighbours_share_a_request(
     assert (fault_proxy.count("HEAD"), fault_proxy.count("GET")) == (1, gets)
 
 
-def test_requests_are_under_way_together_and_only_so_many(objects: Store, fault_proxy: FaultProxy) -> None:
+def test_requests_run_concurrently_up_to_a_limit(objects: Store, fault_proxy: FaultProxy) -> None:
     together, lock, now, peak = threading.Barrier(4), threading.Lock(), 0, 0
 
     def hook() -> None:
@@ -229,7 +229,7 @@ def test_an_object_that_is_replaced_between_two_requests_is_an_error(objects: St
             list(file.read_ranges([(0, 10)]))
 
 
-def test_a_forked_child_goes_on_with_ranges_that_its_parent_began(objects: Store) -> None:
+def test_a_forked_child_continues_ranges_that_its_parent_started(objects: Store) -> None:
     script = """
 import os, sys
 from registry.storage import open_store

@@ -31,7 +31,7 @@ def prepared(lab: Any, tfds: Any, folder: Path, file_format: str) -> Any:
 
 
 @pytest.mark.parametrize("file_format", ["tfrecord", "parquet"])
-def test_every_feature_is_what_tfds_reads(
+def test_every_feature_is_read_as_tfds_reads_it(
     tfds: Any, lab: Any, catalog: registry.Catalog, tmp_path: Path, file_format: str
 ) -> None:
     builder = prepared(lab, tfds, tmp_path / "tfds", file_format)
@@ -61,7 +61,7 @@ def array_records(tfds: Any, tmp_path: Path) -> Any:
     return builder
 
 
-def test_array_records_are_what_the_data_source_gives(
+def test_array_records_equal_the_elements_of_the_data_source(
     array_records: Any, catalog: registry.Catalog, tmp_path: Path
 ) -> None:
     list(catalog.import_tfds(tmp_path / "tfds"))

@@ -93,7 +93,9 @@ def test_png(tf: Any, color: int, depth: int, interlaced: bool, transparent: boo
 
 @pytest.mark.parametrize("chunk", [("gAMA", 45455), ("gAMA", 60001), ("gAMA", 100_000), ("sRGB", None)])
 @pytest.mark.parametrize(("color", "depth"), [(RGB, 8), (RGB, 16), (PALETTE, 4), (PALETTE, 8)])
-def test_grey_of_a_png_that_says_its_gamma(tf: Any, color: int, depth: int, chunk: tuple[str, int | None]) -> None:
+def test_grey_of_a_png_with_a_gamma_chunk_equals_that_of_tensorflow(
+    tf: Any, color: int, depth: int, chunk: tuple[str, int | None]
+) -> None:
     random = np.random.default_rng(depth)
     samples = random.integers(0, 1 << depth, (40, 50, PNG_CHANNELS[color]))
     samples[0] = samples[0, :, :1]  # grey already

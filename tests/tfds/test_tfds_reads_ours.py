@@ -83,7 +83,7 @@ def every(tfds: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[registry
     return dataset, tfds.builder_from_directory(dataset.info.data_dir)
 
 
-def test_what_neither_can_read_is_refused(tfds: Any, every: tuple[registry.Dataset, Any]) -> None:
+def test_files_that_neither_can_read_are_refused(tfds: Any, every: tuple[registry.Dataset, Any]) -> None:
     dataset, builder = every
     with pytest.raises(ValueError, match="incompatible with 61 examples"):
         builder.info.splits["train[:62]"]

@@ -47,7 +47,7 @@ def store(tmp_path: Path) -> Store:
     return open_store(tmp_path)
 
 
-def test_a_record_that_ends_its_reader_is_named(store: Store) -> None:
+def test_a_record_that_kills_its_reader_is_named(store: Store) -> None:
     shard = open_shard(store, "forged", file_format=FORMAT, num_records=12)
     assert shard.read(0, 3).records() == RECORDS[:3]
     with pytest.raises(CorruptRecordError) as caught:
@@ -105,7 +105,7 @@ def test_a_worker_is_used_again(store: Store) -> None:
     assert call_isolated(eval, "__import__('os').getpid()", path="") == first != os.getpid()
 
 
-def test_how_a_worker_ended_is_told() -> None:
+def test_the_end_of_a_worker_is_described() -> None:
     with pytest.raises(WorkerEndedError, match=r"^reading it ended the process that read it, with signal 6$"):
         call_isolated(signal.raise_signal, signal.SIGABRT, path="")
     with pytest.raises(WorkerEndedError, match=r"^reading it ended the process that read it, with exit code 3$"):

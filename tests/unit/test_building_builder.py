@@ -121,7 +121,7 @@ def test_a_wrong_config_is_refused(fields: dict[str, Any], message: str) -> None
 
 
 @pytest.mark.parametrize("name", ["2017", "v2", "20220301.simple", "en-de", "cifar10.1k"])
-def test_config_names_that_only_hold_numbers_are_fine(name: str) -> None:
+def test_config_names_may_consist_of_digits(name: str) -> None:
     assert BuilderConfig(name=name).name == name
 
 
@@ -156,7 +156,7 @@ def test_a_request_takes_the_highest_version_this_code_builds(wanted: Any, versi
 
 
 @pytest.mark.parametrize("wanted", ["3.0.0", "3.*", ">2.1"])
-def test_a_version_this_code_cannot_build_is_refused_with_those_it_can(wanted: str) -> None:
+def test_a_version_that_this_code_cannot_build_is_refused_with_the_buildable_ones(wanted: str) -> None:
     with pytest.raises(VersionNotFoundError) as caught:
         Plain(version=wanted)
     assert str(caught.value) == f"the builder of plain cannot build version {VersionRequest.parse(wanted)}"
@@ -198,7 +198,7 @@ def test_a_reference_picks_config_and_version() -> None:
         Translated.pick("translated@paper")
 
 
-def test_metadata_is_what_the_author_wrote_and_the_configs_notes_stand_in() -> None:
+def test_metadata_is_what_the_author_wrote_and_notes_of_a_config_replace_it() -> None:
     english, german = Translated(config="en").metadata, Translated(config="de").metadata
     assert english.description == "About."
     assert english.config_description == "English"

@@ -135,7 +135,7 @@ def test_a_broken_package_is_named_and_does_not_affect_others(name: str, message
     assert find_builder("squares").name == "squares"
 
 
-def test_code_that_is_no_entry_point_is_named_explicitly() -> None:
+def test_code_without_an_entry_point_is_named_explicitly() -> None:
     assert load_builder("third_good:Squares").name == "squares"
 
 
@@ -275,7 +275,7 @@ def test_a_config_and_a_version_may_follow_the_class(wanted: str, built: str) ->
         ),
     ],
 )
-def test_a_mistake_behind_the_class_says_what_may_stand_there(wanted: str, hint: str) -> None:
+def test_a_mistake_after_the_class_lists_what_may_follow_it(wanted: str, hint: str) -> None:
     with pytest.raises(RegistryError) as caught:
         open_builder(wanted)
     assert caught.value.hint == hint

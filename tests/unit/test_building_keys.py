@@ -24,7 +24,7 @@ from registry.errors import BuildError
         (np.array(["a"]), "a"),
     ],
 )
-def test_numpy_values_stand_for_the_plain_ones(key: object, plain: object) -> None:
+def test_numpy_values_make_the_same_keys_as_plain_ones(key: object, plain: object) -> None:
     assert plain_key(key) == plain
     assert type(plain_key(key)) is type(plain)
 

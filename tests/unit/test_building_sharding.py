@@ -13,7 +13,7 @@ def test_more_than_a_tebibyte_takes_multiples_of_1024_shards() -> None:
     assert plan_num_shards(num_examples=10_000_000, num_payload_bytes=5000 * 2**30) == 5 * 1024
 
 
-def test_huge_examples_that_cannot_be_spread_are_an_error_where_tfds_never_ends() -> None:
+def test_huge_examples_that_cannot_be_spread_are_an_error_although_tfds_never_ends() -> None:
     with pytest.raises(BuildError) as caught:
         plan_num_shards(num_examples=1000, num_payload_bytes=1100 * 2**30)
     assert str(caught.value) == "1181116022400 bytes require 2048 shards, but there are only 1000 examples".replace(

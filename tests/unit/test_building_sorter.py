@@ -35,7 +35,7 @@ def sort(items: Iterator[Entry], folder: Path, **options: Any) -> list[Entry]:
 @pytest.mark.parametrize(
     ("budget_bytes", "fan_in"), [(10**9, 128), (20_000, 128), (1_000, 128), (1, 128), (1, 2), (600, 3)]
 )
-def test_the_order_does_not_depend_on_the_memory_at_hand(tmp_path: Path, budget_bytes: int, fan_in: int) -> None:
+def test_the_order_does_not_depend_on_the_available_memory(tmp_path: Path, budget_bytes: int, fan_in: int) -> None:
     got = sort(entries(700), tmp_path, budget_bytes=budget_bytes, fan_in=fan_in)
     assert got == sorted(entries(700))
 
@@ -55,7 +55,7 @@ def test_open_runs_stay_few(tmp_path: Path) -> None:
         assert len(list(sorter.sorted_entries())) == 300
 
 
-def test_counts_are_those_of_the_records(tmp_path: Path) -> None:
+def test_counts_equal_those_of_the_records(tmp_path: Path) -> None:
     with ExternalSorter(split="train", folder=tmp_path, budget_bytes=1000) as sorter:
         for item in entries(50, size=7):
             sorter.add(item)

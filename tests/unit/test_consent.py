@@ -63,7 +63,7 @@ def test_nothing_is_covered_until_the_reader_agrees(url: str) -> None:
         "http://[::1/x",
     ],
 )
-def test_fetch_does_not_cover_what_has_to_be_named(url: str) -> None:
+def test_fetch_does_not_allow_hosts_that_must_be_named(url: str) -> None:
     assert not Allowed.of(fetch=True).covers(url)
     assert needs_name(url)
 
@@ -107,7 +107,7 @@ def test_one_address_is_meant_however_it_is_spelled(url: str) -> None:
         ("file:///data", "file:///data/%2e%2e/etc", False),
     ],
 )
-def test_what_is_named_covers_that_and_nothing_else(host: str, url: str, is_covered: bool) -> None:
+def test_a_named_host_allows_only_that_host(host: str, url: str, is_covered: bool) -> None:
     assert Allowed.of(hosts=[host]).covers(url) is is_covered
 
 
@@ -150,12 +150,12 @@ def test_what_names_no_host_is_refused(host: str) -> None:
     assert caught.value.hint == "Write example.org, example.org:8443, 10.0.0.0/8, s3://bucket or file:///folder."
 
 
-def test_a_text_is_no_list_of_hosts() -> None:
+def test_a_text_is_refused_as_a_list_of_hosts() -> None:
     with pytest.raises(UsageError, match=r"^allow_hosts expects a list, found a str$"):
         Allowed.of(hosts="example.org")
 
 
-def test_what_is_no_number_is_a_name() -> None:
+def test_a_text_that_is_not_an_ip_number_is_a_name() -> None:
     assert canonical_host("1.2.3.4.5") == "1.2.3.4.5"
     assert canonical_host("0x") == "0x"
     assert canonical_host("999.1") == "999.1"

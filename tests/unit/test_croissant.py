@@ -154,7 +154,7 @@ def test_without_an_address_files_are_named_relative_to_the_document() -> None:
     read_by_mlcroissant(document)
 
 
-def test_splits_have_sizes_and_a_meaning_where_all_have_one() -> None:
+def test_splits_have_sizes_and_a_meaning_if_all_have_one() -> None:
     splits = describe()["recordSet"][0]
     assert (splits["@id"], splits["dataType"], splits["key"]) == ("splits", "cr:Split", {"@id": "splits/name"})
     assert splits["data"][0] == {
@@ -173,7 +173,7 @@ def test_splits_have_sizes_and_a_meaning_where_all_have_one() -> None:
     }
 
 
-def test_an_example_says_of_which_split_it_is_by_the_name_of_its_file() -> None:
+def test_the_split_of_an_example_comes_from_its_filename() -> None:
     field = fields_of(describe())["examples/split"]
     assert field["source"] == {
         "fileSet": {"@id": "shards"},
@@ -285,7 +285,7 @@ def test_a_licence_in_words_is_a_work_of_that_name() -> None:
 
 
 @pytest.mark.parametrize("homepage", ["javascript:alert(1)", " javascript:alert(1)", "data:text/html,x", "example.org"])
-def test_a_homepage_that_is_no_address_is_left_out(homepage: str) -> None:
+def test_a_homepage_that_is_not_a_url_is_left_out(homepage: str) -> None:
     document = describe(metadata=replace(TOLD, homepage=homepage), base_url=None)
     assert "url" not in document
     assert "url" in missing_properties(document)
@@ -297,13 +297,13 @@ def test_a_homepage_and_a_folder_may_be_anywhere_that_files_are_fetched_from(add
     assert describe(metadata=replace(TOLD, homepage=""), base_url=address)["url"] == address
 
 
-def test_a_licence_is_no_link_that_runs_something() -> None:
+def test_a_licence_that_is_a_script_url_is_not_a_link() -> None:
     document = describe(metadata=replace(TOLD, license="javascript:alert(1)"))
     assert document["license"] == {"@type": "sc:CreativeWork", "name": "javascript:alert(1)"}
     assert describe(metadata=replace(TOLD, license="https://a/b"))["license"] == "https://a/b"
 
 
-def test_a_document_may_stand_in_a_page() -> None:
+def test_a_document_may_be_embedded_in_a_page() -> None:
     document = describe(metadata=replace(TOLD, description="</script><script>alert(1)</script><!-- größer"))
     text = croissant_to_json(document)
     assert "<" not in text
@@ -311,7 +311,7 @@ def test_a_document_may_stand_in_a_page() -> None:
     assert json.loads(text) == document
 
 
-def test_the_address_stands_for_a_homepage_where_there_is_none() -> None:
+def test_the_url_replaces_a_missing_homepage() -> None:
     document = describe(metadata=replace(TOLD, homepage=""), base_url="https://example.org/data/")
     assert document["url"] == "https://example.org/data"
 
@@ -356,7 +356,7 @@ def test_the_same_version_gives_the_same_bytes() -> None:
 
 
 @pytest.mark.parametrize("base_url", ["data", "/data", "https://example.org/a b"])
-def test_an_address_that_is_none_is_refused(base_url: str) -> None:
+def test_an_invalid_url_is_refused(base_url: str) -> None:
     with pytest.raises(UsageError) as caught:
         describe(base_url=base_url)
     assert caught.value.message == f"{base_url!r} is not the URL of a folder"

@@ -85,7 +85,7 @@ def test_licences(tmp_path: Path, front: str, license_: str) -> None:
     assert read(tmp_path, f"---\n{front}\n---\n").license == license_
 
 
-def test_front_matter_that_is_no_yaml_is_noted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_front_matter_that_is_not_yaml_is_noted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     text = "---\nlicense: [mit\n---\n## Summary\nStill read.\n"
     assert read(tmp_path, text) == DatasetMetadata(description="Still read.")
     assert caplog.messages == [
@@ -110,11 +110,11 @@ def test_a_long_card_is_noted(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
         b"```\n@misc{",
     ],
 )
-def test_other_texts_say_nothing(tmp_path: Path, text: bytes) -> None:
+def test_a_readme_without_front_matter_adds_no_metadata(tmp_path: Path, text: bytes) -> None:
     assert read(tmp_path, text) == DatasetMetadata()
 
 
-def test_what_the_files_say_comes_first(tmp_path: Path) -> None:
+def test_metadata_in_the_files_takes_precedence_over_the_card(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text(CARD)
     told = json.dumps({"info": {"features": {}, "license": "cc0", "citation": ""}}).encode()
     parquet.write_table(

@@ -63,7 +63,7 @@ def test_every_printed_install_line_names_this_distribution_and_an_extra_it_has(
             assert extra == "{extra}" or extra in PROJECT["optional-dependencies"], f"{name}: {requirement}"
 
 
-def test_every_missing_package_is_asked_for_by_an_extra_that_exists() -> None:
+def test_every_missing_package_is_reported_with_an_extra_that_exists() -> None:
     calls = [
         (path.name, call)
         for path in TEXTS

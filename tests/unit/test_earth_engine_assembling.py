@@ -93,7 +93,7 @@ def test_arrays_of_every_form_make_the_raster(form: str) -> None:
     assert assembly.to_arrays()["b1"].tolist() == RASTER.tolist()
 
 
-def test_the_layout_says_how_the_axes_lie() -> None:
+def test_the_layout_names_the_order_of_the_axes() -> None:
     last = [patch[:, :, None] * [1, 2] for patch in PATCHES]
     for items in (last, [np.stack(last)], [{"b1": patch[..., :1], "b2": patch[..., 1:]} for patch in last]):
         assert assemble(items, MIXER, layout="HWC").to_array().tolist() == [RASTER.tolist(), (RASTER * 2).tolist()]
@@ -207,7 +207,7 @@ def test_arrays_keep_their_dtype_if_a_raster_has_it(dtype: str, expected: str) -
     assert (assembly.to_array() == 1).all()
 
 
-def test_declared_dtypes_hold_what_records_have(tmp_path: Path) -> None:
+def test_declared_dtypes_must_hold_the_values_of_the_records(tmp_path: Path) -> None:
     values = {
         "a": flat([-7] * 4, "int64"),
         "b": flat([2**40] * 4, "int64"),
@@ -248,7 +248,7 @@ def test_a_number_that_does_not_fit_is_named(value: Any, dtype: str | None, why:
     assert message(lambda: assemble(patches, MIXER, dtypes=dtype).to_array(), FeatureError) == why
 
 
-def test_the_mend_of_a_number_that_does_not_fit_is_of_its_band() -> None:
+def test_the_hint_for_a_number_that_does_not_fit_names_its_band() -> None:
     patch = {"class": np.int64([[2**40, 0], [0, 0]]), "p": np.float32([[0.5, 0], [0, 0]])}
     with pytest.raises(FeatureError) as caught:
         assemble([patch] * 6, MIXER).to_array()
@@ -328,7 +328,7 @@ def test_pixels_of_scalar_bands_only_come_back(tmp_path: Path) -> None:
         assert (found.dtype, found.tolist()) == (np.uint8, RASTER.tolist())
 
 
-def test_series_of_unequal_length_are_no_raster(tmp_path: Path) -> None:
+def test_series_of_unequal_length_cannot_become_a_raster(tmp_path: Path) -> None:
     records = [encode_sequence_example({}, {"t": [flat([1.0])] * length}) for length in (2, 2, 3, 2)]
     path = write(tmp_path / "p.bin", records)
     assert message(lambda: assemble([path], mixer_of((2, 2), 1, 1)), ShardMismatchError) == (
@@ -371,7 +371,7 @@ def test_too_few_and_too_many_patches_are_counted(tmp_path: Path, records: list[
     )
 
 
-def test_a_mixer_of_more_pixels_than_files_can_hold_asks_for_no_memory(tmp_path: Path, records: list[bytes]) -> None:
+def test_a_mixer_of_more_pixels_than_files_can_hold_allocates_no_memory(tmp_path: Path, records: list[bytes]) -> None:
     path = write(tmp_path / "p.bin", records)
     mixer = mixer_of((2**31, 2**31), 2**31, 2**31)
     assert message(lambda: assemble([path], mixer), ShardMismatchError) == (
@@ -406,7 +406,7 @@ def test_patches_of_unequal_size_kind_or_bands_are_named(tmp_path: Path, records
     )
 
 
-def test_the_mixer_of_another_export_is_known_by_its_patches(tmp_path: Path, records: list[bytes]) -> None:
+def test_the_mixer_of_another_export_is_detected_by_its_number_of_patches(tmp_path: Path, records: list[bytes]) -> None:
     path = write(tmp_path / "p.bin", records)
     for patch, why in (
         ((4, 4), "the band 'b1' has 4 values; a patch of 4 x 4 has 16, or more with a margin"),
@@ -425,7 +425,7 @@ def test_the_mixer_of_another_export_is_known_by_its_patches(tmp_path: Path, rec
     )
 
 
-def test_margins_that_cannot_be_told_are_asked_for(tmp_path: Path) -> None:
+def test_margins_that_cannot_be_derived_must_be_given(tmp_path: Path) -> None:
     bands = {"a": flat([0] * 16), "b": flat([0] * 4)}
     path = write(tmp_path / "p.bin", [encode_example(bands)])
     mixer = mixer_of((2, 2), 1, 1)
@@ -441,7 +441,7 @@ def test_margins_that_cannot_be_told_are_asked_for(tmp_path: Path) -> None:
     assert assemble([path], mixer, kernel_size=2).to_array().shape == (2, 2, 2)
 
 
-def test_one_band_has_a_margin_and_another_has_none_where_no_depth_gives_as_many_values(tmp_path: Path) -> None:
+def test_one_band_has_a_margin_and_another_has_none_if_no_depth_explains_the_sizes(tmp_path: Path) -> None:
     tile = np.arange(25, dtype=np.float32).reshape(5, 5)
     bands = {"prob": flat(tile), "class": [bytes(range(9))]}
     path = write(tmp_path / "p.bin", [encode_example(bands)])
@@ -511,7 +511,7 @@ def test_options_that_contradict_the_patches_are_refused(options: dict[str, Any]
     assert message(lambda: assemble(PATCHES, MIXER, **options), UsageError) == why
 
 
-def test_arrays_that_are_no_patches_are_refused() -> None:
+def test_arrays_with_the_wrong_shape_of_patches_are_refused() -> None:
     for items, why in (
         ([np.zeros(4)], "patch 0: its shape is (4,); a patch has 3 axes, a batch 4"),
         (["text"], None),
@@ -532,7 +532,7 @@ def test_arrays_that_are_no_patches_are_refused() -> None:
     assert message(lambda: assemble(7, MIXER), UsageError) == "7 holds no patches"
 
 
-def test_what_is_no_mixer_is_refused(tmp_path: Path, records: list[bytes]) -> None:
+def test_an_invalid_mixer_is_refused(tmp_path: Path, records: list[bytes]) -> None:
     path = write(tmp_path / "p.bin", records)
     with pytest.raises(UsageError) as caught:
         assemble([path])

@@ -46,7 +46,7 @@ def refused(make: Callable[[], object], kind: type[RegistryError]) -> tuple[str,
     return caught.value.message, caught.value.hint
 
 
-def test_what_was_exported_is_told(tmp_path: Path) -> None:
+def test_the_result_of_an_export_describes_it(tmp_path: Path) -> None:
     exported = export(tmp_path, "sub/p", kernelSize=3, maxFileSize=200, encoding="native", mask_band="ok")
     assert exported.folder == str(tmp_path)
     assert exported.filenames == tuple(f"sub/p-{number:05}.tfrecord.gz" for number in range(3))
@@ -85,13 +85,13 @@ def test_the_same_raster_gives_the_same_bytes(tmp_path: Path) -> None:
     assert len(gzip.decompress(content)) > len(content)
 
 
-def test_there_is_no_mixer_where_patches_may_be_left_out(tmp_path: Path) -> None:
+def test_no_mixer_is_written_if_patches_may_be_left_out(tmp_path: Path) -> None:
     exported = export(tmp_path, maskedThreshold=0.5)
     assert (exported.mixer, exported.mixer_filename, exported.num_written) == (None, None, 6)
     assert names(tmp_path) == ["p-00000.tfrecord.gz"]
 
 
-def test_no_file_is_written_where_every_patch_is_left_out(tmp_path: Path) -> None:
+def test_no_file_is_written_if_every_patch_is_left_out(tmp_path: Path) -> None:
     with pytest.warns(RegistryWarning) as caught:
         exported = export(tmp_path, mask=np.ones((5, 7), bool), maskedThreshold=0.5)
     assert str(caught[0].message) == (
@@ -111,7 +111,7 @@ def test_an_export_of_that_prefix_is_not_written_over(there: str, tmp_path: Path
     assert names(tmp_path) == [there]
 
 
-def test_files_of_other_prefixes_are_no_hindrance(tmp_path: Path) -> None:
+def test_files_with_other_prefixes_do_not_prevent_an_export(tmp_path: Path) -> None:
     others = [
         "pp-00000.tfrecord",
         "p-1-00000.tfrecord.gz",
@@ -127,7 +127,7 @@ def test_files_of_other_prefixes_are_no_hindrance(tmp_path: Path) -> None:
     assert all((tmp_path / name).read_bytes() == b"other" for name in others)
 
 
-def test_overwriting_leaves_nothing_of_the_old_export(tmp_path: Path) -> None:
+def test_overwriting_removes_every_file_of_the_old_export(tmp_path: Path) -> None:
     export(tmp_path, maxFileSize=1)
     assert len(names(tmp_path)) == 7
     exported = export(tmp_path, overwrite=True, compressed=False, maskedThreshold=0.9)
@@ -154,7 +154,7 @@ class Broken:
     "error", [KeyboardInterrupt(), StorageError("broken"), MemoryError()], ids=lambda one: type(one).__name__
 )
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_failure_leaves_what_was_there(error: BaseException, overwrite: bool, tmp_path: Path) -> None:
+def test_a_failure_leaves_existing_files_unchanged(error: BaseException, overwrite: bool, tmp_path: Path) -> None:
     if overwrite:
         export(tmp_path, maxFileSize=1)
     before = {name: (tmp_path / name).read_bytes() for name in names(tmp_path)}
@@ -163,9 +163,7 @@ def test_a_failure_leaves_what_was_there(error: BaseException, overwrite: bool, 
     assert {name: (tmp_path / name).read_bytes() for name in names(tmp_path)} == before
 
 
-def test_a_failure_while_files_get_their_names_leaves_no_new_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_while_files_are_renamed_leaves_no_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(tmp_path)
     move, calls = type(store).move, []
 
@@ -217,7 +215,7 @@ export_image({"b1": np.zeros((5, 7))}, sys.argv[1], "p", patchDimensions=2, maxF
 """
 
 
-def test_a_killed_export_is_none_and_the_next_one_clears_it_away(tmp_path: Path) -> None:
+def test_a_killed_export_leaves_no_export_and_the_next_one_removes_its_files(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
     assert ran.returncode == -signal.SIGKILL
     (left,) = names(tmp_path)
@@ -453,7 +451,7 @@ def test_numbers_of_the_other_byte_order_are_the_same(dtype: str, encoding: str,
         assert first == second
 
 
-def test_a_time_series_of_nothing_at_all_is_written(tmp_path: Path) -> None:
+def test_an_empty_time_series_is_written(tmp_path: Path) -> None:
     empty = [[[] for _ in range(4)] for _ in range(4)]
     with pytest.warns(RegistryWarning, match="no depth"):
         exported = export(tmp_path, "p", {"ts": empty, "u": empty}, sequenceData=True, patchDimensions=4)
@@ -461,7 +459,7 @@ def test_a_time_series_of_nothing_at_all_is_written(tmp_path: Path) -> None:
     assert [decode_sequence_example(record) for record in records] == [({}, {"ts": [], "u": []})] * 16
 
 
-def test_runs_of_values_are_those_of_their_bands(tmp_path: Path) -> None:
+def test_runs_of_values_equal_those_of_their_bands(tmp_path: Path) -> None:
     one, two = np.arange(32.0).reshape(4, 4, 2), [[[] for _ in range(4)] for _ in range(4)]
     with pytest.warns(RegistryWarning, match="no depth"):
         export(tmp_path, "p", {"a": one, "b": two}, sequenceData=True, patchDimensions=4, tensorDepths={"a": 2})
@@ -470,7 +468,7 @@ def test_runs_of_values_are_those_of_their_bands(tmp_path: Path) -> None:
     assert found == [[[2.0 * place], [2.0 * place + 1]] for place in range(16)]
 
 
-def test_an_integer_beyond_int64_is_refused_where_integers_are_written(tmp_path: Path) -> None:
+def test_an_integer_beyond_int64_is_refused_in_integer_bands(tmp_path: Path) -> None:
     raster = {"b1": np.full((2, 2), 2**63, np.uint64)}
     assert refused(lambda: export(tmp_path, "p", raster, encoding="native"), FeatureError) == (
         "the band 'b1' holds 9223372036854775808; an int64_list has no number that large",
@@ -519,7 +517,7 @@ def test_memory_is_one_row_of_patches_and_not_the_image(tmp_path: Path) -> None:
     assert peaks[2] < image
 
 
-def test_margins_of_a_tall_raster_are_those_of_its_pixels(tmp_path: Path) -> None:
+def test_margins_of_a_tall_raster_equal_its_own_pixels(tmp_path: Path) -> None:
     raster = Counting(23, 41)
     export_image(raster, tmp_path, "p", patchDimensions=[5, 4], kernelSize=[4, 7], encoding="native", compressed=False)
     whole: npt.NDArray[Any] = np.pad(Counting(23, 41).read(0, 41)[0].values, ((3, 3), (2, 2)))
@@ -531,7 +529,7 @@ def test_margins_of_a_tall_raster_are_those_of_its_pixels(tmp_path: Path) -> Non
         assert found == tile.tobytes()
 
 
-def test_a_plan_reads_nothing_and_tells_the_bytes_of_a_record(tmp_path: Path) -> None:
+def test_a_plan_reads_nothing_and_knows_the_bytes_of_a_record(tmp_path: Path) -> None:
     plan = plan_export(Broken(MemoryError()), patchDimensions=4, max_file_size=1000)
     assert plan.record_bytes == (78, 78)
     assert (plan.num_records, plan.num_files) == (25, (3, 3))

@@ -67,12 +67,12 @@ def test_a_file_without_a_number_is_a_table(tmp_path: Path, name: str) -> None:
     assert (found.prefix, found.filenames, found.is_table) == ("t", (name,), True)
 
 
-def test_one_file_with_a_mixer_is_no_table(tmp_path: Path) -> None:
+def test_one_file_with_a_mixer_is_not_a_table(tmp_path: Path) -> None:
     found = find_export(fill(tmp_path, "predictions.TFRecord", "predictions-mixer.json"))
     assert (found.is_table, found.mixer_name) == (False, "predictions-mixer.json")
 
 
-def test_a_date_at_the_end_of_a_tables_name_is_no_number_of_a_shard(tmp_path: Path) -> None:
+def test_a_date_at_the_end_of_a_table_name_is_not_a_shard_number(tmp_path: Path) -> None:
     fill(tmp_path, "s_20240101.tfrecord.gz")
     assert find_export(tmp_path).prefix == "s_20240101"
     fill(tmp_path, "s_20240201.tfrecord.gz")
@@ -130,7 +130,7 @@ def test_every_lost_and_every_doubled_shard_is_named(tmp_path: Path) -> None:
         "p-00000 (1).TFRecord",
     ],
 )
-def test_a_second_download_is_known_by_its_name(tmp_path: Path, copy: str) -> None:
+def test_a_second_download_is_recognised_by_its_name(tmp_path: Path, copy: str) -> None:
     error = refused(tmp_path, "p-00000.tfrecord.gz", copy)
     assert error.details["doubled"] == [copy]
     assert f"{copy}: it is a second download of p-00000." in error.message
@@ -145,7 +145,7 @@ def test_a_mixer_may_be_there_twice_if_it_says_the_same(tmp_path: Path) -> None:
     assert error.hint == "Leave the one that belongs to the files."
 
 
-def test_a_mixer_that_is_there_as_a_copy_only_has_to_be_renamed(tmp_path: Path) -> None:
+def test_a_mixer_that_exists_only_as_a_download_copy_must_be_renamed(tmp_path: Path) -> None:
     error = refused(tmp_path, "p-00000.tfrecord", "p-mixer (1).json")
     assert error.message == "DIR: p-mixer.json is missing; p-mixer (1).json seems to be it: rename that file"
 
@@ -172,7 +172,7 @@ def test_an_unknown_prefix_offers_the_nearest(tmp_path: Path) -> None:
     assert error.hint == "Did you mean 'training'? There are: training."
 
 
-def test_a_file_stands_for_its_export(tmp_path: Path) -> None:
+def test_any_file_of_an_export_finds_the_whole_export(tmp_path: Path) -> None:
     fill(tmp_path, "p-00000.tfrecord", "p-00001.tfrecord", "p-mixer.json", "t.tfrecord.gz", "t.tfrecord", "x.txt")
     for name in ("p-00000.tfrecord", "p-00001.tfrecord", "p-mixer.json"):
         assert find_export(tmp_path / name).filenames == ("p-00000.tfrecord", "p-00001.tfrecord")
@@ -184,7 +184,7 @@ def test_a_file_stands_for_its_export(tmp_path: Path) -> None:
         find_export(tmp_path / "r-00000 (1).tfrecord")
 
 
-def test_a_file_tells_which_files_are_meant_where_they_are_there_compressed_and_not(tmp_path: Path) -> None:
+def test_a_given_file_selects_between_compressed_and_plain_files(tmp_path: Path) -> None:
     names = [f"p-0000{index}.tfrecord" for index in range(3)]
     fill(tmp_path, *names, *(f"{name}.gz" for name in names))
     assert find_export(tmp_path / names[1]).filenames == tuple(names)
@@ -195,7 +195,7 @@ def test_a_file_tells_which_files_are_meant_where_they_are_there_compressed_and_
     assert caught.value.details["missing"] == [names[0]]
 
 
-def test_a_folder_without_exports_says_what_is_nearly_one(tmp_path: Path) -> None:
+def test_the_error_for_a_folder_without_exports_names_the_files_that_nearly_match(tmp_path: Path) -> None:
     assert refused(tmp_path, "notes.txt").message == "DIR holds no TFRecords of Earth Engine"
     below = refused(tmp_path, "deep/p-00000.tfrecord")
     assert below.hint == f"There are some below it: give {tmp_path / 'deep'}."
@@ -216,7 +216,7 @@ def test_a_table_beside_shards_of_its_name_is_two_exports(tmp_path: Path) -> Non
     assert refused(tmp_path / "b", "p-00000.tfrecord", "p00001.tfrecord").message.endswith("they are two exports")
 
 
-def test_a_huge_number_is_no_reason_to_list_what_is_missing(tmp_path: Path) -> None:
+def test_a_huge_shard_number_does_not_list_every_missing_file(tmp_path: Path) -> None:
     error = refused(tmp_path, "p-00000.tfrecord", "p-99999999999999999999.tfrecord")
     assert len(error.details["missing"]) == 10 + 1
 
@@ -240,7 +240,7 @@ def test_exports_are_found_in_object_stores() -> None:
         assert found.filenames == ("p-00000.tfrecord", "p-00001.tfrecord")
 
 
-def test_a_folder_that_is_not_there_and_one_of_zip_files_are_told(tmp_path: Path) -> None:
+def test_a_missing_folder_and_a_folder_of_zip_files_have_their_own_errors(tmp_path: Path) -> None:
     with pytest.raises(PreparedFormatError) as caught:
         find_export(tmp_path / "nope")
     assert caught.value.message == f"{tmp_path / 'nope'} is no folder: there is none of this name"

@@ -111,7 +111,7 @@ def test_floats_are_stored_as_differences(tmp_path: Path, dtype: str, predictor:
         assert file.tags(ns="IMAGE_STRUCTURE").get("PREDICTOR") == predictor
 
 
-def test_a_file_that_is_there_is_replaced_only_if_asked(tmp_path: Path) -> None:
+def test_an_existing_file_is_replaced_only_on_request(tmp_path: Path) -> None:
     path = tmp_path / "x.tif"
     path.write_bytes(b"mine")
     with pytest.raises(AlreadyStoredError) as caught:
@@ -125,7 +125,7 @@ def test_a_file_that_is_there_is_replaced_only_if_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("before", [None, b"mine"])
-def test_a_failure_leaves_what_was_there(tmp_path: Path, before: bytes | None) -> None:
+def test_a_failure_leaves_existing_files_unchanged(tmp_path: Path, before: bytes | None) -> None:
     path = tmp_path / "x.tif"
     if before is not None:
         path.write_bytes(before)
@@ -143,7 +143,7 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path, before: bytes | None) -
     )
 
 
-def test_somebody_else_who_is_faster_is_not_replaced(tmp_path: Path) -> None:
+def test_a_file_written_meanwhile_by_another_process_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "x.tif"
 
     def late() -> None:
@@ -179,7 +179,9 @@ assemble(patches(), mixer, sys.argv[1], block=16, overwrite=True)
 
 @pytest.mark.parametrize("killed_by", [signal.SIGKILL, signal.SIGINT], ids=["SIGKILL", "SIGINT"])
 @pytest.mark.parametrize("before", [None, b"mine"], ids=["new", "old"])
-def test_killed_half_way_there_is_no_half_file(tmp_path: Path, killed_by: signal.Signals, before: bytes | None) -> None:
+def test_a_process_killed_half_way_leaves_no_partial_file(
+    tmp_path: Path, killed_by: signal.Signals, before: bytes | None
+) -> None:
     path = tmp_path / "x.tif"
     if before is not None:
         path.write_bytes(before)
@@ -217,7 +219,7 @@ except StorageError as error:
 
 
 @pytest.mark.parametrize("share", cases([0.3, 0.9, 0.999], everyday=1))
-def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path, share: float) -> None:
+def test_a_full_disk_is_reported_and_leaves_no_files(tmp_path: Path, share: float) -> None:
     path = tmp_path / "x.tif"
     command = [sys.executable, "-c", _LIMITED, str(path)]
     whole = subprocess.run([*command, str(2**30)], capture_output=True, text=True, check=True)
@@ -241,7 +243,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path, share: float) ->
     ],
     ids=str,
 )
-def test_options_of_the_file_that_mean_nothing_are_refused(tmp_path: Path, options: dict[str, Any], why: str) -> None:
+def test_invalid_file_options_are_refused(tmp_path: Path, options: dict[str, Any], why: str) -> None:
     with pytest.raises(UsageError) as caught:
         write(tmp_path / "x.tif", made(), **options)
     assert caught.value.message == why
@@ -257,7 +259,7 @@ def test_a_crs_that_is_not_known_is_refused_with_the_mend(tmp_path: Path, crs: A
     assert names_in(tmp_path) == []
 
 
-def test_places_where_no_file_can_be_are_refused(tmp_path: Path) -> None:
+def test_paths_that_cannot_be_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     (tmp_path / "folder").mkdir()
     for path, kind in (

@@ -38,7 +38,7 @@ def test_a_mixer_whose_numbers_are_too_large_is_malformed(matrix: list[float]) -
 
 
 @pytest.mark.parametrize("letters", ["1" * 200_000 + "x", "1" * 100_000 + "." + "1" * 100_000 + "e1x", " " * 200_000])
-def test_a_long_cell_that_is_no_number_is_text_at_once(tmp_path: Path, letters: str) -> None:
+def test_a_long_cell_that_is_not_a_number_is_quickly_read_as_text(tmp_path: Path, letters: str) -> None:
     (tmp_path / "rows.csv").write_text(f"a,b\n{letters},1\n")
     (row,) = read_rows(tmp_path / "rows.csv")
     assert row == {"a": letters, "b": 1.0}
@@ -60,7 +60,7 @@ def test_a_csv_line_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytes
     assert caught.value.message == f"{path} has a line longer than 256 MiB"
 
 
-def test_a_point_beyond_all_floats_is_no_point(tmp_path: Path) -> None:
+def test_a_point_beyond_the_range_of_floats_is_invalid(tmp_path: Path) -> None:
     rows = [{".geo": {"type": "Point", "coordinates": [10**400, 1]}}]
     with pytest.raises(FeatureError, match="row 0 is a Point without two coordinates"):
         write_table(rows, tmp_path, "t", geometry="lonlat")

@@ -41,7 +41,7 @@ def test_a_real_mixer() -> None:
     assert mixer.to_value() == json.loads(REAL)
 
 
-def test_what_is_not_known_is_kept_where_it_stood() -> None:
+def test_unknown_fields_are_kept_in_their_place() -> None:
     document = json.loads(REAL)
     document |= {"version": 2}
     document["projection"]["affine"]["unit"] = "m"
@@ -93,14 +93,14 @@ def test_south_up_and_turned_transforms_stay_as_they_are() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) and "m.json" not in value else "",
 )
-def test_a_malformed_mixer_is_refused_by_its_key(path: str, value: Any, message: str) -> None:
+def test_a_malformed_mixer_is_refused_with_the_key_at_fault(path: str, value: Any, message: str) -> None:
     with pytest.raises(PreparedFormatError) as caught:
         Mixer.from_json(changed(path, value), "m.json")
     assert caught.value.message == message
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"projection": NaN}', '{"a": 1, "a": 2}', "[" * 100_000])
-def test_what_is_no_json_object_is_no_mixer(text: str) -> None:
+def test_a_text_that_is_not_a_json_object_is_refused_as_a_mixer(text: str) -> None:
     with pytest.raises(PreparedFormatError):
         Mixer.from_json(text)
 
@@ -124,7 +124,7 @@ def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
     assert Mixer.read(open_store(tmp_path), "m.json") == Mixer.from_json(REAL)
 
 
-def test_a_transform_is_made_of_six_numbers_or_of_nine() -> None:
+def test_a_transform_has_six_or_nine_numbers() -> None:
     assert Transform.of([30, 0, 5, 0, -30, 4, 0, 0, 1]) == Transform(30, 0, 5, 0, -30, 4)
     for wrong in ([1, 2, 3], [1, 0, 0, 0, 1, float("inf")], "abcdef", 7, [30, 0, 5, 0, -30, 4, 0, 0, 2]):
         with pytest.raises(UsageError, match="is no transform: "):
@@ -200,6 +200,6 @@ def test_a_tile_that_cannot_be_is_an_error(
     assert caught.value.message == message
 
 
-def test_the_bounds_of_a_turned_window_hold_its_four_corners_and_no_more() -> None:
+def test_the_bounds_of_a_rotated_window_tightly_enclose_its_four_corners() -> None:
     turned = Transform(0, 2, 10, 3, 0, 20)  # columns go up, rows to the right
     assert turned.bounds(1, 1, 5, 2) == (12, 23, 16, 38)

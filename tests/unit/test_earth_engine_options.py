@@ -14,7 +14,7 @@ from registry.builders.earth_engine.kinds import fit_default, furthest, kind_of
 from registry.errors import FeatureError, UsageError
 
 
-def test_the_defaults_are_those_of_the_guide() -> None:
+def test_the_defaults_equal_those_of_the_guide() -> None:
     options = ExportOptions()
     assert (options.patch_dimensions, options.kernel_size) == (Size(256, 256), Size(1, 1))
     assert (options.compressed, options.max_file_size, options.default_value) == (True, 2**30, 0)
@@ -140,7 +140,7 @@ def test_options_that_make_no_sense_are_refused(given: dict[str, Any], message: 
     assert caught.value.message == message
 
 
-def test_a_list_of_depths_is_told_what_became_of_it() -> None:
+def test_a_list_of_depths_is_refused_with_the_mapping_to_write() -> None:
     with pytest.raises(UsageError) as caught:
         ExportOptions.of({"tensorDepths": [3]})
     assert caught.value.hint == "Write {'ndvi': 24}. It used to be a list, and the guide's table still says so."
@@ -164,13 +164,13 @@ def test_the_kind_is_that_of_the_type(dtype: str, native: str) -> None:
     assert kind_of(dtype, "float") == "float"
 
 
-def test_other_types_are_no_bands() -> None:
+def test_a_dtype_that_cannot_be_a_band_is_refused() -> None:
     with pytest.raises(FeatureError) as caught:
         kind_of(np.complex64)
     assert caught.value.message == "a band of complex64 cannot be exported; bands hold booleans, integers or floats"
 
 
-def test_the_furthest_kind_holds_all() -> None:
+def test_the_furthest_kind_can_store_all_kinds() -> None:
     assert furthest(["bytes", "bytes"]) == "bytes"
     assert furthest(["int64", "bytes"]) == "int64"
     assert furthest(["bytes", "float", "int64"]) == "float"

@@ -257,7 +257,7 @@ def test_an_image_without_pixels_is_damaged(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("bad", [None, 0, 6, 13])
-def test_large_images_of_many_records_are_those_of_each_alone(bad: int | None) -> None:
+def test_large_images_of_many_records_equal_those_of_each_record_alone(bad: int | None) -> None:
     features = {key: FixedLenFeature((), "string", "") for key in ("image/encoded", "image/format")}
     decoder = TFExampleDecoder(features, {"image": Image()})
     random = np.random.default_rng(3)
