@@ -59,8 +59,9 @@ def test_sql_finds_what_the_rule_chooses(
     requests: list[Any],
 ) -> None:
     with stranger(many) as connection:
+        config = connection.execute(sa.select(builder_config.c.id).where(builder_config.c.name == "plain")).scalar_one()
         ids = connection.execute(
-            sa.select(dataset_version.c.id).where(dataset_version.c.config_id == 1).order_by(dataset_version.c.id)
+            sa.select(dataset_version.c.id).where(dataset_version.c.config_id == config).order_by(dataset_version.c.id)
         ).scalars()
         rows = ids.all()
         connection.execute(
@@ -71,14 +72,14 @@ def test_sql_finds_what_the_rule_chooses(
         )
         connection.execute(
             sa.update(builder_config)
-            .where(builder_config.c.id == 1)
+            .where(builder_config.c.id == config)
             .values(canonical_version_id=None if canonical is None else rows[canonical])
         )
         connection.execute(sa.delete(alias))
         for name, place in aliases.items():
             connection.execute(
                 sa.insert(alias).values(
-                    config_id=1, name=name, version_id=rows[place], set_at=sa.func.current_timestamp(), set_by=""
+                    config_id=config, name=name, version_id=rows[place], set_at=sa.func.current_timestamp(), set_by=""
                 )
             )
     standing = many.standing("mnist", "plain")
