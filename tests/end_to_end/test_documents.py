@@ -103,6 +103,8 @@ def test_the_builder_of_the_readme_is_found_built_and_read(environment: dict[str
 @pytest.mark.parametrize(
     "document",
     [
+        "docs/from-dvc.md",
+        "docs/from-huggingface.md",
         "docs/from-tfds.md",
         "docs/order.md",
         "docs/pinning.md",
