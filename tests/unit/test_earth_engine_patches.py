@@ -115,7 +115,7 @@ def test_a_shuffle_keeps_every_place(dataset: Dataset) -> None:
             assert (patch.row, patch.column) == divmod(patch.index, 3)
 
 
-def test_slices_are_those_of_any_dataset(dataset: Dataset) -> None:
+def test_slices_work_as_for_any_dataset(dataset: Dataset) -> None:
     assert [patch.index for patch in Patches(dataset, "train[5:]")] == [5, 6, 7, 8]
     assert [patch.index for patch in Patches(dataset, "train[6:8]+train[:1]")] == [6, 7, 0]
     assert Patches(dataset, "train[5:]")[-1].index == 8
@@ -123,7 +123,7 @@ def test_slices_are_those_of_any_dataset(dataset: Dataset) -> None:
         Patches(dataset)[9]
 
 
-def test_batches_are_arrays_with_the_places_beside_them(dataset: Dataset) -> None:
+def test_batches_are_arrays_with_their_places(dataset: Dataset) -> None:
     patches = Patches(dataset)
     batches = list(patches.batches(4))
     assert [len(batch) for batch in batches] == [4, 4, 1]
@@ -144,7 +144,7 @@ def test_batches_are_arrays_with_the_places_beside_them(dataset: Dataset) -> Non
     assert patches[1:3].indexes.tolist() == [1, 2]
 
 
-def test_an_iteration_goes_on_from_its_state_and_in_another_process(dataset: Dataset) -> None:
+def test_an_iteration_continues_from_its_state_and_in_another_process(dataset: Dataset) -> None:
     config = ReadConfig(shuffle="global", seed=1)
     patches = Patches(dataset, read_config=config)
     whole = [patch.index for patch in patches]
@@ -185,7 +185,9 @@ def test_a_pin_needs_the_metadata_of_its_version(catalog: Catalog, folder: Path,
     assert [patch.index for patch in whole] == [2, 3]
 
 
-def test_what_is_neither_a_version_nor_one_pin_is_refused(catalog: Catalog, folder: Path, tmp_path: Path) -> None:
+def test_a_value_that_is_neither_a_version_nor_one_pin_is_refused(
+    catalog: Catalog, folder: Path, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError) as caught:
         Patches(str(folder))  # type: ignore[arg-type]  # a folder is read by of_files
     assert caught.value.message.endswith("is no published version and no pin")
@@ -199,7 +201,7 @@ def test_what_is_neither_a_version_nor_one_pin_is_refused(catalog: Catalog, fold
     assert caught.value.hint == "Choose one, e.g. load_pin(...)['one']"
 
 
-def test_patches_of_two_splits_lie_each_on_its_own_grid(catalog: Catalog, tmp_path: Path) -> None:
+def test_patches_of_two_splits_each_have_their_own_grid(catalog: Catalog, tmp_path: Path) -> None:
     folder = tmp_path / "exports"
     write_image(folder, "north", {"a": ramp(8, 4)}, (2, 2))
     write_image(folder, "south", {"a": ramp(4, 4)}, (2, 2))
@@ -237,7 +239,7 @@ def test_channels_of_one_feature_have_their_names(catalog: Catalog, tmp_path: Pa
     assert caught.value.hint == "All its channels are in one feature: red, green, blue. Read all, and take some."
 
 
-def test_without_a_mixer_patches_have_no_place_unless_their_numbers_are_known(catalog: Catalog, tmp_path: Path) -> None:
+def test_without_a_mixer_patches_have_no_place_unless_the_grid_is_given(catalog: Catalog, tmp_path: Path) -> None:
     write_image(tmp_path / "exports", "p", {"a": ramp(4, 4)}, (2, 2), mixer=False)
     import_export(catalog, tmp_path / "exports")
     patch = Patches(catalog.dataset("p"))[3]
@@ -302,13 +304,13 @@ def test_a_band_that_a_record_may_lack_is_refused() -> None:
     assert refused.value.hint == "Read it as a feature: dataset.read(...)."
 
 
-def test_what_has_no_patches_is_refused(catalog: Catalog) -> None:
+def test_a_version_without_patches_is_refused(catalog: Catalog) -> None:
     catalog.build("digits")
     with pytest.raises(UsageError, match="this version has no patches: no features of one height and width"):
         Patches(catalog.dataset("digits"))
 
 
-def test_options_that_are_none_are_refused(dataset: Dataset) -> None:
+def test_unknown_options_are_refused(dataset: Dataset) -> None:
     with pytest.raises(UsageError) as caught:
         Patches(dataset, bands=["nir"])
     assert (caught.value.message, caught.value.hint) == ("no band 'nir'", "There are: class, grey, ndvi.")

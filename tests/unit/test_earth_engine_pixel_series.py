@@ -64,7 +64,7 @@ def test_plain_files_are_read_without_a_catalog(tmp_path: Path) -> None:
     assert [one.values["label"] for one in PixelSeries.of_files(folder, "train[:2]")] == [0, 1]
 
 
-def test_patches_are_no_pixels_and_pixels_no_patches(catalog: Catalog, tmp_path: Path) -> None:
+def test_patches_cannot_be_read_as_pixels_or_pixels_as_patches(catalog: Catalog, tmp_path: Path) -> None:
     import_export(catalog, write_series(tmp_path / "exports"))
     import_export(catalog, write_image(tmp_path / "image", "image", {"a": ramp(4, 4)}, (2, 2)))
     with pytest.raises(UsageError, match="no record is a pixel and its series: this is no export with sequenceData"):

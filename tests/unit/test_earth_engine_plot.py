@@ -18,7 +18,7 @@ from registry.errors import UsageError
     [(1, 1, (1, 1)), (1000, 1000, (256, 256)), (10**9, 1, (2, 3)), (1, 10**6, (4096, 1)), (63, 65, (7, 5))],
     ids=str,
 )
-def test_a_picture_is_never_larger_than_it_may_be(columns: int, rows: int, patch: tuple[int, int]) -> None:
+def test_a_picture_never_exceeds_the_maximum_size(columns: int, rows: int, patch: tuple[int, int]) -> None:
     tile = Tile(size=Size(*patch), patch=Size(*patch), margin=NO_MARGIN)
     layout = PlotLayout.of(tile, columns=columns, rows=rows, margin=False)
     assert 1 <= layout.width + 44 <= MOST_PIXELS
@@ -52,7 +52,7 @@ def test_three_bands_are_colours_by_name_or_number(tmp_path: Path) -> None:
     assert (pixels[200, 200] != (red, green, blue)).any()
 
 
-def test_what_is_no_number_is_grey(tmp_path: Path) -> None:
+def test_values_that_are_not_numbers_are_grey(tmp_path: Path) -> None:
     values = np.array([[1, 2], [np.nan, np.inf]], np.float32)
     write_image(tmp_path, "p", {"a": values}, (2, 2), mixer=False)
     pixels = np.asarray(draw_export(open_export(tmp_path, count=True)))

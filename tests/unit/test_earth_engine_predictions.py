@@ -144,7 +144,7 @@ def test_an_export_without_a_mixer_is_counted(tmp_path: Path) -> None:
         (5, "the export has 4 records; the predictions have more"),
     ],
 )
-def test_another_number_of_patches_is_refused_and_leaves_nothing(
+def test_a_wrong_number_of_patches_is_refused_and_leaves_no_files(
     tmp_path: Path, mixer: Path, count: int, why: str
 ) -> None:
     with pytest.raises(ShardMismatchError) as caught:
@@ -157,7 +157,7 @@ def test_another_number_of_patches_is_refused_and_leaves_nothing(
     assert names_in(tmp_path / "out") == []
 
 
-def test_a_model_that_fails_leaves_nothing(tmp_path: Path, mixer: Path) -> None:
+def test_a_failing_model_leaves_no_files(tmp_path: Path, mixer: Path) -> None:
     def failing() -> Iterator[Any]:
         yield patches(2, 2, 3)
         raise KeyboardInterrupt
@@ -188,7 +188,7 @@ def test_patches_that_differ_from_the_first_are_named(
     assert names_in(tmp_path / "out") == []
 
 
-def test_a_byte_never_becomes_another(tmp_path: Path) -> None:
+def test_bytes_are_written_unchanged(tmp_path: Path) -> None:
     items = [{"x": np.uint8([[255]])}, {"x": np.uint16([[256]])}]
     with pytest.raises(FeatureError) as caught:
         write_predictions(items, 2, tmp_path, "p")
@@ -203,7 +203,7 @@ def test_patches_that_are_not_of_the_export_are_refused(tmp_path: Path, mixer: P
     )
 
 
-def test_calls_that_mean_nothing_are_refused(tmp_path: Path, mixer: Path) -> None:
+def test_invalid_calls_are_refused(tmp_path: Path, mixer: Path) -> None:
     for like, options, why in (
         (0, {}, "an export has one record at least, not 0"),
         (1, {"crop": True}, "the margin cannot be cut off: without a mixer the size of a patch is not known"),
@@ -223,7 +223,7 @@ def test_calls_that_mean_nothing_are_refused(tmp_path: Path, mixer: Path) -> Non
     assert names_in(tmp_path / "out") == ["p-00000.tfrecord", "p-mixer.json"]
 
 
-def test_the_command_that_uploads_them_is_told(tmp_path: Path, mixer: Path) -> None:
+def test_the_result_names_the_command_that_uploads_the_files(tmp_path: Path, mixer: Path) -> None:
     written = write_predictions(patches(4, 2, 3), mixer, tmp_path, "my p", max_file_size=160, compressed=False)
     assert written.upload_command("users/me/classes", bucket="gs://mine/2024/") == (
         "earthengine upload image --asset_id=users/me/classes 'gs://mine/2024/my p-00000.tfrecord' "
@@ -241,7 +241,7 @@ def test_what_is_written_again_is_the_same(tmp_path: Path, mixer: Path) -> None:
     assert record == encode_example({"a": [bytes(range(6))], "b": patches(6)})
 
 
-def test_a_folder_stands_for_its_mixer_and_one_name_for_one_band(tmp_path: Path, mixer: Path) -> None:
+def test_a_folder_may_replace_its_mixer_and_one_name_a_list_of_bands(tmp_path: Path, mixer: Path) -> None:
     write_predictions(patches(4, 2, 3), mixer, tmp_path / "out", "p", bands="height")
     written = assemble(tmp_path / "out")
     again = assemble(patches(4, 2, 3), tmp_path / "out", bands=["height"])

@@ -162,11 +162,11 @@ def test_array_bands_have_arrays_of_one_length_or_of_any() -> None:
         "masked in part",
     ],
 )
-def test_what_is_no_raster_is_refused(bands: Any, kind: type[RegistryError], expected: str) -> None:
+def test_a_value_that_is_not_a_raster_is_refused(bands: Any, kind: type[RegistryError], expected: str) -> None:
     assert message(lambda: ArrayRaster(bands, **PLACE), kind) == expected
 
 
-def test_masks_and_nodata_of_no_band_are_refused() -> None:
+def test_masks_and_nodata_of_unknown_bands_are_refused() -> None:
     one = {"a": np.zeros((2, 3)), "t": np.zeros((2, 3, 4))}
     assert message(lambda: ArrayRaster(one, nodata={"t": 1}, **PLACE), UsageError) == (
         "nodata has 't', which is no band of one number a pixel"
@@ -352,7 +352,7 @@ def test_files_that_cannot_be_read_are_refused(scene: Callable[..., Path], tmp_p
         assert message(lambda: raster.read(0, 300), StorageError).startswith(f"cannot read {whole}: ")
 
 
-def test_a_band_that_is_marked_as_alpha_and_holds_data_is_told_and_can_be_named(scene: Callable[..., Path]) -> None:
+def test_a_band_marked_as_alpha_that_holds_data_is_reported_and_can_be_named(scene: Callable[..., Path]) -> None:
     colors = (ColorInterp.gray, ColorInterp.alpha)
     path = scene([BAND, BAND], colors=colors, photometric="minisblack", alpha=True)
     told = (
@@ -370,7 +370,7 @@ def test_a_band_that_is_marked_as_alpha_and_holds_data_is_told_and_can_be_named(
 
 
 @pytest.mark.parametrize("crs", ["hello", "EPSG:99999999"])
-def test_a_crs_that_is_none_is_refused_before_it_is_written(scene: Callable[..., Path], crs: str) -> None:
+def test_an_invalid_crs_is_refused_before_anything_is_written(scene: Callable[..., Path], crs: str) -> None:
     assert message(lambda: GeoTiffRaster(scene([BAND]), crs=crs), UsageError).startswith(f"{crs!r} is no CRS that is")
 
 
@@ -381,7 +381,7 @@ def test_a_crs_of_an_authority_that_only_earth_engine_knows_is_kept(scene: Calla
         assert raster.crs == "EPSG:32610"
 
 
-def test_a_transform_in_the_order_of_gdal_is_refused_with_its_numbers_in_ours() -> None:
+def test_a_transform_in_the_order_of_gdal_is_refused_with_the_numbers_reordered() -> None:
     gdal = (500000, 30, 0, 4100000, 0, -30)
     with pytest.raises(UsageError) as caught:
         ArrayRaster({"b1": BAND}, transform=gdal, crs="EPSG:32610")
@@ -440,7 +440,7 @@ def test_bands_of_several_types_and_masks_are_read_in_their_order(tmp_path: Path
 
 
 @pytest.mark.parametrize("dtype", ["int16", "float32"])
-def test_only_the_number_for_no_data_is_masked_and_none_below_or_above(dtype: str) -> None:
+def test_only_the_exact_nodata_value_is_masked(dtype: str) -> None:
     values = np.array([[-9, -8, -7]], dtype)
     raster = ArrayRaster({"b": values}, transform=(1, 0, 0, 0, -1, 0), crs="EPSG:4326", nodata=-8)
     mask = raster.read(0, 1)[0].mask

@@ -98,7 +98,7 @@ def test_what_a_process_began_to_replace_and_died_is_ended_by_the_next(tmp_path:
     assert _is_whole(tmp_path, [b"other"])
 
 
-def test_a_first_export_whose_process_died_is_ended_by_the_next(tmp_path: Path) -> None:
+def test_a_first_export_of_a_dead_process_is_completed_by_the_next(tmp_path: Path) -> None:
     _die(tmp_path, 1)
     with ExportFiles(open_store(tmp_path), "q") as files:
         files.write(b"q")
@@ -125,7 +125,7 @@ def test_a_first_export_whose_process_died_is_ended_by_the_next(tmp_path: Path) 
     ],
     ids=range(12),
 )
-def test_a_note_that_is_none_or_lies_changes_nothing(tmp_path: Path, note: bytes) -> None:
+def test_an_invalid_or_false_commit_note_changes_nothing(tmp_path: Path, note: bytes) -> None:
     _write(tmp_path, _OLD)
     _die(tmp_path, 0)
     (staged,) = tmp_path.glob("incomplete.*")
@@ -135,7 +135,7 @@ def test_a_note_that_is_none_or_lies_changes_nothing(tmp_path: Path, note: bytes
     assert _read(tmp_path) == _OLD
 
 
-def test_a_link_that_is_replaced_leaves_what_it_leads_to(tmp_path: Path) -> None:
+def test_replacing_a_link_keeps_its_target(tmp_path: Path) -> None:
     folder, beside = tmp_path / "exports", tmp_path / "beside"
     beside.mkdir()
     _write(folder, _OLD)

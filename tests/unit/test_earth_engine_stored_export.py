@@ -30,7 +30,7 @@ def refused(folder: Path, **options: Any) -> RegistryError:
     return caught.value
 
 
-def test_bands_kinds_and_margin_are_told_by_the_first_record(tmp_path: Path) -> None:
+def test_bands_kinds_and_margin_are_derived_from_the_first_record(tmp_path: Path) -> None:
     bands = {"grey": ramp(8, 4, "uint8"), "class": ramp(8, 4, "int16"), "ndvi": ramp(8, 4)}
     write_image(tmp_path, "p", bands, (4, 2), margin=(3, 1), native=True, shards=2)
     export = open_export(tmp_path, kernel_size=[6, 3], count=True)
@@ -54,7 +54,7 @@ def test_the_kernel_of_square_patches_is_inferred(tmp_path: Path) -> None:
     assert open_export(tmp_path / "b").kernel == NO_KERNEL
 
 
-def test_what_cannot_be_told_has_to_be_given(tmp_path: Path) -> None:
+def test_values_that_cannot_be_derived_must_be_given(tmp_path: Path) -> None:
     write_image(tmp_path, "p", {"a": ramp(9, 4)}, (3, 2), margin=(1, 0))
     error = refused(tmp_path)
     assert isinstance(error, UsageError)
@@ -77,7 +77,7 @@ def test_an_odd_kernel_in_the_guides_words_is_read_with_a_warning(tmp_path: Path
     assert export.kernel == Size(3, 3)
 
 
-def test_the_depth_of_an_array_band_is_told_by_the_others_or_given(tmp_path: Path) -> None:
+def test_the_depth_of_an_array_band_is_derived_from_the_other_bands_or_given(tmp_path: Path) -> None:
     series = np.stack([ramp(4, 4) + 100 * level for level in range(3)])
     write_image(tmp_path, "p", {"flat": ramp(4, 4), "ndvi": series}, (2, 2))
     inferred = open_export(tmp_path)
@@ -191,7 +191,7 @@ def test_without_a_mixer_tiles_are_square_or_of_the_size_that_is_given(tmp_path:
     assert tile.size == Size(3, 2)
 
 
-def test_a_pixel_with_a_series_is_known_by_its_form(tmp_path: Path) -> None:
+def test_a_pixel_with_a_series_is_recognised_by_its_shape(tmp_path: Path) -> None:
     records = [sequence_record({"label": index}, {"ndvi": [0.5] * (index % 3)}) for index in range(8)]
     write_records(tmp_path, "p", records)
     (tmp_path / "p-mixer.json").write_text(json.dumps(mixer_of((2, 2), 2, 2)))
@@ -210,7 +210,7 @@ def test_a_pixel_with_a_series_is_known_by_its_form(tmp_path: Path) -> None:
     assert error.message == "an export with sequenceData has no margins, and kernel_size says that this one has"
 
 
-def test_pixels_of_scalar_bands_alone_are_known_by_the_mixer(tmp_path: Path) -> None:
+def test_pixels_of_scalar_bands_only_are_recognised_by_the_mixer(tmp_path: Path) -> None:
     write_records(tmp_path, "p", [sequence_record({"a": index, "b": 0}, {}) for index in range(8)])
     (tmp_path / "p-mixer.json").write_text(json.dumps(mixer_of((2, 2), 2, 2)))
     assert open_export(tmp_path, count=True).is_sequence
@@ -219,7 +219,7 @@ def test_pixels_of_scalar_bands_alone_are_known_by_the_mixer(tmp_path: Path) -> 
     assert open_export(tmp_path, sequence=True).is_sequence
 
 
-def test_compression_is_told_by_the_bytes_and_a_name_that_lies_is_told_of(tmp_path: Path) -> None:
+def test_compression_is_detected_from_the_bytes_and_a_wrong_suffix_is_warned_of(tmp_path: Path) -> None:
     write_image(tmp_path, "p", {"a": ramp(2, 2)}, (2, 2))
     (tmp_path / "p-00000.tfrecord.gz").rename(tmp_path / "p-00000.tfrecord")
     assert open_export(tmp_path, count=True).warnings == (
@@ -277,14 +277,14 @@ def test_a_hostile_mixer_is_refused_at_once(tmp_path: Path, change: dict[str, An
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
-def test_a_mixer_of_no_finite_numbers_is_refused(tmp_path: Path, number: str) -> None:
+def test_a_mixer_without_finite_numbers_is_refused(tmp_path: Path, number: str) -> None:
     write_image(tmp_path, "p", {"a": ramp(2, 2)}, (2, 2))
     text = json.dumps(mixer_of((2, 2), 1, 1)).replace("500000.0", number)
     (tmp_path / "p-mixer.json").write_text(text)
     assert isinstance(refused(tmp_path), PreparedFormatError)
 
 
-def test_the_columns_of_a_table_are_told_by_all_rows(tmp_path: Path) -> None:
+def test_the_columns_of_a_table_are_derived_from_all_rows(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [
         {"b": np.zeros(1, np.float32), "patch": np.zeros(4, np.float32), "name": [b"x"], "n": np.zeros(1, np.float32)},
         {"b": np.zeros(1, np.float32), "patch": np.zeros(4, np.float32), "name": [b"y"], "n": np.zeros(2, np.float32)},

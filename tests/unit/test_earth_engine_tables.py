@@ -69,7 +69,7 @@ def test_arrays_are_flat_in_row_major_order(tmp_path: Path) -> None:
     assert row["d"] == ["x", "y"]
 
 
-def test_what_is_missing_is_left_out_and_read_as_none(tmp_path: Path) -> None:
+def test_missing_values_are_left_out_and_read_as_none(tmp_path: Path) -> None:
     assert round_trip(tmp_path, {"a": 1, "b": None}, {"b": "x"}) == [{"a": 1.0, "b": None}, {"a": None, "b": "x"}]
     columns = read_table(tmp_path / "t.tfrecord.gz").columns
     assert [(one.name, one.missing) for one in columns] == [("a", 1), ("b", 1)]
@@ -117,7 +117,9 @@ def test_a_row_without_geometry_has_none(tmp_path: Path) -> None:
     ],
     ids=["above", "date", "float", "array"],
 )
-def test_a_number_that_a_float_does_not_hold_is_told(tmp_path: Path, row: Any, column: str, stored: str) -> None:
+def test_a_number_that_a_float_cannot_store_exactly_is_warned_of(
+    tmp_path: Path, row: Any, column: str, stored: str
+) -> None:
     with pytest.warns(RegistryWarning) as caught:
         write_table([row, row], tmp_path, "t")
     (warning,) = caught
@@ -128,7 +130,7 @@ def test_a_number_that_a_float_does_not_hold_is_told(tmp_path: Path, row: Any, c
     assert warning.filename == __file__
 
 
-def test_large_numbers_that_are_exact_are_not_told(tmp_path: Path) -> None:
+def test_large_exact_numbers_are_not_warned_of(tmp_path: Path) -> None:
     assert round_trip(tmp_path, {"a": 2**30, "b": 2.5e30, "c": [2**25, float("inf")]})[0]["a"] == 2.0**30
 
 
@@ -177,7 +179,7 @@ def test_large_numbers_that_are_exact_are_not_told(tmp_path: Path) -> None:
     ],
     ids=lambda value: None if isinstance(value, str) else "",
 )
-def test_what_cannot_be_written_is_refused_and_nothing_is_left(
+def test_values_that_cannot_be_written_are_refused_and_leave_no_files(
     tmp_path: Path, rows: Any, options: Any, error: type[RegistryError], message: str
 ) -> None:
     with pytest.raises(error) as caught:
@@ -186,7 +188,7 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_left(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_table_is_replaced_only_when_that_is_asked_for(tmp_path: Path) -> None:
+def test_a_table_is_replaced_only_on_request(tmp_path: Path) -> None:
     write_table([{"a": 1}], tmp_path, "t")
     with pytest.raises(AlreadyStoredError):
         write_table([{"a": 2}], tmp_path, "t")
@@ -196,7 +198,7 @@ def test_a_table_is_replaced_only_when_that_is_asked_for(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("prefix", ["", "../t", "a/b", ".hidden", "a\0"])
-def test_a_prefix_is_no_path(tmp_path: Path, prefix: str) -> None:
+def test_a_prefix_that_is_a_path_is_refused(tmp_path: Path, prefix: str) -> None:
     with pytest.raises(UsageError, match="is no prefix of file names"):
         write_table([{"a": 1}], tmp_path, prefix)
 
@@ -247,7 +249,7 @@ def test_a_damaged_table_is_an_error(
         list(read_table(path))
 
 
-def test_csv_columns_are_numbers_where_each_cell_is_one(tmp_path: Path) -> None:
+def test_csv_columns_are_numbers_if_each_cell_is_one(tmp_path: Path) -> None:
     (tmp_path / "in.CSV").write_text(
         '\ufeffsystem:index,n,code,mixed,list,flag,.geo\n0,1.5,007,x,"[1, 2]",,"{""type"": ""Point""}"\n1,,12,3,[],,\n',
         encoding="utf-8",
@@ -370,7 +372,7 @@ def test_a_suffix_tells_the_format(tmp_path: Path) -> None:
         assert caught.value.hint == "Its suffix tells the format: .csv, .geojson, .json, .geojsonl, .jsonl, .ndjson."
 
 
-def test_only_csv_columns_are_told_to_be_text(tmp_path: Path) -> None:
+def test_only_csv_columns_can_be_declared_as_text(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a\n1\n")
     (tmp_path / "a.json").write_text("[]")
     with pytest.raises(UsageError, match=r"a\.csv has no column 'b'"):
@@ -379,7 +381,7 @@ def test_only_csv_columns_are_told_to_be_text(tmp_path: Path) -> None:
         list(read_rows(tmp_path / "a.json", text=["a"]))
 
 
-def test_bytes_that_are_no_text_are_in_no_file_of_rows(tmp_path: Path) -> None:
+def test_bytes_that_are_not_text_are_refused_in_files_of_rows(tmp_path: Path) -> None:
     table = read_table(tmp_path / write_table([{"a": b"\xff"}], tmp_path, "t").filename)
     for name in ("o.csv", "o.json"):
         with pytest.raises(FeatureError, match="is no text: a file of rows cannot hold it"):
@@ -387,7 +389,7 @@ def test_bytes_that_are_no_text_are_in_no_file_of_rows(tmp_path: Path) -> None:
         assert not (tmp_path / name).exists()
 
 
-def test_progress_is_told_row_by_row(tmp_path: Path) -> None:
+def test_progress_is_reported_row_by_row(tmp_path: Path) -> None:
     told: list[int] = []
     made = write_table(({"a": n} for n in range(5)), tmp_path, "t", advance=told.append)
     assert sum(told) == 5

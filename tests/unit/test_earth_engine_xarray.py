@@ -55,7 +55,7 @@ def test_a_turned_raster_has_coordinates_of_two_dimensions() -> None:
     assert tuple(array.rio.transform(recalc=False))[:6] == tuple(matrix)
 
 
-def test_without_rioxarray_the_attributes_say_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_rioxarray_the_attributes_hold_the_georeference(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rioxarray", None)
     monkeypatch.setitem(sys.modules, "rasterio", None)
     array = to_xarray(PATCHES, mixer_of([30.0, 0, 500000.0, 0, -30.0, 4100000.0]))

@@ -48,7 +48,7 @@ def test_columns_are_arrays_nested_as_an_example_is(number: int) -> None:
     assert columns["inner"]["score"].tolist() == [place / 2 for place in range(number)]
 
 
-def test_columns_of_no_records_have_the_declared_shapes() -> None:
+def test_columns_of_zero_records_have_the_declared_shapes() -> None:
     features = FeaturesDict(
         {
             "box": Tensor(shape=(2, None), dtype="uint8"),
@@ -115,7 +115,7 @@ def test_without_copies_a_writable_buffer_is_not_written_to_through_a_value() ->
 
 
 @pytest.mark.parametrize("size", [(4, 5), (200, 300)])
-def test_with_copies_nothing_is_shared(size: tuple[int, int]) -> None:
+def test_copied_examples_share_no_memory(size: tuple[int, int]) -> None:
     features = FeaturesDict({"image": Tensor(shape=size, dtype="uint8", encoding="bytes"), "vec": FEATURES["vec"]})
     examples = ({"image": np.full(size, n), "vec": np.full(8, n)} for n in range(20))
     data, offsets, lengths = joined(records(features, examples))
@@ -130,7 +130,7 @@ def test_with_copies_nothing_is_shared(size: tuple[int, int]) -> None:
         assert (found[2][name] == 2).all()
 
 
-def test_whoever_keeps_an_example_keeps_no_more_than_some_of_its_block() -> None:
+def test_a_kept_example_keeps_only_a_part_of_its_block_in_memory() -> None:
     kept = next(codec_of(FEATURES).decode_block(*joined(records(FEATURES, map(example, range(3000))))).examples())
     assert kept["vec"].base.size <= 512 * 8
 
@@ -160,7 +160,7 @@ def test_examples_before_a_bad_record_are_given(number: int, copy: bool) -> None
     assert len(block) == 7
 
 
-def test_columns_of_a_block_with_a_bad_record_are_refused_and_those_before_it_are_sound() -> None:
+def test_columns_of_a_block_with_a_bad_record_are_refused_and_earlier_records_are_readable() -> None:
     block = codec_of(FEATURES).decode_block(*joined(bad_at(7, 100)))
     with pytest.raises(CorruptExampleError, match="expected values of shape"):
         block.columns()
@@ -170,7 +170,7 @@ def test_columns_of_a_block_with_a_bad_record_are_refused_and_those_before_it_ar
     assert block.sound.fault is None
 
 
-def test_the_first_bad_record_counts_whatever_is_wrong_with_it() -> None:
+def test_the_first_bad_record_is_reported_with_any_fault() -> None:
     made = bad_at(50, 100)
     made[30] = b"\xff"
     made[40] = encode_example({**codec_of(FEATURES).flatten(example(40)), "label": [b"5"]})
@@ -211,7 +211,7 @@ def test_a_record_with_two_values_among_others_with_one_is_named(feature: Any, p
         list(contents[0])
 
 
-def test_a_missing_extra_is_no_fault_of_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_not_blamed_on_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
     features = FeaturesDict({"image": Image(encoding_format="jpeg")})
     made = records(features, iter([{"image": np.zeros((4, 4, 3), np.uint8)}] * 20))
     monkeypatch.setitem(sys.modules, "PIL", None)
@@ -221,7 +221,7 @@ def test_a_missing_extra_is_no_fault_of_the_record(monkeypatch: pytest.MonkeyPat
         list(codec_of(features).decode_block(*joined(made)).examples())
 
 
-def test_features_that_have_decoded_blocks_are_pickled_without_what_they_learned() -> None:
+def test_features_that_have_decoded_blocks_are_pickled_without_their_caches() -> None:
     codec_of(FEATURES).decode_block(*joined(records(FEATURES, map(example, range(100)))))
     assert pickle.loads(pickle.dumps(FEATURES)) == FEATURES  # noqa: S301 - our own bytes
 

@@ -191,7 +191,7 @@ def test_schema_survives_a_copy_into_another_process() -> None:
     assert codec_of(copy.deepcopy(features)).encode(example) == record
 
 
-def test_a_feature_shows_what_was_given_and_no_defaults() -> None:
+def test_the_repr_of_a_feature_shows_arguments_and_no_defaults() -> None:
     features = FeaturesDict(
         {
             "image": Image(shape=(8, 8, 1)),

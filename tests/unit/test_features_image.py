@@ -149,7 +149,7 @@ def test_grey_and_colour_jpeg_become_the_declared_channels() -> None:
     assert read_image(inks).shape == (16, 16, 3)
 
 
-def test_array_is_written_as_jpeg_where_it_is_asked_for() -> None:
+def test_an_array_is_written_as_jpeg_on_request() -> None:
     features = FeaturesDict({"image": Image(shape=(16, 16, 1), encoding_format="jpeg")})
     array = np.full((16, 16, 1), 100, np.uint8)
     np.testing.assert_array_equal(
@@ -157,7 +157,7 @@ def test_array_is_written_as_jpeg_where_it_is_asked_for() -> None:
     )
 
 
-def test_channels_of_png_become_the_declared_ones() -> None:
+def test_channels_of_a_png_are_converted_to_the_declared_ones() -> None:
     grey, colour = gradient(4, 4, 1), gradient(4, 4, 3)
     np.testing.assert_array_equal(read_image(encode_png(grey)), np.repeat(grey, 3, axis=2))
     with_alpha = np.concatenate([colour, grey], axis=2)
@@ -189,7 +189,7 @@ def test_colour_of_png_becomes_the_grey_that_libpng_computes() -> None:
     assert wide.reshape(-1).tolist() == [19517, 38319, 7447, 468, 31798, 19717, 25064]
 
 
-def test_depth_becomes_the_declared_one() -> None:
+def test_a_png_with_another_bit_depth_is_converted_to_the_declared_one() -> None:
     wide = gradient(4, 4, 1, np.uint16) * 300
     assert (read_image(encode_png(wide), shape=(4, 4, 1)) == (wide >> 8)).all()
     narrow = gradient(4, 4, 1)
@@ -212,7 +212,7 @@ def test_image_is_taken_from_array_bytes_path_or_file(tmp_path: Path) -> None:
         assert codec_of(features).flatten({"image": value})["image"] == [data]
 
 
-def test_images_in_a_sequence_are_stacked_where_they_can_be() -> None:
+def test_images_in_a_sequence_are_stacked_if_their_shapes_allow() -> None:
     features = FeaturesDict({"frames": Sequence(Image())})
     same = codec_of(features).decode(codec_of(features).encode({"frames": [gradient(4, 4, 3)] * 2}))["frames"]
     assert same.shape == (2, 4, 4, 3)
@@ -310,7 +310,7 @@ def test_image_feature_that_contradicts_itself_is_refused(options: dict[str, Any
         Image(**options)
 
 
-def test_undone_filters_are_those_of_the_rows() -> None:
+def test_filters_of_png_rows_are_undone() -> None:
     array = gradient(6, 5, 3)
     png = read_png(png_file(array, filters=[1, 2]))
     np.testing.assert_array_equal(undo_filters(png, png.inflate()), array)

@@ -63,7 +63,7 @@ def test_boxes_are_checked_as_tfds_checks_them(box_format: Any, takes_outside: b
                 decoded(feature, box)
 
 
-def test_an_unknown_box_format_offers_those_there_are() -> None:
+def test_an_unknown_box_format_lists_the_known_ones() -> None:
     with pytest.raises(FeatureError) as caught:
         BBox(bbox_format="CENTER")
     assert caught.value.message == "unknown box format 'CENTER'"
@@ -230,7 +230,7 @@ def test_datasets_are_nested_in_each_other_and_plain_in_a_sequence() -> None:
 
 
 @pytest.mark.parametrize("value", ["text", b"bytes", 5, None])
-def test_what_is_no_dataset_is_refused(value: Any) -> None:
+def test_a_value_that_is_not_a_dataset_is_refused(value: Any) -> None:
     with pytest.raises(FeatureError) as caught:
         decoded(Dataset("int64"), value)
     assert caught.value.message == f"feature 'x': expected an iterable of examples, found {type(value).__name__}"

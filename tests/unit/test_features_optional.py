@@ -67,7 +67,7 @@ def test_a_value_that_is_the_lowest_is_a_value() -> None:
     assert ContentReader(features).read(missing) == ContentReader(as_tfds).read(missing)
 
 
-def test_what_is_read_for_a_missing_value_changes_nothing_else() -> None:
+def test_the_option_for_missing_values_changes_only_missing_values() -> None:
     features = FeaturesDict({"x": Sequence({"y": Scalar("int8")}), "z": Scalar("int8", optional=True)})
     as_tfds = features.missing_as_tfds()
     assert features_to_json(as_tfds) == features_to_json(features)
@@ -132,7 +132,7 @@ def decode(features: FeaturesDict, records: list[bytes]) -> dict[str, Any]:
     return codec_of(features).decode_block(data, lengths.cumsum() - lengths, lengths).columns()
 
 
-def test_columns_are_masked_whatever_they_hold() -> None:
+def test_columns_of_every_kind_are_masked() -> None:
     features = FeaturesDict({"x": Scalar("int8", optional=True), "y": Tensor(shape=(2,), dtype="int8", optional=True)})
     records = [codec_of(features).encode(one) for one in ({"x": 1, "y": [1, 2]}, {"x": None, "y": None})]
     for chosen in (records, records * 100, records[:1] * 100, []):
@@ -166,7 +166,7 @@ def test_nothing_that_looks_like_a_value_is_below_the_mask_of_floats_and_texts(d
         assert columns["y"].filled(one[0]).tolist() == [one.tolist()] * len(chosen)
 
 
-def test_a_tensor_of_no_values_is_told_from_a_missing_one() -> None:
+def test_an_empty_tensor_differs_from_a_missing_one() -> None:
     features = FeaturesDict({"x": Tensor(shape=(0, 2), dtype="int8", optional=True)})
     records = [codec_of(features).encode({"x": value}) for value in (np.empty((0, 2), np.int8), None)]
     assert codec_of(features).decode(records[1]) == {"x": None}
@@ -176,7 +176,7 @@ def test_a_tensor_of_no_values_is_told_from_a_missing_one() -> None:
         assert (column[0].shape, column[0].dtype) == ((0, 2), np.int8)
 
 
-def test_none_is_taken_only_where_nothing_can_be_stored() -> None:
+def test_none_is_accepted_only_by_optional_features() -> None:
     with pytest.raises(FeatureError, match="feature 'x': expected dtype int8, found None"):
         codec_of(FeaturesDict({"x": Scalar("int8")})).encode({"x": None})
     many = FeaturesDict({"x": Sequence(Scalar("int8", optional=True))})
@@ -187,7 +187,7 @@ def test_none_is_taken_only_where_nothing_can_be_stored() -> None:
         codec_of(FeaturesDict({"x": Scalar("int8", optional=True)})).encode({})
 
 
-def test_a_value_of_no_entries_is_not_a_missing_one() -> None:
+def test_an_empty_value_is_not_a_missing_one() -> None:
     features = FeaturesDict({"x": Scalar("int8", optional=True)})
     for flat in ({"x": np.empty(0, np.int64)}, {"x": np.array([1, 2])}, {"x": [b"1"]}):
         with pytest.raises(CorruptExampleError):

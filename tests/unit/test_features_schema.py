@@ -141,7 +141,7 @@ def test_the_encoding_of_audio_is_written_in_capitals_and_read_in_any_case() -> 
         assert features_from_json(of(content)) == FeaturesDict({"f": Audio(encoding="zlib")})
 
 
-def test_a_box_without_a_format_is_of_none() -> None:
+def test_a_box_without_a_format_has_the_format_none() -> None:
     content = {"pythonClassName": f"{PACKAGE}bounding_boxes.BBoxFeature", "boundingBox": {}}
     assert features_from_json(of(content)) == FeaturesDict({"f": BBox(bbox_format=None)})
 

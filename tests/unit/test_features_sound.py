@@ -63,7 +63,7 @@ def test_channels_are_mixed_as_pydub_does(lazy: bool) -> None:
     assert caught.value.message == "feature 'x': expected 2 channels, found 3, which cannot be converted"
 
 
-def test_a_dtype_that_is_too_narrow_wraps_where_a_file_is_read_and_is_refused_where_samples_are_written() -> None:
+def test_a_dtype_that_is_too_narrow_wraps_on_reading_and_is_refused_on_writing() -> None:
     file = wav(struct.pack("<i", 2**16 + 5), bits=32)
     assert decoded(Audio(dtype="int16", lazy_decode=True), file).tolist() == [5]
     with pytest.raises(FeatureError, match="expected dtype int16, found 65541"):
@@ -157,7 +157,7 @@ def test_a_file_that_would_become_huge_is_refused() -> None:
         codec_of(FeaturesDict({"x": Audio(lazy_decode=True)})).restore({"x": [b"", b""]})
 
 
-def test_content_is_of_samples_where_they_are_decoded_here() -> None:
+def test_the_content_of_audio_is_its_samples_if_we_decode_them() -> None:
     reader = ContentReader(FeaturesDict({"x": Audio(lazy_decode=True)}))
     frames = struct.pack("<2h", 1, 2)
     one, other = wav(frames), wav(frames, coding=0xFFFE, extra=struct.pack("<HHIH", 22, 16, 4, 1) + bytes(14))

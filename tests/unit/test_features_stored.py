@@ -29,7 +29,7 @@ def test_a_compressed_tensor_is_a_zlib_stream_of_its_bytes() -> None:
     assert codec_of(features).restore({"x": [zlib.compress(value.tobytes(), 9)]})["x"].tolist() == value.tolist()
 
 
-def test_shapes_are_stored_beside_compressed_tensors_inside_sequences() -> None:
+def test_shapes_are_stored_with_compressed_tensors_inside_sequences() -> None:
     tensor = Tensor(shape=(None, 2, None), dtype="int16", encoding="zlib")
     features = FeaturesDict({"x": Sequence(tensor), "y": Sequence(Sequence(tensor))})
     arrays = [np.arange(4, dtype=np.int16).reshape(1, 2, 2), np.zeros((0, 2, 5), np.int16)]
@@ -60,7 +60,7 @@ def test_bfloat16_is_the_upper_half_of_a_float32(encoding: str) -> None:
         codec_of(features).encode({"x": [1e39]})
 
 
-def test_bfloat16_asks_for_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bfloat16_names_its_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     text = features_to_json(FeaturesDict({"x": Tensor(shape=(), dtype="bfloat16", encoding="zlib")}))
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     with pytest.raises(MissingExtraError) as caught:
@@ -150,7 +150,7 @@ BOMB = zlib.compress(bytes(2**26), 9)
         (Tensor(shape=(2**31 - 1, 2), dtype="int16"), {"x": np.arange(2)}),
     ],
 )
-def test_a_small_record_takes_little_memory_whatever_it_claims(feature: Any, flat: Any) -> None:
+def test_a_small_record_takes_little_memory_with_any_claimed_shape(feature: Any, flat: Any) -> None:
     assert peak_of(feature, flat) < 2**20
 
 

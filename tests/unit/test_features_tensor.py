@@ -158,7 +158,7 @@ def test_feature_that_contradicts_itself_is_refused(make: Any) -> None:
         make()
 
 
-def test_class_label_takes_number_or_name_and_minus_one_for_none() -> None:
+def test_class_label_accepts_a_number_a_name_and_minus_one_for_no_label() -> None:
     features = FeaturesDict({"x": ClassLabel(names=["cat", "dog"])})
     for value, number in [("dog", 1), (b"cat", 0), (1, 1), (-1, -1), (np.uint8(1), 1)]:
         decoded = codec_of(features).decode(codec_of(features).encode({"x": value}))["x"]
@@ -179,7 +179,7 @@ def test_label_that_there_is_not_is_refused(value: Any) -> None:
         codec_of(FeaturesDict({"x": ClassLabel(num_classes=2)})).encode({"x": value})
 
 
-def test_class_label_without_names_spells_its_numbers() -> None:
+def test_a_class_label_without_names_uses_its_numbers_as_names() -> None:
     label = ClassLabel(num_classes=3)
     assert (label.str2int("2"), label.int2str(2), label.names) == (2, "2", None)
     with pytest.raises(FeatureError):
@@ -189,7 +189,7 @@ def test_class_label_without_names_spells_its_numbers() -> None:
 @pytest.mark.parametrize(
     "box", [(0, 0, 1.5, 1), (0.5, 0, 0.2, 1), (0, 0.5, 1, 0.2), (0, 0, 1), (float("nan"), 0, 1, 1)]
 )
-def test_box_that_is_none_is_refused(box: Any) -> None:
+def test_an_invalid_box_is_refused(box: Any) -> None:
     with pytest.raises(FeatureError):
         codec_of(FeaturesDict({"x": BBox()})).encode({"x": box})
 

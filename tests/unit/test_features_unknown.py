@@ -81,7 +81,7 @@ def test_raw_values_are_what_the_record_stores() -> None:
     assert found["i"] == {}
 
 
-def test_raw_values_leave_out_those_of_known_features() -> None:
+def test_raw_values_omit_the_values_of_known_features() -> None:
     features = features_from_json(schema(**{"f": OWN, "f/known": NUMBER}))
     found = decode(features, {"f/x": np.array([1]), "f/known": np.array([2])})
     assert list(found["f"]) == ["x"]
@@ -137,7 +137,7 @@ def test_content_tells_raw_values_of_different_keys_and_kinds_apart() -> None:
     assert len(set(contents)) == len(flats)
 
 
-def test_a_dataset_of_raw_values_knows_its_shape_all_the_same() -> None:
+def test_a_dataset_of_raw_values_has_its_shape() -> None:
     features = features_from_json(schema(f=OWN))
     assert features.shape == {"f": (None,)}
     assert Sequence({"a": features["f"], "b": Text()}).shape == {"a": (None, None), "b": (None,)}

@@ -36,7 +36,7 @@ def test_help_loads_nothing_heavy() -> None:
     assert loaded_by(f"from registry.cli.main import run\n{quietly}") == set()
 
 
-def test_resolving_loads_the_database_and_nothing_else_that_is_heavy(tmp_path: Path) -> None:
+def test_resolving_loads_no_heavy_package_but_the_database(tmp_path: Path) -> None:
     path = str(tmp_path / "catalog.db")
     with registry.connect(path) as catalog:
         catalog.build("digits")

@@ -68,7 +68,7 @@ def test_secrets_of_a_url_are_masked_and_scheme_host_and_path_stay(
 
 
 @pytest.mark.parametrize("url", INNOCENT)
-def test_what_is_no_secret_stays(url: str) -> None:
+def test_text_that_is_not_a_secret_is_kept(url: str) -> None:
     assert mask(url) == remove_secrets(url) == url
     assert not has_secret(url)
 
@@ -89,7 +89,7 @@ def test_a_hostile_text_is_masked_at_once(text: str) -> None:
 
 
 @pytest.mark.parametrize(("url", "_masked", "_removed"), SECRETS)
-def test_an_error_masks_what_it_is_made_of(url: str, _masked: str | None, _removed: str | None) -> None:
+def test_an_error_masks_its_message_hint_and_details(url: str, _masked: str | None, _removed: str | None) -> None:
     error = StorageError(f"cannot read {url}", hint=f"Try {url}", details={"path": url, "places": [url]})
     told = f"{error} {error!r} {error.args} {error.hint} {error.details}"
     assert "PW" not in told
@@ -135,7 +135,7 @@ def test_the_url_of_an_object_store_holds_no_password(scheme: str, rest: str, sh
     assert str(caught.value) == f"cannot open {scheme}://{shown}: credentials do not belong in a URL"
 
 
-def test_what_is_stored_holds_no_password() -> None:
+def test_stored_text_contains_no_password() -> None:
     assert require_no_secrets("https://host/x", "the folder") == "https://host/x"
     with pytest.raises(ValueError, match=r"^the folder https://\*\*\*@host/x contains a password or another secret$"):
         require_no_secrets("https://ann:PW@host/x", "the folder")

@@ -64,7 +64,7 @@ PROBLEMS = {
 
 
 @pytest.mark.parametrize("wanted", VERDICTS)
-def test_every_version_has_its_verdict(wanted: str) -> None:
+def test_every_considered_version_has_a_verdict(wanted: str) -> None:
     considered = choose(STANDING, Reference.parse(wanted)).considered
     assert [one.verdict for one in considered] == VERDICTS[wanted]
     assert [one.status.value for one in considered] == [
@@ -77,7 +77,7 @@ def test_every_version_has_its_verdict(wanted: str) -> None:
 
 
 @pytest.mark.parametrize("wanted", NOTES)
-def test_a_reader_is_told_what_to_know(wanted: str) -> None:
+def test_a_look_up_notes_what_readers_should_know(wanted: str) -> None:
     assert choose(STANDING, Reference.parse(wanted)).note == NOTES[wanted]
 
 
@@ -103,7 +103,7 @@ def test_very_many_withdrawn_versions_are_counted() -> None:
     )
 
 
-def test_an_effect_is_named_by_what_it_does_to_a_reader() -> None:
+def test_an_effect_is_named_by_its_consequence_for_readers() -> None:
     wanted = Reference.parse("mnist:3.*")
     first, second = Reference.parse("mnist:3.0.0"), Reference.parse("mnist:3.1.0")
 

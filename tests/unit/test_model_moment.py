@@ -22,7 +22,7 @@ def test_a_date_time_is_that_very_moment(text: str, moment: str) -> None:
     assert parse_moment(text, end=True).isoformat() == parse_moment(text, end=False).isoformat() == moment
 
 
-def test_a_day_is_all_of_its_microseconds() -> None:
+def test_a_day_covers_all_of_its_microseconds() -> None:
     start, end = parse_moment("2026-11-21", end=False), parse_moment("2026-11-21", end=True)
     assert start == datetime(2026, 11, 21, tzinfo=UTC)
     assert end + timedelta(microseconds=1) == datetime(2026, 11, 22, tzinfo=UTC)
@@ -34,7 +34,7 @@ def test_a_day_is_all_of_its_microseconds() -> None:
     ["", "yesterday", "2026-13-01", "2026-02-30", "20261121", "2026-W01", "2026-11-21T25:00", "2026-11-21T10",
      "٢٠٢٦-١١-٢١", "0001-01-01T00:00+05:00", "9999-12-31T23:59-05:00", " 2026-11-21", "2026-11-21\n"],
 )  # fmt: skip
-def test_what_is_no_date_is_refused(text: str) -> None:
+def test_an_invalid_date_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_moment(text, end=False)
     assert caught.value.message == f"invalid date {text!r}"

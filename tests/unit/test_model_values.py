@@ -38,7 +38,7 @@ from registry.model import (
         "1" * 5000,
     ],
 )
-def test_a_text_that_is_no_version_is_refused(text: str) -> None:
+def test_a_text_that_is_not_a_version_is_refused(text: str) -> None:
     with pytest.raises(ReferenceSyntaxError) as caught:
         Version.parse(text)
     assert str(caught.value).startswith("invalid version ")
@@ -94,7 +94,7 @@ def test_a_request_allows_these_versions(request_text: str, allowed: list[str], 
         "3," * 200,
     ],
 )
-def test_a_text_that_is_no_request_is_refused(text: str) -> None:
+def test_a_text_that_is_not_a_version_request_is_refused(text: str) -> None:
     with pytest.raises(ReferenceSyntaxError) as caught:
         VersionRequest.parse(text)
     assert str(caught.value) == f"invalid version request {text[:60]!r}"
@@ -120,7 +120,7 @@ def test_a_text_that_is_no_request_is_refused(text: str) -> None:
         "a" * 201,
     ],
 )
-def test_a_text_that_is_no_reference_is_refused(text: str) -> None:
+def test_a_text_that_is_not_a_reference_is_refused(text: str) -> None:
     with pytest.raises(ReferenceSyntaxError):
         Reference.parse(text)
 
@@ -319,7 +319,7 @@ def test_a_template_without_variables_names_the_only_file_of_a_split() -> None:
     )
 
 
-def test_the_word_of_tfds_for_the_highest_version_is_told_what_it_is_here() -> None:
+def test_the_word_of_tfds_for_the_highest_version_is_refused_with_ours() -> None:
     with pytest.raises(ReferenceSyntaxError) as caught:
         VersionRequest.parse("experimental_latest")
     assert caught.value.hint == "Write '*' for the highest version, experimental ones included."

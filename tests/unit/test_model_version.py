@@ -55,7 +55,7 @@ def test_a_version_is_written_as_numbers_or_as_one_text() -> None:
         ),
     ],
 )
-def test_what_is_no_version_is_refused(arguments: tuple[Any, ...], message: str, hint: str) -> None:
+def test_a_value_that_is_not_a_version_is_refused(arguments: tuple[Any, ...], message: str, hint: str) -> None:
     with pytest.raises(ReferenceSyntaxError) as caught:
         Version(*arguments)
     assert caught.value.message == message
@@ -79,7 +79,7 @@ def test_builder_code_compares_versions_with_text() -> None:
 
 
 @pytest.mark.parametrize("text", ["1.10", "latest", "1.*.*", "", " 1.10.0", "1.10.0\n", "9" * 5000])
-def test_a_text_that_is_no_version_is_not_equal_and_has_no_order(text: str) -> None:
+def test_a_text_that_is_not_a_version_is_unequal_and_cannot_be_ordered(text: str) -> None:
     version = Version(1, 10, 0)
     assert version != text
     for compare in (version.__lt__, version.__le__, version.__gt__, version.__ge__):
@@ -89,7 +89,7 @@ def test_a_text_that_is_no_version_is_not_equal_and_has_no_order(text: str) -> N
 
 
 @pytest.mark.parametrize("other", [None, 1, 1.1, (1, 10, 0), object()])
-def test_a_version_has_no_order_with_what_is_no_version(other: Any) -> None:
+def test_a_version_cannot_be_ordered_with_other_values(other: Any) -> None:
     with pytest.raises(TypeError, match="not supported between instances"):
         assert Version(1, 10, 0) < other
 
@@ -108,7 +108,7 @@ def test_a_version_matches_the_patterns_of_requests() -> None:
         version.match("3.0.1.0")
 
 
-def test_what_a_version_overrides_is_neither_compared_nor_hashed() -> None:
+def test_flags_of_a_version_are_neither_compared_nor_hashed() -> None:
     plain, flagged = Version("1.0.0"), Version("1.0.0", experiments={"flag": True}, version_to_prepare="0.9.0")
     assert plain == flagged
     assert hash(plain) == hash(flagged)
@@ -124,7 +124,7 @@ def test_what_a_version_overrides_is_neither_compared_nor_hashed() -> None:
     assert flagged.number.version_to_prepare is None
 
 
-def test_a_version_answers_for_what_it_overrides_and_for_the_defaults_handed_in() -> None:
+def test_a_version_returns_its_own_flags_and_otherwise_the_given_defaults() -> None:
     version = Version("1.0.0", experiments={Flags.NEW_SHUFFLE: True, "old_order": False})
     assert dict(version.experiments) == {"new_shuffle": True, "old_order": False}
     bound = version.with_defaults({"new_shuffle": False, "fast_hash": True})
@@ -136,7 +136,7 @@ def test_a_version_answers_for_what_it_overrides_and_for_the_defaults_handed_in(
         assert dict(again.experiments) == dict(bound.experiments)
 
 
-def test_a_flag_that_nobody_knows_is_not_found() -> None:
+def test_an_unknown_flag_is_not_found() -> None:
     version = Version("1.0.0", experiments={"new_shuffle": True}).with_defaults({"fast_hash": True})
     with pytest.raises(ExperimentNotFoundError) as caught:
         version.implements("new_shufle")

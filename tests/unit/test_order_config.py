@@ -17,7 +17,7 @@ from registry.splits import resolve
 CHOOSE = 'Choose one: shuffle="global" with seed, or shuffle_files=True with shuffle_seed.'
 
 
-def test_the_defaults_are_those_of_tfds() -> None:
+def test_the_defaults_equal_those_of_tfds() -> None:
     config = registry.ReadConfig()
     assert (config.interleave_cycle_length, config.interleave_block_length) == (16, 16)
     assert (config.shuffle_files, config.shuffle_seed, config.add_tfds_id, config.repeat) == (False, None, False, 1)

@@ -120,7 +120,7 @@ def test_a_sort_function_may_sort_what_a_union_reads_twice() -> None:
     assert [run.instruction for run in order] == [1, 3, 5, 0, 2, 4]
 
 
-def test_a_sort_function_works_on_a_list_of_its_own() -> None:
+def test_a_sort_function_receives_a_copy_of_the_list() -> None:
     def in_place(files: list[FileInstruction]) -> list[FileInstruction]:
         files.reverse()
         return files

@@ -74,7 +74,7 @@ def test_no_changed_byte_of_a_footer_ends_the_process(tmp_path: Path, record_pro
     record_property("changed bytes of a footer that gave values or a typed error", sum(told.values()))
 
 
-def test_statistics_of_another_type_are_not_asked_of_pyarrow(tmp_path: Path) -> None:
+def test_statistics_of_another_type_are_not_requested_from_pyarrow(tmp_path: Path) -> None:
     """The type of a column's pages differs from the schema's: pyarrow's ``.statistics`` ends the process."""
     path = write_small(tmp_path)
 
@@ -166,7 +166,7 @@ def test_what_a_footer_claims_is_refused_before_pyarrow_asks_for_memory(
         (b"PAR1" + bytes(4) + b"PAR1", "byte 4: the message ends too early"),
     ],
 )
-def test_what_is_no_footer_is_named(content: bytes, reason: str) -> None:
+def test_an_invalid_footer_is_named(content: bytes, reason: str) -> None:
     with pytest.raises(ThriftError) as refused:
         read_footer(io.BytesIO(content))
     assert str(refused.value) == reason
@@ -214,7 +214,7 @@ def test_a_footer_longer_than_the_first_look_is_read_whole(tmp_path: Path) -> No
         (b"\x15\x02", "byte 2: the message ends too early"),
     ],
 )
-def test_bytes_that_are_no_message_are_refused(message: bytes, reason: str) -> None:
+def test_bytes_that_are_not_a_message_are_refused(message: bytes, reason: str) -> None:
     with pytest.raises(ThriftError) as refused:
         CompactReader(message).struct({1: (5, CompactReader.i32)})
     assert str(refused.value) == reason

@@ -366,7 +366,7 @@ def test_hugging_face_names_classes_and_files() -> None:
 @pytest.mark.parametrize(
     "text", [b"no json", b"[]", b'{"info": 1}', b'{"info": {"features": [1]}}', b"[" * 100_000, b"\xff"]
 )
-def test_what_cannot_be_read_beside_the_schema_is_ignored(text: bytes) -> None:
+def test_unreadable_metadata_next_to_the_schema_is_ignored(text: bytes) -> None:
     schema = pa.schema({"x": pa.int8()}, {b"huggingface": text})
     assert features_of_schema(schema) == FeaturesDict({"x": "int8"})
     assert metadata_of_schema(schema).description == ""
@@ -513,7 +513,7 @@ def test_scalars_with_nulls_are_optional(tmp_path: Path, statistics: Any) -> Non
     assert (third["text"], third["bytes"]) == (b"", None)
 
 
-def test_names_with_dots_are_told_apart_where_nulls_are_looked_for(tmp_path: Path) -> None:
+def test_nulls_are_found_in_columns_whose_names_contain_dots(tmp_path: Path) -> None:
     schema = pa.schema({"a.b": pa.int8(), "a": pa.struct({"b": pa.int8(), "c": pa.list_(pa.int8())}), "z": pa.int8()})
     rows = [{"a.b": 1, "a": {"b": None, "c": [1]}, "z": 1}, {"a.b": 2, "a": {"b": 1, "c": []}, "z": 2}]
     for name, statistics in (("told", True), ("read", False)):

@@ -68,7 +68,7 @@ def features_of(folder: Path, table: pa.Table) -> FeaturesDict:
     ],
     ids=["rate", "no rate", "stereo", "mono", "one channel", "another rate", "no sound", "damaged", "empty"],
 )
-def test_audio_is_decoded_where_its_rate_is_known(
+def test_audio_is_decoded_if_its_rate_is_known(
     tmp_path: Path, first: bytes, hint: dict[str, Any], feature: Feature, value: Any
 ) -> None:
     table = sounds([first, wav([[5]])], **hint)

@@ -43,7 +43,7 @@ def test_hashed_and_converted_names_are_found_in_order(tmp_path: Path) -> None:
     assert splits_of(converted) == {"train": tuple(CONVERTED[1:]), "test": (CONVERTED[0],)}
 
 
-def test_a_template_is_found_where_one_gives_the_names(tmp_path: Path) -> None:
+def test_a_template_is_found_if_one_matches_the_names(tmp_path: Path) -> None:
     """One shard has one hash, and five digits are what our names have."""
     names = ["data/test-00000-of-00001-0123456789abcdef.parquet", "train/00000.parquet", "train/00001.parquet"]
     store = write(tmp_path / "things", *names)
@@ -112,7 +112,7 @@ def test_gaps_and_twins_are_named(tmp_path: Path, names: list[str], problems: li
     assert caught.value.details["problems"] == problems
 
 
-def test_numbers_are_shards_only_where_they_count(tmp_path: Path) -> None:
+def test_numbers_in_names_are_shards_only_if_they_count_from_zero(tmp_path: Path) -> None:
     store = write(tmp_path, "years/2023.parquet", "years/2024.parquet")
     assert splits_of(store) == {"2023": ("years/2023.parquet",), "2024": ("years/2024.parquet",)}
     assert splits_of(write(tmp_path / "part", "partial-train/0000.parquet")) == {
@@ -153,7 +153,7 @@ def test_configs_are_named(tmp_path: Path, names: list[str], message: str, hint:
     assert caught.value.hint == f"Import each config separately: registry import parquet {hint}"
 
 
-def test_splits_in_folders_of_their_own_are_no_configs(tmp_path: Path) -> None:
+def test_folders_of_splits_are_not_configs(tmp_path: Path) -> None:
     store = write(tmp_path, "train/train-00000-of-00001.parquet", "test/test.parquet", "README.md.parquet/x.parquet")
     assert list(splits_of(store)) == ["train", "test", "x"]
     with pytest.raises(PreparedFormatError) as caught:

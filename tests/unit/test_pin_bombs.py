@@ -93,7 +93,7 @@ def test_a_key_path_may_have_two_thousand_characters() -> None:
     assert caught.value.message == f"f: line 3, {'a' * 60}...: its key path is longer than 2000 characters"
 
 
-def test_a_fault_behind_the_lines_that_are_kept_has_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_after_the_recorded_lines_has_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(yaml_text, "_MAX_LINES_BYTES", 400)
     text = "a: 1\nb: 2\nc: 3\nd: 4\n"
     assert read_yaml(text.encode(), "f").lines == {"": 1, "a": 1, "b": 2}

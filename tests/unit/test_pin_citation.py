@@ -37,7 +37,7 @@ def test_a_pin_is_one_line() -> None:
     assert str(CITED) == "mnist/plain@3.0.1 train[:80%]+test #1438 sha256:f9c5a485541c42ac"
 
 
-def test_what_changes_the_meaning_of_the_expression_is_told() -> None:
+def test_a_citation_states_options_that_change_the_meaning_of_the_expression() -> None:
     assert str(replace(CITED, slicing="tfds-4")) == (  # type: ignore[arg-type]
         "mnist/plain@3.0.1 train[:80%]+test (tfds-4 slicing) #1438 sha256:f9c5a485541c42ac"
     )
@@ -141,7 +141,7 @@ def test_dashes_and_ligatures_of_a_pdf_are_letters_again() -> None:
         ),
     ],
 )
-def test_what_is_no_citation_is_pointed_at(text: str, message: str) -> None:
+def test_an_invalid_citation_is_pointed_at(text: str, message: str) -> None:
     with pytest.raises(CitationSyntaxError) as caught:
         Citation.parse(text)
     assert caught.value.message == message
@@ -240,7 +240,7 @@ MADE = r"""
 """
 
 
-def test_author_year_and_url_are_those_of_the_citation() -> None:
+def test_author_year_and_url_come_from_the_citation() -> None:
     pins = sample_pins(sample_entry(citation=MADE))
     assert cite_text(pins).splitlines()[1] == (
         "digits, version 1.0.0: Ethem Alpaydın, Kaynak and Sons, Ltd. and others. "
@@ -307,7 +307,7 @@ def test_a_dataset_without_a_citation_has_no_entry(citation: str) -> None:
         ("Große Ziffern, 手書き数字", "Große Ziffern, 手書き数字"),
     ],
 )
-def test_a_citation_that_is_no_bibtex_is_a_note(citation: str, note: str) -> None:
+def test_a_citation_that_is_not_bibtex_becomes_a_note(citation: str, note: str) -> None:
     text = cite_bibtex(sample_pins(sample_entry(citation=citation)))
     assert text == (
         "@misc{digits,\n  key = {digits},\n  title = {{digits}},\n"

@@ -167,7 +167,7 @@ def test_one_of_many_slices_of_shards_is_held_to_the_shards_that_the_pin_names()
     assert refusal(content).message == wanted
 
 
-def test_a_pin_of_nothing_that_tfds_slicing_once_placed_at_zero_is_still_read() -> None:
+def test_an_empty_pin_that_tfds_slicing_once_placed_at_zero_is_still_read() -> None:
     source = make_source({"train": [60, 41]}, slicing=SlicingRule.TFDS_4)
     content = copy.deepcopy(dict(PinFile.of([pin(source, "a", "train[100%:]")], created_by="x").content))
     assert content["pins"][0]["ranges"] == [{"split": "train", "start": 101, "stop": 101}]
@@ -200,7 +200,7 @@ def test_one_field_that_was_changed_is_named_before_what_it_contradicts() -> Non
     )
 
 
-def test_fields_that_may_be_missing_are_named_where_one_was_removed() -> None:
+def test_optional_fields_are_named_if_one_was_removed() -> None:
     text = whole_file().replace("    status_message: a label was wrong\n", "", 1)
     with pytest.raises(PinChangedError) as caught:
         PinFile.from_yaml(text.encode(), "f")
@@ -242,11 +242,11 @@ def test_a_value_of_another_kind_is_refused_by_its_key_path(value: dict[str, Any
         (2, "expected at most 1, found 2"),
     ],
 )
-def test_a_lock_version_that_is_none_is_refused(version: Any, problem: str) -> None:
+def test_an_invalid_lock_version_is_refused(version: Any, problem: str) -> None:
     assert refusal(sample() | {"lock_version": version}).message == f"f: line 1, lock_version: {problem}"
 
 
-def test_a_name_that_cannot_stand_in_a_file_is_refused_before_anybody_writes_it() -> None:
+def test_a_name_that_a_file_cannot_store_is_refused_before_writing() -> None:
     source = make_source({"train": [2]})
     for name in ("", "a\nb"):
         with pytest.raises(PinFormatError) as caught:
@@ -262,11 +262,11 @@ def test_a_location_is_a_url_a_path_or_a_folder_below_another(text: str) -> None
 
 
 @pytest.mark.parametrize("text", ["", "..", "../a", "a/..", "a//b", "./a", "a\\b", "https://u@h/x", "http://[x", "a/"])
-def test_what_leaves_its_folder_or_holds_a_secret_is_no_location(text: str) -> None:
+def test_a_path_outside_its_folder_or_with_a_secret_is_not_a_location(text: str) -> None:
     assert location_problem(text)
 
 
-def test_names_of_pins_are_those_of_splits_where_one_slice_is_cut_from_each() -> None:
+def test_pins_are_named_after_their_splits_if_each_split_has_one_slice() -> None:
     def split_of(text: str) -> str:
         return "+".join(part.partition("[")[0] for part in text.split("+"))
 
@@ -282,7 +282,7 @@ def test_names_of_pins_are_those_of_splits_where_one_slice_is_cut_from_each() ->
     assert names(["train[:1]", "train"]) == ["train[:1]", "train"]
 
 
-def test_the_order_that_is_pinned_unasked_is_the_one_in_which_the_version_is_read() -> None:
+def test_the_default_pinned_order_is_the_reading_order_of_the_version() -> None:
     for disable_shuffling, cycle_length in ((False, 16), (True, 1)):
         source = make_source({"train": [4, 3]}, disable_shuffling=disable_shuffling)
         order = pin(source, "train", "train")["order"]

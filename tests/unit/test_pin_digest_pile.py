@@ -32,14 +32,14 @@ def piled(digests: list[bytes], *, most_in_memory: int, at_once: int = 3) -> str
 
 
 @given(digests=DIGESTS, most_in_memory=st.integers(1, 50), at_once=st.integers(1, 9))
-def test_a_pile_has_the_digest_of_its_sorted_digests_wherever_it_is_kept(
+def test_a_pile_has_the_digest_of_its_sorted_digests_in_memory_and_on_disk(
     digests: list[bytes], most_in_memory: int, at_once: int
 ) -> None:
     assert piled(digests, most_in_memory=most_in_memory, at_once=at_once) == sorted_digest(digests)
 
 
 @given(digests=DIGESTS, data=st.data())
-def test_the_order_in_which_digests_come_does_not_count(digests: list[bytes], data: st.DataObject) -> None:
+def test_the_order_of_added_digests_does_not_matter(digests: list[bytes], data: st.DataObject) -> None:
     shuffled = data.draw(st.permutations(digests))
     assert piled(shuffled, most_in_memory=5) == piled(digests, most_in_memory=1000)
 

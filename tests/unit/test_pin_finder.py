@@ -24,7 +24,7 @@ def one_by_one(digests: list[bytes], first: int) -> RecordSums:
 
 
 @given(digests=DIGESTS, first=st.integers(0, 2**70), cut=st.integers(0, 30), data=st.data())
-def test_a_list_has_the_sums_of_its_items_however_it_is_cut(
+def test_the_sums_of_a_list_do_not_depend_on_how_it_is_cut(
     digests: list[bytes], first: int, cut: int, data: st.DataObject
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -81,7 +81,7 @@ def test_sums_of_many_large_digests_do_not_overflow() -> None:
 @pytest.mark.parametrize(
     "text", ["", "0-0", "g" * 64 + "-" + "0" * 64, "A" * 64 + "-" + "0" * 64, "0" * 64 + "-" + "0" * 64 + "\n"]
 )
-def test_a_text_that_is_no_pair_of_sums_is_refused(text: str) -> None:
+def test_a_text_that_is_not_a_pair_of_sums_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         RecordSums.parse(text)
     assert caught.value.message == f"invalid pair of sums: {text[:80]!r}; expected 64 hex digits, '-', 64 hex digits"

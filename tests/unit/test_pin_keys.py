@@ -146,7 +146,7 @@ def test_a_key_of_small_order_is_refused(tmp_path: Path, raw: bytes, sign: int) 
         load_public_key(path)
 
 
-def test_an_empty_name_of_a_key_is_told() -> None:
+def test_an_empty_path_of_a_key_is_refused() -> None:
     for load in (load_public_key, load_private_key):
         with pytest.raises(UsageError) as caught:
             load("")
@@ -157,7 +157,7 @@ def test_an_empty_name_of_a_key_is_told() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"hello", b"-----BEGIN PRIVATE KEY-----\nAAAA\n", b"\xff" * 100])
-def test_what_is_no_key_is_refused(tmp_path: Path, data: bytes) -> None:
+def test_an_invalid_key_is_refused(tmp_path: Path, data: bytes) -> None:
     path = written(tmp_path, data)
     with pytest.raises(UsageError) as caught:
         load_private_key(path)
@@ -168,7 +168,7 @@ def test_what_is_no_key_is_refused(tmp_path: Path, data: bytes) -> None:
         assert caught.value.message == f"{path} is not a public key in PEM or OpenSSH format"
 
 
-def test_a_file_that_is_not_there_or_too_long_is_no_key(tmp_path: Path) -> None:
+def test_a_missing_or_too_long_key_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotStoredError, match="No such file"):
         load_private_key(tmp_path / "none")
     with pytest.raises(NotStoredError, match="No such file"):
@@ -209,7 +209,7 @@ def test_a_new_key_does_not_follow_a_link(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_missing_package_is_asked_for_by_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encrypted = ADA.private_bytes(PEM, OPENSSH, serialization.BestAvailableEncryption(b"secret"))
     path = written(tmp_path, encrypted)
     monkeypatch.setitem(sys.modules, "cryptography", None)
@@ -220,7 +220,7 @@ def test_a_missing_package_is_asked_for_by_its_extra(tmp_path: Path, monkeypatch
         assert caught.value.hint == "Install it with: pip install 'shardbook[sign]'"
 
 
-def test_an_encrypted_key_of_openssh_asks_for_its_package(tmp_path: Path) -> None:
+def test_an_encrypted_key_of_openssh_names_its_missing_package(tmp_path: Path) -> None:
     path = written(tmp_path, ADA.private_bytes(PEM, OPENSSH, serialization.BestAvailableEncryption(b"secret")))
     script = (
         "import sys; sys.modules['bcrypt'] = None\n"

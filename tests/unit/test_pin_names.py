@@ -60,14 +60,14 @@ def test_a_location_is_one_line_of_text(location: Any, shown: str) -> None:
     assert caught.value.message == (f"invalid location of a pin: {shown}; expected one line of at most 1000 characters")
 
 
-def test_one_text_is_no_list_of_locations() -> None:
+def test_a_text_is_refused_as_a_list_of_locations() -> None:
     with pytest.raises(UsageError) as caught:
         check_locations("https://example.org/a")
     assert caught.value.message == "locations: expected a list, found one text"
     assert caught.value.hint == 'Put it in brackets: locations=["https://..."]'
 
 
-def test_what_is_in_a_pin_file_is_what_it_gives(pins: PinFile) -> None:
+def test_membership_of_a_pin_file_agrees_with_get(pins: PinFile) -> None:
     (name, pin), *_ = pins.items()
     unique = [one.split for one in pins.values() if [other.split for other in pins.values()].count(one.split) == 1]
     for key in (name, *unique):

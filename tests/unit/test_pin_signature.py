@@ -85,7 +85,7 @@ def test_a_signature_holds() -> None:
     assert sign_pin(DATA, ADA, name=NAME) == SIGNED
 
 
-def test_the_envelope_is_what_other_tools_check() -> None:
+def test_the_envelope_has_the_form_that_other_tools_check() -> None:
     envelope = json.loads(SIGNED)
     assert list(envelope) == ["payloadType", "payload", "signatures"]
     payload = base64.b64decode(envelope["payload"], validate=True)
@@ -185,7 +185,7 @@ def test_without_a_key_nothing_is_checked() -> None:
         (DATA, "not an envelope: invalid JSON: Expecting value in line 1, column 1"),
     ],
 )
-def test_what_is_no_json_object_is_no_envelope(text: str | bytes, message: str) -> None:
+def test_a_text_that_is_not_a_json_object_is_refused_as_an_envelope(text: str | bytes, message: str) -> None:
     assert refusal(DATA, text) == message
 
 
@@ -235,7 +235,7 @@ def test_numbers_of_unknown_fields_are_kept() -> None:
         ),
     ],
 )
-def test_an_envelope_has_its_form(change: dict[str, Any], message: str) -> None:
+def test_a_malformed_envelope_is_refused(change: dict[str, Any], message: str) -> None:
     assert refusal(DATA, json.dumps(json.loads(SIGNED) | change)) == message
 
 
@@ -252,12 +252,12 @@ def test_an_envelope_has_its_form(change: dict[str, Any], message: str) -> None:
         ({"predicate": {"digest": 3}}, "expected one file with its sha256 and the digest of its pins"),
     ],
 )
-def test_what_was_signed_has_its_form(change: dict[str, Any], message: str) -> None:
+def test_a_malformed_signed_statement_is_refused(change: dict[str, Any], message: str) -> None:
     told = refusal(DATA, signed_by_hand(statement(**change)))
     assert told == f"the signed text is not a statement about a pin file: {message}"
 
 
-def test_a_signed_text_that_is_no_json_is_refused() -> None:
+def test_a_signed_text_that_is_not_json_is_refused() -> None:
     assert refusal(DATA, signed_by_hand(None, raw=b"{")) == (
         "the signed text is not a statement about a pin file: invalid JSON: "
         "Expecting property name enclosed in double quotes in line 1, column 2"
@@ -286,7 +286,7 @@ def test_a_digest_that_is_not_that_of_the_pins_is_refused() -> None:
     )
 
 
-def test_a_signed_file_that_is_no_pin_is_refused() -> None:
+def test_a_signed_file_that_is_not_a_pin_is_refused() -> None:
     sha256 = hashlib.sha256(b"x: 1\n").hexdigest()
     text = signed_by_hand(statement(subject=[{"name": NAME, "digest": {"sha256": sha256}}]))
     assert refusal(b"x: 1\n", text).startswith(
@@ -309,7 +309,7 @@ def test_several_may_sign() -> None:
     )
 
 
-def test_nobody_signs_what_others_signed_of_another_file() -> None:
+def test_a_signature_cannot_be_added_to_an_envelope_for_another_file() -> None:
     other = sample_pins(sample_entry(license="MIT")).to_yaml().encode()
     for data, name in ((other, NAME), (DATA, "other.yaml")):
         with pytest.raises(SignatureError) as caught:

@@ -75,7 +75,7 @@ def test_in_quotes_it_is_a_text(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [text for text in SURPRISES if text not in ("=", "<<")])
-def test_it_is_no_key_either(text: str) -> None:
+def test_a_scalar_about_which_readers_disagree_is_refused_as_a_key(text: str) -> None:
     error = refusal(f"a:\n  {text}: 1\n")
     assert error.message == ambiguous("line 2, a", text[:60])[0]
 
@@ -144,7 +144,7 @@ NO_KEYS = [
 
 
 @pytest.mark.parametrize(("text", "message", "hint"), NO_KEYS)
-def test_a_key_that_is_no_text_is_refused(text: str, message: str, hint: str) -> None:
+def test_a_key_that_is_not_text_is_refused(text: str, message: str, hint: str) -> None:
     error = refusal(text)
     assert (error.message, error.hint) == (message, hint)
 
@@ -196,7 +196,7 @@ WHOLE = [
 
 
 @pytest.mark.parametrize(("data", "message", "hint"), WHOLE)
-def test_what_is_no_mapping_in_one_document_is_refused(data: bytes, message: str, hint: str) -> None:
+def test_a_file_that_is_not_one_mapping_is_refused(data: bytes, message: str, hint: str) -> None:
     error = refusal(data)
     assert (error.message, error.hint) == (message, hint)
 
@@ -225,7 +225,7 @@ def test_what_is_nested_too_deep_is_refused_and_ends_no_process(kind: str) -> No
     assert error.details["faults"][0]["problem"] == "nested more than 50 levels deep"
 
 
-def test_fifty_levels_are_read_and_brackets_in_texts_are_no_levels() -> None:
+def test_fifty_levels_are_read_and_brackets_in_texts_do_not_count() -> None:
     value: Any = 1
     for _ in range(MAX_DEPTH):
         value = {"a": value}
@@ -235,13 +235,13 @@ def test_fifty_levels_are_read_and_brackets_in_texts_are_no_levels() -> None:
     assert read_yaml(write_yaml(brackets).encode(), "f").value == brackets
 
 
-def test_a_reference_that_stands_deep_is_refused_where_it_stands() -> None:
+def test_a_deeply_nested_reference_is_refused_with_its_position() -> None:
     error = refusal("a: &x [1]\nb:\n  c:\n    - d: *x\n")
     assert error.details["faults"][0]["key"] == "b.c[0].d"
 
 
 @pytest.mark.parametrize("head", ["\ufeff", "%YAML 1.1\n---\n", "---\n", "# a comment\n\n", "%YAML 1.2\n---\n"])
-def test_what_says_nothing_is_harmless(head: str) -> None:
+def test_directives_and_comments_without_effect_are_accepted(head: str) -> None:
     assert read_yaml(f"{head}a: 1 # one\nb: [x, 'y']\n".encode(), "f").value == {"a": 1, "b": ["x", "y"]}
 
 
@@ -253,7 +253,7 @@ def test_lines_that_end_with_carriage_returns_are_harmless() -> None:
     assert read.lines == read_yaml(text.encode(), "f").lines
 
 
-def test_the_line_of_a_value_is_that_of_its_key_or_of_its_dash() -> None:
+def test_the_line_of_a_value_is_the_line_of_its_key_or_dash() -> None:
     read = read_yaml(b"# head\na:\n  - b: |\n      x\n    c: [1,\n       2]\n'd e': {f: 1}\n", "f")
     assert read.lines == {
         "": 2,
@@ -319,14 +319,14 @@ def test_other_readers_of_yaml_take_the_text_for_the_same_values(value: dict[str
 
 
 @given(value=DOCUMENTS)
-def test_every_line_ends_where_all_readers_end_it_and_in_no_blank(value: dict[str, Any]) -> None:
+def test_written_lines_contain_no_ambiguous_line_ends_and_no_trailing_blanks(value: dict[str, Any]) -> None:
     lines = write_yaml(value).split("\n")
     assert not any(character in line for line in lines for character in "\r\x85\u2028\u2029\t")
     assert not any(line.endswith(" ") for line in lines)
 
 
 @given(text=TEXTS)
-def test_a_text_without_quotes_is_none_of_the_other_scalars_of_yaml_1_2(text: str) -> None:
+def test_a_text_written_without_quotes_is_a_string_in_yaml_1_2(text: str) -> None:
     for event in yaml.parse(write_yaml({"key": [text]})):
         if isinstance(event, yaml.ScalarEvent) and event.style is None:
             assert not CORE_SCHEMA.fullmatch(event.value)

@@ -127,7 +127,7 @@ def test_the_default_config_is_the_one_that_tfds_wrote_down(store: Store, tmp_pa
         ),
     ],
 )
-def test_what_is_not_there_is_told_with_what_is(
+def test_a_missing_dataset_is_reported_with_the_existing_ones(
     store: Store, reference: str, kind: type[RegistryError], message: str, hint: str | None
 ) -> None:
     with pytest.raises(kind) as caught:

@@ -44,7 +44,7 @@ def test_written_files_are_not_replaced(store: Store) -> None:
         write_prepared(store, PREPARED)
 
 
-def test_blank_lines_and_space_in_a_label_file_mean_nothing(store: Store) -> None:
+def test_blank_lines_and_spaces_in_a_label_file_are_ignored(store: Store) -> None:
     write_prepared(store, PREPARED)
     put(store, "kind-label.labels.txt", "\n grün \r\n\n\trot".encode())
     assert read_prepared(store) == PREPARED
@@ -56,7 +56,7 @@ def test_missing_label_file_leaves_the_classes_without_names(store: Store) -> No
     assert read_prepared(store).features["kind"]["label"] == ClassLabel(num_classes=2)  # type: ignore[index]
 
 
-def test_folder_that_is_no_dataset_says_what_was_looked_for(store: Store) -> None:
+def test_the_error_for_a_folder_without_a_dataset_names_the_expected_files(store: Store) -> None:
     put(store, "readme.txt", b"hello")
     with pytest.raises(PreparedFormatError) as caught:
         read_prepared(store)

@@ -247,7 +247,7 @@ json_values = st.recursive(
 
 
 @given(data=st.data())
-def test_mutated_file_ends_in_a_value_or_a_fault_with_its_key(data: st.DataObject) -> None:
+def test_a_mutated_file_is_read_or_refused_with_its_key(data: st.DataObject) -> None:
     info = json.loads(json.dumps(CAMEL))
     place = info
     while isinstance(place, (dict, list)) and place:

@@ -174,7 +174,7 @@ def test_an_unknown_way_to_verify_is_refused(files: Stored) -> None:
     "config", [ReadConfig(interleave_cycle_length=1), ReadConfig(), ReadConfig(shuffle="global", seed=1)]
 )
 @pytest.mark.parametrize("verify", ["block", "record"])
-def test_all_before_a_damaged_record_is_handed_out_and_the_state_stands_before_it(
+def test_examples_before_a_damaged_record_are_yielded_and_the_state_points_to_it(
     files: Stored, config: ReadConfig, verify: str
 ) -> None:
     order = ids(reader_of("train", files, config))
@@ -270,7 +270,7 @@ def test_options_of_a_wrong_type_are_refused(files: Stored) -> None:
         assert str(caught.value) == message
 
 
-def test_slices_with_steps_are_those_of_a_list(files: Stored) -> None:
+def test_slices_with_steps_equal_those_of_a_list(files: Stored) -> None:
     reader = reader_of("train", files)
     everything = ids(reader)
     for part in (slice(None, None, -1), slice(5, None, 7), slice(40, 3, -5), slice(-3, 100, 2), slice(3, 9, -1)):

@@ -72,7 +72,7 @@ def read_up_to_the_fault(
     ("way", "verify"), [("read", "block"), ("read", "record"), ("gather", "block"), ("backwards", "block")]
 )
 @pytest.mark.parametrize("step", either(7, 1))
-def test_every_flipped_bit_is_caught_and_its_record_named(
+def test_every_flipped_bit_is_detected_and_its_record_named(
     store: Store, verify: Verify, way: str, record_property: Callable[[str, object], None], step: int
 ) -> None:
     for bit in range(0, 8 * len(CONTENT), step):
@@ -164,7 +164,7 @@ def test_an_index_is_made_when_a_shard_is_first_read(many: Store, indexes: Index
     assert kept_file(tmp_path).stat().st_size < 9 * len(MANY)
 
 
-def test_an_index_grows_with_what_was_read(store: Store, indexes: IndexFolder) -> None:
+def test_an_index_grows_with_the_records_read(store: Store, indexes: IndexFolder) -> None:
     put(store, MANY_CONTENT, "many")
     path = store.locate("many")
     assert open_many(store, indexes).read(0, 10).records() == MANY[:10]
@@ -225,7 +225,7 @@ def test_a_stale_index_is_not_believed_though_size_and_time_are_the_same(many: S
     assert open_many(many, indexes).gather(ALL[::3]).records() == others[::3]
 
 
-def test_an_index_with_lies_under_a_sound_seal_gives_no_wrong_bytes(
+def test_a_false_index_with_a_valid_seal_returns_no_wrong_bytes(
     many: Store, indexes: IndexFolder, record_property: Callable[[str, object], None]
 ) -> None:
     path = many.locate("many")
@@ -246,7 +246,7 @@ def test_an_index_with_lies_under_a_sound_seal_gives_no_wrong_bytes(
     record_property("lies of an index that were caught", 2 * len(lies))
 
 
-def test_a_damaged_file_is_named_though_its_index_is_sound(many: Store, indexes: IndexFolder) -> None:
+def test_a_damaged_file_is_named_although_its_index_is_intact(many: Store, indexes: IndexFolder) -> None:
     path = Path(many.locate("many"))
     damaged = bytearray(MANY_CONTENT)
     start = sum(len(record) + 16 for record in MANY[:3000])
@@ -261,13 +261,13 @@ def test_a_damaged_file_is_named_though_its_index_is_sound(many: Store, indexes:
     assert shard.read(3001, 1999).records() == MANY[3001:]
 
 
-def test_a_folder_that_cannot_be_written_keeps_nothing_and_reads_all_the_same(store: Store, tmp_path: Path) -> None:
+def test_a_read_only_folder_is_read_without_an_index(store: Store, tmp_path: Path) -> None:
     put(store, MANY_CONTENT, "many")
     (tmp_path / "file").write_bytes(b"")
     assert open_many(store, IndexFolder(tmp_path / "file" / "below")).read(0, 5000).records() == MANY
 
 
-def test_gzip_members_that_say_what_they_hold_are_entered_in_the_middle(store: Store) -> None:
+def test_reading_can_start_inside_a_gzip_file_whose_members_state_their_records(store: Store) -> None:
     with store.create("many") as file:
         write_gzip_records(file, MANY, member_bytes=10_000)
     shard = open_shard(store, "many", num_records=5000)
@@ -276,7 +276,7 @@ def test_gzip_members_that_say_what_they_hold_are_entered_in_the_middle(store: S
     assert shard.gather(ALL[::-1]).records() == MANY[::-1]
 
 
-def test_gzip_members_may_be_followed_by_those_of_others_and_by_nothing_else(store: Store) -> None:
+def test_our_gzip_members_may_be_followed_only_by_other_gzip_members(store: Store) -> None:
     with store.create("sound") as file:
         write_gzip_records(file, RECORDS, member_bytes=60)
     sound = store.read_bytes("sound")
@@ -326,7 +326,7 @@ def test_two_at_once_make_one_index(many: Store, tmp_path: Path) -> None:
     assert len(list((tmp_path / "fresh").iterdir())) == 2  # the key, and the folder of the index
 
 
-def test_gzip_members_that_lie_about_their_records_are_found(store: Store) -> None:
+def test_gzip_members_with_a_false_record_count_are_detected(store: Store) -> None:
     records = [b"record %04d" % number for number in range(1000)]
     with store.create("sound") as file:
         write_gzip_records(file, records, member_bytes=27 * 500)
@@ -377,7 +377,7 @@ def test_a_flipped_bit_among_thousands_of_records_of_several_lengths_is_caught(s
                 assert caught.value.details["record"] == bad
 
 
-def test_an_index_whose_identity_was_forged_is_not_believed(store: Store, indexes: IndexFolder, tmp_path: Path) -> None:
+def test_an_index_with_a_forged_identity_is_not_trusted(store: Store, indexes: IndexFolder, tmp_path: Path) -> None:
     put(store, MANY_CONTENT, "many")
     assert open_shard(store, "many", indexes=indexes).read(0, 5000).records() == MANY
     kept = bytearray(kept_file(tmp_path).read_bytes())
@@ -390,7 +390,7 @@ def test_an_index_whose_identity_was_forged_is_not_believed(store: Store, indexe
     assert open_shard(store, "many", indexes=indexes).read(100, 1).records() == [others[100]]
 
 
-def test_a_damaged_end_of_a_gzip_file_is_met_with_its_last_record(store: Store) -> None:
+def test_a_damaged_end_of_a_gzip_file_is_detected_with_its_last_record(store: Store) -> None:
     sound = gzip.compress(CONTENT)
     for damaged in (sound[:-1], sound[:-5] + bytes([sound[-5] ^ 1]) + sound[-4:], sound + b"more"):
         put(store, damaged)

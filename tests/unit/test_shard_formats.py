@@ -105,7 +105,7 @@ def test_another_number_of_records_than_promised_is_refused(store: Store, file_f
 
 @pytest.mark.parametrize("file_format", OTHERS)
 @pytest.mark.parametrize("content", [b"", b"no shard" * 20_000], ids=["empty", "other"])
-def test_a_file_that_is_none_of_the_format_is_named(store: Store, file_format: str, content: bytes) -> None:
+def test_a_file_of_another_format_is_named(store: Store, file_format: str, content: bytes) -> None:
     with store.create("shard") as file:
         file.write(content)
     for call in (open_shard, walk_file):
@@ -160,7 +160,7 @@ def test_a_flipped_bit_in_a_record_of_array_record_is_caught_and_the_record_name
     assert len(named) > 10
 
 
-def test_damage_of_a_row_group_names_its_first_record_and_leaves_the_others(store: Store) -> None:
+def test_damage_of_a_row_group_names_its_first_record_and_other_groups_are_readable(store: Store) -> None:
     records = [b"record %d " % number * 20 for number in range(12)]
     write_parquet(store, "shard", records, group_size=4)
     path = Path(store.locate("shard"))
@@ -198,7 +198,7 @@ def test_every_damaged_parquet_file_is_read_or_refused(store: Store) -> None:
     assert refused > len(content) // 5
 
 
-def test_page_checksums_are_checked_where_there_are_some(store: Store) -> None:
+def test_page_checksums_are_checked_if_they_exist(store: Store) -> None:
     table = pa.table({"data": pa.array([b"record %d" % number for number in range(100)], pa.binary())})
     path = Path(store.locate("shard"))
     path.parent.mkdir()
@@ -221,7 +221,7 @@ def test_only_the_column_of_examples_is_read(store: Store) -> None:
     assert list(read_records(store, "shard", file_format="parquet")) == [b"first", b"second"]
 
 
-def test_a_null_is_no_record(store: Store) -> None:
+def test_a_null_is_refused_as_a_record(store: Store) -> None:
     path = Path(store.locate("shard"))
     path.parent.mkdir()
     parquet.write_table(pa.table({"data": pa.array([b"a", None], pa.binary())}), path)
