@@ -239,7 +239,7 @@ def test_channels_of_one_feature_have_their_names(catalog: Catalog, tmp_path: Pa
     assert caught.value.hint == "All its channels are in one feature: red, green, blue. Read all, and take some."
 
 
-def test_without_a_mixer_patches_have_no_place_unless_the_grid_is_given(catalog: Catalog, tmp_path: Path) -> None:
+def test_patches_have_places_only_with_a_mixer_and_known_numbers(catalog: Catalog, tmp_path: Path) -> None:
     write_image(tmp_path / "exports", "p", {"a": ramp(4, 4)}, (2, 2), mixer=False)
     import_export(catalog, tmp_path / "exports")
     patch = Patches(catalog.dataset("p"))[3]
@@ -310,7 +310,7 @@ def test_a_version_without_patches_is_refused(catalog: Catalog) -> None:
         Patches(catalog.dataset("digits"))
 
 
-def test_unknown_options_are_refused(dataset: Dataset) -> None:
+def test_unknown_bands_and_layouts_are_refused(dataset: Dataset) -> None:
     with pytest.raises(UsageError) as caught:
         Patches(dataset, bands=["nir"])
     assert (caught.value.message, caught.value.hint) == ("no band 'nir'", "There are: class, grey, ndvi.")

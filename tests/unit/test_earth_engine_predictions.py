@@ -241,7 +241,7 @@ def test_what_is_written_again_is_the_same(tmp_path: Path, mixer: Path) -> None:
     assert record == encode_example({"a": [bytes(range(6))], "b": patches(6)})
 
 
-def test_a_folder_may_replace_its_mixer_and_one_name_a_list_of_bands(tmp_path: Path, mixer: Path) -> None:
+def test_a_folder_can_be_given_as_mixer_and_one_name_as_bands(tmp_path: Path, mixer: Path) -> None:
     write_predictions(patches(4, 2, 3), mixer, tmp_path / "out", "p", bands="height")
     written = assemble(tmp_path / "out")
     again = assemble(patches(4, 2, 3), tmp_path / "out", bands=["height"])

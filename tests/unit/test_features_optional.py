@@ -176,7 +176,7 @@ def test_an_empty_tensor_differs_from_a_missing_one() -> None:
         assert (column[0].shape, column[0].dtype) == ((0, 2), np.int8)
 
 
-def test_none_is_accepted_only_by_optional_features() -> None:
+def test_none_is_accepted_only_if_it_can_be_stored() -> None:
     with pytest.raises(FeatureError, match="feature 'x': expected dtype int8, found None"):
         codec_of(FeaturesDict({"x": Scalar("int8")})).encode({"x": None})
     many = FeaturesDict({"x": Sequence(Scalar("int8", optional=True))})

@@ -261,7 +261,7 @@ def test_a_damaged_file_is_named_although_its_index_is_intact(many: Store, index
     assert shard.read(3001, 1999).records() == MANY[3001:]
 
 
-def test_a_read_only_folder_is_read_without_an_index(store: Store, tmp_path: Path) -> None:
+def test_a_shard_is_readable_if_its_index_cannot_be_stored(store: Store, tmp_path: Path) -> None:
     put(store, MANY_CONTENT, "many")
     (tmp_path / "file").write_bytes(b"")
     assert open_many(store, IndexFolder(tmp_path / "file" / "below")).read(0, 5000).records() == MANY

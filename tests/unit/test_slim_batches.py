@@ -77,7 +77,7 @@ def test_batches_are_the_records_in_order(size: int) -> None:
     assert all(numbers.dtype == np.int64 and numbers.ndim == 1 for numbers in batches)
 
 
-def test_items_come_in_the_order_in_which_they_are_asked_for() -> None:
+def test_items_are_returned_in_the_requested_order() -> None:
     provider = provider_of()
     numbers, keys, again = next(provider.batches(("number", "record_key", "number"), 3))
     assert numbers.tolist() == again.tolist() == [0, 1, 2]
@@ -99,7 +99,7 @@ def test_values_of_other_shapes_are_objects_unless_they_are_filled_up() -> None:
     assert words.tolist() == [[b"0", b""], [b"1", b"1"], [b"2", b""], [b"3", b"3"], [b"4", b""]]
 
 
-def test_a_batch_is_what_it_would_be_without_the_others() -> None:
+def test_a_batch_does_not_depend_on_other_batches() -> None:
     # Records are decoded together, ahead: that some of them differ says nothing of a batch whose records are alike.
     write([make_record(number) for number in (0, 3, 6, 1, 1, 4, 4, 2, 5)])
     shapes = [some.shape for (some,) in provider_of().batches(["some"], 3)]
@@ -153,7 +153,7 @@ def test_a_record_that_cannot_be_decoded_is_an_error_once_and_takes_no_other_wit
 
 
 @pytest.mark.parametrize("drop_remainder", [False, True])
-def test_what_comes_before_a_damaged_record_is_handed_out(drop_remainder: bool) -> None:
+def test_items_before_a_damaged_record_are_returned(drop_remainder: bool) -> None:
     content = bytearray(Path("f").read_bytes())
     content[sum(16 + len(make_record(number)) for number in range(7)) + 13] ^= 1
     Path("f").write_bytes(content)
@@ -201,7 +201,7 @@ def test_a_decoder_that_gives_too_few_rows_has_its_records_decoded_alone() -> No
     assert next(provider_of(Lazy()).batches(["text"], 3))[0].tolist() == [b"a", b"b", b"c"]
 
 
-def test_whoever_is_interrupted_while_a_batch_is_decoded_loses_nothing() -> None:
+def test_an_interrupt_while_a_batch_is_decoded_loses_no_records() -> None:
     write([b"a", b"b", b"stop", b"c"])
     provider = provider_of(Texts())
     batches = provider.batches(["text"], 3)
@@ -211,7 +211,7 @@ def test_whoever_is_interrupted_while_a_batch_is_decoded_loses_nothing() -> None
     assert provider.get(["text"]) == [b"a"]
 
 
-def test_arrays_that_cannot_be_filled_up_are_told_of_and_no_record_is_lost() -> None:
+def test_arrays_that_cannot_be_padded_are_reported_and_no_record_is_lost() -> None:
     ranks = ItemHandlerCallback("number", lambda features: np.zeros((1,) * int(features["number"] + 1)))
     provider = provider_of(decoder_of(ranks=ranks, number=Tensor("number")))
     batches = provider.batches(["ranks"], 2, dynamic_pad=True)
@@ -232,7 +232,7 @@ def test_arrays_that_cannot_be_filled_up_are_told_of_and_no_record_is_lost() -> 
         (lambda number: np.array([True] * (number + 1)), [[True, False], [True, True]]),
     ],
 )
-def test_what_is_filled_up_is_nothing_of_its_kind(make: Any, filled: list[Any]) -> None:
+def test_arrays_are_padded_with_the_empty_value_of_their_dtype(make: Any, filled: list[Any]) -> None:
     decoder = decoder_of(some=ItemHandlerCallback("number", lambda features: make(int(features["number"]))))
     assert next(provider_of(decoder).batches(["some"], 2, dynamic_pad=True))[0].tolist() == filled
 
@@ -287,7 +287,7 @@ def test_bad_records_cost_each_other_record_one_decoding() -> None:
 
 
 @pytest.mark.parametrize("columns", [[[1, 2, 3]], None, (np.zeros(2),), iter([np.zeros(3), np.zeros(3)])], ids=range(4))
-def test_columns_that_are_none_are_made_record_by_record(columns: Any) -> None:
+def test_invalid_columns_are_replaced_by_decoding_record_by_record(columns: Any) -> None:
     class Odd(Texts):
         def decode_batch(self, records: Any, items: Sequence[str] | None = None) -> Any:  # noqa: ARG002
             return columns
@@ -306,7 +306,7 @@ def test_a_decoder_that_raises_the_end_of_the_records_is_named() -> None:
     )
 
 
-def test_few_records_are_decoded_ahead_whose_items_may_be_large() -> None:
+def test_few_records_with_large_items_are_decoded_ahead() -> None:
     seen: list[int] = []
 
     class Counting(TFExampleDecoder):
@@ -337,7 +337,7 @@ def test_few_records_are_decoded_ahead_whose_items_may_be_large() -> None:
         ("number", 2, WrongTypeError),
     ],
 )
-def test_what_cannot_be_asked_for_is_refused_at_once(items: Any, size: Any, kind: type[RegistryError]) -> None:
+def test_an_invalid_request_is_refused_at_once(items: Any, size: Any, kind: type[RegistryError]) -> None:
     with pytest.raises(kind):
         provider_of().batches(items, size)
 
@@ -399,6 +399,6 @@ def test_arrays_of_other_dtypes_are_not_made_alike() -> None:
 
 
 @pytest.mark.parametrize("option", ["drop_remainder", "dynamic_pad"])
-def test_a_text_is_no_flag(option: str) -> None:
+def test_a_text_is_refused_as_a_flag(option: str) -> None:
     with pytest.raises(WrongTypeError, match=rf"^{option} must be True or False, not 'no'$"):
         provider_of().batches(["number"], 2, **{option: "no"})

@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("number", [1.5, "1", None, float("nan")])
 @pytest.mark.parametrize("option", CALLS)
-def test_what_is_no_whole_number_is_refused(option: str, number: Any) -> None:
+def test_a_value_that_is_not_a_whole_number_is_refused(option: str, number: Any) -> None:
     with pytest.raises(WrongTypeError) as caught:
         CALLS[option](number)
     assert str(caught.value) == f"{option} must be a whole number, not {number!r}"

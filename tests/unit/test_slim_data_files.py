@@ -173,5 +173,5 @@ def test_a_data_file_reads_no_more_than_it_holds(tmp_path: Path) -> None:
     assert str(caught.value) == f"{store.locate('f')}: cannot skip 2 and take 3 of 4 records"
 
 
-def test_get_data_files_is_where_tf_slim_has_it() -> None:
+def test_get_data_files_has_the_import_path_of_tf_slim() -> None:
     assert parallel_reader.get_data_files is slim.get_data_files is get_data_files

@@ -51,7 +51,7 @@ def test_a_record_that_cannot_be_decoded_is_named_as_a_provider_names_it() -> No
     assert caught.value.details == provided.value.details
 
 
-def test_what_else_goes_wrong_in_a_decoder_comes_with_the_record_beside_it() -> None:
+def test_other_errors_of_a_decoder_carry_a_note_with_the_record() -> None:
     class Odd(slim.DataDecoder):
         def decode(self, data: bytes, items: Sequence[str] | None = None) -> list[int]:
             return [1 // (int(data) - 2) for _ in self.check_items(items)]
@@ -111,7 +111,7 @@ def test_a_decoder_of_another_kind_is_validated_too() -> None:
         slim.Dataset("f", None, Named(), 1, None).validate()
 
 
-def test_what_a_dataset_says_and_is_not_is_told_at_once() -> None:
+def test_validate_reports_every_difference_between_a_dataset_and_its_files() -> None:
     dataset = slim.Dataset("f", None, DECODER, 4, {"count": "it"})
     with pytest.raises(RegistryError) as caught:
         dataset.validate()
@@ -122,7 +122,7 @@ def test_what_a_dataset_says_and_is_not_is_told_at_once() -> None:
     )
 
 
-def test_what_else_a_dataset_was_given_are_attributes_and_nothing_changes() -> None:
+def test_extra_arguments_of_a_dataset_become_read_only_attributes() -> None:
     dataset = slim.Dataset("f", None, DECODER, 3, None, num_classes=3, labels_to_names={0: "zero"})
     assert (dataset.num_classes, dataset.labels_to_names, dict(dataset.extras)["num_classes"]) == (3, {0: "zero"}, 3)
     with pytest.raises(AttributeError, match="a dataset is immutable: pass 'num_samples' when you create it"):
@@ -131,7 +131,7 @@ def test_what_else_a_dataset_was_given_are_attributes_and_nothing_changes() -> N
         dataset.num_clases  # noqa: B018 (the access is what is tested)
 
 
-def test_only_the_first_record_is_decoded_unless_all_are_asked_for() -> None:
+def test_only_the_first_record_is_decoded_unless_all_are_requested() -> None:
     assert slim.Dataset("f", None, DECODER, 3, {"number": "it"}).validate() == 3
     records = [encode_example({"b": np.array([1])}), encode_example({"a": np.array([1])})]
     Path("g").write_bytes(b"".join(map(frame_record, records)))

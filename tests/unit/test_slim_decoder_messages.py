@@ -202,7 +202,9 @@ WRONG_RECORDS: list[tuple[Callable[[], Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("decoding", "message", "hint"), WRONG_RECORDS, ids=[one[1][:50] for one in WRONG_RECORDS])
-def test_a_record_that_does_not_hold_what_was_declared(decoding: Callable[[], Any], message: str, hint: str) -> None:
+def test_a_record_that_does_not_match_its_declaration_is_refused(
+    decoding: Callable[[], Any], message: str, hint: str
+) -> None:
     with pytest.raises(CorruptExampleError) as caught:
         decoding()
     assert (str(caught.value), caught.value.hint) == (message, hint)

@@ -27,7 +27,7 @@ def test_dtypes_have_the_names_of_numpy_and_tensorflow(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float", float, np.float32], ids=repr)
-def test_floats_are_those_of_tensorflow(dtype: Any) -> None:
+def test_floats_equal_those_of_tensorflow(dtype: Any) -> None:
     assert slim.VarLenFeature(dtype).dtype == np.float32
 
 
@@ -44,7 +44,7 @@ def test_a_default_is_handed_out_as_a_copy() -> None:
     assert decoder.decode(b"")[0].tolist() == [1, 2]
 
 
-def test_a_lazy_decoder_passes_over_what_nobody_asked_for() -> None:
+def test_a_lazy_decoder_skips_items_that_are_not_requested() -> None:
     features, handlers = {"a": LABEL, "b": LABEL}, {"a": slim.Tensor("a"), "b": slim.Tensor("b")}
     lazy = slim.TFExampleDecoder(features, handlers, lazy=True)
     assert lazy.decode(example(a=[3]), ["a"]) == [3]
@@ -54,7 +54,7 @@ def test_a_lazy_decoder_passes_over_what_nobody_asked_for() -> None:
             decoding()
 
 
-def test_a_handler_that_fails_says_at_which_record_of_a_batch() -> None:
+def test_a_failing_handler_names_its_record_of_the_batch() -> None:
     handler = slim.Tensor("a", shape=[2])
     decoder = slim.TFExampleDecoder({"a": NUMBERS}, {"a": handler})
     records = [example(a=[1, 2])] * 5 + [example(a=[1, 2, 3])] + [example(a=[1, 2])] * 3
@@ -73,7 +73,7 @@ def test_of_several_records_at_fault_a_batch_names_the_first(items: list[str]) -
     assert caught.value.details["record"] == 2
 
 
-def test_an_error_of_a_function_says_which_item_was_made() -> None:
+def test_an_error_of_a_function_names_its_item() -> None:
     decoder = slim.TFExampleDecoder({"a": LABEL}, {"odd": slim.ItemHandlerCallback("a", lambda values: values["b"])})
     with pytest.raises(KeyError) as caught:
         decoder.decode(example(a=[1]))
@@ -94,7 +94,7 @@ def test_a_decoder_without_items_gives_an_empty_row_for_each_record() -> None:
     assert decoder.decode_batch(block) == []
 
 
-def test_the_backup_is_not_asked_where_the_first_has_elements() -> None:
+def test_the_backup_handler_is_not_called_if_the_first_has_elements() -> None:
     def never(values: Mapping[str, Any]) -> Any:
         raise AssertionError(values)
 
@@ -126,14 +126,14 @@ def test_what_a_subclass_does_with_one_record_is_done_with_many() -> None:
     ],
     ids=["list", "dict", "object"],
 )
-def test_tables_are_lists_dicts_and_whatever_looks_up(table: Any, expected: list[int]) -> None:
+def test_tables_are_lists_dicts_and_other_objects_with_a_look_up(table: Any, expected: list[int]) -> None:
     handler = slim.LookupTensor("a", table)
     found = decode(handler, example(a=[b"dog", b"cat", b"ox"]), a=slim.VarLenFeature("string"))
     assert found.tolist() == expected
     assert found.dtype == np.int64
 
 
-def test_boxes_of_frames_are_filled_up_and_sparse_if_asked() -> None:
+def test_boxes_of_frames_are_padded_or_sparse_on_request() -> None:
     lists = {key: [[1.0, 2.0], []] for key in ("ymin", "xmin", "ymax", "xmax")}
     dense = decode_steps(slim.BoundingBoxSequence(), steps(**lists), **dict.fromkeys(lists, FLOATS))
     assert dense.tolist() == [[[1] * 4, [2] * 4], [[-1] * 4] * 2]
@@ -147,7 +147,7 @@ def test_a_decoder_travels_to_another_process() -> None:
     assert pickle.loads(pickle.dumps(decoder)).decode(example(a=[3])) == [3]  # noqa: S301 (our own bytes)
 
 
-def test_a_lazy_decoder_of_steps_looks_only_at_what_is_asked_for() -> None:
+def test_a_lazy_decoder_of_steps_decodes_only_the_requested_items() -> None:
     features = {"y": FLOATS, "x": slim.FixedLenSequenceFeature([], "float32")}
     handlers = {key: slim.Tensor(key) for key in features}
     (item,) = slim.TFSequenceExampleDecoder({}, features, handlers, lazy=True).decode(steps(y=[[1.0]]), ["y"])
@@ -188,7 +188,7 @@ def test_a_sparse_item_of_steps_has_the_stored_places_in_each_step() -> None:
     assert found.tolist() == [[0, 1, 0, 0, 2, 0], [0] * 6, [0, 0, 3, 0, 0, 0]]
 
 
-def test_the_first_item_that_fails_is_told_in_a_batch_too() -> None:
+def test_the_first_failing_item_is_reported_in_a_batch_too() -> None:
     items = {"a": slim.BoundingBox(["a", "a", "b", "b"]), "b": slim.LookupTensor("b", ["x"])}
     decoder = slim.TFExampleDecoder({"a": NUMBERS, "b": LABEL}, items)
     for decoding in (decoder.decode, lambda record: decoder.decode_batch([record] * 9)):
@@ -196,7 +196,7 @@ def test_the_first_item_that_fails_is_told_in_a_batch_too() -> None:
             decoding(example(a=[1, 2], b=[3]))
 
 
-def test_a_feature_of_no_kind_is_missing_in_a_batch_too() -> None:
+def test_a_feature_without_a_kind_is_missing_in_a_batch_too() -> None:
     decoder = slim.TFExampleDecoder({"a": slim.FixedLenFeature([0], "string")}, {"a": slim.Tensor("a")})
     record = Example(features={"feature": {"a": Feature()}}).SerializeToString()
     for decoding in (lambda: decoder.decode(record), lambda: decoder.decode_batch([record] * 9)):
@@ -205,7 +205,7 @@ def test_a_feature_of_no_kind_is_missing_in_a_batch_too() -> None:
         assert str(caught.value) == "feature 'a' (string) is required, and the record does not hold it"
 
 
-def test_a_batch_of_nothing_has_columns_of_nothing() -> None:
+def test_an_empty_batch_has_empty_columns() -> None:
     decoder = slim.TFExampleDecoder({"a": LABEL}, {"a": slim.Tensor("a")})
     assert [column.shape for column in decoder.decode_batch([])] == [(0,)]
 
@@ -220,7 +220,7 @@ def test_an_unknown_item_is_a_key_and_a_value_that_there_is_not() -> None:
 
 
 @pytest.mark.parametrize("item", [None, 1, b"label", ("label",)])
-def test_an_item_whose_name_is_no_text_is_one_that_there_is_not(item: Any) -> None:
+def test_an_item_name_that_is_not_text_is_not_found(item: Any) -> None:
     decoder = slim.TFExampleDecoder({"a": LABEL}, {"label": slim.Tensor("a")})
     with pytest.raises(ItemNotFoundError) as caught:
         decoder.decode(example(a=[3]), [item])
@@ -228,7 +228,7 @@ def test_an_item_whose_name_is_no_text_is_one_that_there_is_not(item: Any) -> No
 
 
 @pytest.mark.parametrize("shape", [[0, 2**62], [2**61, 0]])
-def test_a_dense_array_of_nothing_may_be_too_large_as_well(shape: list[int]) -> None:
+def test_an_empty_dense_array_may_have_too_large_a_shape(shape: list[int]) -> None:
     features = {
         "places": slim.SparseFeature(["row", "column"], "value", "int64", [9, 9]),
         "values": slim.VarLenFeature("float32"),
@@ -249,7 +249,7 @@ def test_a_handler_of_an_unknown_feature_is_named() -> None:
 
 
 @pytest.mark.parametrize("stored", [[], [2, 3]])
-def test_a_stored_shape_that_does_not_fit_the_indices_is_kept_where_nothing_is_dense(stored: list[int]) -> None:
+def test_a_stored_shape_that_does_not_fit_the_indices_is_kept_in_sparse_arrays(stored: list[int]) -> None:
     handler = slim.SparseTensor("i", "v", shape_key="shape")
     record = example(i=[1], v=[0.5], shape=stored) if stored else example(i=[1], v=[0.5])
     found = decode(handler, record, i=NUMBERS, v=FLOATS, shape=NUMBERS)
@@ -259,7 +259,7 @@ def test_a_stored_shape_that_does_not_fit_the_indices_is_kept_where_nothing_is_d
 @pytest.mark.parametrize(
     ("shape", "expected"), [([0, -1], (0, 3)), ([-1, 0], (3, 0)), ([0, -1, 3], (0, 1, 3)), ([-1, 3], (0, 3))]
 )
-def test_a_size_that_is_worked_out_beside_one_of_0_is_that_of_tensorflow(
+def test_an_inferred_size_next_to_a_size_of_0_equals_that_of_tensorflow(
     shape: list[int], expected: tuple[int, ...]
 ) -> None:
     elements = slim.FixedLenSequenceFeature([3], "int64", allow_missing=True)
@@ -281,7 +281,7 @@ def test_a_size_that_is_worked_out_beside_one_of_0_is_that_of_tensorflow(
         ([[1]], [[1], [1, 2]], None),
     ],
 )
-def test_counts_of_one_frame_are_held_against_those_of_every_frame(
+def test_counts_of_one_frame_are_compared_with_those_of_every_frame(
     first: list[list[float]], second: list[list[float]] | None, expected: list[int] | None
 ) -> None:
     record = steps(x=first) if second is None else steps(x=first, y=second)
@@ -293,19 +293,19 @@ def test_counts_of_one_frame_are_held_against_those_of_every_frame(
         assert found.tolist() == expected
 
 
-def test_true_fills_up_numbers_with_one() -> None:
+def test_a_default_value_of_true_fills_numbers_with_one() -> None:
     handler = slim.SparseTensor("i", "v", shape=[3], densify=True, default_value=True)
     assert decode(handler, example(i=[1], v=[0.5]), i=NUMBERS, v=FLOATS).tolist() == [1, 0.5, 1]
 
 
-def test_decoders_and_handlers_say_what_they_are_of() -> None:
+def test_the_repr_of_decoders_and_handlers_names_their_items_and_keys() -> None:
     handlers = {"label": slim.Tensor("a"), "boxes": slim.BoundingBox(prefix="b/")}
     assert repr(slim.TFExampleDecoder({"a": LABEL}, handlers)) == "<TFExampleDecoder: label, boxes>"
     assert repr(slim.TFSequenceExampleDecoder({}, {}, handlers)) == "<TFSequenceExampleDecoder: label, boxes>"
     assert repr(handlers["boxes"]) == "<BoundingBox of b/ymin, b/xmin, b/ymax, b/xmax>"
 
 
-def test_a_default_of_no_values_is_none() -> None:
+def test_an_empty_default_value_counts_as_no_default() -> None:
     nothing = slim.FixedLenFeature([2, 0], "int64", [[], []])
     with pytest.raises(CorruptExampleError, match=r"^feature 'a' \(int64\) is required"):
         decode(slim.Tensor("a"), example(), a=nothing)

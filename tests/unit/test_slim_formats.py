@@ -56,7 +56,7 @@ def test_rows_of_columns_are_read_as_records(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_a_file_of_another_format_is_an_error_of_its_own(tmp_path: Path, file_format: str) -> None:
+def test_a_file_of_another_format_has_its_own_error(tmp_path: Path, file_format: str) -> None:
     (tmp_path / "f").write_bytes(b"no file of any format that there is, but longer than a header")
     file = DataFile(store=open_store(tmp_path), filename="f", file_format=file_format)
     with pytest.raises(RegistryError):

@@ -48,7 +48,7 @@ def test_transparency_is_dropped_and_not_mixed_in() -> None:
     np.testing.assert_array_equal(decode(png, channels=1), [[[(200 * 299 + 100 * 587 + 50 * 114) // 1000]]])
 
 
-def test_grey_of_a_png_that_says_its_gamma_is_mixed_as_light() -> None:
+def test_grey_of_a_png_with_a_gamma_chunk_is_mixed_in_linear_light() -> None:
     plain = png_file(np.array([[[255, 0, 0], [9, 9, 9]]]), 8, RGB)
     srgb = plain[:33] + png_chunk(b"sRGB", b"\0") + plain[33:]
     assert decode(plain, channels=1).ravel().tolist() == [76, 9]
@@ -218,7 +218,7 @@ def test_the_frames_of_a_gif_are_laid_on_each_other() -> None:
     assert (found[:, :, :, 0] // 3).tolist() == [[[0, 1], [2, 3]], [[0, 1], [3, 3]], [[0, 1], [3, 3]]]
 
 
-def test_a_canvas_is_as_large_as_the_largest_frame_whatever_the_screen() -> None:
+def test_a_canvas_is_as_large_as_the_largest_frame_with_any_screen_size() -> None:
     frame = gif_frame(np.full((2, 3), 3, np.uint8), transparent=0)
     assert decode(gif_file((9, 9), [frame], palette=COLORS)).shape == (1, 2, 3, 3)
     outside = gif_frame(np.full((1, 1), 1, np.uint8), left=7, top=1)
@@ -307,7 +307,7 @@ def test_a_jpeg_of_many_scans_is_refused_before_it_is_decoded(monkeypatch: pytes
     )
 
 
-def test_an_image_that_the_memory_has_no_room_for_is_said_to_be_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_that_does_not_fit_into_memory_is_reported_as_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_memory(*_: object, **__: object) -> None:
         raise MemoryError
 

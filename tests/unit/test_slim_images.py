@@ -105,7 +105,7 @@ NO_SHAPE = "Pass a list of sizes, e.g. [28, 28, 1]; one of them may be -1, which
         ),
     ],
 )
-def test_options_that_mean_nothing_are_refused(options: dict[str, Any], message: str, hint: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], message: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
         Image(**options)
     assert (caught.value.message, caught.value.hint) == (message, hint)
@@ -125,7 +125,7 @@ def test_options_of_another_type_are_refused(options: dict[str, Any], message: s
     assert (caught.value.message, caught.value.hint) == (message, hint)
 
 
-def test_a_dtype_of_tensorflow_is_known_by_what_it_is_for_numpy() -> None:
+def test_a_dtype_of_tensorflow_is_read_by_its_numpy_equivalent() -> None:
     class Float32:
         as_numpy_dtype = np.float32
 
@@ -137,7 +137,7 @@ def test_a_dtype_of_tensorflow_is_known_by_what_it_is_for_numpy() -> None:
 # Formats.
 
 
-def test_the_first_bytes_tell_the_format_whatever_the_record_says() -> None:
+def test_the_first_bytes_decide_the_format_whatever_the_record_states() -> None:
     np.testing.assert_array_equal(decode(png_file(RAMP, 8, RGB), b"jpeg"), RAMP)
     np.testing.assert_array_equal(decode(bmp_file(RAMP), b"png"), RAMP)
 
@@ -150,7 +150,7 @@ def test_raw_values_are_in_one_row_unless_a_shape_is_given() -> None:
     assert decode(b"", b"raw").shape == (0,)
 
 
-def test_raw_bytes_that_are_no_whole_number_of_values_are_refused() -> None:
+def test_raw_bytes_that_end_within_a_value_are_refused() -> None:
     assert problem(b"12345", b"raw", dtype="float32") == (
         "expected a multiple of 4 raw bytes for float32, found 5",
         "Pass to Image the dtype that was written, or store the format of the encoded image, e.g. png.",

@@ -58,7 +58,7 @@ def test_epochs_have_their_own_orders_and_do_not_mix() -> None:
     assert len({tuple(epoch) for epoch in epochs}) == 3
 
 
-def test_epochs_mix_where_that_is_asked_for() -> None:
+def test_epochs_mix_on_request() -> None:
     found = values(num_epochs=3, seed=3, mix_epochs=True)
     assert sorted(found) == sorted(values(num_epochs=3, seed=3))
     assert len(set(found[:13])) < 13
@@ -197,7 +197,7 @@ def values_of_sound_files(num_readers: int) -> int:
     return {1: 5, 2: 5, 4: 8}[num_readers]
 
 
-def test_a_file_that_goes_away_is_an_error_in_its_place() -> None:
+def test_a_file_that_disappears_is_an_error_in_its_place() -> None:
     reader = parallel_read("f-*", num_epochs=1, num_readers=1, shuffle=False)
     Path("f-4").unlink()
     found = []
@@ -254,7 +254,7 @@ def test_a_closed_reader_reads_no_more_and_leaves_no_thread() -> None:
         reader.read()
 
 
-def test_a_reader_that_hangs_does_not_keep_close_from_returning() -> None:
+def test_a_hanging_reader_does_not_block_close() -> None:
     go_on = threading.Event()
 
     def hang(_: str) -> Iterator[tuple[bytes, bytes]]:
@@ -353,7 +353,7 @@ def test_two_interruptions_one_after_the_other_do_not_end_a_reading_in_silence()
             reader.read()
 
 
-def test_a_reader_is_not_read_by_what_interrupts_its_reading() -> None:
+def test_a_reader_cannot_be_read_by_code_that_interrupts_its_reading() -> None:
     reader = parallel_read("f-*", shuffle=False, num_epochs=1)
     chunks = reader._chunks
 
@@ -369,7 +369,7 @@ def test_a_reader_is_not_read_by_what_interrupts_its_reading() -> None:
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the system has no timers that interrupt")
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_whoever_is_interrupted_while_nothing_comes_sees_what_interrupted(deterministic: bool) -> None:
+def test_an_interrupt_while_waiting_raises_the_interrupting_exception(deterministic: bool) -> None:
     going_on = threading.Event()
 
     def hang(_: str) -> Iterator[tuple[bytes, bytes]]:

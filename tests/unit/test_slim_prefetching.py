@@ -112,7 +112,7 @@ def test_lists_and_single_values_are_stacked_too() -> None:
     assert prefetch_queue(iter([np.zeros(2)] * 20), capacity=2).dequeue_many(20).shape == (20, 2)
 
 
-def test_shorter_arrays_are_filled_up_where_that_is_asked_for() -> None:
+def test_shorter_arrays_are_padded_on_request() -> None:
     texts = np.array([b"x", b"y"], object)
     elements = [[np.ones((1, 2)), texts[:1]], [np.ones((2, 1)), texts]]
     numbers, words = prefetch_queue(elements, dynamic_pad=True).dequeue_many(2)
@@ -217,7 +217,7 @@ def test_a_generator_function_that_was_not_called_is_an_error() -> None:
                 assert caught.value.hint == ("Call the function, and pass the generator: prefetch_queue(pairs()).")
 
 
-def test_a_closed_queue_gives_nothing_and_leaves_no_thread() -> None:
+def test_a_closed_queue_returns_nothing_and_leaves_no_thread() -> None:
     before = threading.active_count()
     queue = prefetch_queue(itertools.count(), num_threads=2)
     assert queue.dequeue() == 0
@@ -228,7 +228,7 @@ def test_a_closed_queue_gives_nothing_and_leaves_no_thread() -> None:
         queue.dequeue()
 
 
-def test_a_queue_that_is_dropped_half_way_lets_go_of_its_source() -> None:
+def test_a_queue_that_is_dropped_half_way_releases_its_source() -> None:
     class Source:
         def __call__(self) -> int:
             return 1
@@ -246,7 +246,7 @@ def test_a_queue_that_is_dropped_half_way_lets_go_of_its_source() -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "prefetch"]
 
 
-def test_a_consumer_that_waits_is_told_that_the_queue_was_closed() -> None:
+def test_a_waiting_consumer_gets_an_error_when_the_queue_is_closed() -> None:
     go_on = threading.Event()
 
     def make() -> int:
@@ -281,7 +281,7 @@ def test_a_queue_of_another_process_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("duplicate", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_a_queue_is_neither_pickled_nor_copied(duplicate: Callable[[Any], Any]) -> None:
+def test_a_queue_cannot_be_pickled_or_copied(duplicate: Callable[[Any], Any]) -> None:
     with prefetch_queue(range(3)) as queue:
         with pytest.raises(UsageError) as caught:
             duplicate(queue)
@@ -291,7 +291,7 @@ def test_a_queue_is_neither_pickled_nor_copied(duplicate: Callable[[Any], Any]) 
 
 
 @pytest.mark.parametrize("is_started", [False, True])
-def test_a_consumer_that_is_interrupted_where_it_starts_a_thread_can_go_on(
+def test_a_consumer_interrupted_while_starting_a_thread_can_continue(
     monkeypatch: pytest.MonkeyPatch, is_started: bool
 ) -> None:
     start, late = read_ahead.start, []
@@ -337,7 +337,7 @@ class InterruptAt:
 
 
 @pytest.mark.parametrize("take", [lambda queue: [queue.dequeue()], lambda queue: queue.dequeue_many(3).tolist()])
-def test_a_consumer_that_is_interrupted_anywhere_can_go_on_and_nothing_is_lost(
+def test_a_consumer_interrupted_anywhere_can_continue_and_loses_nothing(
     monkeypatch: pytest.MonkeyPatch, take: Callable[[Any], list[int]]
 ) -> None:
     start_thread = read_ahead.start
@@ -362,7 +362,7 @@ def test_a_consumer_that_is_interrupted_anywhere_can_go_on_and_nothing_is_lost(
     assert number > 20
 
 
-def test_others_get_elements_before_or_after_those_that_are_taken_together() -> None:
+def test_elements_taken_together_are_consecutive_with_several_consumers() -> None:
     go_on = [threading.Event() for _ in range(6)]
 
     def make() -> Iterator[int]:
@@ -405,7 +405,7 @@ def test_an_interrupt_while_a_thread_starts_is_not_taken_for_a_lack_of_threads(m
 
 
 @pytest.mark.parametrize("message", ["can't start new thread", "can't create new thread at interpreter shutdown"])
-def test_where_there_are_no_threads_the_work_is_done_at_once(monkeypatch: pytest.MonkeyPatch, message: str) -> None:
+def test_without_threads_the_work_is_done_at_once(monkeypatch: pytest.MonkeyPatch, message: str) -> None:
     def fail(_self: threading.Thread) -> None:
         raise RuntimeError(message)
 

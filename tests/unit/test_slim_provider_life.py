@@ -49,7 +49,7 @@ def test_a_closed_provider_provides_no_more_and_leaves_no_thread() -> None:
         provider.get(["number"])
 
 
-def test_a_provider_that_is_dropped_half_way_leaves_nothing() -> None:
+def test_a_provider_that_is_dropped_half_way_leaves_no_threads() -> None:
     provider = provider_of(num_epochs=None, num_readers=3, shuffle=True)
     provider.get(["number"])
     gone = weakref.ref(provider)
@@ -70,7 +70,7 @@ def test_a_provider_of_another_process_is_refused(monkeypatch: pytest.MonkeyPatc
         provider.get(["number"])
 
 
-def test_records_that_were_on_their_way_to_who_was_interrupted_are_not_lost_in_silence(
+def test_records_lost_by_an_interrupt_are_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with provider_of() as provider:
@@ -115,7 +115,7 @@ def test_whoever_is_interrupted_while_a_record_is_decoded_finds_row_and_record_i
     assert found == [[number, b"f:%d" % (number * RECORD_BYTES)] for number in range(NUM_RECORDS)]
 
 
-def test_a_row_that_was_made_for_who_was_interrupted_is_made_again() -> None:
+def test_a_row_decoded_for_an_interrupted_caller_is_decoded_again() -> None:
     provider, found = provider_of(), []
     for _ in range(4):
         found += [provider.get(["number", "record_key"]) for _ in range(5)]
@@ -137,7 +137,7 @@ def interrupt_at(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", ["_begin", "_forget", "_decode_rows", "_drop_given", "as_block", "next_row", "_take"])
-def test_whoever_was_interrupted_is_never_given_values_of_other_items(name: str) -> None:
+def test_an_interrupted_caller_never_gets_values_of_other_items(name: str) -> None:
     provider = provider_of()
     for _ in range(5):
         provider.get(["number"])
@@ -156,7 +156,7 @@ def test_whoever_was_interrupted_is_never_given_values_of_other_items(name: str)
         assert list(provider.iter(["double"])) == [[2 * number] for number in range(first, NUM_RECORDS)]
 
 
-def test_a_decoder_that_asks_its_own_provider_is_refused_and_no_record_lost() -> None:
+def test_a_decoder_that_calls_its_own_provider_is_refused_and_no_record_is_lost() -> None:
     class Mixing(Numbers):
         provider: Any = None
 
@@ -201,7 +201,7 @@ def test_a_provider_that_is_closed_while_it_decodes_gives_that_record_and_no_oth
 
 
 @pytest.mark.parametrize("close", ["provider.close", "provider._reader.close"])
-def test_whoever_waits_for_a_reader_that_hangs_is_told_when_it_is_closed(close: str) -> None:
+def test_a_caller_that_waits_for_a_hanging_reader_gets_an_error_when_it_is_closed(close: str) -> None:
     hanging, waiting = threading.Event(), threading.Event()
 
     def read(_: str) -> Iterator[tuple[bytes, bytes]]:
@@ -228,7 +228,7 @@ def test_whoever_waits_for_a_reader_that_hangs_is_told_when_it_is_closed(close: 
     assert [str(error) for error in told] == ["this reader was closed"]
 
 
-def test_a_provider_that_is_closed_while_a_batch_is_read_gives_no_shorter_one() -> None:
+def test_a_provider_closed_while_a_batch_is_read_returns_no_shorter_batch() -> None:
     going_on, waiting = threading.Event(), threading.Event()
 
     def read(_: str) -> Iterator[tuple[bytes, bytes]]:

@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write("f", range(NUM_RECORDS))
 
 
-def test_items_come_in_the_order_in_which_they_are_asked_for() -> None:
+def test_items_are_returned_in_the_requested_order() -> None:
     provider = provider_of()
     assert provider.get(["double", "number"]) == [0, 0]
     assert provider.get(("number", "record_key", "double", "number")) == [1, b"f:19", 2, 1]
@@ -44,7 +44,7 @@ def test_items_come_in_the_order_in_which_they_are_asked_for() -> None:
     assert (number, text) == (4, b"  4")
 
 
-def test_a_provider_lists_items_and_says_what_the_dataset_says() -> None:
+def test_a_provider_lists_the_items_and_descriptions_of_its_dataset() -> None:
     provider = provider_of(record_key="where")
     assert provider.list_items() == ["number", "double", "text", "where"]
     assert provider.num_samples() == 7
@@ -66,13 +66,13 @@ def test_iterating_over_some_items_gives_lists() -> None:
     assert list(provider.iter(["text"])) == []
 
 
-def test_whatever_is_asked_for_no_record_is_lost_or_comes_twice() -> None:
+def test_no_record_is_lost_or_repeated_for_any_requested_items() -> None:
     asked = [["number"], ["number", "double"], ["number"], ["number"], ["number"], ["number", "record_key"]]
     provider = provider_of()
     assert [provider.get(asked[turn % 6])[0] for turn in range(NUM_RECORDS)] == list(range(NUM_RECORDS))
 
 
-def test_only_what_is_asked_for_is_decoded_and_no_more_records_than_are_given_at_first() -> None:
+def test_only_requested_items_and_returned_records_are_decoded_at_first() -> None:
     decoder = Numbers()
     provider = provider_of(decoder=decoder)
     assert decoder.decoded == []
@@ -82,7 +82,7 @@ def test_only_what_is_asked_for_is_decoded_and_no_more_records_than_are_given_at
     assert decoder.decoded == [("double",)]
 
 
-def test_who_goes_on_asking_for_the_same_has_many_decoded_together() -> None:
+def test_repeated_requests_for_the_same_items_are_decoded_together() -> None:
     decoder = Numbers()
     provider = provider_of(decoder=decoder)
     for _ in range(NUM_RECORDS):
@@ -99,7 +99,7 @@ def test_no_more_records_are_decoded_together_than_a_megabyte_holds() -> None:
     assert decoder.most_together <= 2
 
 
-def test_a_bad_record_is_named_and_the_next_call_goes_on_after_it() -> None:
+def test_a_bad_record_is_named_and_the_next_call_continues_after_it() -> None:
     numbers = list(range(NUM_RECORDS))
     bad = [0, 5, 6, 30, 39]
     for number in bad:
@@ -123,7 +123,7 @@ def test_a_bad_record_is_named_and_the_next_call_goes_on_after_it() -> None:
     assert isinstance(faults[1].__cause__, CorruptExampleError)
 
 
-def test_iterating_goes_on_after_a_bad_record_too() -> None:
+def test_iterating_continues_after_a_bad_record_too() -> None:
     write("f", [1, -1, 3])
     rows = provider_of().iter(["number"])
     assert next(rows) == [1]
@@ -145,7 +145,7 @@ def test_a_bad_record_of_another_reader_is_named_by_its_line_or_key() -> None:
     assert caught.value.details == {"number": -1, "path": "lines", "key": "mine"}
 
 
-def test_any_other_error_of_a_decoder_comes_as_it_is_with_the_record_beside_it() -> None:
+def test_any_other_error_of_a_decoder_is_raised_with_a_note_of_the_record() -> None:
     Path("f").write_bytes(frame_record(b"1") + frame_record(b"x") + frame_record(b"3"))
     provider = provider_of()
     assert provider.get(["number"]) == [1]
@@ -253,7 +253,7 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], message: str) -> Non
     assert str(caught.value) == message
 
 
-def test_a_small_buffer_is_enough_where_nothing_is_shuffled() -> None:
+def test_a_small_buffer_is_enough_without_shuffling() -> None:
     assert len(list(provider_of(common_queue_capacity=1, num_readers=3))) == NUM_RECORDS
 
 
@@ -282,7 +282,7 @@ def test_items_of_two_records_are_warned_of_once() -> None:
 @pytest.mark.parametrize(
     ("row", "what"), [({"number": 1}, "a dict"), ("n", "a str"), ((value for value in "n"), "a generator")]
 )
-def test_a_row_that_is_no_list_is_refused(row: Any, what: str) -> None:
+def test_a_row_that_is_not_a_list_is_refused(row: Any, what: str) -> None:
     class Named(Numbers):
         def decode(self, data: bytes, items: Sequence[str] | None = None) -> Any:
             return row if int(data) == 1 else super().decode(data, items)
@@ -304,7 +304,7 @@ def test_a_row_that_is_no_list_is_refused(row: Any, what: str) -> None:
 
 
 @pytest.mark.parametrize("listed", ["number", [1, 2]])
-def test_items_that_are_no_names_are_refused(listed: Any) -> None:
+def test_items_that_are_not_names_are_refused(listed: Any) -> None:
     decoder = Numbers()
     decoder.list_items = lambda: listed  # type: ignore[method-assign]
     with pytest.raises(WrongTypeError, match=rf"^Numbers.list_items returned {re.escape(repr(listed))}$"):
@@ -322,7 +322,7 @@ class Version:
         ("f", "Pass a slim.Dataset: slim.Dataset(files, ...), or slim.Dataset.from_version(version, split)."),
     ],
 )
-def test_what_is_no_dataset_of_tf_slim_is_refused(given: Any, hint: str) -> None:
+def test_a_value_that_is_not_a_slim_dataset_is_refused(given: Any, hint: str) -> None:
     with pytest.raises(WrongTypeError) as caught:
         DatasetDataProvider(given)
     assert caught.value.message == f"{given!r:.100} is not a TF-Slim dataset"
@@ -346,5 +346,5 @@ def test_flags_and_numbers_are_not_mistaken_for_each_other(options: dict[str, An
     assert provider_of(shuffle=np.True_).get(["number"])
 
 
-def test_a_provider_says_what_it_provides() -> None:
+def test_the_repr_of_a_provider_names_its_items() -> None:
     assert repr(provider_of(seed=3)) == "<DatasetDataProvider: number, double, text, record_key; seed 3>"

@@ -168,7 +168,7 @@ def test_lines_of_a_damaged_gzip_file_end_in_an_error_that_names_it(path: Path, 
         TextLineReader(path, -1)
 
 
-def test_a_reader_may_have_its_options_given_before(path: Path) -> None:
+def test_a_reader_may_be_a_partial_with_its_options(path: Path) -> None:
     path.write_bytes(CONTENT[:-1] + bytes([CONTENT[-1] ^ 1]))
     file = DataFile(store=open_store("."), filename="shard", skip=1, path="shard")
     trusting = partial(TFRecordReader, verify="off")
@@ -187,7 +187,7 @@ def test_any_function_can_be_a_reader(path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [b"text", ("key",), ("key", 3), (None, b""), ("a", b"b", b"c")])
-def test_what_is_no_pair_of_bytes_is_refused(path: Path, given: Any) -> None:
+def test_a_record_that_is_not_a_pair_of_bytes_is_refused(path: Path, given: Any) -> None:
     path.touch()
 
     def read_wrong(_: str) -> Any:
@@ -200,7 +200,7 @@ def test_what_is_no_pair_of_bytes_is_refused(path: Path, given: Any) -> None:
     )
 
 
-def test_a_reader_that_gives_nothing_to_iterate_is_refused(path: Path) -> None:
+def test_a_reader_that_does_not_return_an_iterable_is_refused(path: Path) -> None:
     path.touch()
     with pytest.raises(
         WrongTypeError, match=r"^shard: the reader <lambda> must return pairs of key and record, and returned None"
@@ -232,7 +232,7 @@ def test_an_error_of_a_reader_names_the_file_and_how_far_it_came(path: Path) -> 
 
 
 @pytest.mark.parametrize("raised", [OSError("no tape"), SystemExit(3), StopIteration("early")], ids=repr)
-def test_whatever_a_reader_raises_at_once_is_the_same_error(path: Path, raised: BaseException) -> None:
+def test_an_immediate_exception_of_a_reader_is_wrapped_like_a_later_one(path: Path, raised: BaseException) -> None:
     path.touch()
 
     def refuse(_: str) -> Iterator[tuple[bytes, bytes]]:
@@ -246,13 +246,13 @@ def test_whatever_a_reader_raises_at_once_is_the_same_error(path: Path, raised: 
     assert caught.value.__cause__ is raised
 
 
-def test_an_error_of_the_registry_in_a_reader_comes_as_it_is(path: Path) -> None:
+def test_a_registry_error_in_a_reader_is_raised_unchanged(path: Path) -> None:
     path.write_bytes(frame_record(b"1")[:-1])
     with pytest.raises(CorruptRecordError):
         single_pass_read("shard", lambda file: iter(TFRecordReader(file))).read()
 
 
-def test_a_part_of_a_file_is_no_work_for_a_function(path: Path) -> None:
+def test_a_function_cannot_read_a_part_of_a_file(path: Path) -> None:
     path.touch()
     file = DataFile(store=open_store("."), filename="shard", skip=1, path="shard")
     with pytest.raises(UsageError) as caught:
@@ -260,7 +260,7 @@ def test_a_part_of_a_file_is_no_work_for_a_function(path: Path) -> None:
     assert str(caught.value) == "shard: read_words cannot read a part of a file"
 
 
-def test_what_follows_a_gzip_stream_is_an_error_after_all_of_its_records(path: Path) -> None:
+def test_bytes_after_a_gzip_stream_are_an_error_after_all_of_its_records(path: Path) -> None:
     path.write_bytes(gzip.compress(CONTENT) + b"other bytes")
     records = iter(TFRecordReader(path))
     assert [next(records)[1] for _ in RECORDS] == RECORDS

@@ -56,7 +56,7 @@ def test_a_remainder_is_dropped_at_the_end() -> None:
     ]
 
 
-def test_parts_of_files_share_none() -> None:
+def test_even_splits_by_shard_share_no_file() -> None:
     parts = even_splits("train[:9]+test", n=3, unit="shard")
     assert [[(file.split, file.shard, file.skip, file.take) for file in resolve(part, LAYOUT)] for part in parts] == [
         [("train", 0, 0, 4), ("train", 2, 0, 3)],
@@ -105,7 +105,7 @@ def test_a_reversed_slice_is_divided_by_neither_rule() -> None:
             resolve(part, {"train": [10] * 10}, slicing=slicing)
 
 
-def test_even_splits_refuse_what_they_cannot_divide() -> None:
+def test_even_splits_refuse_expressions_that_they_cannot_divide() -> None:
     with pytest.raises(UsageError, match=r"^n must be 1 or more, not 0$"):
         even_splits("train", n=0)
     with pytest.raises(UsageError, match=r"^n must be 1 or more, not 0$"):
@@ -141,13 +141,13 @@ def test_counts_are_whole_numbers_of_any_kind() -> None:
         assert len(str(caught.value)) < 120
 
 
-def test_a_text_that_waits_for_its_rule_prints_the_call_that_made_it() -> None:
+def test_a_deferred_text_prints_the_call_that_created_it() -> None:
     part = even_splits("train[10:50%]", n=2, unit="abs")[1]
     assert repr(part) == "even_splits('train[10:50%]', n=2, unit='abs')[1]"
     assert part.with_rounding("pct1_dropremainder").roundings == ("pct1_dropremainder",)
 
 
-def test_some_parts_of_a_text_that_waits_for_its_rule_are_printed_as_they_are() -> None:
+def test_some_parts_of_a_deferred_text_are_printed_unchanged() -> None:
     train = k_fold("train[10:50%]+test", 3, unit="abs")[2].train
     assert eval(repr(train), {"ReadInstruction": ReadInstruction, "EvenPart": EvenPart}) == train  # noqa: S307 (ours)
 
@@ -186,7 +186,7 @@ def test_exact_folds_are_parts_and_all_the_others() -> None:
     assert [str(one) for one in third] == ["even(train+test, 3)[2]", "even(train+test, 3)[0:2]"]
 
 
-def test_folds_refuse_what_they_cannot_divide() -> None:
+def test_folds_refuse_expressions_that_they_cannot_divide() -> None:
     with pytest.raises(UsageError, match=r"^k must be 2 or more, not 1$"):
         k_fold("train", k=1)
     with pytest.raises(UsageError, match=r"^train\[:5\] is already a slice"):

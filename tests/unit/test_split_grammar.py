@@ -148,7 +148,7 @@ def test_too_many_digits_and_too_long_names_are_refused() -> None:
         ReadInstruction.from_spec(f"train[{'9' * 400}shard]")
 
 
-def test_a_number_is_no_expression() -> None:
+def test_a_number_is_refused_as_an_expression() -> None:
     with pytest.raises(UsageError, match="a split expression must be text or a ReadInstruction, not int") as caught:
         ReadInstruction.from_spec(3)  # type: ignore[arg-type]
     assert caught.value.hint == (
@@ -168,14 +168,14 @@ def test_a_number_is_no_expression() -> None:
         ("été[:1]+train\n", "été[:1]+train"),
     ],
 )
-def test_the_tfds_4_rule_reads_what_tfds_reads(text: str, printed: str) -> None:
+def test_the_tfds_4_rule_accepts_the_expressions_that_tfds_accepts(text: str, printed: str) -> None:
     assert str(ReadInstruction.from_spec(text, slicing=SlicingRule.TFDS_4)) == printed
 
 
 @pytest.mark.parametrize(
     "text", ["train[:]", "train\n\n", "train[1.5:50]", "train[7.5%]", "train[:150:1%]", "train[:1]\n+test "]
 )
-def test_the_tfds_4_rule_refuses_what_tfds_refuses(text: str) -> None:
+def test_the_tfds_4_rule_refuses_the_expressions_that_tfds_refuses(text: str) -> None:
     with pytest.raises(SplitSyntaxError):
         ReadInstruction.from_spec(text, slicing=SlicingRule.TFDS_4)
 

@@ -128,7 +128,7 @@ def test_from_spec_gives_an_instruction_back() -> None:
     assert ReadInstruction.from_spec(instruction) is instruction
 
 
-def test_a_sum_of_nothing_is_refused() -> None:
+def test_an_empty_sum_is_refused() -> None:
     with pytest.raises(UsageError, match="must read at least one slice"):
         ReadInstruction.of(())
 

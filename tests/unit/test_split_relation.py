@@ -23,7 +23,7 @@ LAYOUT = {"train": [50, 51], "test": [20]}
         ("even(train, 3)[0]", "train[:34]", "equal"),
     ],
 )
-def test_two_plans_stand_in_one_relation(first: str, second: str, kind: str) -> None:
+def test_two_plans_have_exactly_one_relation(first: str, second: str, kind: str) -> None:
     assert relation(resolve(first, LAYOUT), resolve(second, LAYOUT)).kind == kind
 
 
@@ -43,7 +43,7 @@ def test_a_relation_names_the_ranges() -> None:
     assert not any(holding)
 
 
-def test_all_names_every_split_where_covering_is_asked() -> None:
+def test_all_names_every_split_when_covering_is_checked() -> None:
     whole = resolve("all[:50%]", LAYOUT)
     assert relation(whole, resolve("train[60:]", LAYOUT)).missing == (RecordRange(split="test", start=0, stop=20),)
     assert relation(whole, resolve("all[50%:]", LAYOUT)).is_covering
@@ -78,7 +78,7 @@ def test_overlaps_are_named_by_pair() -> None:
     }
 
 
-def test_plans_may_come_one_by_one() -> None:
+def test_plans_may_be_given_by_an_iterator() -> None:
     assert overlaps_between(resolve(one, LAYOUT) for one in ("train", "train[:5]")) == {
         (0, 1): (RecordRange(split="train", start=0, stop=5),)
     }

@@ -120,7 +120,7 @@ def test_a_slice_that_the_layout_cannot_answer_is_refused(expression: str, messa
     assert (str(caught.value), caught.value.hint) == (message, hint)
 
 
-def test_a_refusal_holds_the_place_as_values() -> None:
+def test_an_error_has_its_position_as_values() -> None:
     with pytest.raises(SliceError) as caught:
         resolve("test+train[5:200]", {"train": [50, 51], "test": []})
     assert caught.value.details == {
@@ -145,7 +145,9 @@ def test_a_refusal_holds_the_place_as_values() -> None:
         ("train[:5.5%]", [200], "train[:5.5%]: pct1_dropremainder requires whole percentages, found 5.5%"),
     ],
 )
-def test_pct1_dropremainder_refuses_what_it_cannot_divide(expression: str, lengths: list[int], message: str) -> None:
+def test_pct1_dropremainder_refuses_splits_that_it_cannot_divide(
+    expression: str, lengths: list[int], message: str
+) -> None:
     with pytest.raises(SliceError) as caught:
         resolve(expression, {"train": lengths}, rounding="pct1_dropremainder")
     assert str(caught.value) == message
@@ -202,7 +204,7 @@ def test_a_union_reads_its_parts_in_order_and_again() -> None:
         ("train[26.42%:26.42%]", [200], 52),
     ],
 )
-def test_a_tfds_slice_that_reads_nothing_keeps_its_place(expression: str, lengths: list[int], place: int) -> None:
+def test_an_empty_tfds_slice_keeps_its_position(expression: str, lengths: list[int], place: int) -> None:
     rounding = "pct1_dropremainder" if "26.42" in expression else None  # 52.84 records: within record 52
     assert find_range(expression, lengths, slicing="tfds-4", rounding=rounding) == (place, place)
 
@@ -243,7 +245,7 @@ def test_a_range_does_not_run_backwards() -> None:
         RecordRange(split="train", start=2, stop=1)
 
 
-def test_rounding_is_exact_where_floats_are_not() -> None:
+def test_rounding_is_exact_beyond_the_precision_of_floats() -> None:
     # In floats, 0.29 * 50 * 100 and the like fall short of the half; and 2**53 + 1 is no float.
     assert round_percent(50, 2**53 + 1, "closest") == 2**52 + 1
     assert round_percent(100, 10**30 + 1, "closest") == 10**30 + 1
@@ -267,12 +269,12 @@ def test_rounding_is_exact_where_floats_are_not() -> None:
         ({None: [5]}, "invalid split name 'None'"),
     ],
 )
-def test_a_layout_that_is_none_is_refused(layout: Any, message: str) -> None:
+def test_an_invalid_layout_is_refused(layout: Any, message: str) -> None:
     with pytest.raises(UsageError, match=f"^{message}$"):
         resolve("all" if layout and "train" not in layout else "train", layout)
 
 
-def test_a_layout_without_splits_has_no_split_of_any_name() -> None:
+def test_no_split_is_found_in_a_layout_without_splits() -> None:
     for name in ("train", "all"):
         with pytest.raises(SplitNotFoundError) as caught:
             resolve(name, {})

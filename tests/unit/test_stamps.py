@@ -84,7 +84,7 @@ def opened(folder: Path, promises: KnownShards, indexes: IndexFolder | None) -> 
     return ProvedStore(open_store(folder), promises, file_format="tfrecord", indexes=indexes, hint="Fetch it again.")
 
 
-def test_a_file_is_hashed_once_and_by_its_stamp_never_again(
+def test_a_file_is_hashed_once_and_later_recognised_by_its_stamp(
     folder: Path, tmp_path: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     promises = promise(folder)

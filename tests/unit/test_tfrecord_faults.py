@@ -123,7 +123,7 @@ def test_trailing_garbage(store: Store, garbage: bytes) -> None:
         assert error.details["offset"] == STARTS[error.details["record"]]
 
 
-def test_trailing_garbage_is_found_where_the_last_record_is_read(store: Store) -> None:
+def test_trailing_garbage_is_found_when_the_last_record_is_read(store: Store) -> None:
     with store.create("shard") as file:
         file.write(CONTENT + b"garbage that is longer than a header")
     with pytest.raises(CorruptRecordError):
@@ -159,7 +159,7 @@ def test_a_flipped_bit_anywhere_in_a_gzip_file_is_found_or_changes_nothing(store
     assert harmless < 80
 
 
-def test_a_skipped_record_has_its_header_checked_and_no_more(store: Store) -> None:
+def test_only_the_header_of_a_skipped_record_is_checked(store: Store) -> None:
     damaged = bytearray(CONTENT)
     damaged[13] ^= 1  # the first record's payload
     with store.create("shard") as file:

@@ -255,7 +255,7 @@ def test_more_records_than_a_file_has_room_for_are_not_believed(
     assert caught.value.message == f"shard: it is {len(content)} bytes long, too few for {most + 1} records"
 
 
-def test_what_gzip_makes_shortest_has_room_for_its_records(store: Store) -> None:
+def test_the_smallest_gzip_stream_has_room_for_its_records(store: Store) -> None:
     put(store, "shard", gzip.compress(framed([b""] * 100_000), 9, mtime=0))
     assert hash_file(store, "shard", num_records=100_000).num_records == 100_000
 

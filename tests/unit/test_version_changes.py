@@ -215,7 +215,7 @@ def test_a_retyped_feature_is_a_major(before: Any, after: Any, text: str) -> Non
         (Audio(), Audio(lazy_decode=True, sample_rate=8000)),
     ],
 )
-def test_what_a_reader_does_not_meet_is_no_other_type(before: Any, after: Any) -> None:
+def test_a_change_that_readers_cannot_see_is_not_a_type_change(before: Any, after: Any) -> None:
     old = described(splits={"train": []}, features=FeaturesDict({"x": before}))
     changes = compare(old, splits={"train": []}, features=FeaturesDict({"x": after}))
     assert [change.level.name for change in changes.changes] == ["PATCH"]
@@ -251,7 +251,7 @@ def test_dicts_without_features_count() -> None:
     ]
 
 
-def test_records_are_a_major_and_their_block_is_told() -> None:
+def test_changed_records_are_a_major_change_and_their_block_is_reported() -> None:
     rows = [{"number": number} for number in range(3000)]
     changed = [*rows[:2050], {"number": -1}, *rows[2051:]]
     changes = compare(described(splits={"train": rows}), splits={"train": changed})
@@ -270,7 +270,7 @@ def test_added_records_are_a_major_and_equal_blocks_before_them_are_left_out() -
     assert back.differing == {"train": ((range(3000), range(0)),)}
 
 
-def test_records_without_a_common_feature_are_told_by_their_number() -> None:
+def test_records_without_a_common_feature_are_compared_by_their_number() -> None:
     old = described(splits={"train": [{"number": number} for number in range(10)]})
     others = [{"other": number} for number in range(20)]
     changes = compare(old, splits={"train": others}, features=FeaturesDict({"other": "int64"}))
@@ -402,7 +402,7 @@ def test_a_fingerprint_needs_a_digest_for_each_block() -> None:
         (np.array([b"a", b"b"], object), np.array([b"a", b"c"], object), ("'b'", "'c' at [1]; 1 of 2 values differ")),
     ],
 )
-def test_values_are_told_apart(before: Any, after: Any, words: tuple[str, str] | None) -> None:
+def test_different_values_are_told_apart(before: Any, after: Any, words: tuple[str, str] | None) -> None:
     found = tell_apart(before, after)
     assert found[0] != found[1]
     assert words is None or found == words

@@ -61,7 +61,7 @@ def test_a_decoder_decodes_blocks_of_other_forms_than_it_has_learned() -> None:
             assert [bits(values) for values in values_of(decoder.decode(*joined(block)))] == expected
 
 
-def test_keys_that_nobody_asked_for_and_no_two_records_share() -> None:
+def test_a_thousand_unrequested_keys_of_single_records_are_skipped() -> None:
     records = [encode_example({f"{number}": np.array([5]), "a": np.array([number])}) for number in range(1000)]
     block = BlockDecoder(["a"]).decode(*joined(records))
     assert set(block.columns) == {("a", "int64")}
@@ -164,7 +164,7 @@ BAD = {
 
 @pytest.mark.parametrize("name", STRANGE)
 @pytest.mark.parametrize("common", [0, 5, 40])
-def test_a_strange_record_among_common_ones(name: str, common: int) -> None:
+def test_an_unusual_record_among_common_ones_is_decoded(name: str, common: int) -> None:
     check([SOUND] * common + [STRANGE[name]] + [SOUND] * common)
 
 
@@ -192,14 +192,14 @@ def test_the_first_of_several_bad_records_ends_the_block() -> None:
         check([SOUND] * 20 + list(STRANGE.values()) + bad[place:] + [SOUND] * 20 + bad[:place])
 
 
-def test_only_the_keys_that_are_asked_for_are_given_and_all_are_checked() -> None:
+def test_only_the_requested_keys_are_returned_and_all_are_checked() -> None:
     data, offsets, lengths = joined([SOUND] * 20)
     assert set(BlockDecoder(["b", "c"]).decode(data, offsets, lengths).columns) == {("b", "float")}
     data, offsets, lengths = joined([SOUND] * 20 + [BAD["a number that is cut off"]])
     assert BlockDecoder(["b"]).decode(data, offsets, lengths).num_records == 20
 
 
-def test_records_stand_in_any_order_and_repeat() -> None:
+def test_records_may_be_in_any_order_and_repeat() -> None:
     records = [encode_example(example(number)) for number in range(50)]
     data, offsets, lengths = joined(records)
     order = np.random.default_rng(0).integers(0, 50, 200)

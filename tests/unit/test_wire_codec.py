@@ -66,12 +66,12 @@ def protobuf_of(values: dict[str, FlatValue]) -> Example:
     return example
 
 
-def test_the_bytes_are_those_of_protobuf_with_sorted_keys() -> None:
+def test_the_bytes_equal_those_of_protobuf_with_sorted_keys() -> None:
     assert encode_example(EXAMPLE) == protobuf_of(EXAMPLE).SerializeToString(deterministic=True)
     assert encode_example(dict(reversed(EXAMPLE.items()))) == encode_example(EXAMPLE)
 
 
-def test_a_key_stands_before_the_longer_ones_that_begin_with_it() -> None:
+def test_a_key_sorts_before_longer_keys_that_begin_with_it() -> None:
     # protobuf's C runtime puts the longer one first, its C++ runtime the shorter: one more reason to write bytes here.
     assert list(decode_example(encode_example({"ab": [], "a": [], "b": [], "": []}))) == ["", "a", "ab", "b"]
 
@@ -163,7 +163,7 @@ def test_unusual_forms_are_read_as_protobuf_reads_them(text: str, expected: dict
         encode_example(EXAMPLE)[:-1],
     ],
 )
-def test_what_is_no_example_is_an_error(record: bytes) -> None:
+def test_bytes_that_are_not_an_example_are_an_error(record: bytes) -> None:
     with pytest.raises(CorruptExampleError, match=f"these {len(record)} bytes are no tf.train.Example") as caught:
         decode_example(record)
     assert caught.value.details["num_bytes"] == len(record)
@@ -204,7 +204,7 @@ def test_other_values_are_refused(value: FlatValue, kind: str, hint: str) -> Non
     assert caught.value.details == {"feature": "a"}
 
 
-def test_a_name_that_is_no_unicode_is_refused() -> None:
+def test_a_name_that_is_not_unicode_is_refused() -> None:
     with pytest.raises(FeatureError, match="is not valid Unicode"):
         encode_example({"\ud800": []})
 
