@@ -43,7 +43,7 @@ DATASET_ACTIONS: Final = frozenset(
         "drop",
     }
 )
-"""Actions that change the versions, aliases or configs of a dataset, without those that begin with ``undo-``."""
+"""Actions that change the versions, aliases or configs of a dataset. An action that begins with ``undo-`` does, too."""
 
 
 def find_at(connection: sa.Connection, wanted: Reference, moment: datetime) -> PastLookUp:
@@ -84,7 +84,7 @@ def versions_at(
 
 
 def _as_it_was(standing: Standing, then: Candidate) -> dict[str, Any]:
-    """The fields of a version, or of its summary, that depend on the moment of ``standing``."""
+    """The fields of a version, or of its summary, that may change over time, as they were at ``standing``'s moment."""
     return {
         "state": then.state,
         "state_message": then.message,
@@ -94,10 +94,10 @@ def _as_it_was(standing: Standing, then: Candidate) -> dict[str, Any]:
 
 
 def standing_at(connection: sa.Connection, name: str, config: str | None, moment: datetime) -> Standing:
-    """The standing of a config at ``moment``, included; None is the config that was the default one.
+    """The standing of a config at ``moment``, including events at that moment; None is the default config of then.
 
     Raises:
-        DatasetNotFoundError, ConfigNotFoundError: it does not exist, or did not exist yet.
+        DatasetNotFoundError, ConfigNotFoundError: the dataset or the config does not exist, or did not exist yet.
         CatalogError: the events contradict each other: see ``registry log verify``.
     """
     dataset = name if config is None else f"{name}/{config}"

@@ -1,6 +1,6 @@
-"""Look-ups in SQL: rows in, frozen values out. Each method of ``SqlLookUps`` is one transaction with one snapshot.
+"""Look-ups in SQL: converts rows to frozen values. Each method of ``SqlLookUps`` is one transaction with one snapshot.
 
-``find`` runs two queries, for the version and for its splits; see ``load_splits`` for the lengths of their shards.
+``find`` runs two queries, for the version and for its splits; ``load_splits`` explains when shard lengths are loaded.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from registry.model import (
 )
 
 _EAGER: Final = 4096
-"""Splits with at most this many shards load their lengths at once, which costs as much as the queries of one slice."""
+"""Splits with at most this many shards load all lengths at once, which costs no more than the queries of a slice."""
 
 
 class SqlLookUps:
@@ -147,7 +147,7 @@ class SqlLookUps:
 
 
 def load_version(connection: sa.Connection, name: str, config: str | None, version: Version) -> DatasetVersion | None:
-    """As ``CatalogBackend.published``."""
+    """See ``CatalogBackend.published``."""
     with stored_values():
         row = connection.execute(version_query(Reference.exactly(name, config, version))).first()
         if row is None or (row.config_name or None) != config:
@@ -156,9 +156,9 @@ def load_version(connection: sa.Connection, name: str, config: str | None, versi
 
 
 def load_splits(connection: sa.Connection, version_id: int) -> list[Split]:
-    """The splits of a version in order: one query, a row a split.
+    """The splits of a version in order: one query with one row for each split.
 
-    The lengths of up to ``_EAGER`` shards are loaded with their split; those of more shards when they are used.
+    A split with up to ``_EAGER`` shards is loaded with its shard lengths; a larger one loads them when they are used.
     """
     in_order = (
         sa.select(shard.c.num_examples)
@@ -175,7 +175,7 @@ def load_splits(connection: sa.Connection, version_id: int) -> list[Split]:
 
 
 def list_versions(connection: sa.Connection, name: str, config: str | None) -> tuple[VersionSummary, ...]:
-    """As ``CatalogBackend.versions``, now."""
+    """See ``CatalogBackend.versions`` without a moment."""
     is_config = meant_config(config)
     query = (
         sa.select(
@@ -219,7 +219,7 @@ def find_neighbours(connection: sa.Connection, name: str, config: str | None, ve
 
 
 def find_digest(connection: sa.Connection, name: str, config: str | None, version: Version) -> str | None:
-    """The content digest that was ever published under this number, or None if the number is free."""
+    """The content digest published under this number, even if the version was deleted; None if the number is free."""
     return connection.execute(
         sa.select(version_ledger.c.content_digest).where(
             version_ledger.c.builder_name == name,
@@ -252,7 +252,7 @@ def is_published(connection: sa.Connection, exactly: Reference, content_digest: 
     if exists and digest == content_digest:
         return True
     what = (
-        f"is published with other content (sha256 {digest[:12]}, not {content_digest[:12]})"
+        f"is published with other content: expected sha256 {digest[:12]}, found {content_digest[:12]}"
         if exists
         else "was published and deleted"
     )
@@ -274,8 +274,8 @@ def _read_split(row: sa.Row[*tuple[Any, ...]], shards: SqlShards) -> Split:
         lengths = ShardLengths(read_json(row.lengths) or ())
     if (len(lengths), lengths.num_examples) != (row.num_shards, row.num_examples):
         raise damaged(
-            f"split {row.name!r} has {len(lengths)} shards with {lengths.num_examples} "
-            f"examples, not {row.num_shards} with {row.num_examples}"
+            f"split {row.name!r}: expected {row.num_shards} shards with {row.num_examples} examples, "
+            f"found {len(lengths)} with {lengths.num_examples}"
         )
     files = ShardedFileTemplate(
         dataset=row.filename_dataset, template=row.filename_template, file_format=row.filename_format
@@ -286,7 +286,7 @@ def _read_split(row: sa.Row[*tuple[Any, ...]], shards: SqlShards) -> Split:
 def _split_sizes(
     connection: sa.Connection, condition: sa.ColumnElement[bool]
 ) -> dict[int, tuple[tuple[str, int, int], ...]]:
-    """(name, num_examples, num_bytes) of each split that meets ``condition``, in order, by the version's id."""
+    """The (name, num_examples, num_bytes) of each split that meets ``condition``, in order, by the version's id."""
     rows = connection.execute(
         sa.select(split.c.version_id, split.c.name, split.c.num_examples, split.c.num_bytes)
         .where(condition)

@@ -1,9 +1,10 @@
 """Ranked full-text search: the same hits in the same order on both databases.
 
-There is one document for each config, of one of its versions: the canonical one, else the highest that is
-neither yanked nor dropped, else the highest. Every word asked for must begin a word of the document. A hit's score adds
-up, for each word and field, what the field is worth, twice where the whole word matches: ``SCORES`` are so far apart
-that one match in a name counts more than any in tags, features, description and details together, and so on down.
+There is one document for each config. It describes one version: the canonical one, else the highest that is
+neither yanked nor dropped, else the highest. A document matches if every searched word begins one of its words. The
+score of a hit is a sum over words and fields: the value of the field if the word begins a word there, twice that value
+if the whole word matches. ``SCORES`` are far apart: one match in a name counts more than all matches in tags, features,
+description and details together, one match in tags or features more than all in description and details, and so on.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from registry.errors import CatalogError, UsageError
 from registry.model import Version, VersionState, version_status
 
 SCORES: Final = {"A": 64, "B": 16, "C": 4, "D": 1}
-"""What a word is worth in a name (A), in tags or features (B), in the description (C), in details (D)."""
+"""The value of a match in a name (A), in tags or features (B), in the description (C), and in details (D)."""
 
 _EXACT: Final = 10_000
-"""Above what any number of words can score: the dataset that is called so."""
+"""The score of a dataset whose whole name was searched: above any sum of words."""
 
 _COLUMNS: Final = {"A": "name", "B": "tags features", "C": "description", "D": "details"}
 _ALL: Final = "".join(SCORES)
@@ -44,7 +45,7 @@ _MAX_LIMIT: Final = 2**31 - 1
 
 
 def find_hits(connection: sa.Connection, text: str, limit: int) -> tuple[SearchHit, ...]:
-    """As ``CatalogBackend.search``; equals come by name."""
+    """See ``CatalogBackend.search``; hits of equal score are sorted by name."""
     if not 1 <= limit <= _MAX_LIMIT:
         raise UsageError(f"a search shows from 1 to {_MAX_LIMIT:,} hits, not {limit!s:.40}")
     asked = parse_search(text)
@@ -82,7 +83,7 @@ def find_hits(connection: sa.Connection, text: str, limit: int) -> tuple[SearchH
 
 
 def explain_no_hits(connection: sa.Connection, text: str) -> str:
-    """As ``CatalogBackend.explain_no_hits``, in one or two sentences. Raises as ``find_hits``."""
+    """See ``CatalogBackend.explain_no_hits``: one or two sentences. Raises the errors of ``find_hits``."""
     asked = parse_search(text)
     names = list_names(connection)
     if not names:
@@ -93,17 +94,17 @@ def explain_no_hits(connection: sa.Connection, text: str) -> str:
     found = connection.execute(sa.select(*(one.label(f"word_{index}") for index, one in enumerate(is_there)))).one()
     missing = [word for word, is_found in zip(asked.words, found, strict=True) if not is_found]
     if not missing:
-        return f"Nothing has all of these words: {', '.join(asked.words)}. Each of them is found alone."
+        return f"No dataset has all of these words: {', '.join(asked.words)}. Each of them alone has matches."
     nearest = _nearest(missing, names)
     offer = f" Did you mean {', '.join(nearest)}?" if nearest else ""
     return f"Nothing matches {', '.join(repr(word) for word in missing)}.{offer}"
 
 
 def refresh(connection: sa.Connection, config_id: int) -> None:
-    """Write the document of a config as its versions are now; for whoever publishes one or changes its state.
+    """Write the document of a config again, after one of its versions was published or changed its state.
 
-    Part of the caller's transaction. On PostgreSQL others who refresh the same config wait until it ends: each sees
-    what the one before it wrote.
+    It is part of the caller's transaction. On PostgreSQL, other transactions that refresh the same config wait until it
+    ends, so each sees what the one before it wrote.
     """
     connection.execute(
         sa.select(builder_config.c.id).where(builder_config.c.id == config_id).with_for_update(key_share=True)
@@ -119,7 +120,7 @@ def refresh(connection: sa.Connection, config_id: int) -> None:
 
 
 def _stale_documents(connection: sa.Connection) -> Iterator[tuple[int, str]]:
-    """Id and name of each config whose document is missing or not what ``refresh`` writes."""
+    """Id and name of each config whose document is missing, or differs from what ``refresh`` would write."""
     query = _shown().outerjoin(search_document, search_document.c.config_id == builder_config.c.id)
     columns = [search_document.c[name].label(f"stored_{name}") for name in ("version_id", *FIELDS)]
     for row in connection.execute(query.add_columns(*columns), execution_options={"yield_per": _BLOCK}):
@@ -129,7 +130,7 @@ def _stale_documents(connection: sa.Connection) -> Iterator[tuple[int, str]]:
 
 
 def _shown() -> sa.Select[Any]:
-    """The version that is searched for each config. Each choice uses an index: a config may have very many versions."""
+    """The version that the document of each config describes. An index finds it: a config may have many versions."""
     of_config = (
         sa.select(dataset_version.c.id)
         .where(dataset_version.c.config_id == builder_config.c.id)
@@ -170,9 +171,9 @@ def _document(row: sa.Row[*tuple[Any, ...]]) -> dict[str, Any]:
 
 
 def _matches(kind: str, words: tuple[str, ...], weights: str = _ALL, *, whole: bool = False) -> sa.ColumnElement[bool]:
-    """All of ``words`` begin a word of the document, or are one, in fields of one of these weights.
+    """The condition that each of ``words`` begins (``whole``: is) a word in a field that has one of ``weights``.
 
-    Words are letters and digits, and quoted: nothing in them is an operator.
+    Words consist of letters and digits, and are quoted, so that no word is an operator.
     """
     if kind == "postgresql":
         from sqlalchemy.dialects.postgresql import TSQUERY
@@ -201,7 +202,7 @@ def _score(kind: str, asked: SearchWords) -> sa.ColumnElement[int]:
 
 
 def _by_name(kind: str) -> tuple[sa.ColumnElement[str], ...]:
-    """By the bytes of names, whatever PostgreSQL's collation."""
+    """Sort by the bytes of names, independent of PostgreSQL's collation."""
     collation = "C" if kind == "postgresql" else "BINARY"
     return sa.collate(builder.c.name, collation), sa.collate(builder_config.c.name, collation)
 
@@ -223,8 +224,8 @@ def _read_hit(row: sa.Row[*tuple[Any, ...]], asked: SearchWords) -> SearchHit:
 
 
 def _nearest(missing: list[str], names: list[str]) -> list[str]:
-    """The dataset that each missing word is nearest to, by its name or by a part of it."""
-    import difflib  # only where nothing was found
+    """For each missing word, the dataset whose name, or a part of it, is most similar."""
+    import difflib  # needed only if nothing was found
 
     named = {next(name_words(name)): name for name in names}
     for name in names:
@@ -239,14 +240,14 @@ VECTOR: Final = "vector"
 VECTOR_INDEX: Final = "ix_search_document_vector"
 
 OWN_TABLES: Final = frozenset({INDEX, *(f"{INDEX}_{part}" for part in ("data", "idx", "config"))})
-"""FTS5's table and those that it keeps for itself: no tables of ours."""
+"""FTS5's virtual table and its internal tables, which are not in our metadata."""
 
 SQLITE_INDEX: Final = (
     f"CREATE VIRTUAL TABLE {INDEX} USING fts5({', '.join(FIELDS)}, content='search_document', "
     "content_rowid='config_id', tokenize='ascii', prefix='1 2 3', detail='column', columnsize=0)"
 )
 
-# The class of a word is its weight: A name, B tags and features, C description, D details. Its place is never used.
+# PostgreSQL gives each word a weight: A name, B tags and features, C description, D details. Positions are not used.
 _LABELS: Final = {"name": "1A", "tags": "2B", "features": "3B", "description": "4C", "details": "5D"}
 POSTGRES_VECTOR: Final = (
     "("
@@ -257,18 +258,18 @@ POSTGRES_VECTOR: Final = (
 )
 
 _SHOWN: Final = 5
-_REMEDY: Final = "mend it with: registry db reindex"
+_REMEDY: Final = "repair it with: registry db reindex"
 
 
 def index_triggers_sqlite() -> dict[str, str]:
-    """The ``CREATE TRIGGER`` statement of each trigger that keeps ``search_index``, by the trigger's name."""
+    """The ``CREATE TRIGGER`` statements that keep ``search_index`` up to date, by the trigger's name."""
     columns = ", ".join(("rowid", *FIELDS))
 
     def values(row: str) -> str:
         return ", ".join(f"{row}.{column}" for column in ("config_id", *FIELDS))
 
     add = f"INSERT INTO {INDEX}({columns}) VALUES ({values('NEW')})"  # noqa: S608 (names of ours)
-    # FTS5 does not keep what it indexed, so it is told.
+    # This FTS5 table stores no copy of the words, so a deletion has to pass the words that were indexed.
     remove = f"INSERT INTO {INDEX}({INDEX}, {columns}) VALUES ('delete', {values('OLD')})"  # noqa: S608 (the same)
     actions = {"insert": add, "delete": remove, "update": f"{remove}; {add}"}
     return {
@@ -279,7 +280,7 @@ def index_triggers_sqlite() -> dict[str, str]:
 
 
 def is_our_item(thing: sa.schema.SchemaItem, name: str | None, kind: str, reflected: bool, _compared: object) -> bool:
-    """Whether Alembic may compare ``thing``: the index beside ``search_document`` does not belong to its metadata."""
+    """Whether Alembic may compare ``thing``: the search index of ``search_document`` is not in our metadata."""
     if not reflected:
         return True
     if kind == "column" and isinstance(thing, sa.Column) and thing.table.name == search_document.name:
@@ -293,7 +294,7 @@ def is_our_name(name: str | None, kind: str, _parents: object) -> bool:
 
 
 def missing_parts(connection: sa.Connection) -> Iterator[str]:
-    """A line for each part of the index that is not there, or is not what it must be."""
+    """Yield a line for each part of the search index that is missing or wrong."""
     if connection.dialect.name == "sqlite":
         found = connection.execute(
             sa.text("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = :name"), {"name": INDEX}
@@ -324,22 +325,22 @@ def missing_parts(connection: sa.Connection) -> Iterator[str]:
 
 
 def wrong_contents(engine: sa.Engine) -> Iterator[str]:
-    """A line where documents are not those of the published versions, and one where the index is not theirs."""
+    """Yield a line if documents differ from the published versions, and one if the index differs from the documents."""
     with reading(engine) as connection:
         stale = sorted(name for _, name in _stale_documents(connection))
     if stale:
         listed = ", ".join(stale[:_SHOWN]) + (f" and {len(stale) - _SHOWN} more" if len(stale) > _SHOWN else "")
         yield f"search documents are out of date: {listed}; {_REMEDY}"
     if not _is_index_sound(engine):
-        yield f"search index does not fit its documents; {_REMEDY}"
+        yield f"search index differs from its documents; {_REMEDY}"
 
 
 def rebuild_index(engine: sa.Engine) -> int:
-    """Mend every document and the index over them, in one transaction; gives how many documents were out of date."""
+    """Repair every document and the search index, in one transaction; returns the number of outdated documents."""
 
     def action(connection: sa.Connection) -> int:
         if connection.dialect.name == "sqlite":
-            # First, for the triggers cannot take out of a damaged index what they believe is in it.
+            # First, because the triggers cannot delete from an index that does not contain what they pass to it.
             connection.exec_driver_sql(f"INSERT INTO {INDEX}({INDEX}) VALUES ('rebuild')")  # noqa: S608 (a name of ours)
         stale = sorted(config_id for config_id, _ in _stale_documents(connection))
         for config_id in stale:
@@ -356,7 +357,7 @@ def _is_index_sound(engine: sa.Engine) -> bool:
             return connection.exec_driver_sql(wrong).scalar() == 0
 
     def compare(connection: sa.Connection) -> None:
-        # FTS5 compares itself; a command of it is a write, although it writes nothing.
+        # FTS5 checks itself. The command is an INSERT, although it writes nothing, so it needs a write transaction.
         connection.exec_driver_sql(f"INSERT INTO {INDEX}({INDEX}, rank) VALUES ('integrity-check', 1)")  # noqa: S608 (a name of ours)
 
     try:
@@ -364,7 +365,7 @@ def _is_index_sound(engine: sa.Engine) -> bool:
     except CatalogError as error:
         cause = getattr(getattr(error.__cause__, "orig", None), "sqlite_errorname", "")
         if cause.startswith("SQLITE_READONLY"):
-            return True  # it can still be searched, and nothing here can be mended
+            return True  # a read-only index cannot be checked or repaired, but it can be searched
         if cause.startswith("SQLITE_CORRUPT"):
             return False
         raise

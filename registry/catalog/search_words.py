@@ -1,7 +1,7 @@
-"""The words of a dataset, and of what a person asks for: text becomes words in the same way for both. Pure.
+"""Splits the text of datasets and of searches into words, in the same way for both. Pure.
 
-The databases are given words, not text: folded here, so that SQLite and PostgreSQL cannot differ about letters, accents
-or what ends a word. A word asked for matches every word that begins with it.
+``search.py`` stores these words, not the text: case and accents are removed here, so that SQLite and PostgreSQL cannot
+differ about letters, accents or where a word ends. A searched word matches every word that begins with it.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from typing import Any, Final
 from registry.errors import UsageError
 
 FIELDS: Final = ("name", "tags", "features", "description", "details")
-"""What a document consists of, the most telling first; ``details`` are licence, homepage and citation."""
+"""The fields of a document, the most important first; ``details`` are licence, homepage and citation."""
 
 MAX_CHARACTERS: Final = 1000
 MAX_WORDS: Final = 32
 
 _WORD_LENGTH: Final = 64
 _READ: Final = 100_000
-"""How many characters of one text are looked at."""
+"""Number of characters of one text that are read."""
 
-# Bytes of words that a field may hold, all together well below the 1 MB that PostgreSQL lets a tsvector have.
+# The most bytes of words in a field; their sum is well below the 1 MB to which PostgreSQL limits a tsvector.
 _BUDGET: Final = {"name": 20_000, "tags": 20_000, "features": 200_000, "description": 200_000, "details": 50_000}
-_WORD_COST: Final = 12  # what PostgreSQL adds to the bytes of a word, at most
+_WORD_COST: Final = 12  # the most bytes that PostgreSQL adds to each word
 
-# Chinese and Japanese have no spaces between words: every letter is one, where it is a letter.
+# Chinese and Japanese have no spaces between words, so every letter is a word of its own.
 _UNSPACED: Final = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _WORD: Final = re.compile(rf"(?=[^\W_])[{_UNSPACED}]|(?:(?![{_UNSPACED}])[^\W_])+")
 _PIECE: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-# Letters that Unicode does not take apart, as a person without that key writes them.
+# Letters that Unicode does not decompose, and what people type who do not have that key.
 _PLAIN: Final = str.maketrans(
     {"ł": "l", "ø": "o", "đ": "d", "ð": "d", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe", "þ": "th"}
 )
@@ -42,24 +42,24 @@ _DROPPED: Final = frozenset({"Mn", "Mc", "Me", "Cf"})  # accents, vowel signs, s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchWords:
-    """What a person asks for: different words, all of which must match, and ``joined``, all of them as one name."""
+    """A parsed search: ``words``, all of which must match, without repeats; and ``joined``, all of them in one word."""
 
     words: tuple[str, ...]
     joined: str
 
 
 def parse_search(text: str) -> SearchWords:
-    """The words of ``text``, which has no syntax: quotes, stars and operators are neither refused nor understood.
+    """Parse the words of a search. ``text`` has no syntax: quotes, stars and operators have no special meaning.
 
     Raises:
-        UsageError: no letter or digit in it, or more than a person types.
+        UsageError: the text has no letter or digit, or it is too long.
 
     >>> parse_search('"Handwritten" AND digit*').words
     ('handwritten', 'and', 'digit')
     """
     if not isinstance(text, str):
         raise UsageError(
-            f"a search is a text, not {type(text).__name__}", hint='Write words, e.g. "handwritten digits".'
+            f"a search must be a str, not {type(text).__name__}", hint='Write words, e.g. "handwritten digits".'
         )
     if len(text) > MAX_CHARACTERS:
         raise UsageError(
@@ -83,9 +83,9 @@ def parse_search(text: str) -> SearchWords:
 def document_words(
     name: str, config: str, *, metadata_json: str, features_json: str, labels_json: str
 ) -> dict[str, str]:
-    """The words of a dataset version by field, each once, with a space between: what the databases index.
+    """The words of a dataset version by field, each once, separated by spaces: the text that the databases index.
 
-    Takes the columns of ``dataset_version`` as they are: what does not read in them has no words.
+    The arguments are columns of ``dataset_version``. JSON that cannot be parsed contributes no words.
     """
     metadata, labels = _load(metadata_json), _load(labels_json)
     texts: dict[str, Iterator[str]] = {
@@ -99,13 +99,13 @@ def document_words(
 
 
 def matched_fields(document: dict[str, str], words: Iterable[str]) -> tuple[str, ...]:
-    """The fields of ``document`` in which any of ``words`` matches."""
+    """The fields of ``document`` that have a word which begins with any of ``words``."""
     begins = tuple(words)
     return tuple(field for field in FIELDS if any(word.startswith(begins) for word in document[field].split(" ")))
 
 
 def name_words(name: str) -> Iterator[str]:
-    """The words of a name: all of it in one word first, then its parts, and the parts of these.
+    """The words of a name: first the whole name as one word, then its parts, then the parts of its parts.
 
     >>> list(dict.fromkeys(name_words("open_images_v4")))
     ['openimagesv4', 'open', 'images', 'v4', '4']
@@ -120,7 +120,7 @@ def name_words(name: str) -> Iterator[str]:
 
 
 def snippet(text: str, words: Iterable[str], *, limit: int = 80) -> str:
-    """One line of ``text`` around the first place where one of ``words`` matches; its beginning where none does.
+    """One line of ``text``, around the first word that matches one of ``words``; its beginning if no word matches.
 
     >>> snippet("Small pictures, eight by eight, of written digits.", ["digit"], limit=30)
     '… by eight, of written digits.'
@@ -130,7 +130,7 @@ def snippet(text: str, words: Iterable[str], *, limit: int = 80) -> str:
     first = next((index for index, chunk in enumerate(chunks) if _matches(chunk, begins)), 0)
     start = first
     room = limit - len(chunks[first]) - 2 if chunks else 0
-    # A third of the line is before the place, more where the text ends soon.
+    # A third of the line is in front of the match, more if the text ends soon after it.
     wanted = max(room // 3, room - sum(len(chunk) + 1 for chunk in chunks[first + 1 : first + limit]))
     while start and len(chunks[start - 1]) + 1 <= wanted:
         start -= 1
@@ -147,7 +147,7 @@ def _matches(chunk: str, begins: tuple[str, ...]) -> bool:
 
 
 def _words(text: str) -> Iterator[str]:
-    """The words of ``text`` as they come, folded: no capitals, no accents, wide and ligated letters taken apart."""
+    """The words of ``text`` in order, in lower case, without accents, with wide letters and ligatures decomposed."""
     for match in _WORD.finditer(_fold(text[:_READ])):
         yield match[0][:_WORD_LENGTH]
 
@@ -155,13 +155,14 @@ def _words(text: str) -> Iterator[str]:
 def _fold(text: str) -> str:
     if text.isascii():
         return text.lower()
-    # Apart first, for what comes apart may have capitals (℡); and again, for what is folded may come apart.
+    # Decompose before folding, because a decomposed sign may have capitals (℡), and again after it, because a folded
+    # letter may be decomposable.
     folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
     return "".join(letter for letter in folded if unicodedata.category(letter) not in _DROPPED).translate(_PLAIN)
 
 
 def _words_of(value: Any) -> Iterator[str]:
-    """The words of a text or of a list of texts; of anything else none."""
+    """The words of a text or of a list of texts; no words for any other value."""
     for text in value if isinstance(value, list) else [value]:
         if isinstance(text, str):
             yield from _words(text)
@@ -175,11 +176,11 @@ def _detail_words(metadata: dict[str, Any]) -> Iterator[str]:
 
 
 def _feature_words(schema: dict[str, Any], labels: dict[str, Any]) -> Iterator[str]:
-    """Names of features, then their classes, types and descriptions, then the names of labels."""
+    """The names of features, then their classes, types and descriptions, then the names of labels."""
     names: list[str] = []
     about: list[str] = []
     messages = [schema]
-    for message in messages:  # grows while it is walked: what is deep needs no stack
+    for message in messages:  # the list grows during the loop, so that deep nesting needs no recursion
         for written, value in message.items():
             match written.replace("_", "").lower(), value:
                 case "pythonclassname", str() if not value.endswith("FeaturesDict"):  # every dataset has one
@@ -201,7 +202,7 @@ def _feature_words(schema: dict[str, Any], labels: dict[str, Any]) -> Iterator[s
 
 
 def _within(words: Iterable[str], budget: int) -> Iterator[str]:
-    """Each of ``words`` once, until ``budget`` bytes are spent."""
+    """Each of ``words`` once, until ``budget`` bytes are used up."""
     seen: set[str] = set()
     for word in words:
         if word in seen:

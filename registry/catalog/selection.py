@@ -1,9 +1,9 @@
-"""Which row answers a reference: SQL narrows the versions to one row, and ``model.choose`` decides.
+"""Finds the row of the version that a reference names: SQL narrows the versions to one row, ``model.choose`` decides.
 
-The rule of every look-up is ``registry.model.choose``. SQL may leave out, for a wildcard or range: versions that the
-request does not allow, that are withdrawn, or that are lower than one that is left; for anything else: versions other
-than the one that is named. One row comes back, by an index, whether a config has ten versions or 100,000. Where the
-rule does not choose that row, it is asked again with every version of the config, and that answer is final.
+``registry.model.choose`` is the rule of every look-up. For a wildcard or range, SQL finds the highest version that the
+request allows and that is not withdrawn; for any other reference, the one version that it names. An index finds that
+row, whether a config has ten versions or 100,000. If the rule does not choose that row, it is applied again to every
+version of the config, and that choice is final.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ CANONICAL_NUMBER: Final = (
     canonical_version.c.patch.label("canonical_patch"),
 )
 IS_WITHDRAWN: Final = dataset_version.c.state.in_(sorted(state.value for state in WITHDRAWN))
-"""``Candidate.is_withdrawn`` over the columns of ``dataset_version``; for its index a look-up says ``READABLE``."""
+"""``Candidate.is_withdrawn`` over the columns of ``dataset_version``. Look-ups use ``READABLE``, which has an index."""
 
 
 _MAX_NAMES: Final = 10_000
@@ -68,10 +68,10 @@ _MAX_DETAILS: Final = 100
 
 
 def choose_row(connection: sa.Connection, wanted: Reference) -> tuple[Choice, Any]:
-    """What ``wanted`` names, and the row of ``version_query`` of the version chosen, or None.
+    """Choose the version that ``wanted`` names; returns the choice, and the version's row of ``version_query`` or None.
 
     Raises:
-        DatasetNotFoundError, ConfigNotFoundError
+        DatasetNotFoundError, ConfigNotFoundError: the dataset or the config does not exist.
     """
     with stored_values():
         row = connection.execute(version_query(wanted)).first()
@@ -97,10 +97,10 @@ def choose_row(connection: sa.Connection, wanted: Reference) -> tuple[Choice, An
 
 
 def version_query(reference: Reference) -> sa.Select[Any]:
-    """The query that narrows the versions of a config to one row: to the one that ``reference`` may name.
+    """The query for the one version that ``reference`` may name.
 
-    Beside the columns of ``dataset_version``: ``builder_name``, ``config_name``, ``canonical_*``, and ``experiments``,
-    a JSON object of the flags that the version overrides.
+    Its columns are those of ``dataset_version``, and ``builder_name``, ``config_name``, ``canonical_*`` and
+    ``experiments``, a JSON object of the flags that the version overrides.
     """
     overrides = (
         sa.select(json_object_agg(experiment.c.name, version_experiment.c.enabled))
@@ -126,8 +126,8 @@ def version_query(reference: Reference) -> sa.Select[Any]:
         ).where(*is_meant, alias.c.name == reference.alias)
     if reference.request is None:
         return query.where(*is_meant, dataset_version.c.id == builder_config.c.canonical_version_id)
-    # The config and the version in subqueries, because each is one row: from a join both databases would first collect
-    # every version that the request allows, and then sort them.
+    # Subqueries for the config and the version, because each is one row. With a join, both databases would first
+    # collect every version that the request allows, and then sort them.
     config_id = sa.select(builder_config.c.id).join_from(builder_config, builder).where(*is_meant).correlate(None)
     chosen = (
         sa.select(dataset_version.c.id)
@@ -141,7 +141,7 @@ def version_query(reference: Reference) -> sa.Select[Any]:
 
 
 def read_candidate(row: Any) -> Candidate:
-    """The candidate of a row with the number, state, message and successor of a version."""
+    """Read a candidate from a row that has the number, state, message and successor of a version."""
     return Candidate(
         version=Version(row.major, row.minor, row.patch),
         state=VersionState(row.state),
@@ -151,12 +151,12 @@ def read_candidate(row: Any) -> Candidate:
 
 
 def meant_config(config: str | None) -> sa.ColumnElement[bool]:
-    """The config that a reference means: None is the default one."""
+    """The condition for the config that a reference means; None means the default config."""
     return builder_config.c.is_default if config is None else builder_config.c.name == config
 
 
 def named_config(config: str | None) -> sa.ColumnElement[bool]:
-    """The config that a published version belongs to: None where its dataset has no configs."""
+    """The condition for the config of a published version; None if its dataset has no configs."""
     return builder_config.c.name == (config or "")
 
 
@@ -168,20 +168,20 @@ def published_versions() -> sa.Join:
 
 
 def is_dataset(wanted: Reference) -> sa.ColumnElement[bool]:
-    """The configs that ``name[/config]`` means: a name alone means all of them."""
+    """The condition for the configs that ``name[/config]`` means; a name alone means all its configs."""
     is_named = builder.c.name == wanted.name
     return is_named if wanted.config is None else sa.and_(is_named, builder_config.c.name == wanted.config)
 
 
 def require_dataset(connection: sa.Connection, wanted: Reference) -> None:
-    """Raise DatasetNotFoundError or ConfigNotFoundError where ``name[/config]`` is not there."""
+    """Raise DatasetNotFoundError or ConfigNotFoundError if ``name[/config]`` does not exist."""
     query = sa.select(builder_config.c.id).join_from(builder_config, builder).where(is_dataset(wanted))
     if connection.execute(query).first() is None:
         raise explain_dataset(connection, wanted)
 
 
 def is_version(name: str, config: str | None, version: Version) -> sa.ColumnElement[bool]:
-    """The one version of that number, over ``published_versions``."""
+    """The condition for the version with this number, over ``published_versions``."""
     major, minor, patch = NUMBER
     return sa.and_(
         builder.c.name == name,
@@ -195,8 +195,8 @@ def is_version(name: str, config: str | None, version: Version) -> sa.ColumnElem
 def request_condition(request: VersionRequest) -> sa.ColumnElement[bool]:
     """``request.allows`` over the columns of ``dataset_version``.
 
-    The number as a whole between two bounds: both databases answer that from the unique index, however many versions
-    there are. What bounds cannot say, ``!=`` and inner wildcards, is looked at row by row.
+    The number is compared with two bounds, which both databases look up in the unique index, whatever the number of
+    versions. Bounds cannot express ``!=`` and inner wildcards: those are checked row by row.
     """
     bounds = request_bounds(request)
     if bounds.is_empty:
@@ -213,7 +213,7 @@ def request_condition(request: VersionRequest) -> sa.ColumnElement[bool]:
 
 
 def _clause_condition(clause: VersionClause) -> sa.ColumnElement[bool]:
-    """The parts that a clause names, one by one."""
+    """``clause`` as one comparison for each part of the number that it names."""
     parts = zip(NUMBER, (clause.major, clause.minor, clause.patch), strict=True)
     in_series = sa.and_(sa.true(), *(column == part for column, part in parts if part is not None))
     return sa.not_(in_series) if clause.operator == "!=" else in_series
@@ -229,10 +229,10 @@ def find_default_config(connection: sa.Connection, name: str) -> str | None:
 
 
 def load_standing(connection: sa.Connection, name: str, config: str | None) -> Standing:
-    """The standing of a config; None is the default one.
+    """The standing of a config; None is the default config.
 
     Raises:
-        DatasetNotFoundError, ConfigNotFoundError
+        DatasetNotFoundError, ConfigNotFoundError: the dataset or the config does not exist.
     """
     with stored_values():
         row = connection.execute(
@@ -270,7 +270,7 @@ def load_standing(connection: sa.Connection, name: str, config: str | None) -> S
 
 
 def parse_dataset(text: str) -> Reference:
-    """The reference of a dataset: ``name[/config]``, and nothing after it.
+    """Parse the reference of a dataset: ``name[/config]``, and nothing after it.
 
     Raises:
         ReferenceSyntaxError: the text is not a reference.
@@ -283,9 +283,9 @@ def parse_dataset(text: str) -> Reference:
 
 
 def explain_dataset(connection: sa.Connection, reference: Reference) -> NotFoundError:
-    """The error for a dataset or config that is not there, for a connection that saw it missing in the same snapshot.
+    """The error for a dataset or config that does not exist in the snapshot of ``connection``.
 
-    A writer on PostgreSQL asks only for a dataset that it has locked (``lock_dataset``).
+    On PostgreSQL, a writer calls this only for a dataset that it has locked (``lock_dataset``).
     """
     configs = connection.execute(
         sa.select(builder_config.c.name)
@@ -303,7 +303,7 @@ def explain_dataset(connection: sa.Connection, reference: Reference) -> NotFound
 
 
 def no_default_config(name: str, configs: list[str]) -> ConfigNotFoundError:
-    """The error for a reference that names no config where none of several is the default one."""
+    """The error for a reference without a config, if the dataset has configs and no default config."""
     listed = ", ".join(f"{name}/{config}" for config in configs[:_MAX_LISTED])
     return ConfigNotFoundError(
         f"{name} has no default config",
@@ -313,9 +313,10 @@ def no_default_config(name: str, configs: list[str]) -> ConfigNotFoundError:
 
 
 def explain_refusal(choice: Choice, *, when: str | None = None) -> NotFoundError:
-    """The error for a choice that chose nothing, ``when``: at a moment that is gone.
+    """The error for a choice that chose nothing; ``when`` describes the past moment of the look-up, if any.
 
-    Its ``details`` hold ``considered``: version, status, verdict of what was looked at; and ``num_considered``, of all.
+    Its ``details`` have ``considered``, a list with the version, status and verdict of each version that was
+    considered, and ``num_considered``, the number of all of them.
     """
     wanted, standing = choice.wanted, choice.standing
     if choice.refusal is Refusal.NO_ALIAS:
@@ -343,7 +344,7 @@ def explain_refusal(choice: Choice, *, when: str | None = None) -> NotFoundError
 
 
 def _considered(choice: Choice) -> dict[str, Any]:
-    """What was considered, the highest first; of very many, those that the reference names come before others."""
+    """The versions considered, the highest first. If there are too many, those that the reference names are kept."""
     standing, wanted, every = choice.standing, choice.wanted, choice.considered
     named = [] if wanted.request is None else [one.version for one in standing.allowed(wanted.request)[:_MAX_DETAILS]]
     if choice.refused is not None:
@@ -371,12 +372,12 @@ def _what_is_published(choice: Choice) -> str:
 
 
 def _what_can_be_read(choice: Choice) -> str:
-    """What a person may ask for in the place of a version that is withdrawn."""
+    """The hint of a refusal: the versions to use instead of the withdrawn one."""
     standing, refused, request = choice.standing, choice.refused, choice.wanted.request
     parts = []
     if refused is not None and refused.superseded_by is not None:
         successor = standing.find(refused.superseded_by)
-        if successor is not None and not successor.is_withdrawn:  # else it would lead from one refusal to the next
+        if successor is not None and not successor.is_withdrawn:  # a withdrawn successor would be refused, too
             parts.append(f"It is superseded by {standing.exactly(refused.superseded_by)}.")
     readable = tuple(one for one in standing.candidates if not one.is_withdrawn)
     parts.append(f"Readable: {_listed(standing, readable)}." if readable else "No version of it is left.")
@@ -393,7 +394,7 @@ def _listed(standing: Standing, candidates: tuple[Candidate, ...]) -> str:
 
 
 def list_names(connection: sa.Connection) -> list[str]:
-    """The names of datasets, to suggest one: the first of very many."""
+    """The names of the first ``_MAX_NAMES`` datasets, for suggestions."""
     query = sa.select(builder.c.name).order_by(builder.c.name).limit(_MAX_NAMES)
     return list(connection.execute(query).scalars())
 
@@ -420,17 +421,17 @@ def _no_config(reference: Reference, config: str, known: list[str]) -> NotFoundE
 def lock_dataset(connection: sa.Connection, name: str) -> None:
     """Wait until no other transaction changes dataset ``name``, and keep others waiting until this one ends.
 
-    Its configs, versions and aliases may be read and referred to all the while. SQLite's write transactions exclude
-    each other anyway.
+    Meanwhile, others can read its configs, versions and aliases, and insert rows that refer to them. On SQLite this
+    does nothing, because only one write transaction runs at a time.
 
     Raises:
-        DatasetNotFoundError: on PostgreSQL, there is no such dataset. It is decided here, because a later statement
-            would find what a rival commits meanwhile, without the lock.
+        DatasetNotFoundError: on PostgreSQL, the dataset does not exist. It is raised here, because a later statement
+            might find a dataset that a rival has committed meanwhile and that this transaction has not locked.
     """
     if connection.dialect.name != "postgresql":
         return
     row = sa.select(builder.c.id).where(builder.c.name == name).with_for_update(key_share=True)  # FOR NO KEY UPDATE
     while connection.execute(row).first() is None:
         known = list_names(connection)
-        if name not in known:  # else it was committed between the two statements, and can be locked now
+        if name not in known:  # otherwise a rival committed it between the two statements, and it can be locked now
             raise no_dataset(name, known)

@@ -1,16 +1,16 @@
-"""The tables of a catalog, and the triggers that keep published rows as they are.
+"""Declares the tables of a catalog, and the triggers that keep published rows from changing.
 
-The tables themselves are made by the migrations (``registry.migrations``), which import nothing from here;
-``registry db check`` compares the two. Core tables, no ORM: rows never leave this folder, frozen values do.
+The migrations (``registry.migrations``) create the tables and import nothing from here; ``registry db check`` compares
+the two. These are SQLAlchemy Core tables, without the ORM: rows never leave this folder, frozen values do.
 
     builder ─< builder_config ─< dataset_version ─< split ─< shard
                      │                  │              └──< fingerprint
                      ├─< alias          └─< version_experiment >─ experiment
                      ├─< alias_event
                      └── search_document
-    version_ledger, event: no foreign keys, they outlive what they speak of
-    reservation: no foreign keys, it is there before the version, and goes when the version comes
-    protection: of a dataset, a config, or the whole catalog; by its name
+    version_ledger, event: no foreign keys, because they outlive the rows that they mention
+    reservation: no foreign keys, because it exists before its version, and is deleted when the version is published
+    protection: of a dataset, a config, or the whole catalog, by name
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class UtcDateTime(TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
-        """The UTC form of an aware ``value``; a naive one is a programming error."""
+        """Convert an aware ``value`` to UTC. Raises ValueError for a naive one."""
         if value is None:
             return None
         if value.tzinfo is None:
@@ -56,7 +56,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 def _id() -> sa.Column[int]:
-    # Said aloud, because builder_config.id is part of a foreign key too, which would switch it off.
+    # Explicit autoincrement: builder_config.id is also part of a foreign key, which would turn it off.
     return sa.Column("id", sa.Integer, primary_key=True, autoincrement=True)
 
 
@@ -73,7 +73,7 @@ builder: Final = sa.Table(
     metadata,
     _id(),
     _text("name"),
-    # A dataset has configs or it has none, for good: a reference without a config must never change its meaning.
+    # It never changes whether a dataset has configs: a reference without a config must never change its meaning.
     sa.Column("has_configs", sa.Boolean, nullable=False),
     sa.Column("created_at", UtcDateTime, nullable=False),
     sa.UniqueConstraint("name"),
@@ -85,13 +85,13 @@ builder_config: Final = sa.Table(
     metadata,
     _id(),
     sa.Column("builder_id", sa.ForeignKey("builder.id"), nullable=False),
-    # '' is the one config of a dataset without configs: NULLs would not be unique.
+    # '' is the only config of a dataset without configs. It is not NULL, because NULLs would not be unique.
     _text("name"),
     sa.Column("is_default", sa.Boolean, nullable=False),
     sa.Column("canonical_version_id", sa.Integer),
     sa.Column("created_at", UtcDateTime, nullable=False),
     sa.UniqueConstraint("builder_id", "name"),
-    # The canonical version is one of this very config.
+    # The canonical version must be a version of this config.
     sa.ForeignKeyConstraint(
         ["id", "canonical_version_id"], ["dataset_version.config_id", "dataset_version.id"], use_alter=True
     ),
@@ -105,7 +105,7 @@ dataset_version: Final = sa.Table(
     sa.Column("major", sa.Integer, nullable=False),
     sa.Column("minor", sa.Integer, nullable=False),
     sa.Column("patch", sa.Integer, nullable=False),
-    # The only columns that change after publication (immutability.py).
+    # The only columns that change after publication (MAY_CHANGE).
     _text("state"),
     _text("state_message"),
     sa.Column("superseded_by", sa.Text),
@@ -180,9 +180,9 @@ shard: Final = sa.Table(
     _count("num_examples"),
     _count("num_bytes"),
     _text("sha256"),
-    # What the object store called these bytes when they were published; NULL on disks, and where nobody asked it.
+    # The ETag of the object when it was published; NULL on disks, and if the store was not asked for it.
     sa.Column("entity_tag", sa.Text, nullable=True),
-    # A slice that touches ten of a million shards is one range query.
+    # With this index, a slice that touches ten of a million shards is one range query.
     sa.Index(None, "split_id", "first_example"),
     sa.CheckConstraint(
         "shard_index >= 0 AND first_example >= 0 AND num_examples >= 0 AND num_bytes >= 0", name="not_negative"
@@ -195,7 +195,7 @@ fingerprint: Final = sa.Table(
     "fingerprint",
     metadata,
     sa.Column("split_id", sa.ForeignKey("split.id"), primary_key=True, autoincrement=False),
-    # '' is the whole record; else the feature's path. A row covers a block of records, or all of them.
+    # '' for the whole record, otherwise the path of a feature. A row covers a block of records, or all of them.
     sa.Column("feature", sa.Text, primary_key=True),
     sa.Column("algorithm", sa.Text, primary_key=True),
     sa.Column("first_example", sa.BigInteger, primary_key=True, autoincrement=False),
@@ -214,7 +214,7 @@ alias: Final = sa.Table(
     sa.Column("set_at", UtcDateTime, nullable=False),
     _text("set_by"),
     sa.UniqueConstraint("config_id", "name"),
-    # An alias of a config names one of its own versions.
+    # The version must belong to the config of the alias.
     sa.ForeignKeyConstraint(["config_id", "version_id"], ["dataset_version.config_id", "dataset_version.id"]),
     sa.CheckConstraint("name <> ''", name="name"),
 )
@@ -225,7 +225,7 @@ alias_event: Final = sa.Table(
     _id(),
     sa.Column("config_id", sa.ForeignKey("builder_config.id"), nullable=False),
     _text("name"),
-    # None before the alias existed, and after it was removed.
+    # NULL in from_version_id if the alias is new, NULL in to_version_id if it was removed.
     sa.Column("from_version_id", sa.ForeignKey("dataset_version.id")),
     sa.Column("to_version_id", sa.ForeignKey("dataset_version.id")),
     sa.Column("at", UtcDateTime, nullable=False),
@@ -257,7 +257,7 @@ version_ledger: Final = sa.Table(
     sa.CheckConstraint("length(content_digest) = 64", name="content_digest"),
 )
 
-# Who is putting the files of a version into an object store, where nothing else decides who may (reservations.py).
+# Who uploads the files of a version to an object store, which itself does not keep writers apart (reservations.py).
 reservation: Final = sa.Table(
     "reservation",
     metadata,
@@ -266,12 +266,12 @@ reservation: Final = sa.Table(
     _text("dataset"),
     _text("version"),
     _text("content_digest"),
-    # What the marker in the store says, too: the location is held for this catalog.
+    # The marker object in the store has the same token: it shows that this catalog holds the location.
     _text("token"),
-    # What another publisher left is being removed: nobody else may put anything there, or publish it.
+    # True while files that another publisher left are removed. Nobody else may upload there, or publish it, meanwhile.
     sa.Column("is_cleaning", sa.Boolean, nullable=False),
     _text("owners_json"),
-    # The objects that were there before the marker, which nobody may remove; None until they were listed.
+    # The objects that existed before the marker, which must not be removed; NULL until they are listed.
     sa.Column("found_json", sa.Text),
     sa.Column("reserved_at", UtcDateTime, nullable=False),
     sa.UniqueConstraint("location"),
@@ -281,7 +281,7 @@ reservation: Final = sa.Table(
 event: Final = sa.Table(
     "event",
     metadata,
-    # 1, 2, 3 ... without gaps: given by the writer under a lock, not by the database.
+    # 1, 2, 3 ... without gaps: the writer assigns the id under a lock, not the database.
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("at", UtcDateTime, nullable=False),
     _text("actor"),
@@ -291,15 +291,14 @@ event: Final = sa.Table(
     _text("details_json"),
     _text("previous_hash"),
     _text("hash"),
-    # No two events follow the same one: the chain cannot fork, whoever writes.
+    # Unique, so that no two events have the same predecessor and the chain cannot fork.
     sa.UniqueConstraint("previous_hash"),
     sa.UniqueConstraint("hash"),
     sa.Index(None, "dataset", "id"),
     sa.CheckConstraint("length(hash) = 64 AND length(previous_hash) = 64", name="hash"),
 )
 
-# The words of a config, of one of its versions (search.py). Over it lies an index of each database's own kind
-# (search_schema.py).
+# The words of one version of each config. Each database has a full-text index of its own kind over it (search.py).
 search_document: Final = sa.Table(
     "search_document",
     metadata,
@@ -315,20 +314,20 @@ search_document: Final = sa.Table(
 
 
 READABLE: Final = "state NOT IN ('yanked', 'dropped')"
-"""Versions that a wildcard or a range may give, in SQL: literal, because a partial index answers only its own words."""
+"""The versions that a wildcard or range may give, in SQL. A query uses the partial index only with the same text."""
 
 
 @cache
 def whole_metadata() -> sa.MetaData:
-    """``metadata`` with the partial indexes, which load PostgreSQL's dialect: 30 ms that a look-up need not spend."""
-    # One config of a dataset is the default.
+    """``metadata`` with the partial indexes. They load PostgreSQL's dialect, 30 ms, so look-ups do without them."""
+    # A dataset has at most one default config.
     _partial_index("ix_builder_config_default", builder_config.c.builder_id, where="is_default", unique=True)
-    # A slice of very many shards knows the empty ones without reading the others (stored_lengths.py). The number of
-    # examples, always 0 here: with it SQLite needs no look at the table, and so prefers this index to the primary key.
+    # Finds the empty shards of a slice without reading the others (paging.py). num_examples is always 0 here: with it,
+    # SQLite need not read the table, and so prefers this index to the primary key.
     _partial_index(
         "ix_shard_empty", shard.c.split_id, shard.c.shard_index, shard.c.num_examples, where="num_examples = 0"
     )
-    # The highest that can be read, however many above it were yanked (selection.py).
+    # Finds the highest readable version, whatever the number of yanked ones above it (selection.py).
     _partial_index(
         "ix_dataset_version_readable",
         dataset_version.c.config_id,
@@ -346,7 +345,7 @@ def _partial_index(name: str, *columns: sa.Column[Any], where: str, unique: bool
 
 
 MAY_CHANGE: Final = {"dataset_version": ("state", "state_message", "superseded_by")}
-"""Columns of published rows that a later decision may change."""
+"""Columns of published rows that may change later."""
 
 IMMUTABLE: Final = (
     dataset_version,
@@ -367,13 +366,13 @@ BEGIN
     RAISE EXCEPTION 'published rows never change: % on %', TG_OP, TG_TABLE_NAME USING ERRCODE = 'restrict_violation';
 END
 """
-"""Body of ``registry_refuse_change()``; its arguments are the columns that may change."""
+"""Body of the trigger function ``registry_refuse_change()``; its arguments are the columns that may change."""
 
 
 def guard_triggers_sqlite() -> dict[str, str]:
     """The ``CREATE TRIGGER`` statement of each trigger of an SQLite catalog, by the trigger's name.
 
-    The one on INSERT refuses ``INSERT OR REPLACE``, which deletes rows without firing DELETE triggers.
+    The trigger on INSERT refuses ``INSERT OR REPLACE``, which deletes rows without firing DELETE triggers.
     """
     statements = {}
     for table in IMMUTABLE:

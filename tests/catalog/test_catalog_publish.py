@@ -44,8 +44,8 @@ def test_other_content_under_a_used_number_is_refused(catalog: CatalogBackend, c
         catalog.publish(other, shards, promote=True, actor="bob")
 
     assert str(caught.value) == (
-        f"mnist:1.0.0 is published with other content "
-        f"(sha256 {first.content_digest[:12]}, not {other.content_digest[:12]})"
+        f"mnist:1.0.0 is published with other content: "
+        f"expected sha256 {first.content_digest[:12]}, found {other.content_digest[:12]}"
     )
     assert caught.value.exit_code == 4
     assert caught.value.details == {"published": first.content_digest, "offered": other.content_digest}

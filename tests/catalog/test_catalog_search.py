@@ -191,7 +191,7 @@ def test_a_search_without_a_word_is_refused(catalog: CatalogBackend, text: str) 
     [
         ("x" * 1_000_000, "a search has at most 1,000 characters, this one has 1,000,000"),
         (" ".join(f"w{n}" for n in range(33)), "a search has at most 32 words, this one has 33"),
-        (None, "a search is a text, not NoneType"),
+        (None, "a search must be a str, not NoneType"),
     ],
 )
 def test_more_than_a_person_types_is_refused(catalog: CatalogBackend, text: Any, problem: str) -> None:
@@ -329,7 +329,7 @@ def test_a_search_that_finds_nothing_is_explained(catalog: CatalogBackend) -> No
 
     assert found(catalog, "digits clothes") == []
     assert catalog.explain_no_hits("Digits clothes") == (
-        "Nothing has all of these words: digits, clothes. Each of them is found alone."
+        "No dataset has all of these words: digits, clothes. Each of them alone has matches."
     )
     assert catalog.explain_no_hits("mnits clothes") == "Nothing matches 'mnits'. Did you mean mnist?"
     assert catalog.explain_no_hits("imagse fasion") == (

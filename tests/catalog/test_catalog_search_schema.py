@@ -16,7 +16,7 @@ from registry.errors import CatalogError, NotACatalogError
 from registry.model import DatasetMetadata
 
 BEFORE = "0002"
-REMEDY = "mend it with: registry db reindex"
+REMEDY = "repair it with: registry db reindex"
 DOCUMENTS = "SELECT config_id, version_id, name, tags, features, description, details FROM search_document ORDER BY 1"
 
 
@@ -103,9 +103,9 @@ BOTH = [
 SQLITE = [
     (
         "INSERT INTO search_index(search_index) VALUES ('delete-all')",
-        f"search index does not fit its documents; {REMEDY}",
+        f"search index differs from its documents; {REMEDY}",
     ),
-    ("UPDATE search_index_data SET block = x'00'", f"search index does not fit its documents; {REMEDY}"),
+    ("UPDATE search_index_data SET block = x'00'", f"search index differs from its documents; {REMEDY}"),
 ]
 
 
@@ -150,7 +150,7 @@ def test_an_index_that_sqlite_cannot_open_is_damage(catalog_url: str) -> None:
         publish(catalog, "digits:1.0.0")
         execute(catalog_url, "DELETE FROM search_index_data")
 
-        assert schema.check(catalog_url) == [f"search index does not fit its documents; {REMEDY}"]
+        assert schema.check(catalog_url) == [f"search index differs from its documents; {REMEDY}"]
         for action in (lambda: catalog.search("digits"), lambda: schema.reindex(catalog_url)):
             with pytest.raises(CatalogError, match="is damaged: ") as caught:
                 action()
@@ -216,7 +216,7 @@ def test_check_finds_what_is_missing_of_the_search_on_sqlite(
             "ALTER TABLE search_document DROP COLUMN vector; ALTER TABLE search_document ADD COLUMN vector tsvector "
             "GENERATED ALWAYS AS (name::tsvector) STORED; "
             "CREATE INDEX ix_search_document_vector ON search_document USING gin (vector)",
-            [f"search index does not fit its documents; {REMEDY}"],
+            [f"search index differs from its documents; {REMEDY}"],
         ),
         ("ALTER TABLE search_document DROP COLUMN tags CASCADE", ["column is missing: search_document.tags"]),
         (

@@ -115,7 +115,7 @@ def test_what_is_searched_can_be_mended(digits: Cli, workspace: Path) -> None:
     stranger.close()
     found = digits("db", "check")
     assert found.code == 1
-    assert found.out == "search documents are out of date: digits; mend it with: registry db reindex\n"
+    assert found.out == "search documents are out of date: digits; repair it with: registry db reindex\n"
     assert digits("db", "reindex").out == "every document is as the published versions say, 1 of them anew\n"
     assert digits("db", "reindex", "--format", "json").json()["data"] == {"mended": 0}
     assert digits("db", "check").code == 0
