@@ -31,6 +31,10 @@ _TRY_AGAIN: Final = "Another process is writing to it. Try again; nothing was ch
 
 _LOST: Final = "Run the same command again; nothing was changed."
 
+_FREE_SPACE: Final = (
+    "Nothing was changed. Check that the disk has space left, and that `ulimit -f` allows larger files."
+)
+
 # What the server, or PgBouncer in front of it, says while it starts, stops or is full. libpq passes no SQLSTATE on for
 # a connection that was refused, so the text has to do.
 _FULL: Final = re.compile(
@@ -146,9 +150,11 @@ def _translate_sqlite(error: sqlite3.Error, where: str, path: Path) -> RegistryE
         case "READONLY" | "PERM":
             return CatalogError(f"{where} is read-only", hint="Check the permissions of the file and of its folder.")
         case "FULL" | "IOERR" | "NOLFS":
-            return CatalogUnavailableError(
-                f"{where} cannot be {'read' if '_READ' in name else 'written'}: {error}",
-                hint="Check that the disk has space left, then try again.",
+            # Not temporary: the same command fails again until somebody acts, as for shards (storage/faults.py).
+            is_read = "_READ" in name
+            return CatalogError(
+                f"{where} cannot be {'read' if is_read else 'written'}: {error}",
+                hint="Check the disk (see `dmesg`), then try again." if is_read else _FREE_SPACE,
             )
         case "CORRUPT":
             return CatalogError(f"{where} is damaged: {error}", hint=_RESTORE)
