@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from catalog_samples import execute, logged, publish
+from levels import either
 
 from registry.catalog import AliasChange, CatalogBackend
 from registry.errors import (
@@ -26,7 +27,6 @@ from registry.model import Reference, Version, VersionState
 Start = Callable[..., "subprocess.Popen[str]"]
 
 V1, V2 = Version(1, 0, 0), Version(1, 1, 0)
-SWAPPERS, ROUNDS = 3, 8
 
 
 def set_alias(catalog: CatalogBackend, name: str, reference: str, **options: Any) -> AliasChange:
@@ -220,27 +220,28 @@ def test_a_move_that_cannot_be_told_is_not_made(mnist: CatalogBackend, catalog_u
     assert state(mnist) == before
 
 
+@pytest.mark.parametrize(("num_swappers", "num_rounds"), either((3, 8), (4, 12)))
 def test_of_racing_swaps_from_one_version_exactly_one_wins_each_round(
-    catalog: CatalogBackend, catalog_url: str, start_publisher: Start
+    catalog: CatalogBackend, catalog_url: str, start_publisher: Start, num_swappers: int, num_rounds: int
 ) -> None:
-    for number in range(SWAPPERS * ROUNDS):
+    for number in range(num_swappers * num_rounds):
         publish(catalog, f"mnist:{number}.0.0", lengths={"train": [1]})
-    swappers = [start_publisher("swap", catalog_url) for _ in range(SWAPPERS)]
-    assert [answer(process) for process in swappers] == ["ready"] * SWAPPERS
+    swappers = [start_publisher("swap", catalog_url) for _ in range(num_swappers)]
+    assert [answer(process) for process in swappers] == ["ready"] * num_swappers
 
-    stands = "none"
-    for round_ in range(ROUNDS):
+    current = "none"
+    for round_ in range(num_rounds):
         for number, process in enumerate(swappers):  # each to a version of its own, all at once
             assert process.stdin is not None
-            process.stdin.write(f"{stands} mnist:{SWAPPERS * round_ + number}.0.0\n")
+            process.stdin.write(f"{current} mnist:{num_swappers * round_ + number}.0.0\n")
             process.stdin.flush()
         answers = [answer(process) for process in swappers]
         (won,) = (one for one in answers if one != "alias_moved")
-        stands = won.removeprefix("moved mnist:")
-        assert str(catalog.find("mnist@best").version) == stands
+        current = won.removeprefix("moved mnist:")
+        assert str(catalog.find("mnist@best").version) == current
 
     history = catalog.aliases.history(Reference.parse("mnist@best"))
-    assert len(history) == ROUNDS
+    assert len(history) == num_rounds
     assert [one.before for one in history[1:]] == [one.after for one in history[:-1]]
     assert catalog.log.verify().faults == ()
 

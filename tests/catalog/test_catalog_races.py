@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from catalog_samples import execute, publish, sample
+from levels import either
 
 from registry.catalog import CatalogBackend, schema
 from registry.catalog.schema import REVISIONS
@@ -14,7 +15,8 @@ from registry.model import Version
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
-PUBLISHERS, ROUNDS = 3, 8
+RACES = either((3, 8), (4, 16))
+"""Number of publishers, and of rounds in which all of them publish at once."""
 
 
 def ask(process: subprocess.Popen[str], line: str) -> None:
@@ -28,40 +30,48 @@ def answer(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
+@pytest.mark.parametrize(("num_publishers", "num_rounds"), RACES)
 @pytest.mark.parametrize(("same", "others"), [(True, "already"), (False, "version_exists")])
 def test_of_racing_publishers_exactly_one_wins_each_number(
-    catalog: CatalogBackend, catalog_url: str, start_publisher: Start, same: bool, others: str
+    catalog: CatalogBackend,
+    catalog_url: str,
+    start_publisher: Start,
+    same: bool,
+    others: str,
+    num_publishers: int,
+    num_rounds: int,
 ) -> None:
     publishers = [
-        start_publisher("race", catalog_url, "one" if same else f"content {number}") for number in range(PUBLISHERS)
+        start_publisher("race", catalog_url, "one" if same else f"content {number}") for number in range(num_publishers)
     ]
-    assert [answer(process) for process in publishers] == ["ready"] * PUBLISHERS
+    assert [answer(process) for process in publishers] == ["ready"] * num_publishers
 
-    for round_ in range(ROUNDS):
+    for round_ in range(num_rounds):
         for process in publishers:  # all of them run at once until each has answered
             ask(process, f"mnist:1.0.{round_}")
         outcomes = Counter(answer(process) for process in publishers)
-        assert outcomes == {"published": 1, others: PUBLISHERS - 1}
+        assert outcomes == {"published": 1, others: num_publishers - 1}
 
-    assert len(catalog.versions("mnist")) == ROUNDS
-    assert execute(catalog_url, "SELECT count(*), max(id) FROM event") == [(ROUNDS, ROUNDS)]
-    assert execute(catalog_url, "SELECT count(*) FROM shard") == [(4 * ROUNDS,)]
+    assert len(catalog.versions("mnist")) == num_rounds
+    assert execute(catalog_url, "SELECT count(*), max(id) FROM event") == [(num_rounds, num_rounds)]
+    assert execute(catalog_url, "SELECT count(*) FROM shard") == [(4 * num_rounds,)]
     assert schema.check(catalog_url) == []
 
 
+@pytest.mark.parametrize(("num_publishers", "num_rounds"), RACES)
 def test_publishers_of_different_data_all_succeed(
-    catalog: CatalogBackend, catalog_url: str, start_publisher: Start
+    catalog: CatalogBackend, catalog_url: str, start_publisher: Start, num_publishers: int, num_rounds: int
 ) -> None:
-    publishers = [start_publisher("race", catalog_url, "any") for _ in range(PUBLISHERS)]
-    assert [answer(process) for process in publishers] == ["ready"] * PUBLISHERS
+    publishers = [start_publisher("race", catalog_url, "any") for _ in range(num_publishers)]
+    assert [answer(process) for process in publishers] == ["ready"] * num_publishers
 
-    for round_ in range(ROUNDS):
+    for round_ in range(num_rounds):
         for number, process in enumerate(publishers):
             ask(process, f"data_{number}:1.0.{round_}")
-    outcomes = [answer(process) for process in publishers for _ in range(ROUNDS)]
+    outcomes = [answer(process) for process in publishers for _ in range(num_rounds)]
 
-    assert outcomes == ["published"] * (PUBLISHERS * ROUNDS)
-    assert execute(catalog_url, "SELECT count(*), max(id) FROM event") == [(PUBLISHERS * ROUNDS,) * 2]
+    assert outcomes == ["published"] * (num_publishers * num_rounds)
+    assert execute(catalog_url, "SELECT count(*), max(id) FROM event") == [(num_publishers * num_rounds,) * 2]
 
 
 def test_a_publisher_killed_inside_its_transaction_leaves_nothing(
