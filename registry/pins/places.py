@@ -394,12 +394,13 @@ def _not_found(
     allow = list(dict.fromkeys(one.allow for one in rejected if one.allow is not None))
     if allow:
         return FetchNotAllowedError(unasked, hint=agreement_hint(allow), details={**details, "allow": allow[:100]})
-    kind: type[RegistryError] = NotStoredError
+    hint = next((one.hint for one in rejected if one.hint), hint)
     if any(one.is_wrong for one in rejected):
-        kind = ShardMismatchError
-    elif any(one.is_temporary for one in rejected):
-        kind = StorageUnavailableError
-    return kind(message, hint=next((one.hint for one in rejected if one.hint), hint), details=details)
+        return ShardMismatchError(message, hint=hint, details=details)
+    if any(one.is_temporary for one in rejected):
+        hint = f"A place did not answer: try again later. {hint}"
+        return StorageUnavailableError(message, hint=hint, details=details)
+    return NotStoredError(message, hint=hint, details=details)
 
 
 def agreement_hint(allow: Sequence[str]) -> str:
