@@ -1,11 +1,11 @@
 """Reads ArrayRecord files through the package ``array_record``, in a worker process.
 
-The file has chunks with checksums, and an index of all records at its end. The package reads local files only, and
-reports damage only as text for all records of one call: the bad record is found by further calls.
+A file consists of chunks with checksums, and an index of all records at its end. The package reads local files only,
+and reports damage as one text for all records of a call, so further calls search for the bad record.
 
-Some files crash the process that reads them (a chunk with wrong sizes under a right checksum). So a worker process
-reads the file and sends the records. It is started when it is first needed, and later calls reuse it. If a call ends
-it, hangs, or takes too much memory, the caller gets an error, and the next call gets another worker.
+Some files crash the process that reads them (a chunk with wrong sizes and a valid checksum). So a worker process
+reads the file and sends the records. It is started when it is first needed, and later calls reuse it. If a call
+crashes it, hangs, or uses too much memory, the caller gets an error, and the next call gets another worker.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from registry.tfrecord.stamps import FileState
 
 _NO_READ_AHEAD: Final = "readahead_buffer_size:0,max_parallelism:0"
 _BUFFER_BYTES: Final = 2**16
-"""Of a file that is read in runs; larger ones only cost memory for each open file."""
+"""Size of the buffer of a file that is read sequentially; larger ones only cost memory for each open file."""
 _STEP_RECORDS: Final = 1024
 _STEP_BYTES: Final = 8 * 2**20
 _MOST_OPEN: Final = 256
-"""Files that a worker keeps open."""
+"""Number of files that a worker keeps open."""
 
 _Wanted: TypeAlias = tuple[int, int] | list[int] | None
-"""Records from the first to the last, which is not included; or these; or the number of all."""
+"""What a call reads: the records of a half-open range, the records at these positions, or the number of records."""
 
 
 class ArrayRecordShard:
-    """A shard file in ArrayRecord's format. The records are copied out of it."""
+    """A shard file in ArrayRecord's format. Records are copied from it."""
 
     def __init__(self, wanted: ShardFile) -> None:
         _require_package()
@@ -63,7 +63,7 @@ class ArrayRecordShard:
             raise bad_file(self._path, "array_record", f"it claims {self.num_records} records")
 
     def read(self, first: int, count: int) -> RecordBlock:
-        """Records ``first`` to ``first + count``, checked."""
+        """Read and check the records ``first`` to ``first + count`` (excluded)."""
         stop = first + count
         check_promise(self._path, stop, found=self.num_records, promised=self._promised)
         if not count:
@@ -74,7 +74,7 @@ class ArrayRecordShard:
             raise self._find_fault(range(first, stop), error) from error
 
     def stream(self, first: int, count: int) -> Iterator[RecordBlock]:
-        """Records ``first`` to ``first + count``; more of them at a time as long as they are short."""
+        """Yield the records ``first`` to ``first + count`` (excluded), more of them at a time if they are short."""
         stop, step = first + count, 1
         while first < stop:
             block = self.read(first, min(step, stop - first))
@@ -84,7 +84,7 @@ class ArrayRecordShard:
             step = min(2 * step, _STEP_RECORDS, max(1, _STEP_BYTES // max(1, mean)))
 
     def gather(self, records: Places) -> RecordBlock:
-        """These records, checked, in this order."""
+        """Read and check the records at these positions, in this order."""
         if not records.size:
             return _block(b"", b"")
         check_promise(self._path, int(records.max()) + 1, found=self.num_records, promised=None)
@@ -95,8 +95,8 @@ class ArrayRecordShard:
             raise self._find_fault(wanted, error) from error
 
     def _look(self) -> FileState:
-        """The state of the file that the store opens, which may have proved it."""
-        with self._store.open(self._name) as file:  # it says what cannot be opened
+        """The state of the file that the store opens; the store may have verified its content."""
+        with self._store.open(self._name) as file:  # a file that cannot be opened raises StorageError here
             return FileState.of(os.fstat(file.fileno()))
 
     def _ask(self, wanted: _Wanted) -> Any:
@@ -104,7 +104,7 @@ class ArrayRecordShard:
             answer = call_isolated(read_from_file, (self._path, self._state, wanted), path=self._path)
             if answer is not None:
                 return answer
-            state = self._look()  # perhaps only its mode was changed
+            state = self._look()  # look again: perhaps only its permissions changed
             if state._replace(ctime_ns=self._state.ctime_ns) != self._state:
                 break
             self._state = state
@@ -122,13 +122,13 @@ class ArrayRecordShard:
 
 
 _OPEN: Final[OrderedDict[str, tuple[FileState, Any]]] = OrderedDict()
-"""The files that this worker has open, by path."""
+"""The open files of this worker, by path."""
 
 
 def read_from_file(request: tuple[str, FileState, _Wanted]) -> Any:
-    """What a worker does: the number of records of a file, or records, one after the other, and their lengths.
+    """Read in a worker: returns the number of records of a file, or the joined bytes of records and their lengths.
 
-    None where the path does not lead to the file of that state any more.
+    Returns None if the file at the path is no longer in the given state.
 
     Raises:
         WorkerEndedError: the file, or a record of it, is damaged.
@@ -154,11 +154,11 @@ def _reader(path: str, state: FileState) -> Any:
         from array_record.python import array_record_module
 
         reader = array_record_module.ArrayRecordReader(path, _NO_READ_AHEAD, file_reader_buffer_size=_BUFFER_BYTES)
-        if not reader.ok():  # it does not report the reason
+        if not reader.ok():  # the package does not report the reason
             reader.read([0])
             raise RuntimeError("it cannot be opened")
-        # Exchanging the file for a moment and restoring it would have changed its times.
-        if FileState.of(os.stat(path)) != state:  # noqa: PTH116 - a path of a store, as text
+        # Detects also a file that was replaced for a moment and put back, because its times have changed.
+        if FileState.of(os.stat(path)) != state:  # noqa: PTH116 (the store has the path as a str)
             return None
     _OPEN[path] = state, reader
     while len(_OPEN) > _MOST_OPEN:
@@ -182,26 +182,26 @@ def _require_package() -> None:
 
 
 _MOST_SECONDS: Final = 600
-"""Of one call, which reads some megabytes."""
+"""Time limit of one call, which reads some megabytes."""
 _MOST_MEMORY: Final = 8 * 2**30
-"""Of address space that a worker may have."""
+"""Limit of the address space of a worker."""
 
 
 class WorkerEndedError(Exception):
-    """A call that ended its worker, or met an error that is not one of the registry's; ``args`` says how."""
+    """A call crashed its worker, or raised an error that is not a RegistryError; the text says which."""
 
 
 def call_isolated(function: Callable[[Any], Any], request: Any, *, path: str) -> Any:
     """Call ``function`` with ``request`` in a worker process, and return its result.
 
     Args:
-        function: of a module, so that the worker can import it.
-        request: a value that pickles.
-        path: of the file that it reads, for errors.
+        function: a function of a module, so that the worker can import it.
+        request: its argument, which must be picklable.
+        path: the path of the file that it reads, for errors.
 
     Raises:
-        WorkerEndedError: the worker ended, or the function failed.
-        StorageError: the worker was killed, as a system that is out of memory does, did not answer for ten minutes, or
+        WorkerEndedError: the worker crashed, or the function raised an error that is not a RegistryError.
+        StorageError: the worker was killed (as a system without free memory does), did not answer for ten minutes, or
             could not be started.
         RegistryError: the function raised it.
     """
@@ -226,7 +226,7 @@ class _Workers:
             try:
                 answer = worker.submit(Piece(_limited(function), request)).result(timeout=_MOST_SECONDS)
                 answered = True
-            except NotSendableError:  # this program has no interpreter to start: it is embedded in another one
+            except NotSendableError:  # Python is embedded in another program, so no worker can be started
                 return function(request)
             except ForeignError as error:
                 answered = True
@@ -267,20 +267,20 @@ _OF_PROCESS: Final[dict[int, _Workers]] = {}
 
 
 def _workers() -> _Workers:
-    """The workers of this process; a forked child starts its own, and does not use its parent's."""
-    # Threads that come here at the same time all get what the first one sets; a fork might leave a lock held.
+    """The workers of this process; a forked child starts its own instead of using those of its parent."""
+    # setdefault gives all threads the first pool that is set. A fork could copy a lock while it is held.
     return _OF_PROCESS.get(os.getpid()) or _OF_PROCESS.setdefault(os.getpid(), _Workers())
 
 
 def _call_limited(function: Callable[[Any], Any], request: Any) -> Any:
-    """Call it in a worker whose address space is limited to what any undamaged file needs."""
+    """Call the function in a worker with a limited address space, which is enough for any undamaged file."""
     _limit_memory()
     return function(request)
 
 
 @cache
 def _limited(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """One object for each function: a worker gets a function once."""
+    """One object for each function, so that a worker receives each function once."""
     return partial(_call_limited, function)
 
 

@@ -1,6 +1,6 @@
 """Converts Arrow columns to the flat columns that a record stores, without a loop over rows.
 
-    table -> for each leaf of the features its Arrow array, and the lengths of the lists around it -> FlatBlock
+    table -> for each leaf of the features, its Arrow array and the lengths of the lists around it -> FlatBlock
 
 Bytes are not copied; numbers become int64 or float32, as in a tf.train.Example, and float64 becomes its bytes. Null
 rows of an optional feature store nothing; a null label is -1, which means "no label".
@@ -29,7 +29,7 @@ _Places = npt.NDArray[np.int64]
 
 
 class BadRowError(Exception):
-    """A row that is not an example of the features: its index ``row`` in the table, and its fault."""
+    """A row does not match the features: its index ``row`` in the table, and its fault."""
 
     def __init__(self, row: int, fault: CorruptExampleError, *, hint: str | None = None) -> None:
         super().__init__(fault.message)
@@ -39,9 +39,9 @@ class BadRowError(Exception):
 
 
 class _Place(NamedTuple):
-    """An array somewhere in a column: its path, and the lengths of the lists around it, of all rows, outermost first.
+    """An array within a column: its path, and the lengths of the lists around it for all rows, outermost first.
 
-    ``declared`` are the lengths that the Sequences have, of which those lists are the values.
+    ``declared`` has the fixed length, or None, of the Sequence that each level of lists belongs to.
     """
 
     names: tuple[str, ...]
@@ -63,14 +63,14 @@ class _Place(NamedTuple):
 
 
 def flatten_table(table: Any, features: FeaturesDict) -> list[FlatBlock]:
-    """The flat values of all rows, a block for each leaf of ``features``, in the order of its names.
+    """The flat values of all rows: a block for each leaf of ``features``, in the order of their names.
 
     Raises:
-        BadRowError: a row holds a null where the feature has none, or a value that it cannot have; the first of the
-            first such column.
+        BadRowError: a row has a null, or another value, that the feature does not allow. It is the first bad row of the
+            first column with bad rows.
     """
     blocks: list[FlatBlock] = []
-    names = Counter(table.schema.names)  # Arrow makes the list each time
+    names = Counter(table.schema.names)  # computed once, because Arrow creates the list at each access
     for name, feature in features.items():
         if name not in names:
             raise BadRowError(0, corrupt_fault(name, "the file has no such column"))
@@ -91,7 +91,7 @@ def _flatten(feature: Feature, array: Any, place: _Place, num_rows: int) -> Iter
     types = import_pyarrow().types
     if isinstance(feature, FeaturesDict):
         if not types.is_struct(array.type):
-            place.bad(0, f"the column holds {array.type}, where a struct belongs")
+            place.bad(0, f"expected a struct, the column has {array.type}")
         for name, inner in feature.items():
             field = array.type.get_field_index(name)
             if field < 0:
@@ -107,14 +107,14 @@ def _flatten_leaf(leaf: Leaf, array: Any, place: _Place, num_rows: int) -> FlatB
     types = import_pyarrow().types
     array, rows = _stored_rows(leaf, array, place)
     _refuse_nulls(array, place)
-    if types.is_struct(array.type):  # how Hugging Face stores a file: its bytes, and where it once lay
+    if types.is_struct(array.type):  # Hugging Face stores a file as its bytes and its original path
         if array.type.get_field_index("bytes") < 0:
-            place.bad(0, f"the column holds {array.type}, where a struct with bytes belongs")
+            place.bad(0, f"expected a struct with bytes, the column has {array.type}")
         array = plain_array(array.field("bytes"))
         if array.null_count:
             hint = "Write the bytes of the files into the column, as push_to_hub of Hugging Face's datasets does."
             place.bad(_first_null(array), "has the path of a file, and not its bytes", hint=hint)
-    sizes: int | _Places = 1  # how many stored values each value of the leaf has
+    sizes: int | _Places = 1  # number of stored values for each value of the leaf
     inside = place
     for size in leaf.shape:
         if not _is_list(array.type):
@@ -123,14 +123,14 @@ def _flatten_leaf(leaf: Leaf, array: Any, place: _Place, num_rows: int) -> FlatB
         if size is not None:
             wrong = lengths != size
             if wrong.any():
-                inside.bad(int(wrong.argmax()), f"holds {lengths[wrong][0]} values, where {size} belong")
+                inside.bad(int(wrong.argmax()), f"expected {size} values, found {lengths[wrong][0]}")
             sizes = sizes * size
         else:
             sizes = sizes * lengths
         inside = inside._replace(lengths=(*inside.lengths, lengths))
         array = plain_array(values)
         _refuse_nulls(array, inside)
-    (part,) = leaf.parts  # a schema that was made from Arrow's has no other leaves
+    (part,) = leaf.parts  # a schema that was derived from Arrow's has only leaves of one part
     key, *level_keys = Column(place.path, place.names, leaf, place.declared).keys(part)
     columns: dict[tuple[str, Any], FlatColumn] = {}
     for depth, level_key in enumerate(level_keys):
@@ -143,13 +143,13 @@ def _flatten_leaf(leaf: Leaf, array: Any, place: _Place, num_rows: int) -> FlatB
         columns[key, part.kind] = NumberColumn(rows, _constant(_per_row(sizes, place.lengths)), numbers)
     else:
         data, starts, lengths = _items(leaf, array, inside, sizes)
-        per_item = sizes if leaf.dtype == TEXT else 1  # a tensor that is stored as its bytes is one item
+        per_item = sizes if leaf.dtype == TEXT else 1  # a tensor that is stored as bytes is one item
         columns[key, "bytes"] = BytesColumn(rows, _constant(_per_row(per_item, place.lengths)), starts, lengths)
     return FlatBlock(num_rows, columns, data)
 
 
 def _stored_rows(leaf: Leaf, array: Any, place: _Place) -> tuple[Any, _Places | None]:
-    """Return ``array`` without nulls, if the leaf may have them, and the rows that are left, or None for all rows."""
+    """Return ``array`` without nulls, if the leaf allows nulls, and the remaining rows, or None for all rows."""
     if not array.null_count or place.lengths:
         return array, None
     if isinstance(leaf, ClassLabel):
@@ -171,11 +171,11 @@ def plain_array(array: Any) -> Any:
 
 
 def _open_list(array: Any, place: _Place) -> tuple[_Places, Any]:
-    """How many values each list of ``array`` has, and all values, one list after the other."""
+    """The length of each list of ``array``, and the values of all lists, one list after the other."""
     if import_pyarrow().types.is_fixed_size_list(array.type):
         return np.full(len(array), array.type.list_size, np.int64), array.flatten()
     if not _is_list(array.type):
-        place.bad(0, f"the column holds {array.type}, where a list belongs")
+        place.bad(0, f"expected a list, the column has {array.type}")
     return np.diff(array.offsets.to_numpy()).astype(np.int64, copy=False), array.flatten()
 
 
@@ -185,7 +185,7 @@ def _is_list(kind: Any) -> bool:
 
 
 def _numbers(leaf: Leaf, array: Any, place: _Place) -> npt.NDArray[Any]:
-    """Numbers as int64 or float32, in memory of their own; of times their count of units."""
+    """Numbers as a new array of int64 or float32; times become the number of their units."""
     arrow = import_pyarrow()
     kind, wanted = array.type, leaf.dtype.kind
     if arrow.types.is_temporal(kind) and kind.bit_width in (32, 64):
@@ -197,7 +197,7 @@ def _numbers(leaf: Leaf, array: Any, place: _Place) -> npt.NDArray[Any]:
         if wanted == "f"
         else arrow.types.is_integer(kind)
     ):
-        place.bad(0, f"the column holds {kind}, where {leaf.dtype} belongs")
+        place.bad(0, f"expected {leaf.dtype}, the column has {kind}")
     values: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
     return values.astype(np.float32 if wanted == "f" else np.int64)
 
@@ -205,7 +205,7 @@ def _numbers(leaf: Leaf, array: Any, place: _Place) -> npt.NDArray[Any]:
 def _items(
     leaf: Leaf, array: Any, place: _Place, sizes: int | _Places
 ) -> tuple[npt.NDArray[np.uint8], _Places, _Places]:
-    """The positions of the bytes of each text, file or stored array in Arrow's memory."""
+    """The positions, in Arrow's memory, of the bytes of each text, file or stored array."""
     arrow, kind = import_pyarrow(), array.type
     types = arrow.types
     if types.is_float64(kind) and leaf.dtype == np.float64:
@@ -224,7 +224,7 @@ def _items(
     if not (
         types.is_string(kind) or types.is_binary(kind) or types.is_large_string(kind) or types.is_large_binary(kind)
     ):
-        place.bad(0, f"the column holds {kind}, where {leaf.dtype if leaf.dtype != TEXT else 'text or bytes'} belongs")
+        place.bad(0, f"expected {leaf.dtype if leaf.dtype != TEXT else 'text or bytes'}, the column has {kind}")
     is_large = types.is_large_string(kind) or types.is_large_binary(kind)
     _, ends, content = array.buffers()
     if not len(array):
@@ -239,7 +239,7 @@ def _buffer(buffer: Any) -> npt.NDArray[np.uint8]:
 
 
 def _per_row(sizes: int | _Places, levels: Sequence[_Places]) -> int | _Places:
-    """How many values each row has: ``sizes`` for each element of the lists of ``levels``."""
+    """The number of values in each row, if each element of the innermost lists of ``levels`` has ``sizes`` values."""
     if not levels:
         return sizes
     counts = levels[0]
@@ -262,8 +262,8 @@ def _constant(counts: int | _Places) -> int | _Places:
 def _refuse_nulls(array: Any, place: _Place) -> None:
     if array.null_count:
         hint = (
-            "Numbers, text and bytes may be null, but no list, struct or image, and nothing in a list. Fill the nulls, "
-            "or leave the column out, and write the files again."
+            "Numbers, text and bytes may be null; lists, structs, images and elements of lists may not. Fill the "
+            "nulls, or leave the column out, and write the files again."
         )
         place.bad(_first_null(array), "is null", hint=hint)
 
@@ -273,7 +273,7 @@ def _first_null(array: Any) -> int:
 
 
 def import_pyarrow() -> Any:
-    """The package ``pyarrow``; MissingExtraError if it is not installed."""
+    """Import ``pyarrow``. Raises MissingExtraError if it is not installed."""
     with require_extra("arrow", package="pyarrow", needed_for="reading Parquet files"):
         import pyarrow as pa
     return pa

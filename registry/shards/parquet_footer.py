@@ -3,9 +3,9 @@
 pyarrow 26 crashes the process if a column of a damaged footer is requested (``.column(...)``, ``.statistics``), by an
 unexpected C++ exception. It also allocates memory for the numbers of values that a footer claims. So this module reads
 what the registry needs of the columns, and passes a footer to pyarrow only if its schema is a tree and its row groups
-have the columns of that schema, in sizes that agree.
+have the columns of that schema with consistent sizes.
 
-    ... pages ... | footer, a struct of Thrift | its length, u32 | PAR1
+    ... pages ... | footer, a Thrift struct | its length, u32 | PAR1
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ MAGIC: Final = b"PAR1"
 _ENCRYPTED: Final = b"PARE"
 _END_BYTES: Final = 8
 _TAIL_BYTES: Final = 2**16
-"""What is read of the end of a file at first; most footers fit."""
+"""Number of bytes that are read at the end of a file first; most footers are smaller."""
 _MOST_BYTES: Final = 2**25
-"""Of a footer. It is read into memory as a whole."""
+"""Largest footer. It is read into memory as a whole."""
 _MOST_DEPTH: Final = 100
-"""Groups in each other in a schema, of which a list takes two and a struct one."""
+"""Deepest nesting of groups in a schema; a list takes two groups, a struct one."""
 _MOST_PATH_BYTES: Final = 2**26
-"""Of the paths of all columns and of the groups around them: pyarrow makes a text of each."""
+"""Largest total length of the paths of all columns and their groups, because pyarrow creates a str for each."""
 _HEADER_BYTES: Final = 256
 _NUM_TYPES: Final = 8
 _REPEATED: Final = 2
@@ -45,27 +45,29 @@ class ColumnChunk(NamedTuple):
     codec: int
     num_values: int
     num_bytes: int
-    """Once they are decompressed."""
+    """Size of the pages when decompressed."""
     null_count: int | None
-    """None where the statistics do not tell it."""
+    """Number of nulls, or None if the statistics lack it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowGroup:
-    """The footer's facts of a row group."""
+    """What the footer says about a row group."""
 
     num_rows: int
     num_bytes: int
-    """Of its columns, before they were compressed."""
+    """Uncompressed size of its columns."""
     columns: tuple[ColumnChunk, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footer:
-    """What the footer of a file says.
+    """The checked footer of a file.
 
-    ``content`` is the file that holds nothing but this footer, for pyarrow; ``column_fields`` the field of the schema
-    to which each column belongs.
+    Attributes:
+        content: the bytes of a Parquet file that has only this footer; pyarrow reads it instead of the file.
+        column_fields: the top-level field of the schema that each column belongs to.
+        row_groups: the row groups in order.
     """
 
     content: bytes
@@ -74,15 +76,15 @@ class Footer:
 
     @property
     def num_columns(self) -> int:
-        """Columns as Parquet counts them: each field of a struct is one."""
+        """Number of columns as Parquet counts them: each field of a struct is a column."""
         return len(self.column_fields)
 
 
 def read_footer(file: BinaryIO) -> Footer:
-    """The footer of an open Parquet file, checked.
+    """Read and check the footer of an open Parquet file.
 
     Raises:
-        ThriftError: the file has none, or one that cannot be: a ValueError that says where.
+        ThriftError: the footer is missing or invalid. It is a ValueError, and says where the fault is.
         OSError: the file cannot be read.
     """
     size = file.seek(0, io.SEEK_END)
@@ -94,9 +96,9 @@ def read_footer(file: BinaryIO) -> Footer:
     length = int.from_bytes(tail[-8:-4], "little")
     start = size - _END_BYTES - length
     if start < 4:
-        raise ThriftError(f"its footer should take {length} bytes, and the file has {size}")
+        raise ThriftError(f"its footer claims {length} bytes, but the file has {size}")
     if length > _MOST_BYTES:
-        raise ThriftError(f"its footer takes {length} bytes, more than {_MOST_BYTES}")
+        raise ThriftError(f"its footer has {length} bytes, more than {_MOST_BYTES}")
     if length + _END_BYTES > len(tail):
         tail = _read_end(file, size, length + _END_BYTES)
     content = MAGIC + tail[-(length + _END_BYTES) :]
@@ -108,15 +110,15 @@ def _read_end(file: BinaryIO, size: int, count: int) -> bytes:
     file.seek(size - count)
     tail = file.read(count)
     if len(tail) != count:
-        raise ThriftError(f"it ends {count - len(tail)} bytes before its size")
+        raise ThriftError(f"it was truncated while it was read: {count - len(tail)} bytes are missing")
     return tail
 
 
 def claimed_page_bytes(file: BinaryIO, chunk: ColumnChunk, *, most: int) -> int:
-    """What the pages of ``chunk`` claim to take once they are decompressed; no more are looked at than make ``most``.
+    """The decompressed size in bytes that the pages of ``chunk`` claim. It stops reading headers beyond ``most``.
 
     Raises:
-        ThriftError: a page has no sound header.
+        ThriftError: the header of a page is invalid.
         OSError: the file cannot be read.
     """
     place, num_bytes, num_values = chunk.start, 0, 0
@@ -130,7 +132,7 @@ def claimed_page_bytes(file: BinaryIO, chunk: ColumnChunk, *, most: int) -> int:
 
 
 def _read_page_header(file: BinaryIO, place: int, stop: int) -> tuple[dict[int, Any], int]:
-    """A header and where its page begins. Most take some dozens of bytes; statistics in it may take more."""
+    """Read a page header; returns it and where its page begins. Most are small; statistics may make one large."""
     for size in (_HEADER_BYTES, stop - place):
         file.seek(place)
         reader = CompactReader(file.read(min(size, stop - place)))
@@ -139,14 +141,14 @@ def _read_page_header(file: BinaryIO, place: int, stop: int) -> tuple[dict[int, 
         except ThriftError:
             if size >= stop - place:
                 raise
-    raise ThriftError(f"byte {place}: no page header")
+    raise ThriftError(f"byte {place}: expected a page header")
 
 
 _Checked: TypeAlias = tuple[tuple[str, ...], tuple[RowGroup, ...]]
 
 
 class _CheckedFooters:
-    """What was found in the footers that were checked last, so that a file which is opened again costs nothing."""
+    """Cached results of the footers that were checked last, so that a file is not checked again when it is reopened."""
 
     _MOST_CHUNKS: Final = 2**18
 
@@ -181,20 +183,21 @@ _FOUND: Final = _CheckedFooters()
 
 
 def _check_footer(content: bytes, start: int) -> _Checked:
-    """The fields of the columns and the row groups of a footer that begins at byte ``start`` of its file."""
+    """Check a footer that begins at byte ``start`` of its file; returns its column fields and row groups."""
     found = CompactReader(content[:-_END_BYTES], len(MAGIC)).struct(_FOOTER)
     leaves = _read_schema(_need(found, 2, "schema"))
     num_rows = _need(found, 3, "num_rows")
     groups = tuple(_check_row_group(group, leaves, start) for group in _need(found, 4, "row_groups"))
     if sum(group.num_rows for group in groups) != num_rows:
-        raise ThriftError("its row groups do not hold as many rows as the file")
+        found_rows = sum(group.num_rows for group in groups)
+        raise ThriftError(f"expected {num_rows} rows, its row groups have {found_rows}")
     return tuple(leaf.field for leaf in leaves), groups
 
 
 def _read_schema(elements: list[_Element]) -> list[_Leaf]:
-    """The columns of a schema: its elements are listed depth first, each with the number of those directly in it."""
+    """The columns of a schema, whose elements are listed depth first, each with the number of its children."""
     leaves: list[_Leaf] = []
-    open_groups: list[tuple[int, bool, int]] = []  # elements that still belong in it, is it repeated, bytes of its path
+    open_groups: list[tuple[int, bool, int]] = []  # number of missing children, is it repeated, bytes of its path
     path_bytes, field = 0, ""
     for place, element in enumerate(elements):
         if place == 0:
@@ -203,12 +206,12 @@ def _read_schema(elements: list[_Element]) -> list[_Leaf]:
         while open_groups and not open_groups[-1][0]:
             open_groups.pop()
         if not open_groups:
-            raise ThriftError(f"schema element {element.name[:100]!r} is in no group")
+            raise ThriftError(f"schema element {element.name[:100]!r} does not belong to a group")
         left, is_repeated, above = open_groups[-1]
         field = element.name if len(open_groups) == 1 else field
         open_groups[-1] = left - 1, is_repeated, above
         if element.repetition not in range(3):
-            raise ThriftError(f"schema element {element.name[:100]!r}: repetition_type {element.repetition}")
+            raise ThriftError(f"schema element {element.name[:100]!r}: unknown repetition_type {element.repetition}")
         is_repeated = is_repeated or element.repetition == _REPEATED
         above += len(element.name.encode()) + 1
         if element.type is None:
@@ -216,7 +219,7 @@ def _read_schema(elements: list[_Element]) -> list[_Leaf]:
         elif element.num_children:
             raise ThriftError(f"schema element {element.name[:100]!r} has a type and children")
         elif element.type not in range(_NUM_TYPES):
-            raise ThriftError(f"column {element.name[:100]!r}: type {element.type}")
+            raise ThriftError(f"column {element.name[:100]!r}: unknown type {element.type}")
         else:
             leaves.append(_Leaf(element.name, element.type, is_repeated, field))
             path_bytes += above * len(open_groups)
@@ -230,12 +233,12 @@ def _read_schema(elements: list[_Element]) -> list[_Leaf]:
 
 
 def _check_row_group(group: _RawGroup, leaves: list[_Leaf], end: int) -> RowGroup:
-    """A row group whose pages must lie before byte ``end`` of the file."""
+    """Check a row group, whose pages must end before byte ``end`` of the file."""
     if len(group.columns) != len(leaves):
         raise ThriftError(f"a row group has {len(group.columns)} columns, the schema {len(leaves)}")
     for (kind, chunk), leaf in zip(group.columns, leaves, strict=True):
         if kind != leaf.type:
-            raise ThriftError(f"column {leaf.name[:100]!r}: type {kind}, in the schema {leaf.type}")
+            raise ThriftError(f"column {leaf.name[:100]!r}: expected type {leaf.type} of the schema, found {kind}")
         if chunk.num_values != group.num_rows and not leaf.is_repeated:
             raise ThriftError(f"column {leaf.name[:100]!r}: {chunk.num_values} values in {group.num_rows} rows")
         if chunk.stop > end:
@@ -253,7 +256,7 @@ class _Leaf(NamedTuple):
 
 
 class _Element(NamedTuple):
-    """Of the schema: a group, or a column where it has a ``type``."""
+    """An element of the schema: a column if it has a ``type``, otherwise a group."""
 
     name: str
     type: int | None
@@ -262,14 +265,14 @@ class _Element(NamedTuple):
 
 
 class _RawGroup(NamedTuple):
-    """A row group as it was found; each column with its type."""
+    """A row group as it was read, unchecked; each column has its type."""
 
     num_rows: int
     num_bytes: int
     columns: list[tuple[int, ColumnChunk]]
 
 
-# Each is made small as soon as it is read: an attacker's list of a million takes no more memory than it must.
+# Each struct becomes a small tuple as soon as it is read, so that a hostile list of a million takes little memory.
 
 
 def _read_element(reader: CompactReader) -> _Element:
@@ -292,7 +295,7 @@ def _read_chunk(reader: CompactReader) -> tuple[int, ColumnChunk]:
     found = _need(reader.struct(_CHUNK), 3, "meta_data")
     num_values = _count(found.get(5), "num_values")
     start = _count(found.get(9), "data_page_offset")
-    if 0 < found.get(11, 0) < start:  # some writers say 0 where there is no dictionary page
+    if 0 < found.get(11, 0) < start:  # some writers write 0 if there is no dictionary page
         start = found[11]
     nulls = found.get(12, {}).get(3)
     return _need(found, 1, "type"), ColumnChunk(

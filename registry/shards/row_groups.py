@@ -2,10 +2,10 @@
 
 A row group, some hundred or thousand rows, is the smallest part of a Parquet file that is decoded. Decoded groups are
 kept in a cache of bounded size that the open files of a reader share, so memory holds the cache and one more group.
-Sequential reads get a thousand rows at a time, and keep nothing.
+Sequential reads get a thousand rows at a time and are not cached.
 
-A few hundred bytes of a file may repeat a value a billion times. A group of more than 2 GiB is refused: by its footer
-if that states the size, else as soon as that many bytes are decoded.
+A few hundred bytes of a file can repeat a value a billion times. A row group of more than 2 GiB is refused: before it
+is decoded if the footer states its size, otherwise as soon as that many bytes are decoded.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from registry.tfrecord.streams import MOST_INFLATION
 
 _CACHE_BYTES: Final = 128 * 2**20
 _BATCH_ROWS: Final = 8192
-_STREAM_ROWS: Final = 1024  # each may be as long as the longest value that a page tells once for all of them
+_STREAM_ROWS: Final = 1024  # few, because a page may store one long value that all its rows repeat
 _MOST_BYTES: Final = 2**31
-"""Of a row group, decoded or not."""
+"""Largest size of a row group, encoded or decoded."""
 _VALUE_BYTES: Final = 8
 _MOST_ROWS: Final = 2**62
-"""Of a file: the places of its records are numbers of 64 bits."""
+"""Largest number of rows of a file, so that positions of records fit 64 bits."""
 _INFLATION: Final = {0: 1, 1: 32, 2: MOST_INFLATION, 5: 256, 7: 256}
-"""How many bytes one becomes at most, by codec: none, Snappy, gzip, LZ4; of the others nobody knows."""
+"""Largest number of bytes to which one byte decompresses, by codec: none, Snappy, gzip, LZ4; unknown for others."""
 _FEW_COLUMNS: Final = 16
 _HOLE_BYTES: Final = 2**13
-"""Columns that lie closer together are read by pyarrow in one piece."""
+"""pyarrow reads columns that are closer together than this in one piece."""
 _MOST_FETCHED: Final = 2**28
-"""Of a row group on another machine, that is fetched at once; a footer may claim one byte many times."""
+"""Most bytes of a remote row group that are fetched at once; a footer may claim the same bytes many times."""
 _WHOLE_VALUES: Final = 2**23
-"""Of a row group that is decoded in one piece."""
+"""Most values of a row group that is decoded in one piece."""
 
 
 class BlockCache:
-    """The row groups that were decoded last, by file and index; the oldest are dropped beyond ``max_bytes``."""
+    """The row groups that were decoded last, by file and index; beyond ``max_bytes``, the oldest are dropped."""
 
     def __init__(self, max_bytes: int = _CACHE_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -68,7 +68,7 @@ class BlockCache:
         return found[0]
 
     def keep(self, name: str, group: int, block: Block, num_bytes: int) -> None:
-        """Keep a row group that takes ``num_bytes`` of memory, however large it is, and drop what is oldest."""
+        """Keep a row group that takes ``num_bytes`` of memory, even if it exceeds the cache, and drop the oldest."""
         self._blocks[name, group] = block, num_bytes
         self._num_bytes += num_bytes
         while self._num_bytes > self._max_bytes and len(self._blocks) > 1:
@@ -89,7 +89,7 @@ class ShardFile:
 
 
 class RowGroupShard:
-    """A shard file in Parquet's format; ``make_block`` says what the rows of a group are."""
+    """A shard file in Parquet's format; ``make_block`` converts an Arrow table to a block of records."""
 
     def __init__(self, wanted: ShardFile, *, make_block: Callable[[Any], Block], columns: list[str] | None) -> None:
         self._name = wanted.name
@@ -122,7 +122,7 @@ class RowGroupShard:
         return sum(group.num_bytes for group in self.footer.row_groups)
 
     def read(self, first: int, count: int) -> Block:
-        """Records ``first`` to ``first + count``."""
+        """Read the records ``first`` to ``first + count`` (excluded)."""
         stop = first + count
         check_promise(self._path, stop, found=self.num_records, promised=self._promised)
         blocks: list[Block] = []
@@ -136,7 +136,7 @@ class RowGroupShard:
         return join_blocks(blocks)
 
     def gather(self, records: Places) -> Block:
-        """These records, in this order."""
+        """Read the records at these positions, in this order."""
         if not records.size:
             return join_blocks([])
         check_promise(self._path, int(records.max()) + 1, found=self.num_records, promised=None)
@@ -153,9 +153,9 @@ class RowGroupShard:
         return join_blocks(blocks).take(places)
 
     def stream(self, first: int, count: int) -> Iterator[Block]:
-        """Yield records ``first`` to ``first + count``, a thousand at a time, without caching.
+        """Yield the records ``first`` to ``first + count`` (excluded), a thousand at a time, without caching.
 
-        For sequential reads: the rows before ``first`` in its row group are decoded, too.
+        It is meant for sequential reads: the rows before ``first`` in its row group are decoded, too.
         """
         stop = first + count
         check_promise(self._path, stop, found=self.num_records, promised=self._promised)
@@ -176,12 +176,12 @@ class RowGroupShard:
 
     @property
     def filled_groups(self) -> list[int]:
-        """The row groups that hold rows, by number."""
+        """The numbers of the row groups that have rows."""
         found: list[int] = np.flatnonzero(self._ends > self._starts).tolist()
         return found
 
     def read_tables(self, group: int, columns: list[str]) -> Iterator[Any]:
-        """A row group of these columns, and of those named as their fields: ``pyarrow.Table``s of a thousand rows."""
+        """Yield a row group as ``pyarrow.Table``s of a thousand rows, with these top-level columns only."""
         return self._read_tables(group, int(self._starts[group]), columns, _STREAM_ROWS)
 
     def _group_of(self, record: int) -> int:
@@ -227,26 +227,27 @@ class RowGroupShard:
         return lambda reason: bad_rows(self._path, record, rows=self._rows(group), reason=reason)
 
     def _read_tables(self, group: int, record: int, columns: list[str] | None, most: int) -> Iterator[Any]:
-        """Yield a row group, ``most`` rows at a time; ``record`` is the first that is needed."""
+        """Yield a row group, at most ``most`` rows at a time; ``record`` is the first that is needed, for errors."""
         start, stop = int(self._starts[group]), int(self._ends[group])
         tables = self._open_tables(group, stop - start, columns, most)
         while True:
             with _parquet_errors(self._path, self._fault(group, max(start, record))):
                 table = next(tables, None)
                 if table is not None:
-                    # Codes of a damaged file may lead out of the dictionary.
+                    # In a damaged file, a dictionary code may be outside the dictionary.
                     table.validate(full="dictionary<" in str(table.schema))
                     start += table.num_rows
                 if start > stop or (table is None and start < stop):
-                    raise ValueError(f"it holds {start - int(self._starts[group])} rows")
+                    raise ValueError(f"it has {start - int(self._starts[group])} rows")
             if table is None:
                 return
             yield table
 
     def _check_pages(self, group: int) -> None:
-        """Refuse a row group whose pages claim too much, which its footer need not tell. Raises ShardMismatchError.
+        """Refuse a row group whose pages claim to be too large. Raises ShardMismatchError.
 
-        Only where so few bytes can become so many, and on disks of this machine: elsewhere each header is a request.
+        The footer need not state these sizes. Page headers are read only if the codec could inflate the chunk that
+        much, and only on local disks, because on a remote store each header costs a request.
         """
         if not self._is_local or group in self._sound_groups:
             return
@@ -265,9 +266,12 @@ class RowGroupShard:
         if self._source is not None:
             fields = zip(self.footer.column_fields, about.columns, strict=True)
             self._source.fetch([(one.start, one.stop) for field, one in fields if columns is None or field in columns])
-        # A whole group takes memory for all values that the footer claims; a batch for those of its rows.
+        # pyarrow allocates memory for all values that the footer claims if it reads a whole row group; for batches,
+        # only for the values of their rows.
         num_values = sum(column.num_values for column in about.columns)
-        if columns == [] or (num_rows <= most and num_values <= _WHOLE_VALUES):  # no column: one table only
+        if columns == [] or (
+            num_rows <= most and num_values <= _WHOLE_VALUES
+        ):  # without columns, one table has all rows
             yield self._file.read_row_group(group, columns=columns)
             return
         make_table = import_pyarrow().Table.from_batches
@@ -276,7 +280,7 @@ class RowGroupShard:
 
 
 def _num_bytes(table: Any) -> int:
-    """The memory that a table takes, without the dictionaries that it may share with others."""
+    """The memory of a table in bytes, without dictionaries, which it may share with other tables."""
     types = import_pyarrow().types
     return sum(
         4 * table.num_rows if types.is_dictionary(column.type) else column.nbytes for column in table.itercolumns()
@@ -284,7 +288,7 @@ def _num_bytes(table: Any) -> int:
 
 
 def _join_tables(tables: list[Any]) -> Any:
-    """The rows of all ``tables`` in chunks that are as long as can be: rows are taken from many chunks slowly."""
+    """The rows of all ``tables`` in chunks as long as possible, because taking rows from many chunks is slow."""
     if len(tables) == 1:
         return tables[0]
     joined = import_pyarrow().concat_tables(tables)
@@ -292,7 +296,7 @@ def _join_tables(tables: list[Any]) -> Any:
 
 
 class _FetchedFile(io.RawIOBase):
-    """A file of another machine as pyarrow reads it: from what was fetched by ranges, else by a request of its own."""
+    """A remote file for pyarrow: reads from the ranges that were fetched, and requests anything else separately."""
 
     def __init__(self, file: StoredFile) -> None:
         super().__init__()
@@ -301,7 +305,7 @@ class _FetchedFile(io.RawIOBase):
         self._fetched: dict[Range, memoryview] = {}
 
     def fetch(self, ranges: list[Range]) -> None:
-        """Fetch ``ranges`` in place of the earlier ones. If they are too large, they are read one by one instead."""
+        """Fetch ``ranges`` and drop the earlier ones. If they are too large, they are read one by one later."""
         self._fetched.clear()
         spans: list[Range] = []
         for start, stop in sorted(ranges):
@@ -339,13 +343,13 @@ class _FetchedFile(io.RawIOBase):
 
 
 def open_parquet(store: Store, name: str, *, checksums: bool) -> tuple[Any, Footer, _FetchedFile | None]:
-    """A ``pyarrow.parquet.ParquetFile``, its footer, and what it reads from where the file is on another machine.
+    """Open a ``pyarrow.parquet.ParquetFile``; returns it, its footer, and the fetched ranges of a remote file or None.
 
-    The footer was checked before pyarrow saw it. Nobody may ask pyarrow about a column of a row group: where that part
-    of the footer is damaged, pyarrow 26 ends the process.
+    The footer is checked before pyarrow sees it. Do not request the column of a row group from pyarrow: if that part of
+    the footer is damaged, pyarrow 26 crashes the process.
 
     Raises:
-        ShardMismatchError: it is no Parquet file, or its footer is damaged.
+        ShardMismatchError: it is not a Parquet file, or its footer is damaged.
         StorageError: it is missing, or cannot be read.
         MissingExtraError: pyarrow is not installed.
     """
@@ -361,7 +365,7 @@ def open_parquet(store: Store, name: str, *, checksums: bool) -> tuple[Any, Foot
         if fetched is None:  # read by Arrow itself, without the interpreter's lock
             with opened_by_path(file, path), storage_errors("read", path):
                 source = arrow.OSFile(path)
-        # What was checked is what pyarrow uses: it does not read the footer of the file again.
+        # pyarrow gets the footer that was checked, and does not read the one in the file again.
         metadata = parquet.read_metadata(arrow.BufferReader(footer.content))
         opened = parquet.ParquetFile(source, metadata=metadata, page_checksum_verification=checksums)
         if fetched is not None:
@@ -371,7 +375,7 @@ def open_parquet(store: Store, name: str, *, checksums: bool) -> tuple[Any, Foot
 
 @contextmanager
 def _parquet_errors(path: str, fault: Callable[[Exception], RegistryError]) -> Iterator[None]:
-    """Faults of the file as ``fault``, faults of the disk or the network as StorageError."""
+    """Raise faults of the file as ``fault`` makes them, and faults of the disk or the network as StorageError."""
     arrow = import_pyarrow()
     try:
         yield
@@ -389,8 +393,8 @@ def _parquet_errors(path: str, fault: Callable[[Exception], RegistryError]) -> I
 def opened_by_path(file: BinaryIO, path: str) -> Iterator[None]:
     """Check that a library that opens ``path`` in the block opens the same local file as ``file``.
 
-    After the block it must lead to that file in the same state: a file that was put in its place for a moment, and the
-    right one back, would have changed its times.
+    After the block, ``path`` must lead to the same file in the same state. This also detects a file that was replaced
+    for a moment and put back, because its times have changed.
 
     Raises:
         StorageError: its metadata cannot be read, or it was replaced during the block.
@@ -399,7 +403,7 @@ def opened_by_path(file: BinaryIO, path: str) -> Iterator[None]:
         before = FileState.of(os.fstat(file.fileno()))
     yield
     with storage_errors("read", path):
-        after = FileState.of(os.stat(path))  # noqa: PTH116 (a text, as the store has it)
+        after = FileState.of(os.stat(path))  # noqa: PTH116 (the store has the path as a str)
     if after != before:
         hint = "Published files never change. Find out what writes to it, then try again."
         raise cannot("read", path, "it was replaced while it was opened", hint=hint)

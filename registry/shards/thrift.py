@@ -1,7 +1,7 @@
 """Reads Thrift's compact protocol, the encoding of a Parquet file's footer and page headers.
 
-Input is not trusted: every read ends within ``data``, every number fits its type, and the work grows with the bytes
-that exist, not with the sizes that they claim.
+``parquet_footer.py`` calls it. Input is not trusted: every read ends within ``data``, every number fits its type, and
+the work depends on the number of bytes that exist, not on the sizes that they claim.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 BOOLEANS: Final = (1, 2)
-"""The types of true and false; the other types are numbered after them."""
+"""The field types of true and false; the other types have higher numbers."""
 I32: Final = 5
 I64: Final = 6
 BINARY: Final = 8
@@ -18,20 +18,20 @@ LIST: Final = 9
 STRUCT: Final = 12
 
 _MOST_ELEMENTS: Final = 1_000_000
-"""Of a list that is wanted; pyarrow refuses longer ones, too."""
+"""Longest list that is read; pyarrow refuses longer ones, too."""
 _MOST_THRIFT_DEPTH: Final = 32
-"""Most nesting of structs and lists in unknown fields; Parquet's own nesting is six deep."""
+"""Deepest nesting of structs and lists in unknown fields; Parquet's own structs are six deep."""
 
 Fields: TypeAlias = Mapping[int, tuple[int, Callable[["CompactReader"], Any]]]
-"""The fields of a struct that are wanted, by number: the type that each must have, and what reads it."""
+"""The fields of a struct to read, by number: the type of each, and the function that reads it."""
 
 
 class ThriftError(ValueError):
-    """Bytes that are not a valid message, with the position of the fault."""
+    """The bytes are not a valid message; the text has the position of the fault."""
 
 
 class CompactReader:
-    """Reads values of ``data`` one after the other; ``place`` is the next byte."""
+    """Reads values of ``data`` one after the other; ``place`` is the position of the next byte."""
 
     __slots__ = ("data", "place")
 
@@ -40,32 +40,32 @@ class CompactReader:
         self.place = place
 
     def i32(self) -> int:
-        """A number of 32 bits."""
+        """Read a signed 32-bit integer."""
         return self._number(32)
 
     def i64(self) -> int:
-        """A number of 64 bits."""
+        """Read a signed 64-bit integer."""
         return self._number(64)
 
     def binary(self) -> bytes:
-        """A string of bytes."""
+        """Read a byte string."""
         size, start = self._varint(32), self.place
         if size > len(self.data) - start:
-            raise ThriftError(f"byte {start}: {size} bytes should follow, and {len(self.data) - start} do")
+            raise ThriftError(f"byte {start}: expected {size} more bytes, found {len(self.data) - start}")
         self.place = start + size
         return self.data[start : self.place]
 
     def list_of(self, kind: int, read: Callable[[CompactReader], Any]) -> list[Any]:
-        """A list whose elements have the type ``kind``."""
+        """Read a list whose elements must have the type ``kind``."""
         count, found = self._list_head()
         if found != kind and count:
-            raise ThriftError(f"byte {self.place}: a list of type {found}, where {kind} is expected")
+            raise ThriftError(f"byte {self.place}: expected a list of type {kind}, found {found}")
         if count > _MOST_ELEMENTS:
             raise ThriftError(f"byte {self.place}: a list of {count} elements, more than {_MOST_ELEMENTS}")
         return [read(self) for _ in range(count)]
 
     def struct(self, fields: Fields) -> dict[int, Any]:
-        """The wanted fields of a struct, by number; the others are passed over."""
+        """Read a struct: the given fields by number; other fields are skipped."""
         found: dict[int, Any] = {}
         number = 0
         while kind := self._byte():
@@ -75,9 +75,9 @@ class CompactReader:
                 self._skip(kind, 0)
                 continue
             if kind != wanted[0]:
-                raise ThriftError(f"byte {self.place}: field {number} has type {kind}, expected {wanted[0]}")
+                raise ThriftError(f"byte {self.place}: field {number}: expected type {wanted[0]}, found {kind}")
             if number in found:
-                raise ThriftError(f"byte {self.place}: field {number} is there twice")
+                raise ThriftError(f"byte {self.place}: field {number} is repeated")
             found[number] = wanted[1](self)
         return found
 
@@ -89,7 +89,7 @@ class CompactReader:
         return self.data[place]
 
     def _field(self, last: int, head: int) -> tuple[int, int]:
-        """The number and the type of a field that begins with the byte ``head``, after field ``last``."""
+        """The number and type of the field that begins with the byte ``head`` and follows field ``last``."""
         if head >> 4:
             return last + (head >> 4), head & 15
         return self._number(16), head
@@ -113,7 +113,7 @@ class CompactReader:
                 self.place = place
                 return value
             shift += 7
-        raise ThriftError(f"byte {self.place}: no number of {bits} bits")
+        raise ThriftError(f"byte {self.place}: expected a {bits}-bit integer")
 
     def _list_head(self) -> tuple[int, int]:
         head = self._byte()
@@ -121,7 +121,7 @@ class CompactReader:
         if count == 15:
             count = self._varint(32)
         if count > len(self.data) - self.place:  # each element takes a byte at least
-            raise ThriftError(f"byte {self.place}: a list of {count} elements, which would not fit")
+            raise ThriftError(f"byte {self.place}: a list of {count} elements is longer than the rest of the message")
         return count, head & 15
 
     def _skip(self, kind: int, depth: int) -> None:
@@ -151,10 +151,10 @@ class CompactReader:
                     number, inner = self._field(number, head)
                     self._skip(inner, depth + 1)
             case _:
-                raise ThriftError(f"byte {self.place}: {kind} is no type")
+                raise ThriftError(f"byte {self.place}: unknown type {kind}")
 
     def _skip_element(self, kind: int, depth: int) -> None:
-        if kind in BOOLEANS:  # in a list each takes a byte, as a field none
+        if kind in BOOLEANS:  # a boolean takes a byte in a list, and no byte as a field
             self._byte()
         else:
             self._skip(kind, depth)
@@ -162,7 +162,7 @@ class CompactReader:
     def _skip_map(self, depth: int) -> None:
         count = self._varint(32)
         if count > len(self.data) - self.place:
-            raise ThriftError(f"byte {self.place}: a map of {count} elements, which would not fit")
+            raise ThriftError(f"byte {self.place}: a map of {count} elements is longer than the rest of the message")
         if count:
             kinds = self._byte()
             for _ in range(count):

@@ -152,7 +152,7 @@ def test_a_file_that_is_changed_later_is_found(catalog: Catalog, tmp_path: Path)
     with pytest.raises(ShardMismatchError) as caught:
         ids(dataset.read("train"))
     assert str(caught.value) == (
-        f"{folder}/train-00001-of-00003.parquet: feature 'id': the column holds string, where int64 belongs"
+        f"{folder}/train-00001-of-00003.parquet: feature 'id': expected int64, the column has string"
     )
     small = other.set_column(0, "id", pa.array(range(40), pa.int32()))
     parquet.write_table(small, folder / "train-00001-of-00003.parquet")
@@ -198,8 +198,8 @@ def test_a_null_is_refused_by_column_and_record(catalog: Catalog, tmp_path: Path
         catalog.import_parquet(folder)
     assert str(caught.value) == f"train-00000-of-00003.parquet: record 1: feature {path!r}: is null"
     assert caught.value.hint == (
-        "Numbers, text and bytes may be null, but no list, struct or image, and nothing in a list. Fill the nulls, "
-        "or leave the column out, and write the files again."
+        "Numbers, text and bytes may be null; lists, structs, images and elements of lists may not. Fill the "
+        "nulls, or leave the column out, and write the files again."
     )
     assert catalog.datasets() == ()
 

@@ -86,7 +86,7 @@ def test_statistics_of_another_type_are_not_requested_from_pyarrow(tmp_path: Pat
         describe_parquet(open_store(tmp_path), name="some")
     assert str(refused.value) == f"{path}: not a parquet file, or a damaged one"
     assert refused.value.hint == HINT
-    assert refused.value.details == {"path": str(path), "reason": "column 'id': type 5, in the schema 2"}
+    assert refused.value.details == {"path": str(path), "reason": "column 'id': expected type 2 of the schema, found 5"}
 
 
 def test_a_null_count_that_cannot_be_is_not_believed(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_null_count_that_cannot_be_is_not_believed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("numbers", "claim", "problem"),
     [
-        ((3,), 2**40, "reason: its row groups do not hold as many rows as the file"),
+        ((3,), 2**40, "reason: expected 1099511627776 rows, its row groups have 3"),
         ((4, 0, 3), -1, "reason: num_rows is -1"),
         ((4, 0, 3), 2**40, "reason: column 'id': 3 values in 1099511627776 rows"),
         ((4, 0, 1, 0, 3, 5), 2**40, "reason: column 'id': 1099511627776 values in 3 rows"),
@@ -121,9 +121,9 @@ def test_a_null_count_that_cannot_be_is_not_believed(tmp_path: Path) -> None:
             "its row group, records 0 to 2, holds 1099511627776 values of one column, more than 2147483648",
         ),
         ((2, 0, 5), 3, "reason: its schema ends too early"),
-        ((2, 0, 5), 1, "reason: schema element 'some' is in no group"),
-        ((2, 1, 1), 8, "reason: column 'id': type 8"),
-        ((2, 1, 3), 3, "reason: schema element 'id': repetition_type 3"),
+        ((2, 0, 5), 1, "reason: schema element 'some' does not belong to a group"),
+        ((2, 1, 1), 8, "reason: column 'id': unknown type 8"),
+        ((2, 1, 3), 3, "reason: schema element 'id': unknown repetition_type 3"),
     ],
 )
 def test_what_a_footer_claims_is_refused_before_pyarrow_asks_for_memory(
@@ -161,7 +161,7 @@ def test_what_a_footer_claims_is_refused_before_pyarrow_asks_for_memory(
         (b"PAR1" + bytes(4) + b"PARE", "it is encrypted"),
         (
             b"PAR1" + (2**31).to_bytes(4, "little") + b"PAR1",
-            "its footer should take 2147483648 bytes, and the file has 12",
+            "its footer claims 2147483648 bytes, but the file has 12",
         ),
         (b"PAR1" + bytes(4) + b"PAR1", "byte 4: the message ends too early"),
     ],
@@ -178,7 +178,7 @@ def test_a_footer_that_is_larger_than_any_is_refused_unread(monkeypatch: pytest.
     with pytest.raises(ShardMismatchError) as refused:
         walk_file(open_store(tmp_path), "train.parquet", file_format="parquet_columns")
     length = int.from_bytes(path.read_bytes()[-8:-4], "little")
-    assert refused.value.details["reason"] == f"its footer takes {length} bytes, more than 100"
+    assert refused.value.details["reason"] == f"its footer has {length} bytes, more than 100"
 
 
 def test_a_footer_longer_than_the_first_look_is_read_whole(tmp_path: Path) -> None:
@@ -201,15 +201,21 @@ def test_a_footer_longer_than_the_first_look_is_read_whole(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        (b"\x15", "byte 1: no number of 32 bits"),
-        (b"\x15\xff\xff\xff\xff\x7f\x00", "byte 1: no number of 32 bits"),
-        (b"\x15" + b"\xff" * 11, "byte 1: no number of 32 bits"),
-        (b"\x16\x02\x00", "byte 1: field 1 has type 6, expected 5"),
-        (b"\x15\x02\x05\x02\x02\x00", "byte 4: field 1 is there twice"),
-        (b"\x28\x05abc", "byte 2: 5 bytes should follow, and 3 do"),
-        (b"\x29\xfc\xff\xff\xff\xff\x0f\x00", "byte 7: a list of 4294967295 elements, which would not fit"),
-        (b"\x2b\xff\xff\xff\xff\x0f\x00", "byte 6: a map of 4294967295 elements, which would not fit"),
-        (b"\x2d", "byte 1: 13 is no type"),
+        (b"\x15", "byte 1: expected a 32-bit integer"),
+        (b"\x15\xff\xff\xff\xff\x7f\x00", "byte 1: expected a 32-bit integer"),
+        (b"\x15" + b"\xff" * 11, "byte 1: expected a 32-bit integer"),
+        (b"\x16\x02\x00", "byte 1: field 1: expected type 5, found 6"),
+        (b"\x15\x02\x05\x02\x02\x00", "byte 4: field 1 is repeated"),
+        (b"\x28\x05abc", "byte 2: expected 5 more bytes, found 3"),
+        (
+            b"\x29\xfc\xff\xff\xff\xff\x0f\x00",
+            "byte 7: a list of 4294967295 elements is longer than the rest of the message",
+        ),
+        (
+            b"\x2b\xff\xff\xff\xff\x0f\x00",
+            "byte 6: a map of 4294967295 elements is longer than the rest of the message",
+        ),
+        (b"\x2d", "byte 1: unknown type 13"),
         (b"\x2c" + b"\x1c" * 40, "byte 34: nested more than 32 deep"),
         (b"\x15\x02", "byte 2: the message ends too early"),
     ],

@@ -414,7 +414,7 @@ def test_an_array_of_another_shape_than_it_says_is_named(tmp_path: Path) -> None
     )
     decoded = decode_block(prepared.features, shard.read(0, 2))
     assert len(decoded) == 1
-    assert str(decoded.fault) == "feature 'square': holds 1 values, where 2 belong"
+    assert str(decoded.fault) == "feature 'square': expected 2 values, found 1"
 
 
 def test_images_that_are_not_decoded_stay_bytes(tmp_path: Path) -> None:
