@@ -1,6 +1,6 @@
 """Decodes many tf.train.Examples together to flat columns.
 
-    data, offsets, lengths -> where the content of each key is (``locate``) -> columns (FlatBlock)
+    data, offsets, lengths -> the positions of the content of each key (``locate``) -> columns (FlatBlock)
 
 Every byte that is not content is compared, and content that could be malformed is checked, so that a block returns the
 same values as ``decode_example`` for each record. A record of another valid form is first rewritten in the common form;
@@ -34,7 +34,7 @@ from registry.wire.locate import FormBook, TemplateBook, walk_records
 from registry.wire.varint import FIELD_1, read_any_rows, read_varint, read_varint_rows
 
 _MIN_VECTORIZED: Final = 65
-"""The items of fewer lists are found one by one, which then costs less than a step over all of them, as measured."""
+"""The items of fewer lists than this are found one by one, which is faster than a step over all of them (measured)."""
 
 _STORED_FLOAT: Final = np.dtype("<f4")
 _NONE: Final = np.empty(0, np.int64)
@@ -45,9 +45,9 @@ class NumberColumn:
     """The int64 or float32 values of one key.
 
     Attributes:
-        rows: ascending places of the records that have the key; None for all.
-        counts: how many values each of them has; one number where that is the same for all.
-        values: all values, record by record, in one run; a new array.
+        rows: ascending indices of the records that have the key; None means all records.
+        counts: number of values in each of them; an int if it is the same for all.
+        values: the values of all records, in order, in one new 1-d array.
     """
 
     rows: Places | None
@@ -73,11 +73,11 @@ class FlatBlock:
     """The flat values of many records.
 
     Attributes:
-        num_records: how many records there are: all, or those before the first that is not a tf.train.Example.
-        columns: the values by key and kind ("int64", "float", "bytes"). Records may hold one key in several kinds, or
-            not at all; a Feature of no kind counts as bytes, of which it has none.
-        data: what the places in a ``BytesColumn`` count in: the bytes that were given, or a copy.
-        fault: why the record after these is not a tf.train.Example.
+        num_records: number of records: all, or those before the first that is not a tf.train.Example.
+        columns: the values by key and kind ("int64", "float", "bytes"). Some records may have a key with another kind,
+            or lack it. A Feature without a kind counts as an empty list of bytes.
+        data: the buffer that the positions in a ``BytesColumn`` refer to: the input, or a copy.
+        fault: why the next record is not a tf.train.Example, or None.
     """
 
     num_records: int
@@ -86,7 +86,7 @@ class FlatBlock:
     fault: CorruptExampleError | None = None
 
     def split(self, column: FlatColumn) -> list[FlatValue]:
-        """The flat value of each record that has one in ``column``."""
+        """The flat value of each record that has a value in ``column``."""
         num_rows = self.num_records if column.rows is None else column.rows.size
         if isinstance(column, NumberColumn) and isinstance(column.counts, int):
             return list(column.values.reshape(num_rows, column.counts))
@@ -101,7 +101,7 @@ class FlatBlock:
 class BlockDecoder:
     """Decodes blocks of records to the flat values of ``keys``, or of all keys.
 
-    What it learns of the form of some records helps with the next, so keep one for records that are much alike.
+    It remembers the forms of records, which makes the next blocks faster, so reuse one decoder for similar records.
 
     >>> records = [encode_example({"label": np.array(labels)}) for labels in ([5], [7, 300])]
     >>> lengths = np.array([len(record) for record in records])
@@ -116,12 +116,15 @@ class BlockDecoder:
         self._forms = FormBook()
 
     def decode(self, data: Octets, offsets: Places, lengths: Places) -> FlatBlock:
-        """The flat values of the records ``data[offset : offset + length]``, in any order, maybe repeated.
+        """The flat values of the records ``data[offset : offset + length]``, which may be in any order and repeated.
 
-        ``data`` is a contiguous 1-d array of uint8, maybe a read-only view of a mapped file.
+        Args:
+            data: a contiguous 1-d array of uint8, e.g. a read-only view of a mapped file.
+            offsets: the first byte of each record, int64.
+            lengths: the number of bytes of each record, int64.
 
         Raises:
-            UsageError: the records do not lie in ``data``.
+            UsageError: a record is outside of ``data``, or an array has another shape or dtype.
         """
         check_pieces(data, offsets, lengths)
         fault = None
@@ -130,9 +133,9 @@ class BlockDecoder:
             columns, odd = self._decode_common(data, offsets, lengths)
             if not odd.size:
                 return FlatBlock(offsets.size, columns, data, fault)
-            # Once more: beside what is written anew, others may be odd.
+            # Decode again: after the odd records were rewritten, others may turn out to be odd.
             if anew[odd].any():
-                raise AssertionError("a record that was written in the common form is not found to be of it")
+                raise AssertionError("a record that was rewritten in the common form is not in the common form")
             anew[odd] = True
             data, offsets, lengths, found = _in_common_form(data, offsets, lengths, odd, self._keys)
             fault = found or fault
@@ -140,7 +143,7 @@ class BlockDecoder:
     def _decode_common(
         self, data: Octets, offsets: Places, lengths: Places
     ) -> tuple[dict[tuple[str, WireKind], FlatColumn], Places]:
-        """The flat values, and the records that are not of the common form; if there are any, only these count."""
+        """The flat values, and the records that are not in the common form; if there are any, ignore the values."""
         found = SpanCollector(offsets.size, self._keys)
         rows = self._templates.find(data, offsets, lengths, found)
         if rows.size:
@@ -159,7 +162,7 @@ class BlockDecoder:
 def _in_common_form(
     data: Octets, offsets: Places, lengths: Places, odd: Places, keys: Collection[str] | None
 ) -> tuple[Octets, Places, Places, CorruptExampleError | None]:
-    """The records in a buffer of their own, up to the first damaged one; ``odd`` ones written anew, ``keys`` only."""
+    """Copy the records up to the first damaged one; rewrite ``odd`` ones in the common form, with ``keys`` only."""
     fault = None
     written: list[bytes] = []
     for place in odd.tolist():
@@ -184,7 +187,7 @@ def _in_common_form(
 
 
 def _read_integers(data: Octets, spans: Spans) -> tuple[NumberColumn, Places]:
-    """The integers of int64 lists, and which spans are odd: not a list of varints."""
+    """The integers of int64 lists, and the odd spans, which are not lists of varints."""
     if spans.layout == "packed":
         found = read_varint_rows(data, spans.starts, spans.sizes)
         return _numbers(spans, found.counts, found.values), found.odd
@@ -192,7 +195,7 @@ def _read_integers(data: Octets, spans: Spans) -> tuple[NumberColumn, Places]:
     counts, widths = found.counts, found.widths
     if found.odd.size or widths is None or isinstance(counts, int):
         return _numbers(spans, 0, _NONE), found.odd
-    # Before each value its tag, which reads as a varint too.
+    # Each value has its tag in front of it, which also reads as a varint.
     place = np.arange(found.values.size) - np.repeat(counts.cumsum() - counts, counts)
     no_tag = (place % 2 == 0) & ((found.values != 0x08) | (widths != 1))
     odd = np.union1d(np.flatnonzero(counts % 2), np.repeat(np.arange(counts.size), counts)[no_tag])
@@ -200,7 +203,7 @@ def _read_integers(data: Octets, spans: Spans) -> tuple[NumberColumn, Places]:
 
 
 def _read_floats(data: Octets, spans: Spans) -> tuple[NumberColumn, Places]:
-    """The floats of float lists, bit by bit as stored, and which spans are odd: not a multiple of four bytes."""
+    """The floats of float lists, with all bits as stored, and the odd spans, which are not multiples of four bytes."""
     unit = 4 if spans.layout == "packed" else 5
     counts = spans.sizes // unit
     odd = np.flatnonzero(counts * unit != spans.sizes)
@@ -222,7 +225,7 @@ def _read_floats(data: Octets, spans: Spans) -> tuple[NumberColumn, Places]:
 
 
 def _read_items(data: Octets, spans: Spans) -> tuple[BytesColumn, Places]:
-    """The items of bytes lists, and which spans are odd: not a list of items."""
+    """The items of bytes lists, and the odd spans, which are not lists of items."""
     if spans.layout == "item":
         return BytesColumn(spans.rows, 1, spans.starts, spans.sizes), _NONE
     places, stops = spans.starts, spans.starts + spans.sizes
@@ -276,7 +279,7 @@ def _numbers(spans: Spans, counts: int | Places, values: npt.NDArray[Any]) -> Nu
 
 
 def _next_items(data: Octets, places: Places) -> tuple[Places, Places]:
-    """The start and size of the item at each place; the start is -1 if no item is there."""
+    """The start and size of the item at each position; the start is -1 if there is no item at that position."""
     windows = as_rows(take_windows(data, places, 8), np.uint8)
     starts = np.full(places.size, -1)
     sizes = np.zeros(places.size, np.int64)

@@ -44,7 +44,7 @@ _STORED_FLOAT: Final = np.dtype("<f4")
 
 
 def encode_example(values: Mapping[str, FlatValue]) -> bytes:
-    """The serialized tf.train.Example of ``values``: the same bytes for the same values, whatever their order.
+    """The serialized tf.train.Example of ``values``: the same values give the same bytes, in any order.
 
     Keys are sorted by their UTF-8 bytes. An empty array or list keeps its kind.
 
@@ -75,7 +75,7 @@ def features_pieces(
 
 
 def feature_pieces(key: str, value: FlatValue) -> tuple[bytes, list[bytes], int]:
-    """A message Feature: the head of its list, the list's content in pieces, and their length."""
+    """A message Feature: the head of its list, the content of the list in pieces, and their total length."""
     kind, content = _list_of(key, value)
     size = sum(map(len, content))
     return write_head(kind, size), content, size
@@ -90,16 +90,16 @@ def write_key(key: str) -> bytes:
 
 
 def decode_example(record: bytes | memoryview) -> dict[str, FlatValue]:
-    """The flat values of a serialized tf.train.Example; arrays are new and may be written to, and bytes are copied.
+    """The flat values of a serialized tf.train.Example. Arrays are new and writable, and bytes are copied.
 
-    A feature of no kind, which holds nothing, is an empty list. Values may be packed or not; unknown fields are passed
-    over; of a key that occurs twice, the last counts.
+    A feature without a kind is an empty list. Values may be packed or not. Unknown fields are skipped. If a key occurs
+    twice, the last one counts.
 
     >>> decode_example(encode_example({"label": np.array([5]), "image": [b"png"]}))
     {'image': [b'png'], 'label': array([5])}
 
     Raises:
-        CorruptExampleError: the bytes are no tf.train.Example.
+        CorruptExampleError: the bytes are not a tf.train.Example.
     """
     return {key: [] if value is None else value for key, value in decode_features(record).items()}
 
@@ -124,13 +124,13 @@ def _list_of(key: str, value: FlatValue) -> tuple[int, list[bytes]]:
             return _INT64_LIST, _packed(write_varints(value))
         if value.ndim == 1 and value.dtype == _FLOAT32:
             return _FLOAT_LIST, _packed(value.astype(_STORED_FLOAT, copy=False).tobytes())
-        kind = f"an array of {value.dtype}, of the shape {value.shape}"
+        kind = f"an array of {value.dtype} with the shape {value.shape}"
     elif _is_bytes_list(value):
         return _BYTES_LIST, [piece for item in value for piece in (write_head(FIELD_1, len(item)), item)]
     else:
         kind = f"of the type {type(value).__name__}"
     raise FeatureError(
-        f"feature {key!r} is {kind}; a record holds arrays of int64 or float32, of one dimension, and lists of bytes",
+        f"feature {key!r} is {kind}; a record stores 1-d arrays of int64 or float32, and lists of bytes",
         hint=_to_write(value),
         details={"feature": key},
     )
@@ -213,7 +213,7 @@ def read_feature(record: bytes | memoryview, position: int, end: int) -> FlatVal
         position = enter_field(record, FIELD_1, position, end)
     if kind == _INT64_LIST:
         return read_varints(record, position, end)
-    # frombuffer refuses a size that is not a multiple of 4; the copy makes it ours, in native byte order
+    # frombuffer refuses a size that is not a multiple of 4; the copy is writable and in native byte order
     return np.frombuffer(record[position:end], dtype=_STORED_FLOAT).astype(_FLOAT32)
 
 
@@ -242,8 +242,8 @@ def parse_message(kind: type[M], record: bytes | memoryview) -> M:
         return kind.FromString(bytes(record))
     except DecodeError as error:
         raise CorruptExampleError(
-            f"these {len(record)} bytes are no tf.train.{kind.__name__}: {error}",
-            hint="Was it written as another message, or is it no record at all, such as a line of text?",
+            f"these {len(record)} bytes are not a tf.train.{kind.__name__}: {error}",
+            hint="Check whether the file contains another kind of message, or other data, such as lines of text.",
             details={"num_bytes": len(record), "start": record[:16].hex()},
         ) from error
 
@@ -267,7 +267,7 @@ def message_value(feature: Any) -> FlatValue | None:
 
 
 def _floats(float_list: Any) -> npt.NDArray[np.float32]:
-    """The values of a message FloatList, bit by bit: read from its serialized bytes, one packed run."""
+    """The values of a message FloatList with all bits as stored: read from its serialized bytes, one packed run."""
     float_list.DiscardUnknownFields()
     size = _STORED_FLOAT.itemsize * len(float_list.value)
     packed = float_list.SerializeToString()
@@ -275,15 +275,15 @@ def _floats(float_list: Any) -> npt.NDArray[np.float32]:
 
 
 Steps: TypeAlias = list[FlatValue | None]
-"""The flat values of one feature list, step by step; None for a step without a list."""
+"""The flat values of one feature list, one for each step; None for a step without a list."""
 
 
 class SequenceValues(NamedTuple):
     """The values of a tf.train.SequenceExample.
 
     Attributes:
-        context: flat values by key; None for a feature of no kind.
-        lists: the steps of each feature list by its key.
+        context: flat values by key; None for a feature without a kind.
+        lists: the steps of each feature list, by key.
     """
 
     context: dict[str, FlatValue | None]
@@ -293,10 +293,10 @@ class SequenceValues(NamedTuple):
 def encode_sequence_example(
     context: Mapping[str, FlatValue | None], lists: Mapping[str, Sequence[FlatValue | None]]
 ) -> bytes:
-    """The serialized tf.train.SequenceExample of ``context`` and ``lists``: the same bytes for the same values.
+    """The serialized tf.train.SequenceExample of ``context`` and ``lists``: the same values give the same bytes.
 
-    Keys are sorted by their UTF-8 bytes. An empty array or list keeps its kind, None is a feature of no kind. A feature
-    list may have no steps; no context, or no lists at all, take no bytes.
+    Keys are sorted by their UTF-8 bytes. An empty array or list keeps its kind; None is a feature without a kind. A
+    feature list may have zero steps. An empty context and empty lists take no bytes.
 
     >>> import numpy as np
     >>> encode_sequence_example({"s": np.array([5])}, {"t": [[b"a"], [b"b"]]}).hex()
@@ -318,7 +318,7 @@ def _pieces_of(key: str, value: FlatValue | None) -> tuple[bytes, list[bytes], i
 
 
 def _pieces_of_steps(key: str, steps: Sequence[FlatValue | None]) -> tuple[bytes, list[bytes], int]:
-    """A message FeatureList, each step with its head."""
+    """A message FeatureList in pieces: a head and a Feature for each step."""
     found: list[bytes] = []
     for head, content, size in (_pieces_of(key, step) for step in steps):
         found += [write_head(FIELD_1, len(head) + size), head, *content]
@@ -326,12 +326,12 @@ def _pieces_of_steps(key: str, steps: Sequence[FlatValue | None]) -> tuple[bytes
 
 
 def decode_sequence_example(record: bytes | memoryview) -> SequenceValues:
-    """The flat values of a serialized tf.train.SequenceExample; arrays are new, and bytes are copied.
+    """The flat values of a serialized tf.train.SequenceExample. Arrays are new, and bytes are copied.
 
-    Values may be packed or not; unknown fields are passed over; of a key that occurs twice, the last counts.
+    Values may be packed or not. Unknown fields are skipped. If a key occurs twice, the last one counts.
 
     Raises:
-        CorruptExampleError: the bytes are no tf.train.SequenceExample.
+        CorruptExampleError: the bytes are not a tf.train.SequenceExample.
     """
     try:
         return _decode_common_sequence(record)

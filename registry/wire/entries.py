@@ -1,10 +1,11 @@
 """Finds the entries of records, one for each key, without decoding their content, and collects them for a block.
 
     0A size  0A size key  12 size  list size  0A size  content
-    entry    its key      Feature  its kind   values   the entry's last bytes, whatever its form
+    entry    its key      Feature  its kind   values   the last bytes of the entry
 
-All lengths in the head of an entry end where the entry ends, so they differ by the bytes between
-them. That makes a ``Form``: entries of the same form have the same head but for one number.
+All fields in the head of an entry end where the entry ends, so their lengths differ only by the bytes between them. A
+``Form`` describes such a head: entries of the same form have the same head, except for one number, the entry's length.
+``locate.py`` compares forms with many records at once, ``block.py`` decodes the contents.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from registry.wire.varint import FIELD_1, FIELD_2, OtherFormError, read_varint
 WireKind: TypeAlias = Literal["int64", "float", "bytes"]
 
 Layout: TypeAlias = Literal["packed", "unpacked", "item", "list", "empty"]
-"""What the content is: numbers in one packed run; numbers with a tag each; the bytes of the only item; items with a tag
-and a length each, maybe none; nothing, for a list without values or a Feature of no kind."""
+"""What the content is: ``packed`` numbers in one run; ``unpacked`` numbers, each with a tag; the bytes of the only
+``item``; a ``list`` of any number of items, each with a tag and a length; or ``empty``, for a list without values or a
+Feature without a kind."""
 
 _LISTS: Final[dict[int, WireKind]] = {0x0A: "bytes", 0x12: "float", 0x1A: "int64"}
-"""By the tag of a list: what it holds."""
+"""The kind of values in a list, by the list's tag."""
 
 _UNPACKED: Final[dict[WireKind, int]] = {"float": 0x0D, "int64": 0x08}
 """The tag of a number that is not packed."""
@@ -36,7 +38,7 @@ _MOST_LENGTH_BYTES: Final = 5
 
 
 class Entry(NamedTuple):
-    """The entry of one key: its content is ``record[start:stop]``, where the entry ends."""
+    """The entry of one key. Its content is ``record[start:stop]``; the entry ends at ``stop``."""
 
     form: Form
     start: int
@@ -45,10 +47,13 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Form:
-    """The head of an entry: ``fixed`` bytes, zero at the places of lengths.
+    """The head of an entry.
 
-    ``lengths`` has for each its place in the head, the number of its bytes, and how many bytes of the entry's own
-    length, the first of them, precede the end of this one.
+    Attributes:
+        key, kind, layout: of the entry.
+        fixed: the bytes of the head, with zeros in place of the lengths.
+        lengths: for each length, its position in the head, its number of bytes, and the difference between the entry's
+            own length (the first one) and this one.
     """
 
     key: str
@@ -62,33 +67,33 @@ class Form:
 
     @cached_property
     def num_entry_bytes(self) -> int:
-        """Bytes before those that the entry's own length counts."""
+        """Number of bytes at the beginning that the entry's own length does not count."""
         return 1 + self.lengths[0][1]
 
     @cached_property
     def num_item_bytes(self) -> int:
-        """Bytes of the last tag and length, which make the content an item of a list."""
+        """Number of bytes of the last tag and length, which make the content an item of a list."""
         return 1 + self.lengths[-1][1]
 
     @cached_property
     def words(self) -> tuple[tuple[int, np.uint64, np.uint64], ...]:
-        """For each 8 bytes of the head: which word, its bits that are always the same, and what they are."""
+        """For each word of 8 bytes of the head: its index, a mask of its constant bits, and the value of those bits."""
         head = self.fixed
-        if self.layout == "unpacked":  # else it would fit what is packed, too
+        if self.layout == "unpacked":  # without the tag of the first number, it would match other content, too
             head += bytes([_UNPACKED[self.kind]])
         size = -(-len(head) // 8) * 8
         mask, same = bytearray(size), bytearray(size)
         mask[: len(head)] = b"\xff" * len(head)
         same[: len(head)] = head
         for place, width, _ in self.lengths:
-            for byte in range(place, place + width):  # of a length, only where it ends
+            for byte in range(place, place + width):  # of a length, only the top bits, which show where it ends
                 mask[byte] = 0x80
                 same[byte] = 0x80 if byte < place + width - 1 else 0
         pairs = zip(np.frombuffer(bytes(mask), "<u8"), np.frombuffer(bytes(same), "<u8"), strict=True)
         return tuple((word, np.uint64(bits), np.uint64(value)) for word, (bits, value) in enumerate(pairs))
 
     def read_lengths(self, windows: Octets) -> tuple[Places, npt.NDArray[np.bool_]]:
-        """Of heads whose ``words`` agree: the entry's own length, and whether all lengths end where the entry does."""
+        """For heads that match ``words``: the entry's own length, and whether all fields end where the entry ends."""
         own = _read_length(windows, *self.lengths[0][:2])
         least = len(self.fixed) - self.num_entry_bytes
         agree = own == least if self.layout == "empty" else own >= least
@@ -117,7 +122,7 @@ def scan_record(record: bytes) -> list[Entry]:
 
 
 def scan_entries(record: bytes, position: int) -> list[Entry]:
-    """The entries from ``position`` to the end of ``record``. Raises as ``scan_record``."""
+    """The entries from ``position`` to the end of ``record``. Raises OtherFormError."""
     entries = []
     while position < len(record):
         entry = scan_entry(record, position)
@@ -127,10 +132,10 @@ def scan_entries(record: bytes, position: int) -> list[Entry]:
 
 
 def scan_entry(record: bytes, position: int) -> Entry:
-    """The entry at ``position``. What its content holds is not looked at.
+    """The entry at ``position``. Its content is not checked.
 
     Raises:
-        OtherFormError: as ``scan_record``.
+        OtherFormError: fields are split, missing or unknown, or it is not an entry.
     """
     try:
         return _scan_entry(record, position)
@@ -151,7 +156,7 @@ def _scan_entry(record: bytes, first: int) -> Entry:
     key = record[start:position].decode("utf-8")
 
     def enter(tag: int) -> int:
-        """Goes into the field ``tag``, which fills the rest of the entry."""
+        """Enter the field ``tag``, which must fill the rest of the entry; returns where its content starts."""
         after, width = _enter(record, tag, position, stop)
         lengths.append((position + 1 - first, width, after - own))
         return after
@@ -182,7 +187,7 @@ def _scan_entry(record: bytes, first: int) -> Entry:
 
 
 def _enter(record: bytes, tag: int, position: int, stop: int) -> tuple[int, int]:
-    """Where the content of a field starts that fills all up to ``stop``, and the number of bytes of its length."""
+    """Enter the field ``tag``, which must end at ``stop``; returns where its content starts, and its length's width."""
     if position >= stop or record[position] != tag:
         raise OtherFormError
     size, start = _length_at(record, position + 1)
@@ -199,7 +204,7 @@ def _length_at(record: bytes, position: int) -> tuple[int, int]:
 
 
 def _read_length(windows: Octets, place: int, width: int) -> Places:
-    """The lengths at ``place`` in each row, whose bytes are known to be as many as ``width``."""
+    """The lengths at ``place`` in each row, all of which have ``width`` bytes."""
     length = windows[:, place].astype(np.int64)
     if width > 1:
         length &= 0x7F
@@ -213,9 +218,9 @@ _Chunk = tuple[Places, Places, Places]  # rows, starts, sizes
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """The contents of one key, of one kind and layout: ``data[start : start + size]`` in each record of ``rows``.
+    """The contents of one key with one kind and layout: ``data[start : start + size]`` for each record of ``rows``.
 
-    ``rows`` are ascending places in the block; None for every one.
+    ``rows`` are the ascending indices of the records in the block; None means all records.
     """
 
     layout: Layout
@@ -226,9 +231,9 @@ class Spans:
 
 @dataclass(slots=True)
 class SpanCollector:
-    """Collects the entries of ``num_records`` records; ``odd`` are the records of another form.
+    """Collects the entries of ``num_records`` records.
 
-    ``keys`` are those that are asked for; None for all.
+    ``keys`` are the requested keys; None means all. ``odd`` are the records that are not in the common form.
     """
 
     num_records: int
@@ -238,14 +243,14 @@ class SpanCollector:
     _single: dict[str, dict[Form, list[tuple[int, int, int]]]] = field(default_factory=dict)
 
     def add(self, form: Form, rows: Places, starts: Places, sizes: Places) -> None:
-        """Adds an entry for each of ``rows``, which differ from each other."""
+        """Add an entry for each of ``rows``, which must be distinct."""
         self._chunks.setdefault(form.key, []).append((form, (rows, starts, sizes)))
 
     def add_record(self, row: int, entries: Iterable[Entry], base: int) -> None:
-        """Adds the entries of one record, whose places count from ``base``.
+        """Add the entries of one record, whose positions are relative to ``base``.
 
-        A record with a key that is not among ``keys``, and that no others have, becomes odd: looking at the content of
-        each such key would take long.
+        A record with a key that was not requested, and that no other record has, becomes odd: to decode the content of
+        each such key separately would take long.
         """
         if self.keys is not None:
             entries = list(entries)
@@ -258,7 +263,7 @@ class SpanCollector:
     def joined(self) -> dict[tuple[str, WireKind], Spans]:
         """The contents by key and kind.
 
-        Records that have a key twice, or numbers in two layouts, become ``odd``; these contents are not all given then.
+        Records that have a key twice, or numbers in two layouts, become ``odd``, and their contents may be incomplete.
         """
         for key, forms in self._single.items():
             for form, entries in forms.items():
@@ -296,7 +301,7 @@ class SpanCollector:
         return Spans(layout, None, _in_order(rows, starts), _in_order(rows, sizes) if same is None else sizes)
 
     def _stands_twice(self, chunks: list[Places]) -> bool:
-        """Whether a record has the key of ``chunks`` twice; those that do become odd."""
+        """Whether any record has the key of ``chunks`` twice; such records become odd."""
         rows = np.concatenate(chunks)
         if rows.size * 8 >= self.num_records:
             seen = np.zeros(self.num_records, np.bool_)

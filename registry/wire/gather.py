@@ -1,7 +1,7 @@
-"""Copies the bytes at many places of a buffer at once, in pieces of equal or different sizes.
+"""Copies the bytes at many positions of a buffer at once, in pieces of equal or different sizes.
 
-A piece of ``size`` bytes is one item of a ``void`` array whose items start at every byte of the buffer. Taking items at
-some places copies each piece once, at the speed of memory.
+A piece of ``size`` bytes is an item of a ``void`` array whose items start at every byte of the buffer. So numpy's
+indexing copies each piece once, at the speed of memory.
 """
 
 from __future__ import annotations
@@ -16,40 +16,42 @@ import numpy.typing as npt
 from registry.errors import UsageError
 
 Octets: TypeAlias = npt.NDArray[np.uint8]
-"""Bytes, such as those of a mapped file."""
+"""A 1-d array of bytes, e.g. of a mapped file."""
 
 Places: TypeAlias = npt.NDArray[np.int64]
-"""Places in a buffer or a block, sizes or counts."""
+"""A 1-d array of positions in a buffer, indices in a block, sizes or counts."""
 
 _MANY_UNITS: Final = 64
-"""From this mean number of units on, pieces of many sizes are copied one by one; below, by units, as measured."""
+"""Pieces of different sizes are copied one by one if they have more units than this on average, otherwise unit by unit
+(measured)."""
 
 SMALL_TEXT: Final = 256
-"""Up to this mean size texts of many sizes are taken together by their size; above, one by one, as measured."""
+"""Texts of different sizes are taken together by size if they have at most this mean size in bytes, otherwise one by
+one (measured)."""
 
 _CHUNK_UNITS: Final = 2**14
 
 
 def check_pieces(data: Octets, offsets: Places, lengths: Places) -> None:
-    """Refuses pieces that do not lie in ``data``, and a buffer that is not plain bytes in one run.
+    """Check the arguments of ``BlockDecoder.decode``.
 
     Raises:
-        UsageError: as said.
+        UsageError: a piece is outside of ``data``, or an array has another shape or dtype.
     """
     if data.ndim != 1 or data.dtype != np.uint8 or not data.flags.c_contiguous:
-        raise UsageError("a buffer of records is a contiguous 1-d array of uint8")
+        raise UsageError("a buffer of records must be a contiguous 1-d array of uint8")
     if offsets.ndim != 1 or offsets.shape != lengths.shape or {offsets.dtype, lengths.dtype} != {np.dtype(np.int64)}:
-        raise UsageError("offsets and lengths of records are 1-d arrays of int64, one of each for every record")
+        raise UsageError("offsets and lengths must be 1-d arrays of int64 with one number for each record")
     if offsets.size and (
         min(int(offsets.min()), int(lengths.min())) < 0
         or int(lengths.max()) > data.size
         or int((offsets + lengths).max()) > data.size
     ):
-        raise UsageError(f"a record does not lie in the {data.size} bytes that are given")
+        raise UsageError(f"a record is outside of the buffer, which has {data.size} bytes")
 
 
 def constant_step(places: Places) -> int | None:
-    """How far each place is from the one before, where that is the same, and positive, for all of two or more."""
+    """The distance between neighbouring places if it is positive and the same for all; otherwise, or for one, None."""
     if places.size < 2:
         return None
     step = int(places[1]) - int(places[0])
@@ -61,7 +63,7 @@ def constant_step(places: Places) -> int | None:
 def take(data: Octets, places: Places, size: int) -> npt.NDArray[np.void]:
     """The ``size`` bytes at each of ``places``, as items of ``void``.
 
-    Where the places have a constant step, a view of ``data``, read-only if that is; else a copy, in one run.
+    If the places have a constant step, it is a view of ``data``, read-only if ``data`` is; otherwise a contiguous copy.
     """
     kind = np.dtype((np.void, size))
     if not places.size or not size:
@@ -73,7 +75,7 @@ def take(data: Octets, places: Places, size: int) -> npt.NDArray[np.void]:
 
 
 def as_rows(pieces: npt.NDArray[np.void], dtype: Any) -> npt.NDArray[Any]:
-    """A view of ``pieces`` as rows of values of ``dtype``, which fill them."""
+    """A view of ``pieces`` as rows of values of ``dtype``, of shape (number of pieces, values in each)."""
     width = pieces.dtype.itemsize // np.dtype(dtype).itemsize
     if not width:
         return np.empty((pieces.size, 0), dtype)
@@ -82,7 +84,7 @@ def as_rows(pieces: npt.NDArray[np.void], dtype: Any) -> npt.NDArray[Any]:
 
 
 def take_windows(data: Octets, places: Places, size: int) -> npt.NDArray[np.void]:
-    """The ``size`` bytes from each of ``places`` on, as items of ``void``; zeros where ``data`` has come to its end."""
+    """The ``size`` bytes from each of ``places`` on, as items of ``void``; bytes beyond ``data`` are zero."""
     kind = np.dtype((np.void, size))
     last = data.size - size
     if not places.size or int(places.max()) <= last:
@@ -97,7 +99,7 @@ def take_windows(data: Octets, places: Places, size: int) -> npt.NDArray[np.void
 
 
 def take_ragged(data: Octets, places: Places, counts: Places, unit: int = 1) -> Octets:
-    """As many times ``unit`` bytes as ``counts`` says from each of ``places`` on, all in one run; a new array."""
+    """``count * unit`` bytes from each of ``places`` on, one piece after the other, in a new array."""
     ends = counts.cumsum()
     total = int(ends[-1]) if ends.size else 0
     if total > _MANY_UNITS * counts.size:
@@ -133,12 +135,12 @@ def take_texts(data: Octets, starts: Places, sizes: Places) -> npt.NDArray[Any]:
 
 
 def cut_views(view: memoryview, starts: Places, sizes: Places) -> Iterable[memoryview]:
-    """``view[start : start + size]`` for each, made when it is asked for."""
+    """Yield ``view[start : start + size]`` for each start and size."""
     return map(view.__getitem__, map(slice, starts.tolist(), (starts + sizes).tolist()))
 
 
 def chunks_of(ends: Places, most: int) -> Iterator[tuple[int, int]]:
-    """Cuts rows, which end at ``ends`` when laid in one run, into chunks of ``most`` and the rest of a row."""
+    """Divide rows into chunks of consecutive rows of about ``most`` units each; ``ends`` has where each row ends."""
     if not ends.size:
         return iter(())
     cuts = np.searchsorted(ends, np.arange(most, int(ends[-1]), most), side="right")
@@ -146,7 +148,7 @@ def chunks_of(ends: Places, most: int) -> Iterator[tuple[int, int]]:
 
 
 def constant(numbers: Places) -> int | None:
-    """The one number that all of one or more are."""
+    """The number that all of ``numbers`` equal, or None if they differ or are empty."""
     if not numbers.size:
         return None
     first = int(numbers[0])
@@ -154,5 +156,5 @@ def constant(numbers: Places) -> int | None:
 
 
 def _every(data: Octets, kind: np.dtype[Any]) -> npt.NDArray[Any]:
-    """The items of ``kind`` that start at each byte of ``data``."""
+    """A view of ``data`` as items of ``kind``, one starting at each byte."""
     return np.ndarray(max(0, data.size - kind.itemsize + 1), kind, buffer=data, strides=(1,))

@@ -1,12 +1,12 @@
 """Locates the content of each key in all records of a block, by templates and by a walk in step.
 
-A template is a record in which the content may vary. A record of the same length with the same bytes everywhere else
-has its content at the same places as the template. That costs one comparison for every eight of these bytes, for all
-records at once, and the content need not be read.
+A template is a record whose content may vary. A record of the same length with the same bytes everywhere else has its
+content at the same positions. That costs one comparison for every eight of these bytes, for all records at once, and
+the content need not be read.
 
 The other records are walked entry by entry, all in step. At each step, the heads of the next entries of all records are
-compared with the known forms; an entry of an unknown form is parsed in Python, and adds a form. So records of any size,
-with keys in any order, are located together.
+compared with the known forms; an entry of an unknown form is parsed in Python, and its form is added. So records of any
+size, with keys in any order, are located together. ``block.py`` calls this module and decodes the contents.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from registry.wire.gather import Octets, Places, as_rows, constant, constant_ste
 from registry.wire.varint import FIELD_1, OtherFormError
 
 _MIN_VECTORIZED: Final = 13
-"""Fewer records are read one by one, which then costs less than a step over all of them, as measured."""
+"""Fewer records than this are read one by one, which is faster than a step over all of them (measured)."""
 
 _MIN_TEMPLATE: Final = 64
-"""Making a template pays from this number of records of one length on."""
+"""A template is created only for at least this number of records of one length, because it takes time, too."""
 
 _MOST_LENGTHS: Final = 64
 _MOST_ORDERS: Final = 8
 _MOST_MET: Final = 4096
 _SMALL_RECORD: Final = 512
-"""Records of up to this many bytes are copied whole to compare them, where they are not equally far apart."""
+"""Records of up to this size in bytes are copied before they are compared, if their distances differ."""
 
 _ALL: Final = np.uint64(2**64 - 1)
 
 _MANY: Final = 512
-"""From this number on, the records of one form go on as a group of their own, as measured."""
+"""From this number on, the records of one form are walked as a separate group (measured)."""
 
 _MOST_FORMS: Final = 128
 _MOST_HEAD_BYTES: Final = 256
@@ -46,14 +46,15 @@ _MOST_LESSONS: Final = 32
 _MOST_PLACES: Final = 1024
 
 _Group = tuple[Form | None, Places, Places, Places]
-"""The form that some records had last, if it is one; their rows; the places of their next entries and of their ends."""
+"""Records that are walked together: the form of their last entry if they share it, their rows, the positions of their
+next entries, and their ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A record's entries, and what is the same in all records that fit it.
+    """The entries of a record, and the bytes that all records matching it have in common.
 
-    ``checks`` are words of eight bytes: where one starts, which of its bits count, and what they are.
+    Each of ``checks`` is a word of eight bytes: its position, a mask of its constant bits, and the value of those bits.
     """
 
     entries: tuple[Entry, ...]
@@ -61,7 +62,7 @@ class Template:
 
     @classmethod
     def of(cls, record: bytes) -> Template | None:
-        """The template of ``record``; None for one that has no common form, or a key twice."""
+        """The template of ``record``, or None if it is not in the common form or has a key twice."""
         try:
             entries = scan_record(record)
         except OtherFormError:
@@ -85,21 +86,21 @@ class Template:
 
 
 class TemplateBook:
-    """The templates that were made, by the length of their records."""
+    """The templates that were created, by the length of their records."""
 
     def __init__(self) -> None:
         self._templates: dict[int, list[Template]] = {}
-        self._unlike: set[int] = set()  # sizes of which too few records were like the last one
-        self._met: Counter[int] = Counter()  # records of sizes without a template: many blocks may hold a few of them
+        self._unlike: set[int] = set()  # sizes for which the last template matched too few records
+        self._met: Counter[int] = Counter()  # number of records seen, by size, for sizes without a template
 
     def find(self, data: Octets, starts: Places, sizes: Places, found: SpanCollector) -> Places:
-        """Adds the entries of records that fit a template to ``found``; gives the rows of the others."""
+        """Add the entries of records that match a template to ``found``; returns the rows of the others."""
         rows = np.arange(starts.size)
         size = constant(sizes)
         if size is not None:
             return self._find_alike(data, rows, starts, size, found)
         some = sizes[:_MIN_TEMPLATE]
-        if np.unique(some).size * 4 > some.size:  # of many lengths
+        if np.unique(some).size * 4 > some.size:  # too many lengths for templates
             return rows
         left = []
         lengths, counts = np.unique(sizes, return_counts=True)
@@ -111,7 +112,7 @@ class TemplateBook:
         return np.sort(np.concatenate([rows[few], *left]))
 
     def _find_alike(self, data: Octets, rows: Places, starts: Places, size: int, found: SpanCollector) -> Places:
-        """The same for records of one ``size``."""
+        """Do the same for records of one ``size``."""
         if rows.size < _MIN_VECTORIZED or size < 8:
             return rows
         most = rows.size
@@ -139,7 +140,7 @@ class TemplateBook:
 def _take_fitting(
     template: Template, data: Octets, rows: Places, starts: Places, size: int, found: SpanCollector
 ) -> tuple[Places, Places]:
-    """Adds the entries of the records that fit; gives the others."""
+    """Add the entries of the records that match; returns the rows and starts of the others."""
     fits = _fitting(template, data, starts, size)
     if fits.all():
         fitting, at, others = rows, starts, np.zeros(0, np.bool_)
@@ -152,7 +153,7 @@ def _take_fitting(
 
 
 def _fitting(template: Template, data: Octets, starts: Places, size: int) -> npt.NDArray[np.bool_]:
-    """Which records have the bytes that are the same."""
+    """Which records match ``template``."""
     step = constant_step(starts)
     first = int(starts[0])
     source = data
@@ -170,27 +171,27 @@ def _fitting(template: Template, data: Octets, starts: Places, size: int) -> npt
 
 
 class FormBook:
-    """The forms that were met, and which of them to try first at a step, after a form."""
+    """The known forms, and which of them to try first, by the step and the form of the entry before."""
 
     def __init__(self) -> None:
         self._forms: list[Form] = []
         self._met: dict[tuple[int, Form | None], list[Form]] = {}
 
     def candidates(self, step: int, before: Form | None) -> Iterator[Form]:
-        """All forms, those first that were met here."""
+        """All forms; first those that were found at this step, after this form."""
         here = list(self._met.get((step, before), ()))
         yield from here
         yield from [form for form in self._forms if form not in here]
 
     def met(self, step: int, before: Form | None, form: Form) -> None:
-        """Notes that ``form`` was met at ``step``, after the form ``before``."""
+        """Record that ``form`` was found at ``step``, after the form ``before``."""
         if len(self._met) < _MOST_PLACES:
             here = self._met.setdefault((step, before), [])
             if form not in here:
                 here.append(form)
 
     def learn(self, form: Form) -> bool:
-        """Whether ``form`` is new and there is room for it."""
+        """Add ``form``; returns whether it was added: it must be new, and not exceed the limits."""
         if len(self._forms) >= _MOST_FORMS or len(form.fixed) > _MOST_HEAD_BYTES or form in self._forms:
             return False
         self._forms.append(form)
@@ -200,7 +201,7 @@ class FormBook:
 def walk_records(
     data: Octets, rows: Places, starts: Places, stops: Places, book: FormBook, found: SpanCollector
 ) -> None:
-    """Adds the entries of ``rows``, whose records are ``data[start:stop]``, to ``found``."""
+    """Add the entries of ``rows``, whose records are ``data[start:stop]``, to ``found``."""
     places = _enter_features(data, starts, stops)
     odd = places < 0
     if odd.any():
@@ -222,7 +223,7 @@ def walk_records(
 
 
 def _merge_small(groups: list[_Group]) -> list[_Group]:
-    """The groups, the small ones in one."""
+    """``groups``, with the small ones merged into one."""
     small = [group[1:] for group in groups if group[1].size < _MANY]
     if len(small) < 2:
         return groups
@@ -232,7 +233,7 @@ def _merge_small(groups: list[_Group]) -> list[_Group]:
 
 @dataclass(slots=True, eq=False)
 class _Step:
-    """The next entry of each record of a group: which of the forms it has, and where the one after it starts."""
+    """One step of a group: finds the form of each record's next entry, and where the entry after it starts."""
 
     _data: Octets
     _rows: Places
@@ -243,7 +244,7 @@ class _Step:
     _groups: list[_Group] = field(default_factory=list)
 
     def walk(self, book: FormBook, step: int, before: Form | None) -> list[_Group]:
-        """The records that go on, in a group for each form."""
+        """Take the step; returns the records that have further entries, in a group for each form."""
         for form in book.candidates(step, before):
             if self._fit(form):
                 book.met(step, before, form)
@@ -264,7 +265,7 @@ class _Step:
         return self._groups
 
     def _fit(self, form: Form) -> bool:
-        """Takes the records whose next entry has this form out of those that are left; whether there were any."""
+        """Move the records whose next entry has this form to a group; returns whether there were any."""
         size = len(form.words) * 8
         if self._windows is None or self._windows.itemsize < size:
             self._windows = take_windows(self._data, self._places, max(32, size))
@@ -305,14 +306,14 @@ class _Step:
 
 
 def _enter_features(data: Octets, starts: Places, stops: Places) -> Places:
-    """The place of each record's first entry; the end for a record without any; -1 for another form."""
+    """The position of each record's first entry; its end if it has no entries; -1 if it is not in the common form."""
     sizes = stops - starts
     words = _words(take_windows(data, starts, 8))[:, 0]
     places = np.full(starts.size, -1)
     places[sizes == 0] = starts[sizes == 0]
     most = int(sizes.max())
     least = 2
-    for width in range(1, 6):  # of the length, by the size of the record; another width is another form
+    for width in range(1, 6):  # bytes of the length; in the common form, the size of the record determines it
         largest = width + (1 << 7 * width)
         if least <= most:
             here = (sizes >= least) & (sizes <= largest)
@@ -334,7 +335,7 @@ def _words(windows: npt.NDArray[np.void]) -> npt.NDArray[np.uint64]:
 
 
 def _scan_rest(data: Octets, rows: Places, places: Places, stops: Places, found: SpanCollector) -> None:
-    """The entries from each of ``places`` on, read in Python."""
+    """Parse the entries from each of ``places`` on in Python."""
     odd = []
     for row, start, stop in zip(rows.tolist(), places.tolist(), stops.tolist(), strict=True):
         try:

@@ -1,4 +1,4 @@
-"""Reads and writes varints, protobuf's integers: seven bits a byte, lowest first; the top bit is set if more follow.
+"""Reads and writes varints, protobuf's integers: seven bits in each byte, lowest first; the top bit means "continued".
 
 Negative int64 values are written as their 64-bit two's complement, so they take ten bytes.
 """
@@ -18,15 +18,16 @@ _SHORT_VALUES: Final = 16
 """Up to this number, a Python loop is faster than numpy (measured)."""
 
 _BLOCK_VALUES: Final = 2**12
-"""Their bytes, ten words each, stay in a processor's cache: twice as fast as 2**16, as measured."""
+"""Number of values in a block: its bytes, at most ten for each value, fit a processor's cache. This is twice as fast
+as 2**16 (measured)."""
 
 _SHIFTS: Final = np.arange(0, 7 * _MOST_BYTES, 7, dtype=np.uint64)
 _LOW_BITS: Final = np.uint64(0x7F)
 _NONE: Final = np.empty(0, np.int64)
 
 _CHUNK_BYTES: Final = 2**16
-# By the number of bytes of a varint, of its first eight bytes: all bits that are its own; of each byte the top bit; and
-# which top bits are set.
+# Masks for the first eight bytes of a varint, by its number of bytes: all bits of the varint; the top bits of its
+# bytes; and those top bits that must be set.
 _OWN: Final = np.array([(1 << 8 * min(size, 8)) - 1 for size in range(_MOST_BYTES + 1)], np.uint64)
 _TOPS: Final = _OWN & np.uint64(0x8080808080808080)
 _SET: Final = np.array(
@@ -51,7 +52,7 @@ FIELD_2: Final = 0x12
 
 
 class OtherFormError(Exception):
-    """The message does not have the form that every known writer produces. It may be valid: protobuf decides."""
+    """The message is not in the form that every known writer produces. It may still be valid: protobuf decides."""
 
 
 def write_varint(value: int) -> bytes:
@@ -71,7 +72,7 @@ def write_varint(value: int) -> bytes:
 
 
 def read_varint(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
-    """The unsigned integer at ``position`` and where it ends.
+    """The unsigned integer at ``position``, and the position of its end.
 
     Raises:
         IndexError: the buffer ends inside it.
@@ -98,7 +99,7 @@ def read_varint(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
 
 
 def write_varints(values: Places) -> bytes:
-    """Signed integers one after the other, as a packed field holds them.
+    """Signed integers one after the other, as a packed field stores them.
 
     >>> write_varints(np.array([1, 300, -1])).hex()
     '01ac02ffffffffffffffffff01'
@@ -110,7 +111,7 @@ def write_varints(values: Places) -> bytes:
     if longest == 1:
         return unsigned.astype(np.uint8).tobytes()
     blocks = []
-    for start in range(0, values.size, _BLOCK_VALUES):  # one column for each byte: a block bounds the memory
+    for start in range(0, values.size, _BLOCK_VALUES):  # ten bytes for each value: blocks limit the memory
         rest = unsigned[start : start + _BLOCK_VALUES, np.newaxis] >> _SHIFTS[:longest]
         used = rest != 0
         used[:, 0] = True
@@ -125,7 +126,7 @@ def read_varints(buffer: bytes | memoryview, start: int, stop: int) -> Places:
 
     Raises:
         IndexError: the buffer ends inside the last one.
-        ValueError: the last one goes on beyond ``stop``, or one takes more than 64 bits.
+        ValueError: the last one continues beyond ``stop``, or one has more than 64 bits.
     """
     size = stop - start
     if size > _FEW_BYTES:
@@ -141,7 +142,7 @@ def read_varints(buffer: bytes | memoryview, start: int, stop: int) -> Places:
         if position != stop:
             raise ValueError("the last varint is cut off")
         return np.array(values, dtype=np.uint64).view(np.int64)
-    # As _read_run, without its count of pieces, which would take half as long again.
+    # Like _read_run, but without counting pieces, which would add half of the time.
     ends = np.flatnonzero(octets < 0x80)
     if ends.size == 0 or ends[-1] != size - 1:
         raise ValueError("the last varint is cut off")
@@ -153,10 +154,13 @@ def read_varints(buffer: bytes | memoryview, start: int, stop: int) -> Places:
 
 
 class Integers(NamedTuple):
-    """The integers of pieces: ``values`` in one run, ``counts`` of each piece, or the same for all.
+    """The integers of several pieces of a buffer.
 
-    ``odd`` are the pieces that are no varints, or not of 64 bits; if there are any, the rest means nothing. ``widths``
-    are the numbers of bytes of the values; None where they are not known.
+    Attributes:
+        values: the integers of all pieces, in order.
+        counts: number of integers in each piece; an int if it is the same for all.
+        odd: indices of the pieces that are not varints of at most 64 bits; if there are any, ignore the other fields.
+        widths: number of bytes of each integer, or None if unknown.
     """
 
     values: Places
@@ -179,7 +183,7 @@ def read_varint_rows(data: Octets, starts: Places, sizes: Places) -> Integers:
 
 
 def read_any_rows(data: Octets, starts: Places, sizes: Places) -> Integers:
-    """The same for any number of integers in each piece, with their widths."""
+    """Like ``read_varint_rows`` for any number of integers in each piece, and with their widths."""
     chunks = [
         _read_run(take_ragged(data, starts[first:last], sizes[first:last]), sizes[first:last], first)
         for first, last in chunks_of(sizes.cumsum(), _CHUNK_BYTES)
@@ -189,7 +193,7 @@ def read_any_rows(data: Octets, starts: Places, sizes: Places) -> Integers:
 
 
 def _read_same_size(data: Octets, starts: Places, size: int) -> Integers | None:
-    """The integers, if each piece is one varint, or consists of one-byte varints only."""
+    """The integers if each piece is one varint, or consists of one-byte varints only; otherwise None."""
     rows = as_rows(take(data, starts, size), np.uint8)
     if int(rows.max()) < 0x80:
         return Integers(rows.astype(np.int64).reshape(-1), size, _NONE)
@@ -205,13 +209,13 @@ def _read_same_size(data: Octets, starts: Places, size: int) -> Integers | None:
 
 
 def _read_single(data: Octets, starts: Places, sizes: Places) -> Integers | None:
-    """The integers, if each piece, of 1 to 10 bytes, is one varint."""
+    """The integers if each piece, of 1 to 10 bytes, is one varint; otherwise None."""
     words = take_windows(data, starts, 16).view("<u8").reshape(starts.size, 2)
     value = words[:, 0] & _OWN[sizes]
     if not np.array_equal(value & _TOPS[sizes], _SET[sizes]):
         return None
     value &= np.uint64(0x7F7F7F7F7F7F7F7F)
-    for bits in (7, 14, 28):  # pairs of 7 bits become 14 in a row, pairs of those 28, then 56
+    for bits in (7, 14, 28):  # join neighbouring groups: 7 bits become 14, then 28, then 56
         low = np.uint64(sum(((1 << bits) - 1) << place for place in range(0, 64, bits // 7 * 16)))
         high = low << np.uint64(bits // 7 * 8)
         value = (value & low) | (value & high) >> np.uint64(bits // 7)
@@ -226,7 +230,7 @@ def _read_single(data: Octets, starts: Places, sizes: Places) -> Integers | None
 
 
 def _read_run(octets: Octets, sizes: Places, first: int) -> tuple[Places, Places, Places, Places]:
-    """Values, counts, odd pieces counted from ``first``, and widths, of pieces of ``sizes`` in one run."""
+    """Values, counts, odd pieces (numbered from ``first``) and widths of adjacent pieces of ``sizes`` bytes."""
     last = octets < 0x80
     number = np.zeros(octets.size + 1, np.int64)
     last.cumsum(out=number[1:])
@@ -245,7 +249,7 @@ def _read_run(octets: Octets, sizes: Places, first: int) -> tuple[Places, Places
 
 
 def _join_bits(octets: Octets, starts: Places, widths: Places, longest: int) -> Places:
-    """The signed integers of sound varints of ``widths`` bytes, at most ``longest``."""
+    """The signed integers of valid varints of ``widths`` bytes, of which the longest has ``longest``."""
     values = (octets[starts] & np.uint8(0x7F)).astype(np.uint64)
     for place in range(1, longest):
         longer = np.flatnonzero(widths > place)

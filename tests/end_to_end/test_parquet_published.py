@@ -236,7 +236,7 @@ def test_a_copy_gets_names_of_ours(catalog: Catalog, tmp_path: Path) -> None:
         parquet.write_table(part, folder / "data" / f"train-{index:05}-of-00003-{3 - index:016x}.parquet")
     (folder / "data" / "test").mkdir()
     parquet.write_table(table_of().slice(0, 10), folder / "data" / "test" / "0000.parquet")
-    with pytest.raises(PreparedFormatError, match="the names of its Parquet files follow no template of ours"):
+    with pytest.raises(PreparedFormatError, match="no known template matches the names of the Parquet files"):
         catalog.import_parquet(folder)
     assert catalog.import_parquet(folder, copy=True).newly
     dataset = catalog.dataset("animals")

@@ -311,6 +311,6 @@ def test_a_record_that_is_not_an_example_has_digests_only_without_verification()
     assert found == by_definition(records, [], 1024)
     with pytest.raises(CorruptExampleError) as caught:
         measured(store, split)
-    where = "numbers-train.tfrecord-00000-of-00002: record 1: these 2 bytes are no tf.train.Example"
+    where = "numbers-train.tfrecord-00000-of-00002: record 1: these 2 bytes are not a tf.train.Example"
     assert caught.value.message.startswith(where)
     assert (caught.value.details["path"], caught.value.details["record"]) == (split.filenames[0], 1)

@@ -472,7 +472,7 @@ def test_damaged_files_are_named_with_the_record(tmp_path: Path, records: list[b
     write(path, [*records[:2], b"\xff\xff\xff", *records[3:]])
     with pytest.raises(CorruptExampleError) as caught:
         assemble([path], MIXER).to_array()
-    assert caught.value.message.startswith(f"{path}: record 2 (patch 2): these 3 bytes are no tf.train.Example")
+    assert caught.value.message.startswith(f"{path}: record 2 (patch 2): these 3 bytes are not a tf.train.Example")
     write(path, [*records[:2], encode_example({"b1": [b"1", b"2"]}), *records[3:]])
     assert message(lambda: assemble([path], MIXER).to_array(), CorruptExampleError) == (
         f"{path}: record 2 (patch 2): the band 'b1' is 2 strings, and no pixels: those of uint8 are one string, others "

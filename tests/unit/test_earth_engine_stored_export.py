@@ -167,7 +167,7 @@ def test_records_that_are_not_alike_are_named(tmp_path: Path) -> None:
     write_records(tmp_path / "none", "p", [*records, b"\xff\xff"], shards=1)
     error = refused(tmp_path / "none", count=True)
     assert isinstance(error, CorruptExampleError)
-    assert error.message.startswith("DIR/p-00000.tfrecord.gz: record 2: these 2 bytes are no tf.train.Example")
+    assert error.message.startswith("DIR/p-00000.tfrecord.gz: record 2: these 2 bytes are not a tf.train.Example")
 
 
 def test_without_a_mixer_tiles_are_square_or_of_the_size_that_is_given(tmp_path: Path) -> None:

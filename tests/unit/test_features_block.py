@@ -175,7 +175,9 @@ def test_the_first_bad_record_is_reported_with_any_fault() -> None:
     made[30] = b"\xff"
     made[40] = encode_example({**codec_of(FEATURES).flatten(example(40)), "label": [b"5"]})
     assert (
-        codec_of(FEATURES).decode_block(*joined(made)).fault.message.startswith("these 1 bytes are no tf.train.Example")
+        codec_of(FEATURES)
+        .decode_block(*joined(made))
+        .fault.message.startswith("these 1 bytes are not a tf.train.Example")
     )
     made[20] = made[40]
     fault = codec_of(FEATURES).decode_block(*joined(made)).fault

@@ -205,7 +205,7 @@ def test_all_batches_before_a_bad_record_are_handed_out(files: Stored) -> None:
     with pytest.raises(CorruptExampleError) as caught:
         found.extend(batch["id"].tolist() for batch in reader.batches(5))  # extend keeps what came before the error
     assert found == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
-    assert str(caught.value).startswith(f"{name}: record 13: these 1 bytes are no tf.train.Example")
+    assert str(caught.value).startswith(f"{name}: record 13: these 1 bytes are not a tf.train.Example")
     assert caught.value.details["record"] == 13
     examples = []
     with pytest.raises(CorruptExampleError):

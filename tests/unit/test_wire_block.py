@@ -218,13 +218,13 @@ def test_a_record_that_reaches_the_end_of_the_buffer() -> None:
     ("offsets", "lengths"), [([0], [10**6]), ([-1], [2]), ([2**62], [2**62]), ([5], [2**63 - 1]), ([3], [-1])]
 )
 def test_records_outside_the_buffer_are_refused(offsets: list[int], lengths: list[int]) -> None:
-    with pytest.raises(UsageError, match="a record does not lie in the 100 bytes that are given"):
+    with pytest.raises(UsageError, match="a record is outside of the buffer, which has 100 bytes"):
         BlockDecoder().decode(np.zeros(100, np.uint8), np.array(offsets), np.array(lengths))
 
 
 def test_other_buffers_are_refused() -> None:
     places = np.zeros(1, np.int64)
-    with pytest.raises(UsageError, match="a buffer of records is a contiguous 1-d array of uint8"):
+    with pytest.raises(UsageError, match="a buffer of records must be a contiguous 1-d array of uint8"):
         BlockDecoder().decode(np.zeros(100, np.uint8)[::2], places, places)
-    with pytest.raises(UsageError, match="offsets and lengths of records are 1-d arrays of int64"):
+    with pytest.raises(UsageError, match="offsets and lengths must be 1-d arrays of int64"):
         BlockDecoder().decode(np.zeros(100, np.uint8), places, places.astype(np.int32))

@@ -164,10 +164,12 @@ def test_unusual_forms_are_read_as_protobuf_reads_them(text: str, expected: dict
     ],
 )
 def test_bytes_that_are_not_an_example_are_an_error(record: bytes) -> None:
-    with pytest.raises(CorruptExampleError, match=f"these {len(record)} bytes are no tf.train.Example") as caught:
+    with pytest.raises(CorruptExampleError, match=f"these {len(record)} bytes are not a tf.train.Example") as caught:
         decode_example(record)
     assert caught.value.details["num_bytes"] == len(record)
-    assert caught.value.hint == "Was it written as another message, or is it no record at all, such as a line of text?"
+    assert caught.value.hint == (
+        "Check whether the file contains another kind of message, or other data, such as lines of text."
+    )
 
 
 WHOLE = "Write whole numbers as np.array([3])."
@@ -179,11 +181,15 @@ ANY = 'Write np.array([3]), np.array([1.5], np.float32) or [b"abc"].'
 @pytest.mark.parametrize(
     ("value", "kind", "hint"),
     [
-        (np.zeros(2, np.int32), "an array of int32, of the shape (2,)", "Write array.ravel().astype(np.int64)."),
-        (np.zeros(2), "an array of float64, of the shape (2,)", "Write array.ravel().astype(np.float32)."),
-        (np.zeros((1, 2), np.int64), "an array of int64, of the shape (1, 2)", "Write array.ravel().astype(np.int64)."),
-        (np.array(5), "an array of int64, of the shape ()", "Write array.ravel().astype(np.int64)."),
-        (np.array([b"x"]), "an array of |S1, of the shape (1,)", ANY),
+        (np.zeros(2, np.int32), "an array of int32 with the shape (2,)", "Write array.ravel().astype(np.int64)."),
+        (np.zeros(2), "an array of float64 with the shape (2,)", "Write array.ravel().astype(np.float32)."),
+        (
+            np.zeros((1, 2), np.int64),
+            "an array of int64 with the shape (1, 2)",
+            "Write array.ravel().astype(np.int64).",
+        ),
+        (np.array(5), "an array of int64 with the shape ()", "Write array.ravel().astype(np.int64)."),
+        (np.array([b"x"]), "an array of |S1 with the shape (1,)", ANY),
         (b"bytes", "of the type bytes", TEXTS),
         ("text", "of the type str", TEXTS),
         (["text"], "of the type list", TEXTS),
@@ -198,7 +204,7 @@ def test_other_values_are_refused(value: FlatValue, kind: str, hint: str) -> Non
     with pytest.raises(FeatureError) as caught:
         encode_example({"a": value})
     assert str(caught.value) == (
-        f"feature 'a' is {kind}; a record holds arrays of int64 or float32, of one dimension, and lists of bytes"
+        f"feature 'a' is {kind}; a record stores 1-d arrays of int64 or float32, and lists of bytes"
     )
     assert caught.value.hint == hint
     assert caught.value.details == {"feature": "a"}
