@@ -207,7 +207,7 @@ def test_a_dump_is_restored_with_its_grants(deployed: Deployed) -> None:
     try:
         _run([programs / "pg_restore", *place, "--dbname=restored", dump])
         with registry.connect(server.url("restored", "ann"), data_dir=deployed.data_dir) as catalog:
-            catalog.verify_log(anchor=head)
+            catalog.verify_log(anchor=head).require_sound()
             assert len(catalog.dataset("rain:2.0.0").read("train")) == 4
             with pytest.raises(CatalogError, match="permission denied"):
                 catalog.build(Rain(version="5.0.0"))
