@@ -84,4 +84,4 @@ def test_ctrl_c_ends_a_command_whose_store_is_silent(stored: str, command: str, 
         process.wait()
     assert (process.returncode, out) == (130, "")
     # the line that the shell wrote ^C into is ended first
-    assert err == "\nerror: interrupted\nhint: Nothing half done is visible. Run the same command again to finish.\n"
+    assert err == "\nerror: interrupted\nhint: No unfinished change is visible. Run the same command again to finish.\n"

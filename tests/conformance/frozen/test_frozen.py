@@ -92,7 +92,10 @@ def test_a_frozen_pin_file_is_written_byte_for_byte(path: Path) -> None:
     assert registry.load_pin(path).to_yaml() == path.read_text(encoding="utf-8")
 
 
-def test_the_frozen_pins_can_be_made_again_from_the_frozen_catalog(catalogs: Path, data: Path, tmp_path: Path) -> None:
+def test_the_frozen_pins_can_be_made_again_from_the_frozen_catalog(
+    catalogs: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "0.1.0")  # a pin names the release that made it
     url = shutil.copyfile(catalogs / "catalog.db", tmp_path / "catalog.db")
     schema.upgrade(url)
     with registry.connect(url, data_dir=data) as catalog:

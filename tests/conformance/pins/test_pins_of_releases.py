@@ -52,6 +52,6 @@ def test_the_pinned_orders_equal_those_of_that_release() -> None:
 def test_the_same_pins_are_made_again(tmp_path: Path) -> None:
     def told(text: str) -> list[dict[str, Any]]:
         pins: list[dict[str, Any]] = read_yaml(text.encode(), "f").value["pins"]
-        return [{**pin, "provenance": None} for pin in pins]  # it names the release
+        return [{**pin, "provenance": None, "why": None} for pin in pins]  # they name the release, and are prose
 
     assert told(make_pins(tmp_path).to_yaml()) == told(FILE.read_text(encoding="utf-8"))

@@ -141,10 +141,10 @@ def judge_name(case: Any) -> str:
 def refused_name(text: str, expected: Any, error: ReferenceSyntaxError) -> str | None:
     """Why a name string that TFDS takes is refused here; the error says so, too."""
     if expected["namespace"] is not None:
-        is_named = "namespace" in error.message or "namespaces are not known here" in str(error.hint)
+        is_named = "namespace" in error.message or "namespaces are not supported" in str(error.hint)
         return "no namespaces" if is_named else None
     if not expected["kwargs"].keys() <= {"config", "version"}:
-        return "only config and version" if "it can give config and version, nothing else" in error.message else None
+        return "only config and version" if "expected config or version" in error.message else None
     if text.endswith("\n"):
         return "no newline at the end"
     version = expected["kwargs"].get("version")
