@@ -157,7 +157,7 @@ def stored_records(records: Sequence[bytes], features: FeaturesDict) -> Reader:
 def plain(value: Any, *, texts: bool = False) -> Any:
     """``value`` as lists, dicts and numbers; with ``texts``, bytes that are UTF-8 as text.
 
-    A dataset in it is as a sequence, which is what every framework makes of it.
+    A nested dataset becomes a sequence, as in every framework.
     """
     if isinstance(value, dict):
         return {name: plain(inner, texts=texts and name != "key") for name, inner in value.items()}
@@ -189,7 +189,7 @@ _kept: list[EpochCounter] = []
 
 
 def keep_counter(counter: EpochCounter) -> None:
-    """Keep what a worker process was given when it started."""
+    """Keep the arguments that a worker process received when it started."""
     _kept.append(counter)
 
 

@@ -1,9 +1,9 @@
-"""Run a command line again and again, each time killed at the next call that writes: a script, one process for all.
+"""Runs a command line repeatedly, killed at each of its writing calls in turn: a script, one process for all runs.
 
     python killed_commands.py FOLDER < {"command": [...], "restore": {"name": "content"}}  ->  a JSON line for each kill
 
-Each run is a fork of this process, and SIGKILL ends it just before its n-th call of ``os`` that changes a disk, or the
-n-th write to a file. Behind each killed run, the same command is run to its end, and what lies in FOLDER is told.
+Each run is a fork of this process. SIGKILL ends it just before its n-th call of ``os`` that changes a disk, or its
+n-th write to a file. After each killed run, the same command runs to its end, and the files in FOLDER are listed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def kill_at(number: int) -> None:
 
 
 def run_forked(command: list[str], number: int | None) -> int:
-    """The exit code of the command in a process of its own; negative where a signal ended it."""
+    """The exit code of the command in its own process; negative if a signal ended it."""
     pid = os.fork()
     if not pid:
         code = 70
@@ -69,7 +69,7 @@ def run_forked(command: list[str], number: int | None) -> int:
 
 
 def tidy(folder: Path, before: set[str], asked: dict[str, Any]) -> None:
-    """Remove what runs made, and give files that they changed their content back."""
+    """Remove the files that runs created, and restore those that they changed."""
     for path in folder.iterdir():
         if path.name not in before:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -81,7 +81,7 @@ def main() -> None:
     folder, asked = Path(sys.argv[1]), json.load(sys.stdin)
     before = {path.name for path in folder.iterdir()}
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        run(asked["command"])  # what it imports is there for every fork
+        run(asked["command"])  # every fork inherits the imported modules
     tidy(folder, before, asked)
     for number in range(1, MOST):
         code = run_forked(asked["command"], number)

@@ -49,7 +49,7 @@ def die_before(wanted: int) -> list[str]:
 
 
 def publish(url: str, data_dir: str, folder: str) -> dict[str, Any]:
-    """Publish a folder; what came of it."""
+    """Publish a folder and return the outcome."""
     try:
         with registry.connect(url, data_dir=data_dir) as catalog:
             publication = catalog.publish(folder)
@@ -73,7 +73,7 @@ def fork(work: Callable[[], object]) -> tuple[int, int]:
 
 
 def wait(child: int, reading: int) -> Any:
-    """What a child wrote; None where it was killed."""
+    """The outcome that a child wrote, or None if it was killed."""
     with os.fdopen(reading) as pipe:
         text = pipe.read()
     os.waitpid(child, 0)
@@ -81,7 +81,7 @@ def wait(child: int, reading: int) -> Any:
 
 
 def race(url: str, data_dir: str, folders: list[str]) -> list[Any]:
-    """Publish each of ``folders`` in a process of its own, all at the same moment; what came of each."""
+    """Publish each of ``folders`` in its own process, all at the same moment, and return the outcomes."""
     start = time.time() + 0.5
 
     def racer(folder: str) -> Callable[[], object]:
@@ -96,7 +96,7 @@ def race(url: str, data_dir: str, folders: list[str]) -> list[Any]:
 
 
 def check(url: str, data_dir: str) -> dict[str, Any]:
-    """What is published as animals:1.0.0, read and verified as a reader does, and what lies around it."""
+    """The published animals:1.0.0, read and verified as a reader does, and the other files around it."""
     with registry.connect(url, data_dir=data_dir) as catalog:
         dataset = catalog.dataset("animals:1.0.0")
         ages = sorted(int(example["age"]) for example in dataset.read("train"))
@@ -106,7 +106,7 @@ def check(url: str, data_dir: str) -> dict[str, Any]:
 
 
 def rounds(publishers: int, count: int, seed: int = 0) -> dict[str, Any]:
-    """Let many publish one number again and again, of the same and of other content; counts of what happened."""
+    """Let many publish one number repeatedly, with equal and with different content, and count the outcomes."""
     from prepared_samples import animals, prepare
 
     from registry.catalog import schema
@@ -161,7 +161,7 @@ def main(verb: str, *arguments: str) -> None:
 
 
 def kills(jobs: list[dict[str, Any]]) -> list[Any]:
-    """For each job a publisher that dies at a step, then another run, then a reader; what came of all three."""
+    """Run for each job a publisher that dies at a step, then another run, then a reader, and return the outcomes."""
     outcomes = []
     for job in jobs:
 

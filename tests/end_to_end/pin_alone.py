@@ -1,8 +1,8 @@
-"""Run command lines and a read where there is no catalog, no network and no way to write below the data: a script.
+"""Runs command lines and a read without a catalog, a network or write access to the data: a script.
 
     python pin_alone.py DATA < [["pin", "show", "FILE"], ...]  ->  [[code, stdout, stderr], ...] as JSON
 
-Whatever opens a socket or a database, or writes below DATA, ends the process with exit code 99, whoever catches it.
+Opening a socket or a database, or writing below DATA, ends the process with exit code 99 and cannot be caught.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def refuse(*what: object, **more: object) -> None:
 
 
 def watch(data: str) -> Callable[[str, tuple[Any, ...]], None]:
-    """An audit hook: it sees what any module does, also one that was written in C."""
+    """An audit hook, which sees the actions of every module, including those written in C."""
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event.startswith(("socket.", "sqlite3.")):

@@ -1,4 +1,4 @@
-"""Every fault at every request of a publish to a bucket, and what the next run and a reader find. Run by hand:
+"""Tries every fault at every request of a publish to a bucket, then a second run and a reader. Run by hand:
 
 python tests/end_to_end/publish_matrix.py [EVERY]     1 tries each request (the default), 5 each fifth; prints a report
 
@@ -46,7 +46,7 @@ _MOST_SECONDS: Final = 300
 
 @dataclass(frozen=True)
 class Case:
-    """One fault at one request: what it is, how it goes on, and the index of the request."""
+    """One fault at one request: its kind, how it continues, and the index of the request."""
 
     fault: str
     manner: str
@@ -73,7 +73,7 @@ class Matrix:
         return random.Random(seed).sample(list(self.cases()), count)
 
     def problems(self, case: Case) -> list[str]:
-        """What is wrong after one case; nothing, if all that is promised is true."""
+        """The broken promises after one case; empty if all hold."""
         url, data_dir = self._fresh(f"{case.fault}-{case.manner}-{case.index}".replace(" ", "-"))
         first = self._run(lambda: publish(url, data_dir, str(self._folder)), case)
         again = self._run(lambda: publish(url, data_dir, str(self._folder)))
@@ -96,7 +96,7 @@ class Matrix:
         return [f"{case}: {one}" for one in wrong]
 
     def _run(self, work: Callable[[], object], case: Case | None = None) -> Any:
-        """What ``work`` gives in a process of its own, with the fault of ``case`` before it."""
+        """The result of ``work`` in its own process, with the fault of ``case`` before it."""
 
         def bounded() -> object:
             signal.alarm(_MOST_SECONDS)

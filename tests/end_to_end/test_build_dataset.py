@@ -1,4 +1,4 @@
-"""From an author's class to a staged folder: what is in it, in which order, and what is left when something fails."""
+"""Builds staged folders from builder classes: their content, their order, and the files left after a failure."""
 
 from __future__ import annotations
 
@@ -339,7 +339,7 @@ def test_ctrl_c_raises_keyboard_interrupt_and_leaves_no_files(tmp_path: Path) ->
         signal.raise_signal(signal.SIGINT)
         yield 2, {"number": 2}
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background are told to ignore it
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background ignore it
     try:
         with pytest.raises(KeyboardInterrupt):
             build_dataset(builder_of(examples), open_store(tmp_path))

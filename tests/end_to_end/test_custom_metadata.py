@@ -1,4 +1,4 @@
-"""What an author attaches to a dataset (``METADATA``) is kept in the catalog, on disk, and on the way to TFDS."""
+"""An author's ``METADATA`` of a dataset is kept in the catalog, on disk, and on export to TFDS."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_it_is_exported_for_tfds_and_imported_again(catalog: registry.Catalog, t
     ids=["list", "cut", "binary", "twice", "nan", "large"],
 )
 def test_a_metadata_file_of_another_form_stays_a_file(catalog: registry.Catalog, tmp_path: Path, text: bytes) -> None:
-    """TFDS writes what an author gives it: no record needs it, so it never refuses an import, and it is not lost."""
+    """TFDS writes any metadata of an author. No record needs it, so it never prevents an import and is kept."""
     catalog.build(Measured)
     catalog.dataset("measured").export_tfds(tmp_path / "out")
     (tmp_path / "out/measured/1.0.0/metadata.json").write_bytes(text)

@@ -1,4 +1,4 @@
-"""The statements, policies and commands of docs/deployment.md do what the page says, on a real PostgreSQL."""
+"""The statements, policies and commands of docs/deployment.md work as described, on a real PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documents are true: every block of the README runs, and prints what it says."""
+"""Runs every block of the README and the docs, and compares its output with the printed one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def run(command: str, environment: dict[str, str], folder: Path, *, may_fail: bool = False) -> str:
-    """What ``command`` prints to stdout."""
+    """The stdout of ``command``."""
     done = subprocess.run(  # noqa: S602 (the lines are the README's own)
         command,
         shell=True,
@@ -74,7 +74,7 @@ def test_the_lines_of_shell_print_what_they_say(
 
 
 def check_console(document: str, number: int, environment: dict[str, str], folder: Path) -> None:
-    """Each of the ``number`` commands of a document prints what stands below it."""
+    """Each of the ``number`` commands of a document prints the output shown below it."""
     consoles = blocks("console", document)
     steps = [step for console in consoles for step in re.split(r"^\$ ", console, flags=re.MULTILINE)[1:]]
     assert len(steps) == number

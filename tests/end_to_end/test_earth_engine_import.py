@@ -1,4 +1,4 @@
-"""Exports become versions: where they lie and as copies, images, series and tables, one or several splits."""
+"""Imports exports as versions: in place and as copies; images, series and tables; one or several splits."""
 
 import gzip
 import json
@@ -227,7 +227,7 @@ def test_bad_folders_publish_nothing(catalog: Catalog, tmp_path: Path) -> None:
     assert isinstance(error, CorruptRecordError)
     assert error.details["path"] == str(folder / "p-00001.tfrecord.gz")
     (folder / "p-00001.tfrecord.gz").write_bytes(second)
-    (folder / "p-00003.tfrecord.gz").unlink()  # the last one: its number tells nothing
+    (folder / "p-00003.tfrecord.gz").unlink()  # the last one: its number reveals nothing
     error = refused(catalog, folder)
     assert isinstance(error, ShardMismatchError)
     assert error.message.startswith("DIR: p-mixer.json has 4 patches, and the files hold 3 records\n")

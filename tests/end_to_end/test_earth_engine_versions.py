@@ -139,7 +139,7 @@ def test_files_of_many_records_are_exported_one_after_the_other(catalog: registr
         bands, tmp_path / "in", "area", patchDimensions=1, maxFileSize=2000, transform=TRANSFORM, crs="EPSG:32610"
     )
     assert len(given.filenames) > 2
-    assert min(given.records[:-1]) > 16  # so many records are read of one file before the next, in the usual order
+    assert min(given.records[:-1]) > 16  # the number of records read from one file before the next, in the usual order
     earth_engine.import_export(catalog, tmp_path / "in", split="train")
     (one,) = earth_engine.export_version(catalog.dataset("area"), tmp_path / "out")
     assert records_of(tmp_path / "out", one.filenames) == records_of(tmp_path / "in", given.filenames)

@@ -1,4 +1,4 @@
-"""The shipped photographs: built, read with their places, and the very records that an export makes of them."""
+"""Builds the shipped photographs, reads them with their places, and compares their records with an export."""
 
 import hashlib
 import re

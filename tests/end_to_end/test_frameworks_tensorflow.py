@@ -133,7 +133,7 @@ def test_optional_features_are_refused_until_a_value_is_chosen(batch_size: int |
 
 @pytest.mark.parametrize("batch_size", [None, 2])
 def test_a_dataset_of_images_of_any_shape_is_refused_before_it_is_read(batch_size: int | None) -> None:
-    """Whether all of them have one shape, which a Sequence of them would need, only reading them would tell."""
+    """A Sequence needs one shape for all elements, and only reading them would show whether they have it."""
     features = FeaturesDict({"id": "int64", "steps": Dataset({"seen": Image(shape=(None, 2, 1)), "reward": "float32"})})
     reader = wide_reader([0], features=features)
     with pytest.raises(UsageError) as refused:

@@ -1,4 +1,4 @@
-"""A folder of prepared datasets becomes entries of a catalog: every version found, proved, and read where it lies."""
+"""Imports a folder of prepared datasets into a catalog: every version is found, verified, and read in place."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def catalog(tmp_path: Path) -> Iterator[registry.Catalog]:
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
-    """What a folder of TFDS looks like after some years."""
+    """A folder of TFDS as it looks after some years."""
     root = tmp_path / "tfds"
     prepare(root / "animals/1.0.0", "1.0.0", shards=3)
     prepare(root / "animals/1.1.0", "1.1.0", shards=2)
@@ -74,7 +74,7 @@ def outcomes(versions: Iterator[ImportedVersion]) -> dict[str, str]:
 
 
 def edit_info(folder: Path, **fields: object) -> None:
-    """Change the dataset_info.json of a folder; None takes a field away."""
+    """Change the dataset_info.json of a folder; None removes a field."""
     path = folder / "dataset_info.json"
     info = json.loads(path.read_text()) | fields
     path.write_text(json.dumps({name: value for name, value in info.items() if value is not None}))
@@ -553,7 +553,7 @@ def test_the_catalog_has_the_fields_that_tfds_wrote(catalog: registry.Catalog) -
 
 
 def lidar(folder: Path) -> Path:
-    """A prepared folder one feature of which is of a class that nobody here knows."""
+    """A prepared folder with one feature of an unknown class."""
     prepare(folder, "1.0.0")
     schema = json.loads((folder / "features.json").read_text())
     schema["featuresDict"]["features"]["name"] = {
@@ -653,7 +653,7 @@ def test_missing_values_are_read_as_in_tfds_or_as_none(catalog: registry.Catalog
         assert (told[1]["age"].dtype, type(told[[1]]["age"])) == (np.int8, np.ndarray)
         assert told.read_config == reader.read_config
     assert [example["age"] for example in loaded.missing_as_none()] == [0, None, 2, None]
-    builder = registry.builder("people", catalog=catalog)  # as TFDS: its datasets have the number, its sources None
+    builder = registry.builder("people", catalog=catalog)  # as in TFDS: its datasets have the number, its sources None
     assert [int(example["age"]) for example in builder.as_dataset("train")] == [0, -128, 2, -128]
     source = builder.as_data_source("train")
     assert sorted((example["id"], example["age"]) for example in source) == [(0, 0), (1, None), (2, 2), (3, None)]

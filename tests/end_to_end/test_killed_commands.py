@@ -1,4 +1,4 @@
-"""A command that writes files for its user leaves none behind: not where it is killed, once it is run again."""
+"""A command that was killed while it wrote files leaves no temporary files after it has run again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Look-ups from Python: what warns, what is locked, and what was there at a moment that is gone."""
+"""Look-ups from Python: warnings, locks, and look-ups at a past moment."""
 
 from __future__ import annotations
 

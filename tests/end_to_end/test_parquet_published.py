@@ -1,4 +1,4 @@
-"""Folders of Parquet shards with typed columns: published where they lie or copied, read, verified, refused."""
+"""Folders of Parquet shards with typed columns: published in place or copied, read, verified, refused."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_batches_resume_pickles_and_exports(catalog: Catalog, tmp_path: Path) ->
     batches = list(reader.batches(16))
     assert [batch["weight"].shape for batch in batches] == [(16,), (16,), (16,), (2,)]
     assert batches[0]["box"].shape == (16, 4)
-    batches[0]["id"][:] = 0  # whoever reads owns what was read
+    batches[0]["id"][:] = 0  # the caller owns the arrays that it read
     batches[0]["box"][:] = 0
     begun = iter(reader)
     for _ in range(7):

@@ -35,7 +35,7 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
 
 @pytest.fixture
 def paper(catalog: Catalog, tmp_path: Path) -> Iterator[Path]:
-    """A folder with dataset.lock.yaml, the read-only data directory ``shards``, and a catalog.db that is none."""
+    """A folder with dataset.lock.yaml, the read-only data directory ``shards``, and an invalid catalog.db."""
     pins = catalog.dataset("animals:1.*").pin({"train": "train[:80%]", "validation": "train[80%:]", "test": "test"})
     folder = tmp_path / "paper"
     folder.mkdir()
@@ -54,7 +54,7 @@ def paper(catalog: Catalog, tmp_path: Path) -> Iterator[Path]:
 def alone(
     paper: Path, *commands: Sequence[str], home: str = "/dev/null/home", **variables: str
 ) -> list[tuple[int, str, str]]:
-    """Run commands in that folder where nothing else is; exit codes, and what was printed."""
+    """Run commands in that isolated folder and return their exit codes and output."""
     environment = {"PATH": os.environ["PATH"], "HOME": home, "REGISTRY_CATALOG": str(paper / "catalog.db"), **variables}
     before = list_files(paper / "shards")
     done = subprocess.run(

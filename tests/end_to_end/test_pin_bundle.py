@@ -74,7 +74,7 @@ def paper(tar: Path, tmp_path: Path) -> Path:
 
 
 def verify(paper: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """What verify.py says, run by a Python that sees no installed package and no environment."""
+    """The output of verify.py, run by a Python without installed packages or environment variables."""
     return subprocess.run(
         [sys.executable, "-I", "-S", str(paper / "verify.py"), *arguments],
         cwd=paper.parent,
@@ -86,7 +86,7 @@ def verify(paper: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def faults(paper: Path, name: str, *arguments: str) -> list[str]:
-    """The faults that verify.py tells of one pin."""
+    """The faults that verify.py reports for one pin."""
     ran = verify(paper, "--pin", name, *arguments)
     assert (ran.returncode, ran.stderr) == (5, "")
     lines = ran.stdout.splitlines()
@@ -104,7 +104,7 @@ def records_of(shard: Path) -> list[bytes]:
 
 
 def rewrite(paper: Path, change: Any) -> None:
-    """Change the values of the pin file, and give it the digest that fits: what somebody who means harm would do."""
+    """Change the values of the pin file and recompute its digest, as an attacker would do."""
     content = json.loads((paper / "dataset.lock.json").read_text())
     content = change(content) or content
     content["digest"] = seal(content | {"finder": ""})[0]
@@ -342,7 +342,7 @@ def test_every_changed_byte_of_the_json_is_refused_or_harmless(paper: Path) -> N
                 continue
             changed = json.loads(bad)
             assert digest == content["digest"]
-            # The finder of the whole file stands outside of what the digest is taken over, and is not used here.
+            # The digest does not cover the finder of the whole file, which is not used here.
             assert changed | {"finder": ""} == content | {"finder": ""}
 
 
@@ -473,7 +473,7 @@ def test_no_value_of_a_pin_file_is_a_traceback(
             if path and path[0] not in ("digest", "finder"):
                 inner[path[-1]] = value
                 rewrite(paper, lambda _, changed=changed: changed)
-                with suppress(SystemExit):  # there are no pins
+                with suppress(SystemExit):  # the pin file has no pins
                     assert standalone.main() in (0, 5)
                 tried += 1
     capsys.readouterr()

@@ -1,4 +1,4 @@
-"""Can somebody compute every digest who has the README.txt of a bundle alone? Done here, from its words and no code."""
+"""Computes every digest from the README.txt of a bundle alone, without code of the registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pin of a stranger causes no request until its reader agrees, whoever its hosts belong to and wherever they send."""
+"""A foreign pin causes no request until its reader agrees, for any host and any redirect."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def server(files: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def stranger(catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Writes the pin file of a stranger into an empty folder, where nothing of its data is."""
+    """Writes a foreign pin file into an empty folder without its data."""
     monkeypatch.setenv("REGISTRY_DATA_DIR", str(tmp_path / "nothing"))
     monkeypatch.setenv("REGISTRY_CATALOG", str(tmp_path / "catalog.db"))
     monkeypatch.delenv("REGISTRY_ALLOWED_HOSTS", raising=False)
@@ -124,7 +124,7 @@ def stranger(catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Host names, and the address to which a resolver of the test leads each; whoever asks for another one fails."""
+    """Host names and the addresses to which the test's resolver maps them; resolving any other name fails."""
     known = {"127.0.0.1": "127.0.0.1"}
     real = socket.getaddrinfo
 
@@ -153,7 +153,7 @@ def test_a_pin_of_a_stranger_asks_nobody(
 ) -> None:
     place = {"file_locations": (server.url,)} if is_file else {}
     pins = registry.load_pin(stranger(*([] if is_file else [server.url]), **place))
-    # Only what fetches files looks for single ones.
+    # Only actions that fetch files request single ones.
     expected = NotStoredError if is_file and action not in ("restore", "dry run") else FetchNotAllowedError
     with pytest.raises(expected):
         ACTIONS[action](pins, tmp_path)
@@ -293,7 +293,7 @@ def test_the_connection_is_made_to_the_address_that_was_checked(
         if host != "public.example":
             return real(host, port, *arguments, **options)
         looked_up.append(host)
-        # An allowed address for the one who checks, another one for whoever asks again.
+        # The check gets an allowed address, and every later look-up another one.
         return real("127.0.0.1" if len(looked_up) == 1 else "127.0.0.2", port, *arguments, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", rebinding)
@@ -362,7 +362,7 @@ def test_a_fetched_pin_sends_requests_only_to_its_own_host(
         with pytest.raises(FetchNotAllowedError):
             registry.load_pin(f"{server.url}/{path.name}")["train"].verify()
         pins = registry.load_pin(f"{server.url}/{path.name}")
-        server.sends_to = other.url  # for the data that should lie beside the pin
+        server.sends_to = other.url  # for the data that should be next to the pin
         with pytest.raises(FetchNotAllowedError):
             pins["train"].verify()
         assert other.requests == []

@@ -1,4 +1,4 @@
-"""A pin with a right seal that says what is not so, and files that look right: neither is read or proved."""
+"""False pins with a valid seal, and files that only look right, are neither read nor verified."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ THIRD = "animals-train.tfrecord-00002-of-00004"
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    """``animals:1.0.0``, whose train split is 40 records in four shards, and whose test split is 10."""
+    """``animals:1.0.0`` with a train split of 40 records in four shards and a test split of 10 records."""
     with publish_samples(tmp_path) as opened:
         yield opened
 
@@ -41,7 +41,7 @@ def shards(catalog: Catalog) -> Path:
 
 
 def forge(pins: PinFile, change: Callable[[dict[str, Any]], None]) -> PinFile:
-    """The pins, of which the first was changed, sealed again."""
+    """The pins with a changed first pin, sealed again."""
     content = copy.deepcopy(dict(pins.content))
     change(content["pins"][0])
     return PinFile.of(content["pins"], created_by="a forger", places=pins.places)

@@ -1,4 +1,4 @@
-"""A restore takes right bytes from wherever they are, names what was wrong, and goes on after being killed."""
+"""A restore takes intact bytes from any location, names faults, and continues after it was killed."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_restored_files_are_a_data_directory(pins: PinFile, data: Path, tmp_path
     target = tmp_path / "new" / "restored"
     advanced: list[int] = []
     report = restore(at(pins, data), None, target, advance=advanced.append)
-    assert len(report.files) == 4 + 1 + 2  # those of train are needed by two pins, and there once
+    assert len(report.files) == 4 + 1 + 2  # two pins need the files of train, which exist once
     assert [file.path for file in report.files] == sorted(tree(target))
     assert report.copied == report.files
     assert {file.source for file in report.files} == {str(data / file.path) for file in report.files}
@@ -286,7 +286,7 @@ def test_two_restores_at_once(pins: PinFile, data: Path, tmp_path: Path) -> None
 
 @pytest.fixture
 def loose(data: Path, tmp_path: Path) -> Path:
-    """All files in one folder, whose name has to be quoted in a URL."""
+    """All files in one folder with a name that must be quoted in a URL."""
     folder = tmp_path / "loose files #1"
     folder.mkdir()
     for path in data.rglob("*-of-*"):

@@ -1,4 +1,4 @@
-"""The same records in other files, and records that are not the same: what verification proves, and what it names."""
+"""Verifies equal records in other files, which pass, and different records, which are named."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def catalog(paper: Path) -> Iterator[Catalog]:
 
 
 def rewrite(path: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
-    """Write the records of a file again, as ``change`` gives them, with right checksums; gzip where it was gzip."""
+    """Rewrite the records of a file as returned by ``change``, with valid checksums, and with gzip if it was gzip."""
     store = open_store(path.parent)
     records = change(list(read_records(store, path.name)))
     compressed = path.read_bytes()[:2] == b"\x1f\x8b"
@@ -92,7 +92,7 @@ def change_record(path: Path, index: int, old: bytes, new: bytes) -> tuple[str, 
 
 
 def damage_record(path: Path, index: int, old: bytes, new: bytes) -> tuple[str, str]:
-    """As ``change_record``, and the checksum stays that of what was there."""
+    """As ``change_record``, but the checksum remains that of the old record."""
     records = list(read_records(open_store(path.parent), path.name))
     raw = path.read_bytes()
     compressed = raw[:2] == b"\x1f\x8b"

@@ -68,7 +68,7 @@ def ask_both(paper: Path, *options: str) -> tuple[tuple[int, str], tuple[int, st
 
 
 def verdicts(answer: str) -> dict[str, bool]:
-    """Which pins are as pinned; none where the pin file was refused."""
+    """The pins that are as pinned; empty if the pin file was refused."""
     found = re.findall(r"^(two|packed): .*?(NOT as pinned|differs from the pin|as pinned)", answer, re.MULTILINE)
     return {name: told == "as pinned" for name, told in found}
 

@@ -1,4 +1,4 @@
-"""Shard counts, boundaries, key hashes and orders equal those TFDS 4.9.10 gave."""
+"""Shard counts, boundaries, key hashes and orders equal those of TFDS 4.9.10."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from registry.errors import BuildError
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "shard_plan.json").read_text())
 
-# What TFDS refuses or hashes in another way than a user would expect, decided differently on purpose.
-ACCEPTED_HERE = {"int64"}  # numpy's integers stand for their value
+# Keys that TFDS refuses or hashes in an unexpected way; we differ on purpose.
+ACCEPTED_HERE = {"int64"}  # numpy's integers are hashed as their value
 REFUSED_HERE = {"bool"}  # TFDS hashes the text "True"
 
 

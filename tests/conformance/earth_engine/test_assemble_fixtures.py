@@ -23,7 +23,7 @@ KERNELS = {"F4_patch3x2_kernel2x0": [2, 0]}
 @pytest.mark.parametrize("suffix", ["tfrecord", "tfrecord.gz"])
 @pytest.mark.parametrize("name", NAMES)
 def test_an_export_comes_back_as_its_geotiff(tmp_path: Path, name: str, suffix: str) -> None:
-    files = [FILES / f"{name}-00000.{suffix}"]  # the mixer lies beside them
+    files = [FILES / f"{name}-00000.{suffix}"]  # the mixer is next to them
     output = tmp_path / "out.tif"
     assembly = assemble(files, output=output, kernel_size=KERNELS.get(name))
     expected = DERIVED[name]

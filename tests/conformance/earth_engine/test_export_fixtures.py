@@ -1,4 +1,4 @@
-"""What a raster is exported as, record for record and byte for byte, beside the fixtures; F11 and F12 are elsewhere."""
+"""Compares exported rasters with the fixtures, record for record and byte for byte; F11 and F12 are elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of a reference implementation: what they hold is told, and each patch is read with its values and place."""
+"""Reads records of a reference implementation: their description, and each patch with its values and place."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Orders and shuffles against what TFDS 4.9.10 and tf.data gave: equal, all of them.
+"""Compares orders and shuffles with those of TFDS 4.9.10 and tf.data; all are equal.
 
-How many there are is counted at the end of the test run's output.
+The end of the test run's output counts them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def config_of(case: dict[str, Any]) -> ReadConfig:
 
 
 def rows(plan: Plan, runs: Iterable[Run]) -> list[list[Any]]:
-    """Runs as the vectors have them, which join what two slices of a union read of one shard, too."""
+    """Runs as in the vectors, which also join the parts of one shard that two slices of a union read."""
     found: list[list[Any]] = []
     for run in runs:
         file = plan[run.instruction]

@@ -1,4 +1,4 @@
-"""The prepared sets decode to what TFDS read from them, and are written back as TFDS wrote them."""
+"""The prepared datasets decode to the values that TFDS read, and are written back as TFDS wrote them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VERSIONS = ["lab_mnist/3.0.1", "lab_text/1.0.0", EVERYTHING]
 
 
 def describe(value: Any) -> Any:
-    """What the expected files say of a decoded value."""
+    """A decoded value in the form of the expected files."""
     if isinstance(value, dict):
         return {name: describe(inner) for name, inner in value.items()}
     if isinstance(value, NestedExamples):

@@ -1,4 +1,4 @@
-"""What TF-Slim itself decodes, value for value, and its errors as ours. See PROVENANCE.md."""
+"""Compares decoded values with those of TF-Slim, and its errors with ours. See PROVENANCE.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What TF-Slim's providers provide: keys, values, orders where they are exact, and ends. See PROVENANCE.md."""
+"""Compares providers with those of TF-Slim: keys, values, exact orders, and ends. See PROVENANCE.md."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def provider_of(name: str) -> slim.DatasetDataProvider:
 
 
 def provided(name: str, *, most: int) -> tuple[list[list[Any]], str | None]:
-    """What a provider gives, ``most`` records at most, and how it ended."""
+    """The records of a provider, at most ``most``, and how it ended."""
     got: list[list[Any]] = []
     with provider_of(name) as provider:
         assert provider.list_items() == RUNS[name]["list_items"]

@@ -96,7 +96,7 @@ def test_an_instruction_and_its_expression_are_the_same(instruction: ReadInstruc
 
 
 def test_train_of_75_percent_is_cut_as_python_cuts() -> None:
-    """Slices have the semantics of Python's slice notation, where its bounds lie in the split."""
+    """Slices have the semantics of Python's slice notation if the bounds are within the split."""
     records = range(60_000)
     for start, stop in ((None, 10), (5, None), (-100, None), (None, -1), (10, 20), (-20, -10), (0, 0), (60_000, None)):
         (found,) = resolve(ReadInstruction("train", start, stop), MNIST).ranges

@@ -1,6 +1,6 @@
-"""The slicing rule tfds-4 against what TFDS 4.9.10 resolved: equal where that can be read, an error where it cannot.
+"""Compares the slicing rule tfds-4 with TFDS 4.9.10: equal if TFDS can read the result, otherwise an error.
 
-What became of the vectors is counted at the end of the test run's output.
+The end of the test run's output counts the outcomes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def is_same(found: list[list[Any]], expected: Any) -> bool:
 
 
 def verdict(make: Callable[[], str | ReadInstruction], layout: dict[str, list[int]], expected: Any) -> str:
-    """What became of an expression, beside what TFDS made of it."""
+    """The outcome of an expression compared with that of TFDS."""
     try:
         found = rows(make(), layout)
     except (UsageError, SplitNotFoundError) as error:

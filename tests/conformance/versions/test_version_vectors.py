@@ -1,8 +1,8 @@
-"""Versions, names, picks and folders against TFDS 4.9.10: equal, or different for a reason that is named and checked.
+"""Compares versions, names, picks and folders with TFDS 4.9.10: equal, or different for a checked, named reason.
 
-Each section has one function that says what became of a case. A reason is given only where its condition holds for this
-very case, and where our answer is the one that the reason promises; everything else is "different", which no case is.
-What became of the vectors is counted at the end of the test run's output.
+Each section has one function that returns the outcome of a case. A reason is given only if its condition holds for this
+case and our answer is the one that the reason promises; everything else is "different", and no case may be different.
+The end of the test run's output counts the outcomes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SHORT = re.compile(r"(\*|[0-9]+)(\.(\*|[0-9]+))?")
 
 
 def request_of(text: str) -> VersionRequest | None:
-    """The request that ``text`` spells, None where it spells none."""
+    """The version request in ``text``, or None if it is invalid."""
     try:
         return VersionRequest.parse(text)
     except ReferenceSyntaxError:
@@ -54,7 +54,7 @@ def version_of(value: Any) -> list[int] | None:
 
 
 def refused_text(text: str) -> str | None:
-    """Why a text that TFDS takes for a version is none here."""
+    """Why a text that TFDS accepts as a version is invalid here."""
     if text.endswith("\n"):
         return "no newline at the end"
     if not text.isascii():
@@ -91,7 +91,7 @@ def judge_validity(case: Any) -> str:
 
 
 def judge_value(case: Any) -> str:
-    """A Python value that is no text: never a version, and that is no error to ask."""
+    """A Python value that is not text: it is never a version, and checking it is not an error."""
     value = ast.literal_eval(case["s"])
     if Version.is_valid(value) or version_of(value) is not None or "err" not in case["version"]:
         return "different"
@@ -112,7 +112,7 @@ def judge_match(case: Any) -> str:
 
 
 def plain_reference(expected: Any) -> Reference | None:
-    """The reference of what TFDS parsed, None where it has parts that no reference has, or that are none."""
+    """The reference that TFDS parsed, or None if it has invalid parts or parts that a reference cannot have."""
     kwargs = expected["kwargs"]
     if expected["namespace"] is not None or not kwargs.keys() <= {"config", "version"}:
         return None
@@ -169,7 +169,7 @@ def builder_of(canonical: Any, supported: Iterable[Any], configs: Iterable[Any] 
 
 
 def judge_pick(case: Any, request: str | None, versions: list[str], pick: Callable[[str | None], Version]) -> str:
-    """What became of a version picked from ``versions``, the canonical one first."""
+    """The outcome of picking a version from ``versions``, of which the first is canonical."""
     answer, refusal = case.get("ok"), case.get("err", [None])[0]
     expected = answer["version"] if isinstance(answer, dict) else answer
     try:
@@ -179,7 +179,9 @@ def judge_pick(case: Any, request: str | None, versions: list[str], pick: Callab
             return "experimental_latest is written *" if pick("*") == expected else "different"
         return "both refuse" if refusal == "ValueError" and request_of(str(request)) is None else "different"
     except VersionNotFoundError as error:
-        if not all(version in str(error.hint) for version in versions):  # as in TFDS, what there is is told
+        if not all(
+            version in str(error.hint) for version in versions
+        ):  # as in TFDS, the error lists the existing versions
             return "different"
         if refusal == "ValueError":
             return "short form" if SHORT.fullmatch(str(request)) else "different"
@@ -222,7 +224,7 @@ def judge_disk(data_dir: Path, case: Any) -> str:
             return "both refuse"
         if text == "":
             return "an empty request is none"
-        # TFDS looks at a request only where there is a folder to compare it with.
+        # TFDS checks a request only if there is a folder to compare it with.
         return "refused where it is parsed" if expected is None else "different"
     allowed = [
         Version(name.removesuffix("!nofeat"))
@@ -293,7 +295,7 @@ def known_versions(builder: Any, config: str | None) -> list[str]:
 
 
 def judge_twice(case: Any, names: list[str]) -> str:
-    """Configs of one name: refused when the class is used. What TFDS says with them is said with one config."""
+    """Configs of one name: refused when the class is used. The case is then tried with one config."""
     if case["builder"] == "dup":  # the very same config twice: TFDS notices when one is looked up by its name
         return "both refuse" if "ok" not in case else "a name twice is refused when the class is used"
     assert names == ["en", "en", "fr"]
@@ -319,12 +321,12 @@ def judge_twice(case: Any, names: list[str]) -> str:
 
 
 def judge_config_with_version(builder: Any, case: Any) -> str:
-    """``config="en:1.0.0"``: a version stands in the reference, not in the config's name."""
+    """``config="en:1.0.0"``: a version belongs in the reference, not in the config's name."""
     with pytest.raises(ConfigNotFoundError):
         builder(config=case["config"], version=case["version"])
     if "ok" not in case:
         return "both refuse"
-    written = builder.pick(f"ds/{case['config']}")  # as a reference it means what it says; TFDS gives 2.0.0 for both
+    written = builder.pick(f"ds/{case['config']}")  # as a reference it means 1.0.0; TFDS gives 2.0.0 for both
     return "a version stands in the reference" if case["config"].endswith(str(written.version)) else "different"
 
 
