@@ -181,7 +181,7 @@ def judge_pick(case: Any, request: str | None, versions: list[str], pick: Callab
     except VersionNotFoundError as error:
         if not all(
             version in str(error.hint) for version in versions
-        ):  # as in TFDS, the error lists the existing versions
+        ):  # as in TFDS, it lists those that exist
             return "different"
         if refusal == "ValueError":
             return "short form" if SHORT.fullmatch(str(request)) else "different"
