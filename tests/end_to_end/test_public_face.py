@@ -237,7 +237,7 @@ def test_an_import_acts_when_it_is_called_and_returns_a_report(catalog: registry
     folder = catalog.dataset("digits").local_folder or ""
     with registry.connect(tmp_path / "catalog.db") as other:
         assert repr(other.import_tfds(folder, dry_run=True)) == "<ImportReport: 1 found>"
-        other.import_tfds(folder)  # as a statement: nobody iterates
+        other.import_tfds(folder)  # as a statement, without iterating
         assert [str(one.version) for one in other.versions("digits")] == ["1.0.0"]
         again = other.import_tfds(folder)
         assert (len(again), repr(again), dict(again.counts)) == (1, "<ImportReport: 1 known>", {"known": 1})

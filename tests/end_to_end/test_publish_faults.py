@@ -24,7 +24,7 @@ from registry.features import FeaturesDict
 
 KILL = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 
-# Where the axe falls: code that wraps one function so that the process dies just before, inside or just after it.
+# Code that wraps one function so that the process dies just before, inside or just after it.
 PLACES = {
     "before the staged folder has an owner": """
         import os
@@ -147,7 +147,7 @@ except RegistryError as error:
 
 
 def race(catalog_url: str, data_dirs: list[Path], folders: list[Path]) -> list[str]:
-    """Publish each of ``folders`` in a process of its own, all at the same moment; what each of them says."""
+    """Publish each of ``folders`` in its own process, all at the same moment, and return their outputs."""
     import time
 
     start = str(time.time() + 1.5)

@@ -27,13 +27,13 @@ EVERY = int(os.environ.get("REGISTRY_EVERY_STEP", "7"))
 
 @pytest.fixture
 def rivals(tmp_path: Path) -> tuple[Path, Path]:
-    """Two folders of animals:1.0.0 whose shards are equally long and hold other values."""
+    """Two folders of animals:1.0.0 with shards of equal length and different values."""
     one, other = (prepare(tmp_path / str(age), splits={"train": animals(20, age=age)}, shards=2) for age in (98, 99))
     return one, other
 
 
 def run_script(*arguments: str) -> Any:
-    """What ``object_publishers.py`` prints."""
+    """The output of ``object_publishers.py``."""
     paths = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "storage")]
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("object_publishers.py")), *arguments],
@@ -75,7 +75,7 @@ def test_a_publish_that_was_killed_at_any_step_never_stops_the_next_one(
 
 
 def publish(url: str, data_dir: str, folder: Path) -> tuple[bool | RegistryError, list[str]]:
-    """What came of publishing a folder, and the warnings."""
+    """Publish a folder and return the outcome and the warnings."""
     with warnings.catch_warnings(record=True) as told, registry.connect(url, data_dir=data_dir) as catalog:
         warnings.simplefilter("always", LeftoverWarning)
         try:
@@ -163,7 +163,7 @@ def test_every_pair_of_requests_may_have_a_rival_between_them(
         with registry.connect(url, data_dir=data_dir) as catalog:
             assert catalog.dataset("animals").verify(deep=True).faults == (), f"request {index}"
         winners.add(outcomes[0] is True)
-    assert index > 30  # so many requests a publisher does send
+    assert index > 30  # the number of requests that a publisher sends
     assert winners == {True, False}
 
 

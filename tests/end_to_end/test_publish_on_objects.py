@@ -1,4 +1,4 @@
-"""What a publisher finds at a version's place in a bucket, and what it says and does about it."""
+"""A publisher handles every state that the place of a version in a bucket can have."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_mixed_version_is_recognised_and_mended_as_the_message_says(
     mine, other = folders(98), folders(99)
     with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
         catalog.publish(mine)
-        upload(other, f"{bucket}/animals/1.0.0", SHARDS[1])  # what the code before did in a race
+        upload(other, f"{bucket}/animals/1.0.0", SHARDS[1])  # what earlier code did in a race
         report = catalog.dataset("animals").verify()
         (fault,) = report.faults
         assert fault.code == "foreign_shard"
@@ -174,7 +174,7 @@ def test_a_reservation_of_another_machine_is_named_and_released(
     folders: Callable[[int], Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The publisher is killed half-way on a machine of which nobody here knows whether it lives."""
+    """The publisher is killed half-way on another machine, so it is unknown whether it is alive."""
     from registry.storage.names import Owner
 
     mine, other = folders(98), folders(99)
@@ -313,7 +313,7 @@ def test_a_marker_that_was_taken_over_is_known_after_the_row_was_written(
 def test_a_publisher_whose_reservation_was_released_while_it_hashed_removes_nothing(
     bucket: str, tmp_path: Path, folders: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is about to remove what a dead one left; meanwhile that very content is published by a third one."""
+    """It is about to remove the files of a dead publisher while a third one publishes the same content."""
     mine, other, compare = folders(98), folders(99), object_place.ObjectPlace._compare
     with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
         with monkeypatch.context() as patch:
@@ -389,7 +389,7 @@ def test_objects_that_were_imported_in_place_under_another_name_stay(
             (one,) = catalog.import_tfds(mine, copy=True)
             assert str(one.error) == "refused for good"
             with pytest.raises(ConflictError, match="contains other data"):
-                catalog.publish(folders(99))  # it takes over what the refused one left
+                catalog.publish(folders(99))  # it takes over the files of the refused one
         assert catalog.dataset("beasts").verify(deep=True).faults == ()
 
 

@@ -1,4 +1,4 @@
-"""A row never promises files that are not there: of other names, or removed by a publisher who is refused."""
+"""A catalog row never refers to missing files: files of other names, or files that a refused publisher removed."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_damaged_files_are_not_replaced_by_files_of_other_names(
 def test_a_refused_publisher_leaves_a_folder_that_a_row_names_by_now(
     tmp_path: Path, mine: Path, monkeypatch: pytest.MonkeyPatch, name: str | None
 ) -> None:
-    """While its folder is in place on a disk, another publisher finds it there and publishes it where it lies."""
+    """While its folder is in place on a disk, another publisher finds it and publishes it in place."""
     publish, place = SqlCatalog.publish, tmp_path / "data" / "animals" / "1.0.0"
 
     def refused(self: SqlCatalog, *arguments: object, **options: object) -> Promotion | None:

@@ -1,6 +1,6 @@
-"""Publishers that meet in one object store: whatever happens between two steps, one wins and nothing is lost or mixed.
+"""Concurrent publishers in one object store: in every interleaving, one wins and nothing is lost or mixed.
 
-The law runs a second publisher from beginning to end between every two requests of the first one.
+The law runs a complete second publisher between every two requests of the first one.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def before_step(wanted: int, action: Callable[[], object]) -> Iterator[list[str]
 
 @pytest.fixture
 def rivals(tmp_path: Path) -> tuple[Path, Path]:
-    """Two folders of animals:1.0.0 whose shards are equally long and hold other values."""
+    """Two folders of animals:1.0.0 with shards of equal length and different values."""
     one, other = (prepare(tmp_path / str(age), splits={"train": animals(20, age=age)}, shards=2) for age in (98, 99))
     return one, other
 
@@ -77,7 +77,7 @@ def fresh(tmp_path: Path, sqlite_template: Path) -> Callable[[], str]:
 
 @dataclass
 class Publisher:
-    """One who publishes, and what came of it."""
+    """A publisher and its outcome."""
 
     url: str
     data_dir: str
@@ -94,7 +94,7 @@ class Publisher:
                 self.error = error
 
     def check(self) -> None:
-        """What this publisher's catalog promises is there, and is what this publisher offered."""
+        """The files that this publisher's catalog refers to exist, and have the content that it published."""
         with registry.connect(self.url, data_dir=self.data_dir) as catalog:
             dataset = catalog.dataset("animals:1.0.0")
             assert dataset.verify(deep=True).faults == ()
@@ -102,7 +102,7 @@ class Publisher:
 
 
 def meet(first: Callable[[], Publisher], second: Callable[[Publisher], Publisher]) -> Iterator[tuple[Publisher, ...]]:
-    """A publisher, and a rival who runs from beginning to end before one of its steps; for one step after the other."""
+    """A publisher, and a rival that runs completely before one of its steps, for each step in turn."""
     for step in itertools.count(1, EVERY):
         one = first()
         other = second(one)

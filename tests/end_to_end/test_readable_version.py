@@ -69,7 +69,7 @@ def test_a_state_belongs_to_a_version_however_it_was_found(found: dict[str, Read
     went_on = Reader(found["by a pin"], plan_of(found["by a pin"], "train"), state=now.state())
     assert head + ages(went_on) == ages(pinned)
     assert found["now"].identity == found["at a moment"].identity == found["by pins"].identity
-    with pytest.raises(StateMismatchError):  # nobody says what is in a folder that was never published
+    with pytest.raises(StateMismatchError):  # there are no recorded digests for a folder that was never published
         Reader(found["in a folder"], plan_of(found["in a folder"], "train"), state=now.state())
 
 

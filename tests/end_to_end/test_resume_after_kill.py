@@ -20,8 +20,8 @@ from registry.features import FeaturesDict
 NUM_EXAMPLES = 6000
 EVERY = 100
 
-# A training loop: it does something with each example, and with each hundredth saves what it did together with where it
-# is, in one file that appears in one step. What was done since the last checkpoint is lost with the process.
+# A training loop: it processes each example, and after every hundredth saves its results together with its position
+# in one file, which appears atomically. Work since the last checkpoint is lost with the process.
 LOOP = """
 import json, os, sys
 import registry

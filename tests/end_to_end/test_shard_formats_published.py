@@ -1,4 +1,4 @@
-"""Folders that TFDS prepared as ArrayRecord or Parquet: published, read in TFDS's order, verified, told apart."""
+"""Folders that TFDS prepared as ArrayRecord or Parquet: published, read in TFDS's order, verified, distinguished."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def catalog(tmp_path: Path) -> Any:
 
 
 def prepare_as(folder: Path, file_format: str) -> Path:
-    """What ``prepare`` writes, in files of another format."""
+    """The output of ``prepare`` in files of another format."""
     prepare(folder, splits={"train": animals(COUNT)}, shards=SHARDS)
     if file_format == "tfrecord":
         return folder

@@ -55,7 +55,7 @@ def drain(provider):
 
 
 def run(script: str, folder: Path, *, num_readers: int = 1, shuffle: bool = False) -> dict[str, Any]:
-    """What the last line of a script's output says; it has to end by itself, and well."""
+    """The last line of a script's output; the script must end by itself with exit code 0."""
     source = START.replace("READERS", str(num_readers)).replace("SHUFFLE", str(shuffle)) + textwrap.dedent(script)
     ended = subprocess.run(
         [sys.executable, "-c", source], cwd=folder, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
@@ -164,7 +164,7 @@ HANGING = """
 
 
 def test_a_hanging_reader_does_not_keep_the_process_alive(folder: Path, how: dict[str, Any]) -> None:
-    # What comes before is given; then the process may be closed, dropped or left: it ends.
+    # Earlier records are returned; then the queue may be closed, dropped or left: the process ends.
     for end in ("provider.close()", "del provider", "pass"):
         script = f"{HANGING}\n        numbers = provider.get(['number'])\n        {end}\n        print('{{}}')"
         assert run(script, folder, **how) == {}

@@ -1,4 +1,4 @@
-"""What is missing in a published version is None to TF-Slim, and masked in its batches, whatever a batch holds."""
+"""Missing values of a published version are None in TF-Slim, and masked in batches of any kind."""
 
 from __future__ import annotations
 

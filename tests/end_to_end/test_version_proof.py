@@ -43,7 +43,7 @@ def catalog(catalog_url: str, data_dir: Path) -> Iterator[Catalog]:
 
 
 def publish_as_older_software(catalog_url: str, folder: Path, data_dir: Path, template: Path) -> None:
-    """Publish ``folder`` where it lies, below ``data_dir``, without fingerprints: as before there were any."""
+    """Publish ``folder`` in place, below ``data_dir``, without fingerprints, as before they existed."""
     scratch = template.with_name(f"scratch-{folder.name}.db")
     with registry.connect(scratch, data_dir=data_dir) as made, open_catalog(catalog_url) as target:
         made.publish(folder)
@@ -176,7 +176,7 @@ with registry.connect(url, data_dir=data_dir) as catalog:
 def test_concurrent_publishers_of_neighbouring_numbers_cannot_bypass_the_proof(
     catalog: Catalog, catalog_url: str, data_dir: Path, tmp_path: Path
 ) -> None:
-    """Four PATCH steps with and without a feature: whoever comes first, in the end none of them may change it."""
+    """Four PATCH steps with and without a feature: in any order, finally none of them may change it."""
     catalog.publish(prepare(tmp_path / "first", "1.0.0", {"train": animals(30)}))
     tamed = [{**example, "tame": True} for example in animals(30)]
     folders = [
@@ -390,7 +390,7 @@ print(json.dumps([seen[-1], records.same, records.changed, records.moved, str(re
 
 @pytest.mark.long
 def test_a_dataset_larger_than_memory_is_proved_and_compared(sqlite_template: Path, tmp_path: Path) -> None:
-    """390 MB where 280 MB are all that a process may take; the numbers of a PATCH and of a MAJOR version."""
+    """390 MB of data with a memory limit of 280 MB; the numbers of a PATCH and of a MAJOR version."""
     features = FeaturesDict({"blob": Tensor(shape=(300_000,), dtype="uint8", encoding="bytes")})
     blob = np.random.default_rng(0).integers(0, 256, 300_000, np.uint8)
 

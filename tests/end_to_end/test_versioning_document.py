@@ -173,7 +173,7 @@ def test_a_range_takes_the_highest_that_can_be_built() -> None:
 
 
 class Flagged(Numbers):
-    """Generates other numbers where the flag is on."""
+    """Generates other numbers if the flag is on."""
 
     def generate(self) -> Iterator[tuple[int, dict[str, int]]]:
         yield 0, {"number": int(self.version.implements(Experiment.S3))}
@@ -194,7 +194,7 @@ def test_a_future_version_opts_in_to_a_flag_that_is_off_by_default(catalog: regi
     assert (dict(canonical.experiments), dict(future.experiments)) == ({}, {"s3": True})
     assert (canonical.implements("s3"), future.implements(Experiment.S3)) == (False, True)
 
-    # The default flips: what is published stays what it is, and can be built again, byte for byte.
+    # The default flips: published versions do not change, and can be rebuilt byte for byte.
     catalog.experiments.set_default("s3", True)
     assert not catalog.dataset("mnist:1.0.0").implements("s3")
     assert not catalog.build(mnist, rebuild=True).newly
@@ -217,7 +217,7 @@ def test_a_version_opts_out_of_a_flag_that_is_on_by_default_until_it_is_withdraw
     execute(catalog, catalog_url, "UPDATE dataset_version SET state = 'yanked' WHERE major = 1")
     assert catalog.experiments.retire("s3").after.is_retired
 
-    # Code that still asks for it gets what is true; code that still switches it off is refused.
+    # Code that still reads the flag gets True; code that still switches it off is refused.
     catalog.build(flagged(VERSION="3.0.0"))
     assert numbers(catalog.dataset("mnist:3.0.0")) == [1]
     with pytest.raises(ConflictError, match="no new version can override it"):
@@ -289,7 +289,7 @@ def test_the_version_that_is_looked_up_is_the_mere_number(catalog: registry.Cata
 def test_a_flag_is_known_in_worker_processes(
     catalog: registry.Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # A value that is worked out where it is encoded, of a class that the workers can import.
+    # A value that is computed in the encoding process, of a class that the workers can import.
     (tmp_path / "late_values.py").write_text(
         "import os\n"
         "import numpy as np\n"

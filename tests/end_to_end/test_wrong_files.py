@@ -32,13 +32,13 @@ FIRST, SECOND = (f"animals-train.tfrecord-{index:05}-of-00004" for index in (0, 
 
 
 def same_sizes(count: int, start: int = 10) -> list[dict[str, Any]]:
-    """Animals whose records are all of one length."""
+    """Animals with records of equal length."""
     return [{"name": f"animal {number}", "kind": number % 2, "age": number} for number in range(start, start + count)]
 
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    """``animals:1.0.0`` and ``2.0.0``, whose shards are of equal sizes and hold other records."""
+    """``animals:1.0.0`` and ``2.0.0`` with shards of equal size and different records."""
     with registry.connect(tmp_path / "catalog.db") as opened:
         data = Path(str(opened.data_dir))
         for version, start in (("1.0.0", 10), ("2.0.0", 50)):
@@ -166,7 +166,7 @@ def test_a_pin_is_not_read_if_a_record_next_to_its_three_has_changed(
     catalog: Catalog, folder: Path, tmp_path: Path, way: str
 ) -> None:
     catalog.dataset("animals:1.0.0").pin("train[3:9]").save(tmp_path / "paper.lock.yaml")
-    copy_record(folder, 4, 5)  # of 3 to 8, of which the pin names 3, 6 and 8
+    copy_record(folder, 4, 5)  # of 3 to 8; the pin names 3, 6 and 8
     pins = registry.load_pin(tmp_path / "paper.lock.yaml", data_dir=catalog.data_dir)
     with (
         registry.locked(tmp_path / "paper.lock.yaml", data_dir=catalog.data_dir),
@@ -182,7 +182,7 @@ def test_a_pin_is_not_read_if_a_record_next_to_its_three_has_changed(
 def test_a_pin_is_read_from_another_file_that_holds_all_its_records(
     catalog: Catalog, folder: Path, tmp_path: Path
 ) -> None:
-    """As ``registry pin verify`` says: what is pinned are the records, and these are as they were."""
+    """As in ``registry pin verify``: the pin covers the records, and these are unchanged."""
     catalog.dataset("animals:1.0.0").pin("train[3:9]").save(tmp_path / "paper.lock.yaml")
     copy_record(folder, 0, 1)
     pin = registry.load_pin(tmp_path / "paper.lock.yaml", data_dir=catalog.data_dir)["train"]
@@ -338,7 +338,7 @@ def test_who_verifies_hashes_for_all_later_readers(
 
 
 def substitute(folder: Path, generator: random.Random) -> str:
-    """Put something else in the place of a shard; what it was."""
+    """Replace the content of a shard and return the old content."""
     names = sorted(path.name for path in folder.glob("animals-train*"))
     name = generator.choice(names)
     content = (folder / name).read_bytes()

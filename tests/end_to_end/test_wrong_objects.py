@@ -25,7 +25,7 @@ LARGE = 400_000
 
 @pytest.fixture
 def catalog(bucket: str, tmp_path: Path) -> Iterator[Catalog]:
-    """``animals:1.0.0`` and ``2.0.0`` in a bucket, whose shards are of equal sizes and hold other records."""
+    """``animals:1.0.0`` and ``2.0.0`` in a bucket, with shards of equal size and different records."""
     with registry.connect(tmp_path / "catalog.db", data_dir=f"{bucket}/data") as opened:
         for version, start in (("1.0.0", 10), ("2.0.0", 50)):
             folder = prepare(tmp_path / version, version, {"train": same_sizes(COUNT, start)}, shards=SHARDS)
@@ -123,7 +123,7 @@ def test_a_new_reader_downloads_no_whole_object_to_prove_it(
 def test_without_the_right_etag_an_object_is_hashed_once_on_this_machine(
     large: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: str | None
 ) -> None:
-    """None was recorded by an older registry; another one is right where objects were copied to another bucket."""
+    """An older registry recorded None; another tag is valid if the objects were copied to another bucket."""
     connection = sqlite3.connect(tmp_path / "catalog.db")
     for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
         connection.execute(f"DROP TRIGGER {name}")

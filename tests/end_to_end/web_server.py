@@ -1,4 +1,4 @@
-"""A real web server of this process for tests: serves a folder, or misbehaves as it is told."""
+"""A real web server in this process for tests: serves a folder, or misbehaves as configured."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class _Handler(SimpleHTTPRequestHandler):
         self.close_connection = True
 
     def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
-        """Tests read what they asked for, not what was served."""
+        """Logs nothing: tests read the recorded requests."""
 
 
 @contextmanager

@@ -16,7 +16,7 @@ def square(number: int) -> int:
 
 
 def follow(order: Any) -> Any:
-    """Do what the input says; most inputs are only returned."""
+    """Carry out the command in the input; most inputs are only returned."""
     match order:
         case "refuse":
             raise StorageError("a.tfrecord: record 7 is damaged", hint="Fetch it again.", details={"record": 7})
@@ -25,7 +25,7 @@ def follow(order: Any) -> Any:
         case "fail":
             raise ZeroDivisionError("by zero")
         case "own":
-            raise type("NeverError", (RegistryError,), {})("only here")  # a class that nobody can import
+            raise type("NeverError", (RegistryError,), {})("only here")  # a class that cannot be imported
         case "die":
             os.kill(os.getpid(), signal.SIGKILL)
         case "crash":

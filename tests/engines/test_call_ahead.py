@@ -1,4 +1,4 @@
-"""Calls that are ahead of what is asked for, by a pool that others use and end."""
+"""Calls that run ahead of the consumer in a shared pool that its owner closes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a block of records must give: the same as each of its records alone."""
+"""Checks that a block of records decodes to the same values as each of its records alone."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What an export holds, pixel by pixel: slow, and plain enough to be seen to be right.
+"""A reference implementation of an export, pixel by pixel: slow, and simple enough to be obviously correct.
 
-The rules of kinds, defaults and files are spelled out here again; nothing is taken from what is tested but its options.
+It repeats the rules of kinds, defaults and files, and uses only the options of the tested code.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Made:
         return self.dtypes[band].kind == "O"
 
     def arguments(self) -> dict[str, Any]:
-        """What ``ArrayRaster`` takes."""
+        """The arguments of ``ArrayRaster``."""
         bands = {
             band: rows if self.is_array(band) else np.array(rows, self.dtypes[band])
             for band, rows in self.pixels.items()
@@ -40,7 +40,7 @@ class Made:
         return {"bands": bands, "mask": {band: np.array(mask) for band, mask in self.masks.items()}, **PLACE}
 
     def number_dtype(self, band: str) -> np.dtype[Any]:
-        """Of the numbers of a band; lists are of int64, float64 where all are empty."""
+        """The dtype of the numbers of a band; lists are int64, or float64 if all are empty."""
         if not self.is_array(band):
             return self.dtypes[band]
         return np.dtype(np.int64 if any(pixel for row in self.pixels[band] for pixel in row) else np.float64)
@@ -95,7 +95,7 @@ def kind_of_band(raster: Made, options: ExportOptions, band: str) -> Kind:
 
 
 def kind_of_dtype(dtype: np.dtype[Any], encoding: str) -> Kind:
-    """Native are bytes of uint8, and of what is true or false, int64 of other integers."""
+    """Native kinds: bytes for uint8 and booleans, int64 for other integers."""
     if encoding == "float" or dtype.kind == "f":
         return "float"
     return "bytes" if dtype.name in ("uint8", "bool") else "int64"
@@ -110,7 +110,7 @@ def default_of(value: float, dtype: np.dtype[Any]) -> float:
 
 
 def split_files(records: Sequence[bytes], limit: int) -> list[list[bytes]]:
-    """The records of each file: a new one begins where a record and its 16 bytes of framing would exceed the limit."""
+    """The records of each file: a new file begins if a record and its 16 bytes of framing would exceed the limit."""
     files: list[list[bytes]] = []
     size = 0
     for record in records:

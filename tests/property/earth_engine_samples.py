@@ -18,7 +18,7 @@ Bands = Mapping[str, npt.NDArray[Any]]
 
 
 def ramp(width: int, height: int, dtype: str = "float32") -> npt.NDArray[Any]:
-    """Pixels that tell where they are: 10 * (row + 1) + (column + 1), as in the guide's fixtures."""
+    """Pixels with their position as value: 10 * (row + 1) + (column + 1), as in the guide's fixtures."""
     rows, columns = np.mgrid[1 : height + 1, 1 : width + 1]
     return (10 * rows + columns).astype(dtype)
 
@@ -35,7 +35,7 @@ def mixer_of(patch: tuple[int, int], per_row: int, total: int) -> dict[str, Any]
 def tiles_of(
     bands: Bands, patch: tuple[int, int], margin: tuple[int, int] = (0, 0)
 ) -> list[dict[str, npt.NDArray[Any]]]:
-    """The tiles of each patch, row by row: what is outside of the raster is 0. Array bands are (depth, H, W)."""
+    """The tiles of each patch, row by row; pixels outside the raster are 0. Array bands are (depth, H, W)."""
     height, width = next(iter(bands.values())).shape[-2:]
     tiles = []
     for row in range(height // patch[1]):
@@ -101,7 +101,7 @@ def write_image(
 
 
 def sequence_record(context: Mapping[str, Any], lists: Mapping[str, Sequence[float]]) -> bytes:
-    """The SequenceExample of one pixel; built from its parts, of which each is a message by itself."""
+    """The SequenceExample of one pixel, built from its parts, each of which is a message."""
     from registry.wire.example_pb2 import SequenceExample
 
     message = SequenceExample()

@@ -1,4 +1,4 @@
-"""A recogniser made from the grammar of a docstring: does the text belong to the language that the lines describe?"""
+"""A recogniser created from the grammar in a docstring: it checks whether a text belongs to the language."""
 
 from __future__ import annotations
 

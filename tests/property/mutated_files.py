@@ -1,9 +1,9 @@
-"""Small Parquet and ArrayRecord files from a stranger: sound ones with a seeded change, and what reading them gives.
+"""Hostile Parquet and ArrayRecord files: valid small files with a seeded change, and the result of reading them.
 
     python mutated_files.py FIRST COUNT FOLDER
 
 reads the files of COUNT seeds from FIRST on, and prints as JSON how often which error came. The number of the seed is
-in FOLDER/seed before its file is read, so that whoever started it knows which one ended the process.
+in FOLDER/seed before its file is read, so that the caller knows which one ended the process.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def change_array_record(rng: random.Random, name: str, folder: Path) -> bytes:
 
 
 def read_everything(seed: int, folder: Path) -> str:
-    """What reading the file of ``seed`` in every way gives: "values", or the code of the first error."""
+    """The result of reading the file of ``seed`` in every way: "values", or the code of the first error."""
     rng = random.Random(seed)
     store = open_store(folder)
     try:
@@ -237,7 +237,7 @@ def _features(name: str) -> Any:
 
 @cache
 def _parts(name: str) -> tuple[bytes, Node, list[tuple[int, int, int]]]:
-    """The pages of a file, its footer, and of each page where header, data and the next one begin."""
+    """The pages of a file, its footer, and where each page's header, its data and the next page begin."""
     content = parquet_files()[name]
     start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
     footer, _ = read_struct(content, start)
@@ -269,7 +269,7 @@ def _number(node: Node, number: int) -> int:
 
 
 def _move_pages(footer: Node, place: int, count: int) -> None:
-    """Let the footer tell that what follows ``place`` has moved by ``count`` bytes."""
+    """Change the footer as if everything after ``place`` had moved by ``count`` bytes."""
     for column in _columns(footer):
         start, size = min(offset[1] for offset in _offsets(column)), field(column, 7)
         assert size is not None
@@ -330,7 +330,7 @@ def _chunks(content: bytes) -> list[Chunk]:
 
 
 def main(first: int, count: int, folder: Path, read: Callable[[int, Path], str] = read_everything) -> None:
-    """Read the files of ``count`` seeds, and print what they gave."""
+    """Read the files of ``count`` seeds, and print the results."""
     told: Counter[str] = Counter()
     untyped: list[str] = []
     seed_file = os.open(folder / "seed", os.O_WRONLY | os.O_CREAT)
@@ -341,7 +341,7 @@ def main(first: int, count: int, folder: Path, read: Callable[[int, Path], str] 
         except Exception as error:  # noqa: BLE001 - what is not typed is what the test is after
             untyped.append(f"{seed}: {type(error).__name__}: {error}"[:500])
     memory = 0
-    if sys.platform == "linux":  # not ru_maxrss, which begins with what the starting process held
+    if sys.platform == "linux":  # not ru_maxrss, which starts at the memory of the parent process
         status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
         memory = int(status["VmHWM"].split()[0]) * 1024
     print(json.dumps({"told": told, "untyped": untyped, "memory": memory}))  # noqa: T201 - its starter reads it

@@ -100,7 +100,7 @@ def sample_entry(name: str = "train", **changes: Any) -> dict[str, Any]:
 
 
 def empty_entry(name: str = "none") -> dict[str, Any]:
-    """A pin of no records."""
+    """A pin without records."""
     records = sample_entry()["records"] | {"ordered": NO_RECORDS, "unordered": NO_RECORDS, "features": {}}
     return sample_entry(
         name,

@@ -1,4 +1,4 @@
-"""Small stored splits whose record ``n`` says ``n``, for tests of reading."""
+"""Small stored splits in which record ``n`` contains ``n``, for tests of reading."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Stored(NamedTuple):
 
 
 def stored(lengths: Sequence[int], where: str | None = None) -> Stored:
-    """A split in a store of its own: in memory, or in the folder ``where``."""
+    """A split in its own store: in memory, or in the folder ``where``."""
     store = open_store(where or f"memory://{uuid4().hex}")
     split = Split(name="train", shard_lengths=ShardLengths(lengths), files=ShardedFileTemplate(dataset="ids"))
     number = 0
@@ -41,7 +41,7 @@ def stored(lengths: Sequence[int], where: str | None = None) -> Stored:
 def readable(
     store: Store, splits: Sequence[Split], features: FeaturesDict = FEATURES, *, published: str | None = None
 ) -> ReadableVersion:
-    """What is in ``store``, as a version that nobody published; or as the version ``published``."""
+    """The content of ``store`` as an unpublished version, or as the version ``published``."""
     version = readable_folder(
         store,
         PreparedDataset(
@@ -61,6 +61,6 @@ def readable(
 def reader_of(
     expression: str, files: Stored, config: ReadConfig | None = None, *, published: str | None = None, **options: Any
 ) -> Reader:
-    """The reader of ``expression``; of the version ``published``, where that is given."""
+    """The reader of ``expression``; of the version ``published`` if it is given."""
     plan = resolve(expression, {"train": files.split})
     return Reader(readable(files.store, [files.split], published=published), plan, read_config=config, **options)

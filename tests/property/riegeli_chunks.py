@@ -1,7 +1,7 @@
-"""The chunks of an ArrayRecord file (riegeli), found and written again with right hashes whatever they say.
+"""Finds the chunks of an ArrayRecord file (riegeli), and rewrites them with valid hashes and any content.
 
-A file is blocks of 64 KiB, each with a header of 24 bytes, and in them chunks: a header of 40 bytes and data. Headers
-and data are protected by HighwayHash, so that a change which does not mend the hash is found at once and tests little.
+A file consists of blocks of 64 KiB, each with a header of 24 bytes. They contain chunks: a header of 40 bytes and data.
+HighwayHash protects headers and data, so a change without a new hash is detected at once and tests little.
 
 Source: https://github.com/google/riegeli/blob/master/doc/riegeli_records_file_format.md
 """
@@ -23,7 +23,7 @@ _MUL1: Final = (0x3BD39E10CB0EF593, 0xC0ACF169B5F18A8C, 0xBE5466CF34E90C6C, 0x45
 
 
 class Chunk(NamedTuple):
-    """A chunk that lies in one block: its header at ``place``, and its data up to ``stop``."""
+    """A chunk within one block: its header at ``place``, and its data up to ``stop``."""
 
     place: int
     stop: int

@@ -1,4 +1,4 @@
-"""How do the tests of the Image handler call it? On one record, for its array or for what it says of a fault."""
+"""Calls the Image handler on one record for its tests, and returns the array or the error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A provider of records that are numbers: what its tests have in common."""
+"""A provider of records that are numbers, shared by the tests of providers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RECORD_BYTES = 3 + 16
 
 
 class Numbers(DataDecoder):
-    """A record holds a number; negative ones are bad. Counts what it decodes."""
+    """A record holds a number; negative ones are bad. Counts the decoded records."""
 
     def __init__(self) -> None:
         self.decoded: list[tuple[str, ...]] = []

@@ -1,4 +1,4 @@
-"""Features, and records that hold them, or nearly: what a decoder of TF-Slim may be handed."""
+"""Features, and valid or nearly valid records of them, as input for decoders of TF-Slim."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def sound_examples(draw: st.DrawFn, features: dict[str, Any]) -> bytes:
 
 @st.composite
 def examples(draw: st.DrawFn, features: dict[str, Any]) -> bytes:
-    """A record that is most likely sound: one feature may be missing, empty, of no kind or another; or it is none."""
+    """A record that is usually valid: one feature may be missing, empty, without a kind or of another kind."""
     record = draw(sound_examples(features))
     if draw(st.integers(0, 4)):
         return record
@@ -97,7 +97,7 @@ def examples(draw: st.DrawFn, features: dict[str, Any]) -> bytes:
 
 @st.composite
 def sequences(draw: st.DrawFn, features: dict[str, Any]) -> bytes:
-    """A SequenceExample whose lists have as many steps, and hold ``features``; now and then one that does not."""
+    """A SequenceExample with lists of equal length that hold ``features``; occasionally an invalid one."""
     message = SequenceExample()
     steps = draw(st.integers(0, 3))
     for key, spec in features.items():
@@ -119,7 +119,7 @@ def name_of(spec: Any) -> str:
 
 
 def feature_of(kind: str, values: list[Any]) -> Feature:
-    """The message of some values, also of none."""
+    """The message of a possibly empty list of values."""
     message = Feature()
     stored = {"int64": message.int64_list, "float32": message.float_list, "string": message.bytes_list}[kind]
     stored.SetInParent()

@@ -91,7 +91,7 @@ def versions() -> st.SearchStrategy[Version]:
 
 
 def search_texts() -> st.SearchStrategy[str]:
-    """What descriptions, names of features and searches are made of: few words in many guises, and their beginnings."""
+    """Words of descriptions, feature names and searches: a few words in many spellings, and their prefixes."""
     word = st.one_of(
         st.sampled_from(
             ["digit", "digits", "Digits", "dig", "open_images", "ImageNet2012", "x", "4", "v4", "and", "NOT"]

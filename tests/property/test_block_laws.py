@@ -1,4 +1,4 @@
-"""Laws of blocks: however a record is decoded, in a block it gives what it gives alone."""
+"""Laws of blocks: a record decoded in a block gives the same values as one decoded alone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def schemas_and_records(draw: st.DrawFn) -> tuple[FeaturesDict, list[bytes]]:
 
 
 def exact(value: Any) -> Any:
-    """What two decoded values must have in common to be the same: types, dtypes, shapes and every bit."""
+    """A key that is equal for two decoded values with equal types, dtypes, shapes and bits."""
     if isinstance(value, dict):
         return {name: exact(inner) for name, inner in value.items()}
     if isinstance(value, NestedExamples):
@@ -90,7 +90,7 @@ def check_columns(columns: dict[str, Any], examples: list[dict[str, Any]]) -> No
 
 
 def values_in(column: Any) -> list[Any]:
-    """The values of a column, one by one; None where it is masked, which it is wholly or not at all."""
+    """The values of a column, one by one; None if masked. A value is masked completely or not at all."""
     if not isinstance(column, np.ma.MaskedArray):
         return list(column)
     assert column.mask.shape == column.shape
@@ -180,7 +180,7 @@ def test_flat_values_of_any_bytes_equal_those_of_each_record_alone(records: list
 
 
 def check_content(features: FeaturesDict, records: list[bytes]) -> None:
-    """The content of a block is that of its records, one after the other; or one of them has none alone."""
+    """The content of a block equals that of its records in order, unless one of them has no content alone."""
     reader = ContentReader(features)
     if features.unknown_features():
         assert reader.read_block(*joined(records)) is None

@@ -1,4 +1,4 @@
-"""Whatever an example holds, MLCommons' package takes its Croissant document, which has a field for each leaf."""
+"""MLCommons' package accepts the Croissant document of any features, and it has a field for each leaf."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHARDS = {
 
 
 def leaves(fields: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Every field that has no fields in it."""
+    """Every field without subfields."""
     for field in fields:
         if "subField" in field:
             yield from leaves(field["subField"])
@@ -59,7 +59,7 @@ def test_every_schema_has_a_document_with_a_field_for_each_leaf(features: Featur
     assert split["references"] == {"field": {"@id": "splits/name"}}
     assert [one["source"]["extract"]["column"] for one in found] == [column.path for column in columns_of(features)]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its dependencies use what they have deprecated
+        warnings.simplefilter("ignore")  # its dependencies use their own deprecated names
         import mlcroissant
 
         assert not mlcroissant.Dataset(jsonld=document).metadata.ctx.issues.errors

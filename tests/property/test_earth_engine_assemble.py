@@ -1,4 +1,4 @@
-"""Laws of the way back: what is exported and put together again is the raster's covered area, exactly and in place."""
+"""Laws of assembling: an export assembled again is exactly the covered area of the raster, in place."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def _shards(folder: Path) -> list[str]:
 
 
 def _cut_anew(records: list[bytes], folder: Path, chance: random.Random) -> list[Path]:
-    """The records in files of other sizes, some of them empty, whose names say nothing."""
+    """The records in files of other sizes, some of them empty, with meaningless names."""
     cuts = sorted(chance.choices(range(len(records) + 1), k=3))
     names = [folder / f"{chance.randrange(10**9)}-{number}.bin" for number in range(4)]
     for path, start, stop in zip(names, [0, *cuts], [*cuts, len(records)], strict=True):
@@ -183,5 +183,5 @@ def test_every_patch_is_at_the_position_that_rasterio_computes(
         for margin in (False, True):
             window = Window(*(grid.window(index) if margin else grid.core(index)))
             assert tuple(grid.transform(index, at, margin=margin)) == tuple(transform(window, Affine(*at)))[:6]
-            if place != "turned":  # of which rasterio gives another rectangle, that of two of its corners
+            if place != "turned":  # for it rasterio returns another rectangle, which two of its corners span
                 assert tuple(grid.bounds(index, at, margin=margin)) == bounds(window, Affine(*at))

@@ -1,4 +1,4 @@
-"""An export holds what a reference finds pixel by pixel: any size, patch, kernel, type, mask, depth and option."""
+"""An export equals a pixel-by-pixel reference for any size, patch, kernel, type, mask, depth and option."""
 
 from __future__ import annotations
 

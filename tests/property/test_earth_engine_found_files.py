@@ -1,4 +1,4 @@
-"""Laws of the names of an export's files: their order is that of their numbers, and no gap stays unnamed."""
+"""Laws of the names of an export's files: they are ordered by number, and every gap is named."""
 
 import tempfile
 from pathlib import Path

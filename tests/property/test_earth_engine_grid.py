@@ -1,4 +1,4 @@
-"""Laws of the grid: patches tile the covered pixels, and lie on the map where rasterio has them."""
+"""Laws of the grid: patches tile the covered pixels, and have the map positions that rasterio computes."""
 
 from __future__ import annotations
 

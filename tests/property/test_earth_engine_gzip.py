@@ -1,4 +1,4 @@
-"""Laws of the gzip stream: one member, the same bytes however it is written, and zlib's own where it is one block."""
+"""Laws of the gzip stream: one member, the same bytes for any chunks of writes, and zlib's bytes for one block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of patches: whatever the sizes, the margin, the files and the order, each comes back with its own place."""
+"""Laws of patches: for any sizes, margin, files and order, each is read with its own place."""
 
 import tempfile
 from pathlib import Path

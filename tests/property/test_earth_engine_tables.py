@@ -68,7 +68,7 @@ def test_arrays_come_back_in_the_given_shape(rows: list[list[float]]) -> None:
     st.sampled_from([".csv", ".json", ".jsonl", ".geojson", ".geojsonl"]),
 )
 def test_a_table_is_the_same_bytes_after_a_file_of_rows(rows: list[dict[str, Any]], suffix: str) -> None:
-    """Numbers are written with digits that tell them from every other float: what comes back is the same table."""
+    """Numbers are written with enough digits to identify each float, so the same table is read back."""
     with TemporaryDirectory() as folder:
         first = write(rows, folder, "first")
         write_rows(read_table(first), Path(folder, f"rows{suffix}"))

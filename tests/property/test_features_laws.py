@@ -1,4 +1,4 @@
-"""Laws of features: what is encoded is decoded, schemas are read back, and hostile input ends in a typed error."""
+"""Laws of features: encoded values are decoded, schemas are read back, and hostile input ends in a typed error."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from registry.features.png import encode_png, read_png, undo_filters
 
 
 def expected(feature: Any, value: Any, *, is_nested: bool = True) -> Any:
-    """What ``value`` decodes to, as nested lists; a sequence of dicts as a dict of lists."""
+    """The decoded form of ``value`` as nested lists; a sequence of dicts becomes a dict of lists."""
     if isinstance(feature, FeaturesDict):
         return {name: expected(feature[name], value[name], is_nested=is_nested) for name in feature}
     if isinstance(feature, TranslationVariableLanguages):
@@ -157,7 +157,7 @@ def test_schema_is_read_back(features: FeaturesDict) -> None:
     assert features_to_json(again) == text
     try:
         labels = features.labels()
-    except FeatureError:  # two labels whose files would have one name
+    except FeatureError:  # two labels with the same filename
         return
     assert again.with_labels(labels) == features
 

@@ -1,4 +1,4 @@
-"""Laws of a choice: what is given is allowed, nothing better is passed over, and every version has its verdict."""
+"""Laws of a choice: the chosen version is allowed, no better one is skipped, and every version has a verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of what a change does: every natural reference whose answer changes is named, and no other."""
+"""Laws of effects: exactly the natural references that would resolve to another version are named."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def naturals(name: str, config: str | None, *standings: Standing) -> Iterator[Re
 
 @st.composite
 def changed(draw: st.DrawFn) -> tuple[Standing, Standing]:
-    """A standing, and what some action makes of it."""
+    """The state of versions before and after some action."""
     before = draw(standings())
     candidate = draw(st.sampled_from(before.candidates))
     others = [one.version for one in before.candidates]
@@ -60,7 +60,7 @@ def changed(draw: st.DrawFn) -> tuple[Standing, Standing]:
             case _:
                 return before, before.point(draw(st.sampled_from(["paper", "new"])), candidate.version)
     except RegistryError:
-        assume(False)  # what is refused changes nothing
+        assume(False)  # a refused action changes nothing
         raise
 
 

@@ -1,4 +1,4 @@
-"""Laws of the model's texts: versions, requests, references, file names and shard lengths print what parses back."""
+"""Laws of the model's texts: printed versions, requests, references, file names and shard lengths parse back."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ TYPED = {"values", "shard_mismatch", "corrupt_record", "corrupt_example", "prepa
 
 
 def read_files(first: int, count: int, folder: Path) -> dict[str, object]:
-    """What the child tells of these seeds; fails with the seed at which it ended."""
+    """The report of the child for these seeds; fails with the seed at which the child ended."""
     script = Path(__file__).with_name("mutated_files.py")
     done = subprocess.run(
         [sys.executable, str(script), str(first), str(count), str(folder)],
@@ -74,7 +74,7 @@ def test_a_file_that_kills_the_process_fails_with_its_seed(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("seed", [1846, 4772, 5572, 10855])
 def test_a_file_that_once_gave_an_untyped_error(tmp_path: Path, seed: int) -> None:
-    """Two columns of one name, an image without bytes, no first row, an extension type that makes no array."""
+    """Two columns of one name, an image without bytes, no first row, an extension type that creates no array."""
     found = read_files(seed, 1, tmp_path)
     assert found["untyped"] == []
     assert set(Counter(found["told"])) <= TYPED

@@ -1,4 +1,4 @@
-"""Null is null: what is null in a Parquet file is null wherever it is read, and nothing else is."""
+"""Exactly the nulls of a Parquet file are null in every reading tool."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_nulls_are_null_wherever_they_are_read(
 def test_missing_values_are_read_as_tfds_reads_them(
     drawn: tuple[list[pa.DataType], list[list[Any]]], data: st.DataObject
 ) -> None:
-    """What ``registry.load`` reads: the lowest number of the dtype, in plain arrays; no null in any tool."""
+    """``registry.load`` reads the lowest number of the dtype, in plain arrays, and no null in any tool."""
     kinds, written = drawn
     with reader_of(table_of(kinds, written), row_group_size=data.draw(st.integers(1, 50))) as native:
         reader = native.missing_as_tfds()

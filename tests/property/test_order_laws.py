@@ -61,7 +61,7 @@ def plans(draw: st.DrawFn) -> Plan:
 
 @st.composite
 def configs(draw: st.DrawFn) -> ReadConfig:
-    """Any order that has a seed where it needs one."""
+    """Any order, with a seed if it needs one."""
     if draw(st.integers(0, 3)) == 0:
         return ReadConfig(shuffle="global", seed=draw(st.integers(0, 2**64 - 1)))
     shuffled = {

@@ -45,7 +45,7 @@ def features_or_not(schema: pa.Schema) -> FeaturesDict:
 
 
 def assert_alike(features: FeaturesDict, table: TableBlock, records: Sequence[bytes], *, copy: bool) -> None:
-    """A block of rows gives what the block of their records gives."""
+    """A block of rows decodes to the same examples as the block of their records."""
     lengths = np.fromiter(map(len, records), np.int64, len(records))
     data = np.frombuffer(b"".join(records), np.uint8)
     expected = codec_of(features).decode_block(data, lengths.cumsum() - lengths, lengths)

@@ -1,4 +1,4 @@
-"""Laws of citations: what is printed parses back, also through LaTeX; every text ends in a value or one error."""
+"""Laws of citations: printed citations parse back, also through LaTeX; every text ends in a value or one error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pin says of its records is what anybody finds who follows the definition, however the records are stored."""
+"""The digests of a pin equal those computed from the definition, however the records are stored."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def message(number: int, content: bytes) -> bytes:
 
 
 def serialize(example: Example, *, keys: Sequence[str] = (), is_packed: bool = True) -> bytes:
-    """A tf.train.Example whose keys stand in the order ``keys``, and numbers each by itself or packed."""
+    """A tf.train.Example with keys in the order ``keys``, and with packed or unpacked numbers."""
     entries = []
     for key in keys or [*example]:
         kind, values = example[key]
@@ -62,7 +62,7 @@ def serialize(example: Example, *, keys: Sequence[str] = (), is_packed: bool = T
     return message(1, b"".join(entries))
 
 
-# What the definition says, with the standard library alone (registry/pins/document.py, feature_digest.py)
+# The definition, implemented with the standard library alone (registry/pins/document.py, feature_digest.py)
 
 
 def walk(file: bytes) -> Iterator[bytes]:
@@ -122,7 +122,7 @@ def by_definition(records: Sequence[bytes], examples: Sequence[Example], leaf: i
 def store_records(
     records: Sequence[bytes], lengths: Sequence[int], *, is_gzip: bool = False, where: str | None = None
 ) -> tuple[Store, Split]:
-    """``records`` in shards of ``lengths``; the last shard holds what is left."""
+    """``records`` in shards of ``lengths``; the last shard holds the rest."""
     store = open_store(where or f"memory://{uuid4().hex}")
     cuts = [0]
     for length in lengths:
@@ -249,7 +249,7 @@ def test_a_changed_value_changes_the_digest_of_its_key_and_of_no_other(
     elif old is not None and not old[1] and not value[1]:
         assert not differ  # no values of one kind, or of another
     elif old is None and not value[1]:
-        assert differ <= {key}  # it counts where no other record has the key
+        assert differ <= {key}  # it counts if no other record has the key
     else:
         assert differ == {key}
 

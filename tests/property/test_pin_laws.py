@@ -1,4 +1,4 @@
-"""A pin file that is not as it was written is refused, and the place named; one that is gives what was pinned."""
+"""A changed pin file is refused with the place of the change; an unchanged one reads the pinned records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Mutation:
-    """The sample with one thing changed, what was done to it, and where."""
+    """The sample with one change, the kind of change, and its place."""
 
     path: Path
     kind: str
@@ -137,7 +137,7 @@ def tweaks(old: str | int) -> st.SearchStrategy[Any]:
 
 
 PATHS: list[Path] = list(iter_paths(content()))
-# As often as the files of all pins there are to be the fields that stand once.
+# Fields that occur once are drawn as often as the files of all pins together.
 PATHS += [path for path in PATHS if "files" not in path and "splits" not in path] * 3
 
 
@@ -160,7 +160,7 @@ def named_by(error: RegistryError) -> list[str]:
 
 
 def is_near(key: str, place: str) -> bool:
-    """Whether ``key`` is ``place``, holds it or lies in it."""
+    """Whether ``key`` is ``place``, contains it or is in it."""
     return any(one == two or one.startswith((f"{two}.", f"{two}[")) for one, two in ((key, place), (place, key)))
 
 
@@ -201,7 +201,7 @@ def test_a_field_that_was_removed_is_named_or_its_file_refused(path: Path) -> No
         load(changed)
     keys = named_by(caught.value)
     if isinstance(removed, dict | list) and removed and isinstance(caught.value, PinChangedError):
-        assert not keys  # a field that may be missing, and was removed with what it held: more than one value
+        assert not keys  # an optional field that was removed with its content: more than one value
     else:
         assert any(is_near(key, key_path(path)) for key in keys), (path, keys)
 
@@ -219,7 +219,7 @@ def test_a_changed_byte_is_refused_or_changes_no_value(place: int, data: st.Data
 
 
 def use(file: PinFile) -> None:
-    """Everything that a pin file gives without its records; what cannot be is refused by an error of the registry."""
+    """Everything that a pin file provides without its records; impossible values raise an error of the registry."""
     assert load(json.loads(file.to_json())) == file
     for entry in file.values():
         repr(entry)

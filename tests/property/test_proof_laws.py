@@ -1,4 +1,4 @@
-"""Laws of the proof: what is content, what a fingerprint is over, and how lists of records are aligned."""
+"""Laws of the proof: the definition of content, the input of fingerprints, and the alignment of records."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from registry.publishing.record_diff import tell_apart
 from registry.storage import open_store
 from registry.wire import encode_example
 
-# What is content?
+# Content
 
 
 def bits(value: Any) -> Any:
-    """A decoded value as plain data that is equal where its bits are, found without ``content_bytes``."""
+    """A decoded value as plain data that is equal if its bits are equal, computed without ``content_bytes``."""
     if isinstance(value, Ragged):
         return [level.tolist() for level in value.row_lengths], bits(value.flat_values)
     if isinstance(value, np.ndarray) and value.dtype == object:
@@ -165,7 +165,7 @@ def test_the_filters_and_the_compression_of_a_png_do_not_change_the_content(
 
 
 def filtered_png(pixels: np.ndarray[Any, Any], filters: list[int], level: int) -> bytes:
-    """A PNG whose rows have these filters, written as the specification says, byte by byte."""
+    """A PNG with these filters of rows, written byte by byte according to the specification."""
     height, width, channels = pixels.shape
     above = [0] * (width * channels)
     out = bytearray()
@@ -202,7 +202,7 @@ def test_the_content_of_a_jpeg_is_its_file() -> None:
     )
 
 
-# What is a fingerprint over?
+# Fingerprints
 
 
 ROWS = FeaturesDict({"number": "int64", "text": Text()})
@@ -273,7 +273,7 @@ def test_runs_cover_every_record_once_and_start_at_a_leaf(start: int, count: int
     assert len(runs) <= max(8 * width, count // (512 * 1024) + 1)
 
 
-# How do two lists of records stand to each other?
+# Alignment of two lists of records
 
 
 def digests(items: list[int]) -> np.ndarray[Any, np.dtype[np.uint64]]:
@@ -281,7 +281,7 @@ def digests(items: list[int]) -> np.ndarray[Any, np.dtype[np.uint64]]:
 
 
 def check_alignment(old: list[int], new: list[int], found: Alignment) -> None:
-    """Every place is in exactly one class, and the classes are what they say."""
+    """Every place is in exactly one class, and the classes match their definition."""
     pairs = [*found.same.tolist(), *found.changed.tolist(), *found.moved.tolist()]
     assert sorted([one for one, _ in pairs] + found.removed.tolist()) == list(range(len(old)))
     assert sorted([other for _, other in pairs] + found.added.tolist()) == list(range(len(new)))
@@ -321,7 +321,7 @@ def test_nothing_is_the_same_beyond_a_fence(old: list[list[int]], new: list[list
 
 @given(st.integers(5, 3000), st.data())
 def test_edits_of_different_records_are_found_exactly(count: int, data: st.DataObject) -> None:
-    """Each edit has untouched neighbours, so that no two of them can be told as one."""
+    """Each edit has unchanged neighbours, so that no two edits can be reported as one."""
     places = data.draw(st.lists(st.integers(0, (count - 1) // 3), unique=True, max_size=30))
     kinds = {3 * place: data.draw(st.sampled_from(["drop", "insert", "replace"])) for place in places}
     old = list(range(count))

@@ -1,4 +1,4 @@
-"""Hostile schemas and records: whatever is changed in either, decoding ends in a value or in an error of ours."""
+"""Hostile schemas and records: after any change in either, decoding ends in a value or in an error of ours."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def change(data: st.DataObject, root: Any) -> Any:
 
 
 def read_schema(root: Any) -> FeaturesDict | None:
-    """The schema, or None where it is refused with a key path that is in it."""
+    """The schema, or None if it is refused with a key path that is in it."""
     try:
         features = features_from_json(json.dumps(root))
     except PreparedFormatError as error:
@@ -90,7 +90,7 @@ def read_record(features: FeaturesDict, record: bytes) -> None:
         use(codec_of(features).decode(record))
     except CorruptExampleError as error:
         assert isinstance(error.details["feature"], str)  # noqa: PT017
-    except FeatureError as error:  # of a tensor that no record holds, as it stores no shape: of no fault of a record
+    except FeatureError as error:  # the tensor stores no shape: not a fault of a record
         assert error.message.endswith("has several unknown dimensions")  # noqa: PT017
         return
     for num_records in (1, 70):

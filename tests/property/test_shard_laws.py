@@ -1,4 +1,4 @@
-"""Whatever format the files of a split have, a read gives the same: any slice, any order, in batches, and by number."""
+"""Files of every format read alike: any slice, any order, in batches, and by number."""
 
 from __future__ import annotations
 

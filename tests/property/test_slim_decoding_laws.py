@@ -1,4 +1,4 @@
-"""Laws of decoding: many records at once are decoded as each alone, and a request changes what is made, not how."""
+"""Laws of decoding: records are decoded together as each alone, and a request selects items without changing them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def handlers(keys: Sequence[str]) -> st.SearchStrategy[ItemHandler]:
 
 
 def outcome(decode: Any, *arguments: Any) -> tuple[Any, str]:
-    """What it gives, or what it raises."""
+    """The result or the error of a call."""
     try:
         return decode(*arguments), ""
     except RegistryError as error:

@@ -1,4 +1,4 @@
-"""What holds for every image: samples come back, Pillow changes nothing, and damage ends in one kind of error."""
+"""Laws of images: samples come back, Pillow changes nothing, and damage ends in one kind of error."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_pillow_changes_nothing_of_a_png(
 
 @st.composite
 def many_pngs(draw: st.DrawFn) -> list[bytes]:
-    """Four PNGs or more, alike but for samples and filters; some may be transparent, or one another, or cut off."""
+    """Four or more PNGs that differ in samples and filters; some may be transparent, different or cut off."""
     color = draw(st.sampled_from(sorted(PNG_CHANNELS)))
     depth = draw(st.sampled_from(PNG_DEPTHS[color]))
     random, height, width = np.random.default_rng(draw(st.integers(0, 2**32))), draw(_SIZES), draw(_SIZES)

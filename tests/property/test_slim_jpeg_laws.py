@@ -1,4 +1,4 @@
-"""Whichever library decodes a JPEG, the pixels are the same, and so is what is said of a damaged one."""
+"""Every library decodes a JPEG to the same pixels, and reports the same error for a damaged one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def jpegs(draw: st.DrawFn) -> bytes:
     shape = (draw(st.integers(1, 40)), draw(st.integers(1, 40)), {"RGB": 3, "L": 1, "CMYK": 4}[mode])
     samples = np.random.default_rng(draw(st.integers(0, 2**32))).integers(0, 256, shape, dtype=np.uint8)
     if draw(st.booleans()):
-        samples[...] = samples[:1, :1]  # flat, where most of the others are noise
+        samples[...] = samples[:1, :1]  # flat, while most of the others are noise
     file = io.BytesIO()
     Pillow.frombytes(mode, shape[1::-1], samples.tobytes()).save(
         file,

@@ -46,7 +46,7 @@ def folder() -> Iterator[str]:
 
 
 def files_of(folder: str, sizes: list[int]) -> Files:
-    """A file of so many records for each size, every other one gzip: kept, because a law asks for the same again."""
+    """A file with that number of records for each size, every other one gzip; cached, because laws reuse them."""
     store, files = open_store(folder), []
     for file, size in enumerate(sizes):
         name = f"{file}-{size}"
@@ -73,7 +73,7 @@ def values(reader: ParallelReader) -> list[bytes]:
 
 
 def in_turn(sizes: list[int], num_slots: int) -> list[bytes]:
-    """What the rule says, a visit after the other."""
+    """The order of the rule, one visit after the other."""
     files = iter([iter([b"%d.%d" % (file, record) for record in range(size)]) for file, size in enumerate(sizes)])
     slots: list[Iterator[bytes] | None] = [None] * num_slots
     found: list[bytes] = []
@@ -132,7 +132,7 @@ def test_the_seed_decides_the_order_with_any_reader(
 @given(sizes=SIZES.filter(any), options=OPTIONS, count=st.integers(1, 100))
 def test_for_ever_begins_as_some_epochs_do(folder: str, sizes: list[int], options: dict[str, Any], count: int) -> None:
     files = files_of(folder, sizes)
-    options["mix_epochs"] = False  # where they mix, what comes of an epoch depends on whether another one follows
+    options["mix_epochs"] = False  # if epochs mix, the records of an epoch depend on whether another one follows
     with open_reader(files, None, num_epochs=None, **options) as reader:
         found = [value for _, value in itertools.islice(reader, count)]
     num_epochs = -(-count // sum(sizes))

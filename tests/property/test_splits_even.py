@@ -29,7 +29,7 @@ RULES = st.sampled_from(["documented", "tfds-4"])
 
 @st.composite
 def divided(draw: st.DrawFn) -> tuple[dict[str, ShardLengths], ReadInstruction]:
-    """A layout and a union of slices that lie in it."""
+    """A layout and a union of slices within it."""
     lengths = draw(st.dictionaries(st.sampled_from(["train", "test", "extra"]), ANY_LENGTHS, min_size=1))
     names = draw(st.lists(st.sampled_from(sorted(lengths)), min_size=1, max_size=3))
     parts = []
@@ -40,7 +40,7 @@ def divided(draw: st.DrawFn) -> tuple[dict[str, ShardLengths], ReadInstruction]:
 
 
 def records(ranges: tuple[RecordRange, ...]) -> list[RecordRange]:
-    """Ranges in order, joined where one goes on where the last one ended, empty ones left out."""
+    """Ranges in order without empty ones; adjacent ranges are joined."""
     joined: list[RecordRange] = []
     for one in ranges:
         if one.start == one.stop:
@@ -218,7 +218,7 @@ def test_every_instruction_ends_in_a_plan_or_a_typed_error(
 
 
 def test_bounds_beyond_the_precision_of_floats_are_exact() -> None:
-    """Where floats lie: 10**17 + 1 records and a third of them; every figure is exact."""
+    """Floats are inexact for 10**17 + 1 records and a third of them; every bound is exact."""
     layout = {"train": ShardLengths([10**17 + 1])}
     (one,) = resolve("even(train, 3)[2]", layout).ranges
     assert (one.start, one.stop) == (66666666666666668, 10**17 + 1)

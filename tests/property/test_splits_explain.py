@@ -1,4 +1,4 @@
-"""An explanation never says anything else than what the resolver does."""
+"""An explanation always agrees with the resolver."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_another_byte_anywhere_is_found(written: list[bytes], data: st.DataObjec
     content[place] ^= data.draw(st.integers(1, 255))
     found: list[bytes] = []
     with pytest.raises(CorruptRecordError) as caught:
-        found.extend(read_records(store_of(bytes(content)), "shard"))  # extend keeps what came before the error
+        found.extend(read_records(store_of(bytes(content)), "shard"))  # extend keeps the records before the error
     assert caught.value.details["offset"] <= place
     assert found == written[: caught.value.details["record"]]
 

@@ -29,7 +29,7 @@ EXAMPLES = st.dictionaries(st.text(max_size=10).filter(str.isprintable), FLAT_VA
 
 
 def bits_of(values: dict[str, FlatValue]) -> dict[str, object]:
-    """What two examples must have in common to be the same: kinds, lengths and every bit."""
+    """A key that is equal for two examples with equal kinds, lengths and bits."""
     return {
         key: (value.dtype, value.tobytes()) if isinstance(value, np.ndarray) else value for key, value in values.items()
     }
@@ -106,7 +106,7 @@ def feature_of(value: FlatValue | None) -> Feature:
 
 
 def sequence_bits(record: bytes, decode: object) -> object:
-    """What two SequenceExamples must have in common to be the same; None for bytes that are none."""
+    """A key that is equal for two equal SequenceExamples; None for invalid bytes."""
     try:
         context, lists = decode(record)  # type: ignore[operator] # one of two functions
     except CorruptExampleError:
@@ -150,7 +150,7 @@ Sequences = tuple[dict[str, FlatValue | None], dict[str, list[FlatValue | None]]
 
 
 def values_bits(context: dict[str, FlatValue | None], lists: dict[str, list[FlatValue | None]]) -> object:
-    """What two of them must have in common to be the same."""
+    """A key that is equal for two equal ones."""
     return bits_of(context), {key: list(bits_of(dict(enumerate(steps))).items()) for key, steps in lists.items()}  # type: ignore[arg-type] # any keys, and None
 
 

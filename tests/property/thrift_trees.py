@@ -1,4 +1,4 @@
-"""Thrift's compact protocol as trees that a test can change and write again, with lies in them.
+"""Thrift's compact protocol as trees that a test can falsify and write again.
 
 A node is a list whose first item is its kind: struct, list, integer, byte, boolean, double or text.
 """
@@ -16,7 +16,7 @@ _INTEGERS: Final = sorted({number for bits in _BITS for number in (2**bits - 1, 
 
 
 def read_struct(data: bytes, place: int) -> tuple[Node, int]:
-    """The struct at ``place`` of sound ``data``, and where it ends."""
+    """The struct at ``place`` of valid ``data``, and the offset of its end."""
     fields: list[list[Any]] = []
     number = 0
     while head := data[place]:

@@ -107,15 +107,15 @@ class FaultProxy:
         delay_seconds: float = 0.2,
         hook: Callable[[], None] = lambda: None,
     ) -> None:
-        """Inject ``fault`` into the request with index ``at``, those that ``when`` is true of, or else into all.
+        """Inject ``fault`` into the request with index ``at``, those that ``when`` is true of, or into all.
 
         Args:
-            fault: what happens.
+            fault: the kind of fault.
             at: index of the request since the last ``reset``, from 0.
-            when: which requests.
-            times: how often at most; None: always.
-            delay_seconds: how late a "delay" is.
-            hook: what "hook" calls before the request is handed on, e.g. to kill a process.
+            when: selects the requests.
+            times: the maximum number of times; None: always.
+            delay_seconds: the length of a "delay".
+            hook: called by "hook" before the request is passed on, e.g. to kill a process.
         """
         if at is not None:
             when = lambda request: request.index == at  # noqa: E731
@@ -164,7 +164,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that leaves in the middle is what the tests are about."""
+        """Ignores errors: the tests let clients disconnect in the middle."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -65,7 +65,7 @@ class S3Server:
         """Send one signed request past the registry, e.g. ``PUT /bucket``; the status and the body."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
-            # No body and no length where a bucket is made: moto takes an empty one for a faulty configuration.
+            # A bucket is created without a body or length: moto treats an empty body as an invalid configuration.
             connection.request(method, path, body=body or None, headers=_SIGNED | headers)
             answer = connection.getresponse()
             return answer.status, answer.read()

@@ -1,4 +1,4 @@
-"""What a store on a web server does when the server fails: as an object store does, and it goes on where it was."""
+"""A store on a web server handles failures of the server as an object store does, and resumes downloads."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_fault_that_stays_is_a_typed_error_after_three_requests(
     assert str(caught.value) == f"cannot read {store.url}/file: {REASONS[fault]}"
     assert (caught.value.code, caught.value.exit_code) == ("storage_unavailable", 75)
     assert (caught.value.hint or "").startswith("It was tried 3 times. Try again later. ")
-    # where a HEAD is answered by an error, a GET says whether it is one
+    # if a HEAD request returns an error, a GET request decides
     twice = asked != "open and read" and fault in ("error", "slow down", "too many")
     assert sum(request.fault is not None for request in proxy.requests) == (6 if twice else 3)
 

@@ -1,4 +1,4 @@
-"""What only object stores do: names decided by the store, copies within it, tags of bytes, forks."""
+"""Behaviour of object stores only: names decided by the store, copies within it, tags of bytes, forks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every store does, whatever it is made of."""
+"""Behaviour that every kind of store shares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an object store does when its server fails: typed errors after few requests, and never half an object."""
+"""An object store whose server fails raises typed errors after few requests, and never returns half an object."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ REASONS: dict[Fault, tuple[str, int]] = {
 
 @dataclass(frozen=True)
 class Operation:
-    """Something that is asked of a store, and the request that does it."""
+    """A call of a store, and the request that it sends."""
 
     do: Callable[[Store], object]
     result: object

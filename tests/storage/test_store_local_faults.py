@@ -1,4 +1,4 @@
-"""What a local store does when the disk is full, a process is killed, or a folder is hostile."""
+"""A local store with a full disk, killed processes and hostile folders."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ def test_a_full_disk_leaves_the_old_file_unchanged(local_store: Store, full_disk
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[tuple[Path, int]]:
-    """A folder that really cannot hold a megabyte, and the errno that says so.
+    """A folder that really cannot hold a megabyte, and the errno of the failure.
 
-    A tmpfs of 64 KiB where the tests may mount one; elsewhere the kernel's limit on the size of a file.
+    A tmpfs of 64 KiB if the tests may mount one, otherwise the kernel's limit on the size of a file.
     """
     folder = tmp_path / "small"
     folder.mkdir()
@@ -312,7 +312,7 @@ def test_a_file_that_failed_to_be_written_by_path_leaves_nothing_behind(tmp_path
 
     with pytest.raises(ZeroDivisionError):
         fail(write=True)
-    with pytest.raises(StorageError):  # nobody wrote it
+    with pytest.raises(StorageError):  # not written by a store
         fail(write=False)
     with pytest.raises(StorageError, match="does not name a file"), local_store.create_path("../file"):
         pytest.fail("it leads out")

@@ -1,4 +1,4 @@
-"""Who left a staged folder, and may it be cleared? Only where its process is known to be dead."""
+"""A staged folder is cleared only if the process that created it is known to be dead."""
 
 from __future__ import annotations
 

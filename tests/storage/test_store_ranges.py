@@ -1,4 +1,4 @@
-"""A law for every store: many ranges at once give the bytes that slices of the object give. And what that costs."""
+"""A law for every store: many ranges at once return the same bytes as slices of the object. Also counts requests."""
 
 from __future__ import annotations
 
@@ -159,7 +159,10 @@ def is_get(request: Request) -> bool:
         ([], 0),
         ([(5, 5)], 0),
         ([(place, place + 100) for place in range(0, 100_000, 100)], 1),  # neighbours
-        ([(place, place + 100) for place in reversed(range(0, 1_000_000, 10_000))], 1),  # and those that lie close
+        (
+            [(place, place + 100) for place in reversed(range(0, 1_000_000, 10_000))],
+            1,
+        ),  # and those close by
         ([(place * MIB, place * MIB + 10) for place in range(5)], 5),  # far apart
         ([(0, 4 * MIB)] * 4, 1),  # the same again
         ([(0, SIZE)], 2),  # cut

@@ -1,4 +1,4 @@
-"""TensorFlow opens what is exported with the code of Earth Engine's guide, and what TensorFlow writes is assembled."""
+"""TensorFlow opens our exports with the code of Earth Engine's guide, and we assemble files that TensorFlow wrote."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def raster(dtype: str = "uint8") -> dict[str, npt.NDArray[Any]]:
 
 
 def tile(band: npt.NDArray[Any], row: int, column: int) -> npt.NDArray[Any]:
-    """A patch with its margin, of a raster of whole patches beside zeros."""
+    """A patch with its margin, of a raster of whole patches surrounded by zeros."""
     half = KERNEL // 2
     padded = np.pad(band, ((half, HEIGHT), (half, WIDTH)))
     return padded[row * HEIGHT : (row + 1) * HEIGHT + 2 * half, column * WIDTH : (column + 1) * WIDTH + 2 * half]
@@ -180,7 +180,7 @@ def test_what_tensorflow_writes_is_assembled(tf: Any, tmp_path: Path, half: int,
 
 
 def unpacked(values: npt.NDArray[np.float32]) -> bytes:
-    """An Example whose floats are not packed: valid, and as no writer makes it but old ones."""
+    """An Example with unpacked floats: valid, but only old writers create it."""
 
     def field(number: int, content: bytes) -> bytes:
         size, head = len(content), bytes([number << 3 | 2])
@@ -196,7 +196,7 @@ def unpacked(values: npt.NDArray[np.float32]) -> bytes:
 def test_valid_records_of_other_forms_are_assembled(tf: Any, tmp_path: Path) -> None:
     values = MADE.random((2, 2, 2)).astype("float32")
     two = tf.train.Example(features=tf.train.Features(feature={"p": feature(tf, values[1])})).SerializeToString()
-    merged = unpacked(values[0]) + two  # of a key that stands twice, the last counts
+    merged = unpacked(values[0]) + two  # if a key occurs twice, the last one counts
     assert tf.io.parse_single_example(merged, {"p": tf.io.FixedLenFeature([2, 2], tf.float32)})["p"].numpy().tolist()
     path = str(tmp_path / "p.tfrecord")
     with tf.io.TFRecordWriter(path) as writer:

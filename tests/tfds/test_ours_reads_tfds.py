@@ -1,4 +1,4 @@
-"""What TFDS prepared is imported, and read to what TFDS reads: every feature, every format, in the same order."""
+"""Imports files that TFDS prepared, and reads the same values in the same order: every feature, every format."""
 
 from __future__ import annotations
 

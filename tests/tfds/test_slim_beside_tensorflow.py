@@ -1,4 +1,4 @@
-"""What TensorFlow parses and what our decoders do, of the same records: the same values, or both refuse."""
+"""Our decoders and TensorFlow parse the same records to the same values, or both refuse them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def theirs(tf: Any, spec: Any) -> Any:
 
 
 def raw_items(features: dict[str, Any]) -> dict[str, ItemHandlerCallback]:
-    """Each feature as an item, as it was parsed."""
+    """Each parsed feature as an item."""
     return {key: ItemHandlerCallback(key, lambda values: next(iter(values.values()))) for key in features}
 
 

@@ -1,7 +1,7 @@
-"""Random images of every kind are what ``tf.io.decode_image`` makes of them, to the last bit.
+"""Random images of every kind decode to the same bits as with ``tf.io.decode_image``.
 
-Of JPEG that is so with ``INTEGER_ACCURATE``, and of grey and colour with ``INTEGER_FAST``. A BMP is compared as
-uint8: TensorFlow 2.21 damages its own memory where it converts one to another dtype.
+JPEG matches with ``INTEGER_ACCURATE``; its grey and colour images also with ``INTEGER_FAST``. A BMP is compared as
+uint8, because TensorFlow 2.21 corrupts its own memory when it converts one to another dtype.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ KINDS = [(color, depth) for color in PNG_CHANNELS for depth in PNG_DEPTHS[color]
 
 
 def compare(tf: Any, data: bytes, channels: int, dtype: str = "uint8") -> Any:
-    """Both decode to the same, or both refuse; the array, or None."""
+    """Check that both decode to the same array, or both refuse; return the array, or None."""
     try:
         if data.startswith(b"\xff\xd8\xff"):
             expected = tf.cast(tf.io.decode_jpeg(data, channels, dct_method="INTEGER_ACCURATE"), dtype).numpy()
@@ -117,7 +117,7 @@ def test_jpeg(tf: Any, mode: str) -> None:
         quality = int(random.integers(30, 100))
         data = pillow_file(array, "JPEG", mode, quality=quality, progressive=bool(place % 2), **sampling)
         for channels in CHANNELS:
-            if (mode, channels) == ("CMYK", 1):  # TensorFlow makes no grey of inks
+            if (mode, channels) == ("CMYK", 1):  # TensorFlow cannot convert CMYK to grey
                 assert decode(data, channels=1).shape == (height, width, 1)
                 continue
             exact = compare(tf, data, channels)

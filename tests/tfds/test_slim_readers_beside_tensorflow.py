@@ -1,4 +1,4 @@
-"""Keys and records of the readers, beside TensorFlow's own readers of files."""
+"""Compares keys and records of our readers with those of TensorFlow's own file readers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RECORDS = [b"", b"one", b"x" * 70_000, *(b"%d" % number for number in range(300)
 
 
 def read_by_tensorflow(tf: Any, make_reader: Any, path: Path) -> list[tuple[bytes, bytes]]:
-    """What one of its readers reads, which work in graphs alone."""
+    """The records of a TensorFlow reader, which works only in graphs."""
     found = []
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         names = tf.compat.v1.FIFOQueue(1, tf.string, shapes=())

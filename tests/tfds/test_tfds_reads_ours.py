@@ -1,4 +1,4 @@
-"""What is published here opens in TFDS unchanged, and holds the same values in the same order."""
+"""TFDS opens our published versions unchanged, with the same values in the same order."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the tests beside TFDS share: datasets for either side, and values of either side in one form.
+"""Shared by the tests beside TFDS: datasets for either side, and values of either side in one form.
 
-TensorFlow is imported when a test asks for it, not when its file is collected.
+TensorFlow is imported when a test uses it, not when its file is collected.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def make_plain(tfds: Any) -> Any:
 
 
 def exact(value: Any) -> Any:
-    """A decoded value of either side: what two must have in common to be the same, every bit."""
+    """A key of a decoded value of either side that is equal if two values are equal in every bit."""
     if isinstance(value, Mapping):
         return {name: exact(inner) for name, inner in value.items()}
     if isinstance(value, Ragged):
@@ -137,7 +137,7 @@ def without_dtypes(value: Any) -> Any:
 
 
 def theirs(tfds: Any, builder: Any, split: str | None, **options: Any) -> list[Any]:
-    """What TFDS reads, with the ids of the records."""
+    """The examples that TFDS reads, with the ids of the records."""
     seed, config = options.pop("shuffle_seed", None), tfds.ReadConfig(add_tfds_id=True, **options)
     config.shuffle_seed = seed
     read = builder.as_dataset(split=split, read_config=config, shuffle_files=seed is not None)
@@ -236,7 +236,7 @@ class EveryFeature(DatasetBuilder):
 
 
 class Ordered(DatasetBuilder):
-    """A dataset whose records are kept in the order in which they are made."""
+    """A dataset that keeps its records in the order in which they are generated."""
 
     VERSION = "2.1.0"
     DISABLE_SHUFFLING = True
@@ -249,7 +249,7 @@ class Ordered(DatasetBuilder):
 
 
 class Tongues(DatasetBuilder):
-    """A dataset with configs, the second of which is the default one."""
+    """A dataset with configs; the second one is the default."""
 
     VERSION = "1.0.0"
     BUILDER_CONFIGS = [BuilderConfig(name="de"), BuilderConfig(name="en")]

@@ -1,4 +1,4 @@
-"""Every public name and method says what it does, what it takes and what it raises, without sending its reader away."""
+"""The docstring of every public name and method describes its purpose, arguments and errors completely."""
 
 from __future__ import annotations
 

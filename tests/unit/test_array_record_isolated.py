@@ -1,4 +1,4 @@
-"""An ArrayRecord file that ends the process which reads it: a worker's, and the caller is told which file it was."""
+"""An ArrayRecord file that kills its reader ends only a worker process, and the error names the file."""
 
 from __future__ import annotations
 

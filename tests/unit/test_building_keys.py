@@ -1,4 +1,4 @@
-"""Which values may be keys, and what do errors about them say?"""
+"""The values that may be keys, and the errors for others."""
 
 from __future__ import annotations
 

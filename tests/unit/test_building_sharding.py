@@ -1,4 +1,4 @@
-"""Which numbers of shards are refused, and how do the errors read?"""
+"""The refused numbers of shards, and their errors."""
 
 from __future__ import annotations
 

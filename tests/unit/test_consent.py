@@ -1,4 +1,4 @@
-"""Which places and addresses does an agreement cover?"""
+"""The hosts, places and addresses that a consent covers."""
 
 from __future__ import annotations
 

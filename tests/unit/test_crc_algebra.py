@@ -1,4 +1,4 @@
-"""What CRC32C gives over many pieces is worked out from what it gives over each."""
+"""The CRC32C of joined pieces is computed from the CRC32C of each piece."""
 
 from __future__ import annotations
 

@@ -84,9 +84,9 @@ def describe(
 
 
 def read_by_mlcroissant(document: dict[str, Any]) -> Any:
-    """What MLCommons' package makes of a document; it raises where it finds an error."""
+    """The document as parsed by MLCommons' package, which raises an exception for errors."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its dependencies use what they have deprecated
+        warnings.simplefilter("ignore")  # its dependencies use their own deprecated names
         import mlcroissant
 
         return mlcroissant.Dataset(jsonld=json.loads(croissant_to_json(document)))

@@ -1,4 +1,4 @@
-"""Which package do we tell people to install? Ours, by its own name, with an extra that it has."""
+"""Every hint to install a package names our own distribution, with an existing extra."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TEXTS = [
 ]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 OPTIONS_AND_PATHS = re.compile(r"-|\.$|\.\[|\"?\$")
-OTHERS = {"mosaicml-streaming"}  # what a benchmark is compared with
+OTHERS = {"mosaicml-streaming"}  # used as a reference by benchmarks
 
 
 def test_the_distribution_is_shardbook() -> None:
@@ -55,7 +55,7 @@ def installed_by(line: str) -> Iterator[str]:
 def test_every_printed_install_line_names_this_distribution_and_an_extra_it_has() -> None:
     lines = [(path, line) for path in TEXTS for line in path.read_text(encoding="utf-8").splitlines()]
     found = [(path.name, one) for path, line in lines for one in installed_by(line)]
-    assert len(found) >= 7, found  # those that were there when this was written: else the pattern has gone blind
+    assert len(found) >= 7, found  # the number when this was written: fewer mean that the pattern no longer matches
     for name, requirement in found:
         distribution, _, extras = requirement.partition("[")
         assert distribution == "shardbook", f"{name}: {requirement}"

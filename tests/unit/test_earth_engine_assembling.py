@@ -1,4 +1,4 @@
-"""Patches and a mixer make a raster: in which bands and dtypes, from which forms, and what is refused."""
+"""Assembles patches and a mixer into a raster: bands, dtypes, forms of input, and refused input."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_the_layout_names_the_order_of_the_axes() -> None:
 
 
 class Tensor:
-    """What other frameworks' tensors have in common."""
+    """The interface that tensors of other frameworks share."""
 
     def __init__(self, values: npt.NDArray[Any]) -> None:
         self._values = values
@@ -570,7 +570,7 @@ def test_memory_is_a_row_of_patches(tmp_path: Path) -> None:
     path = write(tmp_path / "p.bin", [record] * (per_row * num_rows))
     assembly = assemble([path], mixer_of((32, 32), per_row, per_row * num_rows))
     row = patch.nbytes * per_row
-    sum(1 for _ in assembly.rows())  # what is loaded once
+    sum(1 for _ in assembly.rows())  # load lazy modules once
     tracemalloc.start()
     try:
         for _ in assembly.rows():

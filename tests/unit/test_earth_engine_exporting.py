@@ -1,4 +1,4 @@
-"""What an export does with its files, and what it refuses; its records are held in property and conformance tests."""
+"""The files of an export, and refused input; property and conformance tests check the records."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def export(folder: Path | Store, prefix: str = "p", raster: Any = RASTER, **more
 
 
 def names(folder: Path) -> list[str]:
-    """Everything in a folder, what is hidden or unfinished included."""
+    """Everything in a folder, including hidden and unfinished files."""
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 
@@ -136,7 +136,7 @@ def test_overwriting_removes_every_file_of_the_old_export(tmp_path: Path) -> Non
 
 
 class Broken:
-    """A raster whose later rows cannot be read."""
+    """A raster with unreadable later rows."""
 
     size, transform, crs = Size(4, 100), Transform.of(PLACE["transform"]), "EPSG:32610"
     bands = (Band(name="b1", dtype=np.dtype(np.uint8)),)
@@ -478,7 +478,7 @@ def test_an_integer_beyond_int64_is_refused_in_integer_bands(tmp_path: Path) -> 
 
 
 class Counting:
-    """A raster made as it is read: it notes which rows are asked for, and how many of them are alive at once."""
+    """A raster created while it is read: it records the requested rows, and the number of them alive at once."""
 
     transform, crs = Transform.of(PLACE["transform"]), "EPSG:32610"
     bands = (Band(name="b1", dtype=np.dtype(np.uint8)),)
@@ -507,7 +507,7 @@ def test_memory_is_one_row_of_patches_and_not_the_image(tmp_path: Path) -> None:
 
     options = {"patchDimensions": 64, "kernelSize": 16, "encoding": "native", "compressed": False}
     peaks = []
-    for height in (64 * 2, 64 * 4, 64 * 32):  # the first is for what is made once
+    for height in (64 * 2, 64 * 4, 64 * 32):  # the first run creates cached objects
         tracemalloc.start()
         export_image(Counting(2048, height), tmp_path, f"p{height}", **options)
         peaks.append(tracemalloc.get_traced_memory()[1])

@@ -1,4 +1,4 @@
-"""A GeoTIFF is written once, block by block, and is there when it is whole; what cannot be written is refused."""
+"""A GeoTIFF is written once, block by block, and appears only when complete; invalid input is refused."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_rows_of_any_number_make_the_same_file(tmp_path: Path, height: int, step
     write(tmp_path / "rows.tif", raster, step=step)
     with rasterio.open(tmp_path / "rows.tif") as file:
         assert (file.read() == raster).all()
-    # a block that is written twice lies there twice
+    # a block that is written twice occupies space twice
     assert (tmp_path / "rows.tif").read_bytes() == (tmp_path / "whole.tif").read_bytes()
 
 

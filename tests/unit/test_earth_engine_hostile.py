@@ -1,4 +1,4 @@
-"""What comes from outside is refused by a typed error, and asks for no more memory, time or files than it may."""
+"""Hostile input is refused with a typed error, and uses only bounded memory, time and files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mixer of an export: real ones, odd ones, and such as are none; the tile that goes with it."""
+"""The mixer of an export: real, unusual and invalid ones, and the tile of each patch."""
 
 from __future__ import annotations
 

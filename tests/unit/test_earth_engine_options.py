@@ -1,4 +1,4 @@
-"""Options of an export: in the spelling of the guide, its clients and its REST interface; what contradicts itself."""
+"""Options of an export in the spelling of the guide, its clients and its REST interface; contradictory options."""
 
 from __future__ import annotations
 

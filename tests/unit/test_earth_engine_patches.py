@@ -1,4 +1,4 @@
-"""Patches of a version, of a pin and of plain files: their values, and where each lies, in any order."""
+"""Patches of a version, of a pin and of plain files: their values and places, in any order."""
 
 import json
 import pickle

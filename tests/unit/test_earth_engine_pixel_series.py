@@ -1,4 +1,4 @@
-"""Pixels and their series: values, and where each lies."""
+"""Pixels and their series: values and places."""
 
 import json
 from collections.abc import Iterator

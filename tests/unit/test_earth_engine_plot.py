@@ -1,4 +1,4 @@
-"""The picture of an export: bounded in size, whatever the grid, and of any values."""
+"""The picture of an export: bounded in size for any grid and any values."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is a raster, and what is refused: numpy arrays of every form, and files that rasterio reads."""
+"""Accepted and refused rasters: numpy arrays of every form, and files that rasterio reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HERE = (30, 0, 500000, 0, -30, 4100000)
 
 
 def masks(raster: Raster) -> list[Any]:
-    """Of each band; None where nothing is masked."""
+    """The mask of each band; None if nothing is masked."""
     return [None if mask is None else mask.tolist() for _, mask in raster.read(0, raster.size.height)]
 
 

@@ -1,4 +1,4 @@
-"""What an export holds, told by its records and its mixer; and the errors where these do not go together."""
+"""The description of an export derived from its records and its mixer, and the errors if these do not match."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Tables of Earth Engine: what a row may hold, what is written on demand, and what is refused."""
+"""Tables of Earth Engine: values of rows, optional output, and refused input."""
 
 from __future__ import annotations
 

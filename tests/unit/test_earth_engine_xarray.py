@@ -1,4 +1,4 @@
-"""A raster in xarray: coordinates are the centres of pixels, and rioxarray knows where it lies."""
+"""A raster in xarray: coordinates are the centres of pixels, and rioxarray reads its georeference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors as values: they travel between processes, and keep what they say."""
+"""Errors as values: they are pickled between processes without losing their content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks of examples: what columns look like, what shares memory with what, and what a bad record leaves."""
+"""Blocks of examples: the form of columns, shared memory, and the state after a bad record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images: PNG with the same bytes everywhere, every kind that is read, and what damaged or hostile files end in."""
+"""Images: PNG with the same bytes everywhere, every readable kind, and the errors for damaged or hostile files."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_channels_of_a_png_are_converted_to_the_declared_ones() -> None:
 
 
 def test_colour_of_png_becomes_the_grey_that_libpng_computes() -> None:
-    # What TFDS 4.9.10 decodes from these files: libpng cuts 8 bits and rounds 16, before the depth is changed.
+    # Decoded by TFDS 4.9.10 from these files: libpng truncates 8 bits and rounds 16, before it changes the depth.
     colours = [[255, 0, 0], [0, 255, 0], [0, 0, 255], [1, 2, 3], [200, 100, 50], [77, 77, 77], [72, 99, 160]]
     grey = [76, 149, 29, 1, 124, 77, 97]
     colour = np.array([colours], np.uint8)

@@ -1,4 +1,4 @@
-"""Optional tensors: None is not stored and reads as None; on demand as what TFDS gives, or as a value of one's own."""
+"""Optional tensors: None is not stored and reads as None, or on request as the value of TFDS or a given value."""
 
 from __future__ import annotations
 

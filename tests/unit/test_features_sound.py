@@ -19,7 +19,7 @@ from registry.features.content import ContentReader
 
 
 def wav(frames: bytes, *, channels: int = 1, bits: int = 16, coding: int = 1, extra: bytes = b"") -> bytes:
-    width = channels * bits // 8 % 2**16  # nobody reads it
+    width = channels * bits // 8 % 2**16  # it is never read
     form = struct.pack("<HHIIHH", coding, channels, 8000, 8000 * width, width, bits) + extra
     chunks = b"fmt " + struct.pack("<I", len(form)) + form + b"LIST" + struct.pack("<I", 3) + b"abc\0"
     chunks += b"data" + struct.pack("<I", len(frames)) + frames

@@ -1,4 +1,4 @@
-"""Tensor, Scalar, Text, ClassLabel and BBox: what they take, what they refuse, and what is stored."""
+"""Tensor, Scalar, Text, ClassLabel and BBox: accepted, refused and stored values."""
 
 from __future__ import annotations
 

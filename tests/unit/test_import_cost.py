@@ -1,4 +1,4 @@
-"""What is loaded decides how the command line feels: heavy packages only where they are needed."""
+"""Heavy packages are imported only by commands that need them, because imports decide how fast a command starts."""
 
 from __future__ import annotations
 

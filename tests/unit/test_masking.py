@@ -1,4 +1,4 @@
-"""Which parts of a URL are masked, wherever the URL stands in a text?"""
+"""The parts of a URL that are masked, anywhere in a text."""
 
 from __future__ import annotations
 

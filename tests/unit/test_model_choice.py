@@ -1,4 +1,4 @@
-"""What a look-up says of each version that it considered, word for word."""
+"""The verdicts and notes of a look-up on each considered version, word for word."""
 
 from __future__ import annotations
 

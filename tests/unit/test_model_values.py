@@ -1,4 +1,4 @@
-"""What the model refuses, and what requests, references and templates mean."""
+"""Invalid values of the model, and the meaning of requests, references and templates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a version number is in builder code: three numbers or one text, with what TFDS says beside them."""
+"""Version numbers in builder code: three numbers or one text, with the flags that TFDS allows."""
 
 from __future__ import annotations
 

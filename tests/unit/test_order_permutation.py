@@ -15,12 +15,12 @@ MASK = 2**64 - 1
 
 
 def permuted(n: int, seed: int, epoch: int, place: int) -> int:
-    """The algorithm as docs/order.md tells it, in whole numbers and without haste."""
+    """The algorithm of docs/order.md in whole numbers, simple and slow."""
     words = philox_words(seed, epoch, 0, 32).tolist()
     keys = [low | high << 32 for low, high in zip(words[0::2], words[1::2], strict=True)]
     width = 2
     while width * width < n:
-        width += 2  # the smallest even number whose square is not below n
+        width += 2  # the smallest even number with a square of at least n
     sides = width, -(-n // width)
     while True:
         row, column = divmod(place, width)
@@ -83,7 +83,7 @@ def test_every_number_is_equally_likely_at_every_place_and_after_every_other(n: 
 
 
 def is_even(counts: np.ndarray) -> bool:
-    """Whether chi-square of the counts is within five standard deviations of what chance gives."""
+    """Whether chi-square of the counts is within five standard deviations of the expected value."""
     expected = counts.sum() / len(counts)
     freedom = len(counts) - 1
     distance = float(((counts - expected) ** 2 / expected).sum())

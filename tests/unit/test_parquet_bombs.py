@@ -24,7 +24,7 @@ MANY = 2**15
 
 @pytest.fixture(params=[True, False], ids=["statistics", "none"])
 def bomb(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """The folder of a file of some kilobytes, of which one row group is 131 MB of text once it is decoded."""
+    """A folder with a file of some kilobytes; one of its row groups decodes to 131 MB of text."""
     codes = pa.array(np.zeros(MANY, np.int32))
     table = pa.table({"text": pa.DictionaryArray.from_arrays(codes, ["x" * 4000]).cast(pa.string())})
     path = tmp_path / "train.parquet"

@@ -238,7 +238,7 @@ def column(footer: Node, place: int) -> Node:
 
 
 def forge(path: Path, change: Any) -> int:
-    """Write the file with a footer that ``change`` changed; where the footer begins."""
+    """Write the file with a footer changed by ``change``; return the offset of the footer."""
     content = path.read_bytes()
     start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
     footer, _ = read_struct(content, start)

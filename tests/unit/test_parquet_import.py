@@ -1,4 +1,4 @@
-"""A folder of Parquet shards: which splits its names make, which features its columns make, and what is refused."""
+"""A folder of Parquet shards: splits derived from names, features derived from columns, and refused folders."""
 
 from __future__ import annotations
 
@@ -557,7 +557,7 @@ def test_times_are_counts_of_their_units(tmp_path: Path) -> None:
 
 
 def test_damaged_columns_are_read_or_refused(tmp_path: Path) -> None:
-    """Every second byte of a small file changed: what is handed out is as many rows as there are, or a typed error."""
+    """A small file with each second byte changed in turn returns the right number of rows, or raises a typed error."""
     table = pa.table(
         {
             "id": pa.array(range(9), pa.int32()),
@@ -594,7 +594,7 @@ def test_the_names_of_many_columns_are_listed_once() -> None:
     asked: list[int] = []
 
     class Counted:
-        """A table that tells how often somebody lists its columns."""
+        """A table that counts how often its columns are listed."""
 
         num_rows = table.num_rows
 

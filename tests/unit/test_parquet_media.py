@@ -1,4 +1,4 @@
-"""Sounds in Parquet columns: decoded where Hugging Face says that they are some and the first tells how fast it is."""
+"""Audio in Parquet columns: decoded if Hugging Face's metadata declares it and the first file states its rate."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_hashed_and_converted_names_are_found_in_order(tmp_path: Path) -> None:
 
 
 def test_a_template_is_found_if_one_matches_the_names(tmp_path: Path) -> None:
-    """One shard has one hash, and five digits are what our names have."""
+    """One shard has one hash, and our names have five digits."""
     names = ["data/test-00000-of-00001-0123456789abcdef.parquet", "train/00000.parquet", "train/00001.parquet"]
     store = write(tmp_path / "things", *names)
     assert {split.name: split.template for split in find_splits(store)} == {

@@ -1,4 +1,4 @@
-"""A hostile pin file of a megabyte is refused, or read, in the memory of a small machine, whatever shape it has."""
+"""A hostile pin file of a megabyte and any shape is read or refused in the memory of a small machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ except RegistryError as error:
 
 
 def nested(*keys: str, inner: str) -> str:
-    """``inner`` under keys, each in those before it."""
+    """``inner`` under nested keys."""
     return "".join(f"{' ' * depth}{key}:\n" for depth, key in enumerate(keys)) + f"{' ' * len(keys)}{inner}\n"
 
 

@@ -1,4 +1,4 @@
-"""Citations of pins: the short form, what papers do to it, and what an author pastes."""
+"""Citations of pins: the short form, its distortions in papers, and the text that an author pastes."""
 
 from __future__ import annotations
 

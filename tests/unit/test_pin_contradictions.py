@@ -1,4 +1,4 @@
-"""A pin file whose seal is right and whose fields contradict each other is refused, by the key path of one of them."""
+"""A pin file with a valid seal and contradictory fields is refused with the key path of one of them."""
 
 from __future__ import annotations
 

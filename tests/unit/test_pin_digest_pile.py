@@ -1,4 +1,4 @@
-"""The digest of a set of digests is that of them sorted, in memory or not, whatever they are."""
+"""The digest of a set of digests is computed over the sorted digests, in memory or on disk."""
 
 from __future__ import annotations
 

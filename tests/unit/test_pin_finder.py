@@ -1,4 +1,4 @@
-"""Two sums find the one thing that was changed, and the digest that it had; they find nothing where two were."""
+"""Two sums find the one changed item and its old digest; if two items changed, they find nothing."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def doubled(y: int) -> int:
 
 
 def openssh(raw: bytes) -> str:
-    """A line with a public key, whatever its bytes."""
+    """A line with a public key of any bytes."""
     blob = b"\0\0\0\x0bssh-ed25519\0\0\0\x20" + raw
     return f"ssh-ed25519 {base64.b64encode(blob).decode()} eve"
 

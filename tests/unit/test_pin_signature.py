@@ -1,4 +1,4 @@
-"""Signatures of pin files: whatever is changed afterwards, file, envelope or key, is refused and named."""
+"""Signatures of pin files: any later change of file, envelope or key is refused and named."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def refusal(data: bytes = DATA, envelope: str | bytes = SIGNED, *keys: Ed25519Pu
 def signed_by_hand(
     payload: Any, *, payload_type: str = "application/vnd.in-toto+json", raw: bytes | None = None
 ) -> str:
-    """An envelope that Ada really signed, whatever is in it."""
+    """An envelope with any content that Ada really signed."""
     data = json.dumps(payload).encode() if raw is None else raw
     message = b"DSSEv1 " + str(len(payload_type)).encode() + b" " + payload_type.encode()
     message += b" " + str(len(data)).encode() + b" " + data

@@ -1,4 +1,4 @@
-"""A pin file is read as every reader of YAML reads it, or refused; what is written is read back, by others too."""
+"""A pin file is read as every YAML reader reads it, or refused; written files are read back, by others too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reference among the folders of a data directory: found by the rule of look-ups, or refused with what is there."""
+"""A reference in a data directory: found by the rule of look-ups, or refused with a list of existing versions."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_highest_prepared_version_that_is_allowed_is_found(store: Store, ref
         ("gained", "gained/en/2.0.0"),
         ("gained:*", "gained/en/2.0.0"),
         ("gained:0.1.0", "gained/0.1.0"),
-        ("gained:1.0.0", "gained/1.0.0"),  # beside gained/en/1.0.0, as TFDS answers
+        ("gained:1.0.0", "gained/1.0.0"),  # although gained/en/1.0.0 exists, as in TFDS
         ("gained:2.0.0", "gained/en/2.0.0"),
         ("gained:0.*", None),
         ("gained/en:1.0.0", "gained/en/1.0.0"),

@@ -1,4 +1,4 @@
-"""A prepared folder in a store: its files, what is missing, and what does not fit."""
+"""A prepared folder in a store: its files, missing files, and contradictions."""
 
 from __future__ import annotations
 

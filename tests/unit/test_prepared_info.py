@@ -1,4 +1,4 @@
-"""dataset_info.json: what is read, kept and written, and the key path of every fault."""
+"""dataset_info.json: the fields read, kept and written, and the key path of every fault."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def test_examples_before_a_damaged_record_are_yielded_and_the_state_points_to_it
     reader = reader_of("train", files, config, verify=verify)
     found: list[int] = []
     with pytest.raises(CorruptRecordError) as caught:
-        found.extend(int(example["id"]) for example in reader)  # extend keeps what came before the error
+        found.extend(int(example["id"]) for example in reader)  # extend keeps the records before the error
     assert (caught.value.details["path"], caught.value.details["record"]) == (str(path), 5)
     assert found == order[: order.index(25)]
     content[5 * size + 13] ^= 4
@@ -203,7 +203,7 @@ def test_all_batches_before_a_bad_record_are_handed_out(files: Stored) -> None:
     reader = reader_of("train", files, ReadConfig(interleave_cycle_length=1))
     found = []
     with pytest.raises(CorruptExampleError) as caught:
-        found.extend(batch["id"].tolist() for batch in reader.batches(5))  # extend keeps what came before the error
+        found.extend(batch["id"].tolist() for batch in reader.batches(5))  # extend keeps the records before the error
     assert found == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
     assert str(caught.value).startswith(f"{name}: record 13: these 1 bytes are not a tf.train.Example")
     assert caught.value.details["record"] == 13
@@ -211,7 +211,7 @@ def test_all_batches_before_a_bad_record_are_handed_out(files: Stored) -> None:
     with pytest.raises(CorruptExampleError):
         examples.extend(
             int(example["id"]) for example in reader_of("train", files, ReadConfig(interleave_cycle_length=1))
-        )  # extend keeps what came before the error
+        )  # extend keeps the records before the error
     assert examples == list(range(13))
 
 
@@ -232,7 +232,7 @@ def test_a_file_that_holds_more_is_refused_before_its_last_record(files: Stored)
     with pytest.raises(ShardMismatchError, match=r"expected 20 records, found more than 20$"):
         found.extend(
             int(example["id"]) for example in reader_of("train", files, ReadConfig(interleave_cycle_length=1))
-        )  # extend keeps what came before the error
+        )  # extend keeps the records before the error
     assert found == list(range(19))
 
 

@@ -1,4 +1,4 @@
-"""Shards that are read by position: whatever is wrong with the file or with its index, nothing wrong is handed out."""
+"""Shards that are read by position: no fault of the file or its index leads to wrong records."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_what_follows_the_last_record_is_refused_with_it(store: Store) -> None:
         assert str(caught.value) == f"{store.locate('shard')}: {message}"
 
 
-# An index is kept where a file has thousands of records.
+# An index is kept if a file has thousands of records.
 
 MANY = [b"%d" % (number**3 % 1000003) for number in range(5000)]
 MANY_CONTENT = b"".join(map(frame_record, MANY))

@@ -145,7 +145,7 @@ def test_a_flipped_bit_in_a_record_of_array_record_is_caught_and_the_record_name
             assert shard.read(0, 50).records() == records
         except CorruptRecordError as error:
             fault = error
-        if fault is None:  # the byte is of no record
+        if fault is None:  # the byte belongs to no record
             assert walk_file(store, "shard", file_format="array_record").sha256 != digest
             continue
         record = fault.details["record"]
@@ -193,7 +193,7 @@ def test_every_damaged_parquet_file_is_read_or_refused(store: Store) -> None:
             facts = walk_file(store, "shard", file_format="parquet")
         except VerificationError:
             refused += 1
-        else:  # a page has no checksum unless its writer adds one: the file's digest tells
+        else:  # a page has no checksum unless its writer adds one: the file's digest detects it
             assert facts.sha256 != digest
     assert refused > len(content) // 5
 

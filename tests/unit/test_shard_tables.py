@@ -1,4 +1,4 @@
-"""Rows of typed columns in memory: the same values whatever part of an Arrow table they are."""
+"""Rows of typed columns in memory: the same values from any part of an Arrow table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches of a provider: the same records as one by one, as arrays, and what is left out and said where one is bad."""
+"""Batches of a provider: the same records as one by one, as arrays, and the handling of bad records."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_values_of_other_shapes_are_objects_unless_they_are_filled_up() -> None:
 
 
 def test_a_batch_does_not_depend_on_other_batches() -> None:
-    # Records are decoded together, ahead: that some of them differ says nothing of a batch whose records are alike.
+    # Records are decoded ahead together; different records among them must not affect a batch of similar records.
     write([make_record(number) for number in (0, 3, 6, 1, 1, 4, 4, 2, 5)])
     shapes = [some.shape for (some,) in provider_of().batches(["some"], 3)]
     assert shapes == [(3, 0), (3, 1), (3,)]
@@ -167,7 +167,7 @@ def test_items_before_a_damaged_record_are_returned(drop_remainder: bool) -> Non
 
 
 class Texts(DataDecoder):
-    """The record itself; what is wrong with it is its text."""
+    """Raise the text of the record as its fault."""
 
     def decode(self, data: bytes, items: Sequence[str] | None = None) -> list[Any]:  # noqa: ARG002 (there is one)
         if data == b"stop":

@@ -1,4 +1,4 @@
-"""Options that are numbers of things: whatever is no whole number is refused at once, by its name."""
+"""Options that are counts: any value that is not a whole number is refused at once, with the option's name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What data sources name, and what is wrong with those that name nothing."""
+"""The files that data sources match, and the errors for sources that match nothing."""
 
 from __future__ import annotations
 

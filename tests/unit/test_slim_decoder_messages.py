@@ -1,4 +1,4 @@
-"""What decoders, features and handlers of TF-Slim say of what is wrong: whole messages, and what to do now."""
+"""Errors of decoders, features and handlers of TF-Slim: whole messages and hints."""
 
 from __future__ import annotations
 

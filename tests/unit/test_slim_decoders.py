@@ -1,4 +1,4 @@
-"""Decoders, features and handlers of TF-Slim: what they give that no law says."""
+"""Decoders, features and handlers of TF-Slim: results that the laws do not cover."""
 
 from __future__ import annotations
 

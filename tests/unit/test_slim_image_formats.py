@@ -1,4 +1,4 @@
-"""What each format gives, whatever the options say of it, and what a damaged file of it is called."""
+"""Each image format with all options, and the errors for its damaged files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
 
 
-# PNG: the rest stands beside TensorFlow in tests/tfds.
+# PNG: tests/tfds compares the rest with TensorFlow.
 
 
 def test_a_png_of_16_bits_keeps_them_only_in_a_wide_dtype() -> None:

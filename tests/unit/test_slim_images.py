@@ -1,4 +1,4 @@
-"""The Image handler: what its options mean, what it takes, and what it says of images that do not do."""
+"""The Image handler: its options, its input, and its errors for unsuitable images."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from registry.slim.feature_specs import SparseTensorValue
 from registry.slim.image_handler import Image
 from registry.wire import encode_example
 
-# What comes in.
+# Input.
 
 
 def test_the_handler_asks_for_two_features_with_the_names_of_tf_slim() -> None:

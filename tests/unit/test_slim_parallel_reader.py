@@ -37,7 +37,7 @@ def values(**options: Any) -> list[str]:
 
 
 def test_files_take_turns_record_by_record() -> None:
-    # The slot whose file has ended is passed over once: the file of no record, too.
+    # The slot of an ended file is skipped once; this includes the empty file.
     one_by_one = ["0.0", "0.1", "0.2", "2.0", "2.1", "2.2", "2.3", "2.4", "3.0", "4.0", "4.1", "4.2", "4.3"]
     assert values(shuffle=False, num_epochs=1, num_readers=1) == one_by_one
     in_turn = ["0.0", "0.1", "2.0", "0.2", "2.1", "2.2", "3.0", "2.3", "2.4", "4.0", "4.1", "4.2", "4.3"]
@@ -188,7 +188,7 @@ def test_a_damaged_record_is_an_error_after_the_records_before_it_and_again(shuf
         assert (caught.value.details["path"], caught.value.details["offset"]) == ("f-2", 38)
     if not shuffle:
         before = values_of_sound_files(num_readers)
-        assert found == []  # list() gives none where it ends by an error: they were read all the same
+        assert found == []  # list() returns nothing if it ends by an error, but the records were read
         assert reader.num_records_produced == before
 
 
@@ -232,10 +232,10 @@ def test_no_more_records_are_held_than_the_capacity(capacity: int, least: int, n
     num_given = 0
     while True:
         chunk = reader.read_records()
-        # The chunk itself is held too; two for each reader is the least that there can be beside the buffer.
+        # The chunk itself is held too; in addition to the buffer, two for each reader are the minimum.
         most = max(capacity, 2 * num_readers + (least + 1 if shuffle else 0))
         deadline = time.monotonic() + 0.002
-        while time.monotonic() < deadline:  # whatever is read ahead is read meanwhile
+        while time.monotonic() < deadline:  # let the readers read ahead
             assert len(read) - num_given <= most
         num_given += len(chunk)
         if num_given > 120:

@@ -311,7 +311,7 @@ def test_a_consumer_interrupted_while_starting_a_thread_can_continue(
 
 
 class InterruptAt:
-    """Interrupts this thread where a signal may: where the queue enters a function, or one of C returns to it.
+    """Interrupts this thread where a signal could: when the queue enters a function, or a C function returns to it.
 
     Or to ``threading``; elsewhere, in what runs when an object is freed, an interrupt may be ignored.
     """
@@ -342,7 +342,7 @@ def test_a_consumer_interrupted_anywhere_can_continue_and_loses_nothing(
 ) -> None:
     start_thread = read_ahead.start
 
-    def start(work: Any, *, name: str) -> Any:  # of which there is a test of its own
+    def start(work: Any, *, name: str) -> Any:  # which has its own test
         interrupt = sys.getprofile()
         sys.setprofile(None)
         started = start_thread(work, name=name)

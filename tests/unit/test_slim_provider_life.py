@@ -1,4 +1,4 @@
-"""The life of a provider: threads, interruptions, closing, and what asks it while it is asked."""
+"""The life cycle of a provider: threads, interruptions, closing, and nested calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The provider: which items, of which record, decoded when; and what is wrong with a record, named by its place."""
+"""The provider: the items it decodes, of which record, and when; errors of records with their place."""
 
 from __future__ import annotations
 

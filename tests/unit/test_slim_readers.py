@@ -1,4 +1,4 @@
-"""Readers: keys, places and what is wrong with a file, compressed or not."""
+"""Readers: keys, places and faults of files, compressed or not."""
 
 from __future__ import annotations
 

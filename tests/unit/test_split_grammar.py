@@ -1,4 +1,4 @@
-"""What each split expression means, and the whole message for every kind of malformed one."""
+"""The meaning of each split expression, and the whole message for every kind of malformed one."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from registry.splits import documented, layout, plan, resolve
 
 
 def floats(tree: ast.AST) -> list[str]:
-    """Where ``tree`` could make a float."""
+    """The places where ``tree`` could create a float."""
     return [
         ast.unparse(node)
         for node in ast.walk(tree)

@@ -1,4 +1,4 @@
-"""How plans stand to each other: every kind of relation, with the ranges that prove it."""
+"""Relations between plans: every kind, with the ranges that prove it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What expressions resolve to, and every reason for a refusal; the TFDS documents' own examples are in conformance."""
+"""Resolved expressions, and every reason for a refusal; the examples of the TFDS documents are in conformance."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_a_range_does_not_run_backwards() -> None:
 
 
 def test_rounding_is_exact_beyond_the_precision_of_floats() -> None:
-    # In floats, 0.29 * 50 * 100 and the like fall short of the half; and 2**53 + 1 is no float.
+    # In floats, 0.29 * 50 * 100 and the like are below the half, and 2**53 + 1 is not representable.
     assert round_percent(50, 2**53 + 1, "closest") == 2**52 + 1
     assert round_percent(100, 10**30 + 1, "closest") == 10**30 + 1
 

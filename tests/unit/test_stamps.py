@@ -65,7 +65,7 @@ def digest(path: Path) -> str:
 
 
 def promise(folder: Path, **sha256: str) -> KnownShards:
-    """What was promised of ``one`` and ``two``: what they hold now, where no other sha256 is given."""
+    """The promises for ``one`` and ``two``: their current content, unless another sha256 is given."""
     return KnownShards(
         {
             name: Shard(
@@ -151,7 +151,7 @@ def stamps_in(folder: Path) -> list[Path]:
 def test_a_stamp_without_the_key_does_not_count(
     folder: Path, tmp_path: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody who can write into the folder, and does not have the key, wants a wrong file to be believed."""
+    """An attacker who can write into the folder, but does not have the key, wants a wrong file to be trusted."""
     promises = promise(folder, one="0" * 64)
     forger = IndexFolder(tmp_path / "forger")
     forger.stamps.keep(FileState.of((folder / "one").stat()), "0" * 64)
@@ -234,7 +234,7 @@ def test_a_file_that_changes_while_it_is_hashed_gets_no_stamp(folder: Path, tmp_
 def test_the_file_that_was_proved_is_the_one_that_is_read(
     folder: Path, tmp_path: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its name is given to another file right after it was hashed: what is read is still the file that was hashed."""
+    """Another file gets its name right after it was hashed; the hashed file is still the one that is read."""
     right, inner = (folder / "one").read_bytes(), proved._hash
 
     def replace_afterwards(file: Any, stop: Any) -> str:

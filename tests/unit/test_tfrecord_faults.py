@@ -1,4 +1,4 @@
-"""Damaged shard files: whatever is wrong, the error names file, record and byte, or the records are right."""
+"""Damaged shard files: for any damage, the error names file, record and byte, or the records are right."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def read_damaged(store: Store, content: bytes) -> tuple[list[bytes], CorruptReco
         file.write(content)
     found: list[bytes] = []
     with pytest.raises(CorruptRecordError) as caught:
-        found.extend(read_records(store, "shard"))  # extend keeps what came before the error
+        found.extend(read_records(store, "shard"))  # extend keeps the records before the error
     with pytest.raises(CorruptRecordError) as walked:
         walk_file(store, "shard")
     assert str(walked.value) == str(caught.value)
@@ -90,7 +90,7 @@ def test_the_messages_say_what_is_wrong(store: Store) -> None:
 
 @pytest.mark.parametrize("length", [2**63, 2**64 - 1, 2**40, 2**31, 2**31 - 1, 100_000_000, 17])
 def test_a_huge_length_asks_for_no_memory(store: Store, length: int) -> None:
-    # The length's checksum is right, so only the size of the file can tell that the length is not.
+    # The checksum of the length is valid, so only the size of the file can reveal that the length is wrong.
     content = frame_record(b"first") + header(length) + b"sixteen bytes...1234"[: 12 + 4]
     for stored in (content, gzip.compress(content)):
         tracemalloc.start()
@@ -149,7 +149,7 @@ def test_a_flipped_bit_anywhere_in_a_gzip_file_is_found_or_changes_nothing(store
         found: list[bytes] = []
         record = len(RECORDS)
         try:
-            found.extend(read_records(store, "shard"))  # extend keeps what came before the error
+            found.extend(read_records(store, "shard"))  # extend keeps the records before the error
         except CorruptRecordError as error:
             record = error.details["record"]
         else:

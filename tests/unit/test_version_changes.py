@@ -1,4 +1,4 @@
-"""What changed from one version to another, and how much it weighs: every kind of change, without any file."""
+"""Changes from one version to another and their level: every kind of change, without files."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def described(
     has_fingerprints: bool = True,
     **changes: Any,
 ) -> FingerprintedVersion:
-    """A version of these examples; its content digest is that of nothing else."""
+    """A version of these examples, with a unique content digest."""
     made = DatasetVersion(
         name="data",
         version=Version.parse(version),

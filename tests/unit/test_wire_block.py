@@ -1,4 +1,4 @@
-"""A block of records gives what decode_example gives for each: the forms that records take, one by one."""
+"""A block of records decodes to the same values as decode_example for each record, for every form of records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def example(number: int = 0) -> dict[str, FlatValue]:
 
 
 def shuffled(values: dict[str, FlatValue], random: np.random.Generator) -> bytes:
-    """A record whose keys stand in any order."""
+    """A record with keys in any order."""
     entries = [encode_example({key: value})[2:] for key, value in values.items()]
     content = b"".join(entries[place] for place in random.permutation(len(entries)))
     return b"\x0a" + write_varint(len(content)) + content

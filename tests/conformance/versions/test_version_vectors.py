@@ -139,7 +139,7 @@ def judge_name(case: Any) -> str:
 
 
 def refused_name(text: str, expected: Any, error: ReferenceSyntaxError) -> str | None:
-    """Why a name string that TFDS takes is refused here; the error says so, too."""
+    """Why a name string that TFDS accepts is refused here, if the error gives the same reason."""
     if expected["namespace"] is not None:
         is_named = "namespace" in error.message or "namespaces are not supported" in str(error.hint)
         return "no namespaces" if is_named else None
@@ -179,9 +179,7 @@ def judge_pick(case: Any, request: str | None, versions: list[str], pick: Callab
             return "experimental_latest is written *" if pick("*") == expected else "different"
         return "both refuse" if refusal == "ValueError" and request_of(str(request)) is None else "different"
     except VersionNotFoundError as error:
-        if not all(
-            version in str(error.hint) for version in versions
-        ):  # as in TFDS, it lists those that exist
+        if not all(version in str(error.hint) for version in versions):  # as in TFDS, it lists those that exist
             return "different"
         if refusal == "ValueError":
             return "short form" if SHORT.fullmatch(str(request)) else "different"
