@@ -34,6 +34,7 @@ from registry.api.lock import current_lock, refuse_moving
 from registry.api.provenance import FoundAt, FoundNow
 from registry.api.publishing import Publishing
 from registry.api.reports import CatalogReport, VerifiedVersion
+from registry.argument_types import typed_arguments
 from registry.catalog import (
     DatasetSummary,
     EventFilter,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or pu
     from registry.publishing import VersionDiff
 
 
+@typed_arguments
 def connect(url: str | os.PathLike[str] | None = None, *, data_dir: str | os.PathLike[str] | None = None) -> Catalog:
     """Open a catalog.
 
@@ -172,6 +174,7 @@ class Catalog(Publishing):
         """
         return self.backend.datasets()
 
+    @typed_arguments
     def search(self, text: str, *, limit: int = 20) -> tuple[SearchHit, ...]:
         """Search the datasets for words, the best match first.
 
@@ -277,6 +280,7 @@ class Catalog(Publishing):
         wanted = read_reference(reference)
         return self.backend.configs.protection(wanted.name, wanted.config, at=read_moment(at))
 
+    @typed_arguments
     def diff(
         self, old: DatasetLike, new: DatasetLike, *, show: int = 5, progress: ProgressCallback | None = None
     ) -> VersionDiff:
@@ -302,6 +306,7 @@ class Catalog(Publishing):
         prover = Prover(catalog=self.backend, data=open_data(self.data_dir), indexes=open_indexes(), advance=advance)
         return diff_versions(prover, first.facts, second.facts, show=show)
 
+    @typed_arguments
     def log(
         self,
         *,
@@ -333,6 +338,7 @@ class Catalog(Publishing):
         )
         return stream_events(self.backend.log, wanted, limit=limit)
 
+    @typed_arguments
     def verify_log(self, *, anchor: str | None = None, progress: ProgressCallback | None = None) -> LogReport:
         """Verify that only the registry changed the catalog: its event log, and the rows that the events describe.
 
@@ -356,6 +362,7 @@ class Catalog(Publishing):
         advance = count_progress(progress, "verifying", "the log", total=total, unit="rows")
         return self.backend.log.verify(anchor=anchor, advance=advance)
 
+    @typed_arguments
     def verify_all(
         self,
         *,

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from registry.api.locations import open_indexes
+from registry.argument_types import typed_arguments
 from registry.errors import UnknownFeatureWarning, UsageError
 from registry.model import (
     Considered,
@@ -140,6 +141,7 @@ class Dataset:
         """The experiment flags that this version overrides."""
         return MappingProxyType(dict(self.facts.experiments))
 
+    @typed_arguments
     def implements(self, flag: str | Enum) -> bool:
         """Whether an experiment is on in this version: its override, else the default when it was published.
 
@@ -167,6 +169,7 @@ class Dataset:
         """The splits by name, in order; each with ``num_examples``, ``shard_lengths`` and ``filenames``."""
         return self.facts.layout
 
+    @typed_arguments
     def shards(self, split: str) -> tuple[Shard, ...]:
         """The files of a split, each with position, number of records, size in bytes and sha256.
 
@@ -393,6 +396,7 @@ class Dataset:
         readable = self.provenance.readable_for(plan, self.features, read_config)
         return Slice(name=plan.expression, readable=readable, plan=plan)
 
+    @typed_arguments
     def pin(
         self,
         *splits: str | ReadInstruction | Mapping[str, str | ReadInstruction],
@@ -444,6 +448,7 @@ class Dataset:
             progress=progress,
         )
 
+    @typed_arguments
     def export_tfds(self, data_dir: str | os.PathLike[str], *, progress: ProgressCallback | None = None) -> Exported:
         """Write this version below ``data_dir`` in the layout of TFDS, so that TFDS loads it. Repeating it is harmless.
 
@@ -471,6 +476,7 @@ class Dataset:
             advance=count_progress(progress, "exporting", str(self.reference), total=total, unit="bytes"),
         )
 
+    @typed_arguments
     def croissant(self, *, base_url: str | None = None, creators: Sequence[str] = ()) -> dict[str, Any]:
         """Describe this version as a Croissant 1.1 document (JSON-LD). The same version gives the same document.
 
@@ -487,6 +493,7 @@ class Dataset:
 
         return describe_croissant(self.facts, self.features, self._all_shards(), base_url=base_url, creators=creators)
 
+    @typed_arguments
     def verify(
         self, *, deep: bool = False, processes: int | None = None, progress: ProgressCallback | None = None
     ) -> VerifyReport:

@@ -20,6 +20,7 @@ from registry.api.arguments import (
     read_version,
 )
 from registry.api.locations import open_data, open_version
+from registry.argument_types import typed_arguments
 from registry.catalog import (
     AliasChange,
     AliasMove,
@@ -64,6 +65,7 @@ class Lifecycle:
         self._catalog = catalog
         self._data_dir = data_dir
 
+    @typed_arguments
     def promote(self, reference: DatasetLike, *, dry_run: bool = False, uses: Uses = ()) -> Change:
         """Make a version the canonical one, which a reference without a version gives.
 
@@ -81,6 +83,7 @@ class Lifecycle:
             read_reference(reference), actor=log_actor(), dry_run=dry_run, uses=make_uses(uses)
         )
 
+    @typed_arguments
     def deprecate(self, reference: DatasetLike, *, reason: str, dry_run: bool = False, uses: Uses = ()) -> Change:
         """Advise readers of a version to move on. It is found as before, with ``reason`` as a note.
 
@@ -99,6 +102,7 @@ class Lifecycle:
             read_reference(reference), reason, actor=log_actor(), dry_run=dry_run, uses=make_uses(uses)
         )
 
+    @typed_arguments
     def yank(
         self,
         reference: DatasetLike,
@@ -132,6 +136,7 @@ class Lifecycle:
             uses=make_uses(uses),
         )
 
+    @typed_arguments
     def drop(self, reference: DatasetLike, *, reason: str, dry_run: bool = False, uses: Uses = ()) -> Change:
         """Hide a version from every look-up. Its number stays used, and its files stay where they are.
 
@@ -149,6 +154,7 @@ class Lifecycle:
             read_reference(reference), reason, actor=log_actor(), dry_run=dry_run, uses=make_uses(uses)
         )
 
+    @typed_arguments
     def undo(
         self,
         action: Literal["deprecate", "yank", "drop"],
@@ -217,6 +223,7 @@ class Lifecycle:
         """
         return self._catalog.configs.list(read_dataset(dataset).name)
 
+    @typed_arguments
     def protect(self, dataset: DatasetLike | None = None, *, dry_run: bool = False) -> ProtectionChange:
         """Let only ``promote`` move the canonical version: later publications leave it unchanged.
 
@@ -233,6 +240,7 @@ class Lifecycle:
         wanted = None if dataset is None else read_dataset(dataset)
         return self._catalog.configs.set_protection(wanted, protect=True, actor=log_actor(), dry_run=dry_run)
 
+    @typed_arguments
     def unprotect(self, dataset: DatasetLike | None = None, *, dry_run: bool = False) -> ProtectionChange:
         """Undo ``protect``. What a wider scope protects stays protected: ``ProtectionChange.protected_by``.
 
@@ -247,6 +255,7 @@ class Lifecycle:
         wanted = None if dataset is None else read_dataset(dataset)
         return self._catalog.configs.set_protection(wanted, protect=False, actor=log_actor(), dry_run=dry_run)
 
+    @typed_arguments
     def set_default_config(self, dataset: DatasetLike, *, dry_run: bool = False, uses: Uses = ()) -> DefaultChange:
         """Choose the config that a reference without a config means.
 
@@ -286,6 +295,7 @@ class Aliases:
         self._calls = calls
         self._actor = actor
 
+    @typed_arguments
     def set(
         self,
         name: str,
@@ -317,6 +327,7 @@ class Aliases:
             name, wanted, expect=_expected(expect), message=reason, actor=self._actor, dry_run=dry_run
         )
 
+    @typed_arguments
     def remove(
         self,
         reference: DatasetLike,
@@ -381,6 +392,7 @@ class Experiments:
         self._calls = calls
         self._actor = actor
 
+    @typed_arguments
     def add(self, name: str, description: str, default: bool = False, *, dry_run: bool = False) -> ExperimentChange:
         """Add a flag that versions may override.
 
@@ -400,6 +412,7 @@ class Experiments:
         """Every flag, sorted by name, with its default and the number of live versions that override it."""
         return self._calls.list()
 
+    @typed_arguments
     def set_default(self, name: str, value: bool, *, dry_run: bool = False) -> ExperimentChange:
         """Change the default for versions that are built from now on. Published versions keep their value.
 
@@ -415,6 +428,7 @@ class Experiments:
         """
         return self._calls.set_default(name, value, actor=self._actor, dry_run=dry_run)
 
+    @typed_arguments
     def retire(self, name: str, *, dry_run: bool = False) -> ExperimentChange:
         """Switch a flag on for good: versions that are published from now on cannot override it.
 
@@ -452,6 +466,7 @@ class Reservations:
         """
         return self._catalog.reservations.list(None if dataset is None else read_dataset(dataset).dataset)
 
+    @typed_arguments
     def release(self, reference: DatasetLike, *, force: bool = False, dry_run: bool = False) -> tuple[Reservation, ...]:
         """End the reservations of a version that belong to publishers killed on other machines.
 
@@ -473,6 +488,7 @@ class Reservations:
         wanted = read_exact_reference(reference)
         return self._catalog.reservations.release(wanted.dataset, str(wanted.request), force=force, dry_run=dry_run)
 
+    @typed_arguments
     def clear(self, reference: DatasetLike, *, force: bool = False, dry_run: bool = False) -> Cleared:
         """Move the files at the place of an unpublished version aside.
 

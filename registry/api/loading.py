@@ -16,6 +16,7 @@ from registry.api.arguments import DatasetLike, Moment, read_reference
 from registry.api.catalog import Catalog, connect
 from registry.api.dataset import Dataset
 from registry.api.lock import current_lock
+from registry.argument_types import typed_arguments
 from registry.errors import DatasetNotFoundError, UsageError, YankedVersionWarning
 from registry.model import SlicingRule, whole_number
 from registry.splits import ReadInstruction
@@ -44,6 +45,7 @@ _INSTEAD: Final = {
 }
 
 
+@typed_arguments
 def load(
     reference: DatasetLike | None = None,
     split: SplitArgument = None,
@@ -127,7 +129,7 @@ def load(
     )
     dataset = find_dataset(wanted, at=at, catalog=catalog, data_dir=data_dir)
     if dataset.yank_note is not None:
-        warnings.warn(dataset.yank_note, YankedVersionWarning, stacklevel=2)
+        warnings.warn(dataset.yank_note, YankedVersionWarning, stacklevel=3)  # past the check of the arguments
     data = read_tree(
         dataset,
         split,

@@ -16,6 +16,7 @@ from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from registry.argument_types import typed_arguments
 from registry.errors import LockedError, UsageError
 from registry.model import Reference, describe_moment
 
@@ -38,6 +39,7 @@ class Lock:
 _lock: ContextVar[Lock | None] = ContextVar("registry_lock", default=None)
 
 
+@typed_arguments
 @contextmanager
 def locked(
     pins: PinFile | str | os.PathLike[str] | None = None,

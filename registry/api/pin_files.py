@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from registry.api.locations import catalog_url, data_folder, index_folder
+from registry.argument_types import typed_arguments
 from registry.errors import UsageError, YankedVersionWarning
 
 if TYPE_CHECKING:  # numpy and pydantic are loaded when a pin file is read
@@ -20,6 +21,7 @@ ALLOWED_HOSTS_VARIABLE: Final = "REGISTRY_ALLOWED_HOSTS"
 """Comma-separated hosts from which the files of any pin may be fetched."""
 
 
+@typed_arguments
 def load_pin(
     path: str | os.PathLike[str],
     *,
@@ -58,7 +60,7 @@ def load_pin(
     if catalog is not None:
         pins = catalog.pins.place(pins)
     for note in yank_notes(pins.values(), catalog):
-        warnings.warn(note, YankedVersionWarning, stacklevel=2)
+        warnings.warn(note, YankedVersionWarning, stacklevel=3)  # past the check of the arguments
     return pins
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from registry.api.arguments import DatasetLike, read_reference
+from registry.argument_types import typed_arguments
 from registry.errors import (
     BuildError,
     FetchNotAllowedError,
@@ -122,6 +123,7 @@ class CatalogPins:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
 
+    @typed_arguments
     def states(self, pins: Iterable[Pin]) -> tuple[PinState, ...]:
         """The state that the version of each pin has in the catalog.
 
@@ -130,6 +132,7 @@ class CatalogPins:
         """
         return tuple(PinState(**self._state(pin)) for pin in pins)
 
+    @typed_arguments
     def audit(self, pins: PinFile) -> tuple[PinAudit, ...]:
         """Check every pin of a file: the state of its version today, and whether its files exist.
 
@@ -138,6 +141,7 @@ class CatalogPins:
         """
         return tuple(map(self._audit, self.place(pins).values()))
 
+    @typed_arguments
     def place(self, pins: PinFile) -> PinFile:
         """The same pins, whose files are also searched for in the folders from which this catalog reads the versions.
 
@@ -152,6 +156,7 @@ class CatalogPins:
                 continue
         return pins.with_places(replace(pins.places, folders=folders))
 
+    @typed_arguments
     def preview_update(
         self,
         pins: PinFile,
@@ -179,6 +184,7 @@ class CatalogPins:
         chosen = [pins[name] for name in names] if names else list(pins.values())
         return tuple(self._preview(pin, to, show=show, progress=progress) for pin in chosen)
 
+    @typed_arguments
     def update(
         self,
         pins: PinFile,
@@ -228,6 +234,7 @@ class CatalogPins:
             entries.append(new)
         return PinFile.of(entries, created_by=software(), places=pins.places, base=pins)
 
+    @typed_arguments
     def from_citation(
         self, text: str | Citation, *, processes: int | None = None, progress: ProgressCallback | None = None
     ) -> PinFile:

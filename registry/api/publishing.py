@@ -15,6 +15,7 @@ from registry.api.arguments import DatasetLike, log_actor
 from registry.api.dataset import Dataset
 from registry.api.locations import open_data, open_indexes, open_version
 from registry.api.reports import ImportReport
+from registry.argument_types import typed_arguments
 from registry.catalog import CatalogBackend, Unpromoted, refuse_protected
 from registry.errors import ConflictError, NotFoundError, WrongTypeError
 from registry.model import (
@@ -46,6 +47,7 @@ class Publishing:
         self.backend = backend
         self.data_dir = data_dir
 
+    @typed_arguments
     def build(
         self,
         reference: DatasetLike | type[DatasetBuilder] | DatasetBuilder,
@@ -120,6 +122,7 @@ class Publishing:
             return replace(publication, promotion=replace(publication.promotion, reason=Unpromoted.EXPERIMENTAL))
         return publication
 
+    @typed_arguments
     def preview_build(
         self,
         reference: DatasetLike | type[DatasetBuilder] | DatasetBuilder,
@@ -162,6 +165,7 @@ class Publishing:
         with build_dataset(builder, store, processes=processes, num_shards=num_shards, progress=progress) as build:
             return preview_folder(build.staged.store, target, show=show)
 
+    @typed_arguments
     def publish(
         self,
         folder: str | os.PathLike[str],
@@ -208,6 +212,7 @@ class Publishing:
             self._check_code_version(publication.version.reference, code)
         return publication
 
+    @typed_arguments
     def import_tfds(
         self,
         folder: str | os.PathLike[str],
@@ -262,6 +267,7 @@ class Publishing:
             publish_found(found, target, copy=copy, store_of=partial(open_version, self.data_dir), progress=progress)
         )
 
+    @typed_arguments
     def import_parquet(
         self,
         folder: str | os.PathLike[str],
@@ -300,6 +306,7 @@ class Publishing:
         source, prepared = _describe_parquet(folder, name=name, config=config, version=version, copy=copy)
         return self.publish_prepared(source, prepared, in_place=not copy, promote=promote, progress=progress)
 
+    @typed_arguments
     def publish_prepared(
         self,
         source: Store,
@@ -331,6 +338,7 @@ class Publishing:
         advance = count_progress(progress, "verifying", str(prepared.reference))
         return publish_folder(source, self._target(promote, advance), prepared=prepared, in_place=in_place)
 
+    @typed_arguments
     def preview_parquet(
         self,
         folder: str | os.PathLike[str],
@@ -358,6 +366,7 @@ class Publishing:
         _, prepared = _describe_parquet(folder, name=name, config=config, version=version, copy=copy)
         return prepared
 
+    @typed_arguments
     def preview(
         self, folder: str | os.PathLike[str], *, show: int = 5, progress: ProgressCallback | None = None
     ) -> Preview:

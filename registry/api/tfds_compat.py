@@ -22,6 +22,7 @@ from registry.api.loading import (
     refuse_tfds_arguments,
     stored_format,
 )
+from registry.argument_types import typed_arguments
 from registry.errors import NotFoundError, RegistryError, UsageError, VersionWithdrawnError, YankedVersionWarning
 from registry.model import Reference, SlicingRule, Version, VersionRequest
 from registry.splits import ReadInstruction
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from registry.reading import Slice
 
 
+@typed_arguments
 def builder(
     name: DatasetLike,
     *,
@@ -81,7 +83,7 @@ def builder(
         opened = open_catalog_for(catalog, data_dir)
         return Builder(made, catalog=opened, file_format=file_format, why_not=error)
     if dataset.yank_note is not None:
-        warnings.warn(dataset.yank_note, YankedVersionWarning, stacklevel=2)
+        warnings.warn(dataset.yank_note, YankedVersionWarning, stacklevel=3)  # past the check of the arguments
     return Builder(dataset, file_format=file_format)
 
 

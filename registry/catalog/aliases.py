@@ -326,7 +326,7 @@ def _require_alias(wanted: Reference) -> None:
 def _check_message(message: str) -> str:
     if len(message) > _MAX_MESSAGE:
         raise UsageError(
-            f"the message has {len(message):,} characters",
+            f"the reason has {len(message):,} characters",
             hint=f"Write one or two sentences, at most {_MAX_MESSAGE:,} characters.",
         )
-    return check_text(message, "message")
+    return check_text(message, "reason")

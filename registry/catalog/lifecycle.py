@@ -52,7 +52,7 @@ class SqlLifecycle:
     def deprecate(
         self, wanted: Reference, message: str, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()
     ) -> Change:
-        check_text(message, "message")
+        check_text(message, "reason")
         return self._change(
             "deprecate", wanted, lambda _, before, one: changes.deprecate(before, one, message), actor, dry_run, uses
         )

@@ -11,7 +11,7 @@ from registry.catalog.session import reading
 from registry.catalog.tables import event, split
 from registry.catalog.values import LogReport
 from registry.errors import UsageError
-from registry.model import Event, describe_moment
+from registry.model import Event, describe_moment, whole_number
 
 _MAX_LIMIT = 2**31 - 1
 
@@ -36,7 +36,7 @@ class SqlLog:
                 hint="Give the earlier moment as since.",
             )
         for number in (limit, newest):
-            if number is not None and not 1 <= number <= _MAX_LIMIT:
+            if number is not None and not 1 <= whole_number(number, "limit") <= _MAX_LIMIT:
                 raise UsageError(f"a log shows from 1 to {_MAX_LIMIT:,} events, not {number!s:.40}")
         with reading(self._engine) as connection:
             datasets = None if wanted.dataset is None else find_datasets(connection, wanted.dataset)

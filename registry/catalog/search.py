@@ -29,7 +29,7 @@ from registry.catalog.session import reading, write
 from registry.catalog.tables import READABLE, builder, builder_config, dataset_version, search_document
 from registry.catalog.values import SearchHit, stored_values
 from registry.errors import CatalogError, UsageError
-from registry.model import Version, VersionState, version_status
+from registry.model import Version, VersionState, version_status, whole_number
 
 SCORES: Final = {"A": 64, "B": 16, "C": 4, "D": 1}
 """The value of a match in a name (A), in tags or features (B), in the description (C), and in details (D)."""
@@ -46,6 +46,7 @@ _MAX_LIMIT: Final = 2**31 - 1
 
 def find_hits(connection: sa.Connection, text: str, limit: int) -> tuple[SearchHit, ...]:
     """See ``CatalogBackend.search``; hits of equal score are sorted by name."""
+    limit = whole_number(limit, "limit")
     if not 1 <= limit <= _MAX_LIMIT:
         raise UsageError(f"a search shows from 1 to {_MAX_LIMIT:,} hits, not {limit!s:.40}")
     asked = parse_search(text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from registry.argument_types import require_type
 from registry.errors import ReferenceSyntaxError
 from registry.model.version import Version, VersionRequest
 
@@ -68,6 +69,7 @@ class Reference:
         >>> str(Reference.parse("OpenImagesV4/config=original,version=1.*.*"))
         'open_images_v4/original:1.*.*'
         """
+        require_type("a reference", text, str)
         match = _REFERENCE.fullmatch(text)
         if match is None:
             raise _bad_reference(text)
@@ -143,7 +145,7 @@ def check_new_name(name: str) -> str:
 def check_config(config: str) -> str:
     """Check the name of a config: letters, digits and ``_ + . -``, at least one letter or digit; return it."""
     hint = "A config name holds letters, digits and '_', '+', '.', '-', e.g. mnist/plain."
-    hint += " Give the version on its own: name/config:version." if ":" in config else ""
+    hint += " Give the version on its own: name/config:version." if ":" in str(config) else ""
     return _matched(_CONFIG, config, "config name", hint=hint, key="config")
 
 
@@ -159,6 +161,7 @@ def check_alias(alias: str) -> str:
 
 
 def _matched(pattern: re.Pattern[str], text: str, what: str, *, hint: str, key: str) -> str:
+    require_type(f"the {what}", text, str)
     if not pattern.fullmatch(text):
         raise ReferenceSyntaxError(f"invalid {what} {text[:80]!r}", hint=hint, details={key: text[:80]})
     return text

@@ -16,6 +16,7 @@ from itertools import accumulate
 from typing import Final, Protocol, overload
 
 from registry.errors import UsageError
+from registry.model.numbers import whole_number
 from registry.model.reference import check_name
 from registry.model.version import Version
 
@@ -64,7 +65,11 @@ class Split:
 
         Args:
             index: number of the shard, from 0.
+
+        Raises:
+            UsageError: ``index`` is not a whole number from 0.
         """
+        index = whole_number(index, "index", least=0)
         return self.files.filename(self.name, index, self.num_shards)
 
     @property

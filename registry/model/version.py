@@ -15,6 +15,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
+from registry.argument_types import require_type
 from registry.errors import ReferenceSyntaxError, UsageError
 from registry.model.experiment import experiment_name, no_experiment, read_experiments
 
@@ -158,6 +159,7 @@ class Version:
         Args:
             defaults: values for flags that the version does not override.
         """
+        require_type("defaults", defaults, Mapping)
         bound = Version(self)
         object.__setattr__(bound, "_defaults", tuple(sorted(defaults.items())))
         return bound
@@ -180,9 +182,17 @@ class Version:
     def bump(self, part: str) -> Version:
         """The next version in one part; the parts after it become 0.
 
+        Args:
+            part: ``"major"``, ``"minor"`` or ``"patch"``.
+
+        Raises:
+            UsageError: another part.
+
         >>> str(Version(3, 1, 4).bump("minor"))
         '3.2.0'
         """
+        if part not in ("major", "minor", "patch"):
+            raise UsageError(f"part must be 'major', 'minor' or 'patch', not {part!r:.60}")
         import semver  # takes 9 ms, and look-ups do not need it
 
         bumped = semver.Version(self.major, self.minor, self.patch).next_version(part)
@@ -379,6 +389,7 @@ class VersionRequest:
         Raises:
             ReferenceSyntaxError: the text is malformed.
         """
+        require_type("a version request", text, str)
         if len(text) > 200:
             raise _bad_request(text)
         return cls(tuple(_parse_clause(part.strip(" "), text) for part in text.split(",")))
@@ -386,6 +397,7 @@ class VersionRequest:
     @classmethod
     def exactly(cls, version: Version) -> VersionRequest:
         """The request that only ``version`` meets."""
+        require_type("version", version, Version)
         return cls((VersionClause("", version.major, version.minor, version.patch),))
 
     @property
@@ -399,10 +411,12 @@ class VersionRequest:
 
     def allows(self, version: Version) -> bool:
         """Whether ``version`` meets every clause."""
+        require_type("version", version, Version)
         return all(clause.allows(version) for clause in self.clauses)
 
     def highest(self, versions: Iterable[Version]) -> Version | None:
         """The highest of ``versions`` that this request allows, or None."""
+        require_type("versions", versions, Iterable)
         return max((version for version in versions if self.allows(version)), default=None)
 
     def __str__(self) -> str:

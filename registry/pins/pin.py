@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from registry.argument_types import typed_arguments
 from registry.errors import RecordsMismatchError, UsageError
 from registry.model import DatasetVersion, ProgressCallback, Reference, SlicingRule, count_progress
 from registry.order import ReadConfig
@@ -115,6 +116,7 @@ class Pin:
             return None
         return f"{self.reference} was yanked when it was pinned: {self.entry.status_message}"
 
+    @typed_arguments
     def allowing(self, *, fetch: bool = False, allow_hosts: Iterable[str] = ()) -> Pin:
         """A copy of this pin that may read from more of the places that it names.
 
@@ -136,6 +138,7 @@ class Pin:
         """
         return self.places.find(self.entry)
 
+    @typed_arguments
     def read(
         self,
         read_config: ReadConfig | None = None,
@@ -264,6 +267,7 @@ class Pin:
             )
         self._is_checked = True
 
+    @typed_arguments
     def verify(
         self,
         *,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 import numpy as np
 import numpy.typing as npt
 
+from registry.argument_types import require_type
 from registry.errors import UsageError, require_extra, suggest
 from registry.features import FeaturesDict
 from registry.model import whole_number
@@ -242,6 +243,7 @@ class Reader:
 
         Raises:
             UsageError: no name, or an unknown name.
+            WrongTypeError: a name is not a str.
         """
         wanted: list[Any] = [
             name for given in names for name in (given if isinstance(given, list | tuple) else [given])
@@ -249,6 +251,7 @@ class Reader:
         if not wanted:
             raise UsageError("select needs at least one feature", hint=f"The features are: {', '.join(self.features)}.")
         for name in wanted:
+            require_type("the name of a feature", name, str)
             if name not in self.features:
                 raise UsageError(f"no feature {name!r:.80}", hint=suggest(name, list(self.features)))
         some = self.readable.with_features(FeaturesDict({name: self.features[name] for name in wanted}))
@@ -509,7 +512,11 @@ class Reader:
         Args:
             epoch: its number, from 0.
             part: the positions to read of it; None reads this process's share.
+
+        Raises:
+            UsageError: ``epoch`` is not a whole number from 0.
         """
+        epoch = whole_number(epoch, "epoch", least=0)
         state = ReadState.start(self._source, epoch=epoch, repeat=1, process=self.process)
         self._begin = state if part is None else replace(state, left=((epoch, part),))
         self._cursor = Cursor(self._begin)
@@ -561,7 +568,9 @@ class Reader:
 
         Raises:
             FeatureError: no feature has that path, it is not optional, or the value does not fit it.
+            WrongTypeError: ``values`` is not a mapping.
         """
+        require_type("values", values, Mapping)
         return self._decoding(self.features.fill_missing(values))
 
     def with_ids(self) -> Reader:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from registry.errors import WrongTypeError
 from registry.prepared.info import SupervisedKeys
 
 
@@ -33,6 +34,11 @@ def places_of(keys: SupervisedKeys, at: tuple[str, ...] = ()) -> Iterator[tuple[
     if isinstance(keys, str):
         yield keys, at
         return
+    if not isinstance(keys, tuple | dict):
+        raise WrongTypeError(
+            f"keys must be feature names, or tuples or dicts of them, not {type(keys).__name__}",
+            hint='Write e.g. as_supervised("image", "label").',
+        )
     for name, key in enumerate(keys) if isinstance(keys, tuple) else keys.items():
         yield from places_of(key, (*at, str(name)))
 

@@ -18,6 +18,8 @@ from registry.splits.terms import EvenPart, PartUnit, SplitSlice, check_count
 _START: Final = Fraction(0)
 _END: Final = Fraction(100)
 
+_MAX_LISTED: Final = 1_000_000
+
 
 class Fold(NamedTuple):
     """One fold of a cross-validation: the part that validates, and the remaining parts, which train."""
@@ -62,11 +64,11 @@ def even_splits(
     ['even(train[:50%]+test, 2)[0]', 'even(train[:50%]+test, 2)[1]']
 
     Raises:
-        UsageError: ``n`` is below 1, the unit is unknown, or, with percent, ``split`` has slices or
+        UsageError: ``n`` is below 1 or above a million, the unit is unknown, or, with percent, ``split`` has slices or
             ``drop_remainder`` is set.
         SplitSyntaxError: ``split`` is malformed.
     """
-    n = check_count(n, "n")
+    n = _check_listed(n, "n")
     if unit != "%":
         whole = _whole(split)
         return [_part(whole, n, place, place + 1, unit, drop_remainder=drop_remainder) for place in range(n)]
@@ -132,10 +134,10 @@ def k_fold(split: str | ReadInstruction, k: int, *, unit: Literal["%"] | PartUni
     train[67%:100%] train[0%:67%]
 
     Raises:
-        UsageError: ``k`` is below 2, the unit is unknown, or, with percent, ``split`` has slices.
+        UsageError: ``k`` is below 2 or above a million, the unit is unknown, or, with percent, ``split`` has slices.
         SplitSyntaxError: ``split`` is malformed.
     """
-    k = check_count(k, "k", least=2)
+    k = _check_listed(k, "k", least=2)
     if unit == "%":
         names = _whole_names(split, "k_fold", k)
         return [
@@ -148,6 +150,16 @@ def k_fold(split: str | ReadInstruction, k: int, *, unit: Literal["%"] | PartUni
         others = [_part(whole, k, *bounds, unit) for bounds in ((0, place), (place + 1, k)) if bounds[0] < bounds[1]]
         folds.append(Fold(_part(whole, k, place, place + 1, unit), sum(others[1:], others[0])))
     return folds
+
+
+def _check_listed(count: int, name: str, *, least: int = 1) -> int:
+    """``count`` as an int, if that many parts can be listed."""
+    return whole_number(
+        check_count(count, name, least=least),
+        name,
+        below=_MAX_LISTED + 1,
+        hint="To get one part of many: split_for_process(split, index=0, count=...).",
+    )
 
 
 def _part(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from registry.errors import SplitSyntaxError, UsageError
-from registry.model import SlicingRule
+from registry.model import SlicingRule, whole_number
 from registry.splits.grammar import parse_terms
 from registry.splits.terms import (
     BoundLike,
@@ -129,6 +129,7 @@ class ReadInstruction:
         Raises:
             UsageError: a part does not exist, or the unit is unknown.
         """
+        first = whole_number(first, "first")
         return ReadInstruction.of(
             (EvenPart(self._terms, of, first, first + 1 if stop is None else stop, unit, drop_remainder),)
         )

@@ -15,7 +15,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Final, TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from registry.errors import FetchNotAllowedError, UsageError
+from registry.errors import FetchNotAllowedError, UsageError, WrongTypeError
 from registry.masking import mask
 
 _Address: TypeAlias = IPv4Address | IPv6Address
@@ -78,7 +78,11 @@ class Allowed:
         """
         if isinstance(hosts, str):
             raise UsageError("allow_hosts expects a list, found a str", hint=f"Write allow_hosts=[{hosts[:200]!r}].")
-        return cls(fetch, frozenset(map(_parse, hosts)))
+        wanted = list(hosts)
+        for host in wanted:
+            if not isinstance(host, str):
+                raise WrongTypeError(f"allow_hosts must be a list of hosts as str, not {type(host).__name__}")
+        return cls(fetch, frozenset(map(_parse, wanted)))
 
     def __or__(self, other: Allowed) -> Allowed:
         return Allowed(self.fetch or other.fetch, self.entries | other.entries, self.typed | other.typed)

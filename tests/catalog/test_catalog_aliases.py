@@ -186,9 +186,9 @@ def test_what_cannot_be_an_alias_is_refused(mnist: CatalogBackend) -> None:
         set_alias(mnist, "paper", "mnist@nothing")
     with pytest.raises(DatasetNotFoundError):
         set_alias(mnist, "paper", "mnits")
-    with pytest.raises(UsageError, match=r"^the message has 10,001 characters$"):
+    with pytest.raises(UsageError, match=r"^the reason has 10,001 characters$"):
         set_alias(mnist, "paper", "mnist", message="x" * 10_001)
-    with pytest.raises(UsageError, match=r"^the message contains a NUL or a lone surrogate"):
+    with pytest.raises(UsageError, match=r"^the reason contains a NUL or a lone surrogate"):
         set_alias(mnist, "paper", "mnist", message="\0")
     with pytest.raises(UsageError, match=r"^mnist:1.0.0 does not name an alias$"):
         remove(mnist, "mnist:1.0.0")

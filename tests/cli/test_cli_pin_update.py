@@ -230,9 +230,9 @@ def test_pins_are_made_by_the_api_of_lines_of_text_and_by_one_process_at_least(
             dataset.pin({5: "train"})  # type: ignore[dict-item]
         with pytest.raises(UsageError, match=r"^invalid name of a pin: ''; expected one line of text$"):
             dataset.pin({"": "train"})
-        with pytest.raises(UsageError, match=r"^locations: expected a list, found one text$"):
+        with pytest.raises(UsageError, match=r"^locations must be a sequence, not str$"):
             dataset.pin("train", locations="https://x/y")
-        with pytest.raises(UsageError, match=r"^locations: expected a list, found one text$"):
+        with pytest.raises(UsageError, match=r"^locations must be a sequence or None, not str$"):
             catalog.pins.update(file, locations="https://x/y")
     for deep in (False, True):
         with pytest.raises(UsageError, match=r"^processes must be 1 or more, not -1$"):

@@ -1,0 +1,155 @@
+"""Checks the types of the arguments of public calls against their annotations, before a call does anything.
+
+Calls in ``api``, ``pins`` and ``reading`` are decorated with ``typed_arguments``. Without it, a wrong type would be an
+AttributeError from deep inside, or would go unnoticed: ``promote="no"`` is a true value.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import cache, wraps
+from typing import Final, NoReturn, ParamSpec, TypeVar
+
+from registry.errors import UsageError, WrongTypeError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Test = Callable[[object], bool]
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool) or any(one.__name__ in ("bool_", "bool") for one in type(value).__mro__)  # NumPy's
+
+
+def _is_collection_of(kind: type) -> Test:
+    # The letters of a text are never what a caller means by several names.
+    return lambda value: isinstance(value, kind) and not isinstance(value, str | bytes)
+
+
+_TESTS: Final[dict[str, tuple[str, Test]]] = {
+    "None": ("None", lambda value: value is None),
+    "str": ("str", lambda value: isinstance(value, str)),
+    "bytes": ("bytes", lambda value: isinstance(value, bytes)),
+    "bool": ("True or False", _is_flag),
+    "datetime": ("datetime", lambda value: isinstance(value, datetime)),
+    "os.PathLike": ("path", lambda value: isinstance(value, os.PathLike)),
+    "Callable": ("a callable", callable),
+    "ProgressCallback": ("a callable", callable),
+    "Collection": ("a collection", _is_collection_of(Collection)),
+    "Sequence": ("a sequence", _is_collection_of(Sequence)),
+    "Iterable": ("an iterable", _is_collection_of(Iterable)),
+    "Mapping": ("a mapping", _is_collection_of(Mapping)),
+    "Uses": ("a sequence of references", _is_collection_of(Sequence)),
+}
+
+_SEVERAL: Final = {"sequence", "collection", "iterable"}
+
+# The functions check these themselves, with messages of their own.
+_CHECKED_INSIDE: Final = frozenset({"Any", "DatasetLike", "Literal", "Moment", "ReadConfig", "ReadInstruction"}) | {
+    *("SlicingRule", "SplitArgument", "Verify", "Version", "float", "int", "type")
+}
+
+
+def typed_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a public call: an argument of a type that its annotation does not allow is one ``WrongTypeError``.
+
+    Whole numbers, datasets and moments are left to the call, which checks them by value as well.
+
+    >>> @typed_arguments
+    ... def publish(folder: "str | os.PathLike[str]", promote: "bool | None" = None) -> None: ...
+    >>> publish("data", promote="no")
+    Traceback (most recent call last):
+    registry.errors.WrongTypeError: promote must be True or False or None, not str
+
+    Raises:
+        WrongTypeError: an argument has another type. Raised by the decorated call.
+        UsageError: a path cannot be encoded for the file system. Raised by the decorated call.
+    """
+    signature = inspect.signature(function)
+
+    @cache  # read at the first call, not at import
+    def checked() -> dict[str, tuple[tuple[str, Test], ...]]:
+        found = {name: _read_annotation(str(one.annotation)) for name, one in signature.parameters.items()}
+        return {name: tests for name, tests in found.items() if tests}
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError:
+            return function(*args, **kwargs)  # Python's own error names the call and the argument
+        for name, tests in checked().items():
+            if name in given:
+                is_several = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+                for value in given[name] if is_several else (given[name],):
+                    _check(name, value, tests)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def require_type(name: str, value: object, kind: type) -> None:
+    """Raise a WrongTypeError unless ``value``, the argument ``name``, is of this type.
+
+    Raises:
+        WrongTypeError: it has another type.
+    """
+    if not isinstance(value, kind):
+        _refuse(name, value, kind.__name__)
+
+
+def _refuse(name: str, value: object, accepted: str) -> NoReturn:
+    kind, words = type(value).__name__, set(accepted.split())
+    raise WrongTypeError(
+        f"{name} must be {accepted}, not {kind}",
+        hint=f"Put it in brackets: {name}=[...]" if isinstance(value, str) and _SEVERAL & words else None,
+        details={"argument": name, "accepted": accepted, "type": kind},
+    )
+
+
+def _check(name: str, value: object, tests: Sequence[tuple[str, Test]]) -> None:
+    if not any(test(value) for _, test in tests):
+        accepted = " or ".join(dict.fromkeys(label for label, _ in tests))
+        _refuse(name, value, accepted)
+    if isinstance(value, str | os.PathLike) and any(label == "path" for label, _ in tests):
+        try:
+            os.fsencode(value)
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"{name} is not a valid path: {os.fspath(value)!r:.100}", details={"argument": name}
+            ) from None
+
+
+def _read_annotation(annotation: str) -> tuple[tuple[str, Test], ...]:
+    """What an annotation accepts, each with the words for it; empty if the call checks the argument itself."""
+    accepted = []
+    for alternative in _split_union(annotation):
+        name = alternative.partition("[")[0].strip()
+        if name in _CHECKED_INSIDE or not name.replace(".", "").isidentifier() or name == "inspect._empty":
+            return ()
+        accepted.append(_TESTS.get(name) or (name, _has_class_named(name)))
+    return tuple(accepted)
+
+
+def _has_class_named(name: str) -> Test:
+    # By name, because the class need not be loaded for this: its module may need NumPy or pydantic.
+    return lambda value: any(one.__name__ == name for one in type(value).__mro__)
+
+
+def _split_union(annotation: str) -> list[str]:
+    """The alternatives of a union, split at the ``|`` outside of brackets.
+
+    >>> _split_union("PinFile | Mapping[str, int | None] | None")
+    ['PinFile', 'Mapping[str, int | None]', 'None']
+    """
+    parts, depth = [""], 0
+    for letter in annotation:
+        depth += (letter == "[") - (letter == "]")
+        if letter == "|" and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip(" '\"") for part in parts]
