@@ -324,7 +324,10 @@ WRONG_TYPES: dict[str, tuple[Callable[[registry.Catalog, Path], Any], str]] = {
         "uses must be a sequence of references, not str",
     ),
     "a moment of the log": (lambda catalog, _: catalog.log(since="x"), "since must be datetime or None, not str"),
-    "names of actions": (lambda catalog, _: catalog.log(actions="yank"), "actions must be a collection or None, not str"),
+    "names of actions": (
+        lambda catalog, _: catalog.log(actions="yank"),
+        "actions must be a collection or None",
+    ),
     "a limit": (lambda catalog, _: catalog.search("digits", limit="5"), "limit must be a whole number, not '5'"),
     "a limit of the log": (lambda catalog, _: list(catalog.log(limit=1.5)), "limit must be a whole number, not 1.5"),
     "a pin file": (lambda catalog, _: catalog.pins.audit("paper"), "pins must be PinFile, not str"),
@@ -342,7 +345,10 @@ WRONG_TYPES: dict[str, tuple[Callable[[registry.Catalog, Path], Any], str]] = {
         "flag must be str or Enum, not list",
     ),
     "a reference": (lambda *_: registry.Reference.parse(5), "a reference must be str, not int"),
-    "a name": (lambda *_: registry.Reference.exactly(5, None, registry.Version(1, 0, 0)), "the dataset name must be str"),
+    "a name": (
+        lambda *_: registry.Reference.exactly(5, None, registry.Version(1, 0, 0)),
+        "the dataset name must be str",
+    ),
     "a request": (lambda *_: registry.VersionRequest.parse([]), "a version request must be str, not list"),
     "a version": (lambda *_: registry.VersionRequest.parse("1").allows("1.0.0"), "version must be Version, not str"),
     "a part": (lambda *_: registry.Version(1, 0, 0).bump(""), "part must be 'major', 'minor' or 'patch', not ''"),
@@ -350,12 +356,18 @@ WRONG_TYPES: dict[str, tuple[Callable[[registry.Catalog, Path], Any], str]] = {
         lambda catalog, _: catalog.dataset(EXACT).splits["train"].filename(float("inf")),
         "index must be a whole number, not inf",
     ),
-    "a feature": (lambda catalog, _: catalog.dataset(EXACT).read("train").select(5), "the name of a feature must be str"),
+    "a feature": (
+        lambda catalog, _: catalog.dataset(EXACT).read("train").select(5),
+        "the name of a feature",
+    ),
     "supervised keys": (
         lambda catalog, _: catalog.dataset(EXACT).read("train").as_supervised("image", 5),
         "keys must be feature names, or tuples or dicts of them, not int",
     ),
-    "values": (lambda catalog, _: catalog.dataset(EXACT).read("train").fill_missing(5), "values must be Mapping, not int"),
+    "values": (
+        lambda catalog, _: catalog.dataset(EXACT).read("train").fill_missing(5),
+        "values must be Mapping, not",
+    ),
     "an epoch": (
         lambda catalog, _: catalog.dataset(EXACT).read("train").seek("1"),
         "epoch must be a whole number, not '1'",
@@ -364,7 +376,10 @@ WRONG_TYPES: dict[str, tuple[Callable[[registry.Catalog, Path], Any], str]] = {
         lambda *_: registry.ReadInstruction("train").part("0", of=2),
         "first must be a whole number, not '0'",
     ),
-    "more parts than can be listed": (lambda *_: registry.even_splits("train", n=2**63), "n must be less than 1,000,001"),
+    "more parts than can be listed": (
+        lambda *_: registry.even_splits("train", n=2**63),
+        "n must be less than",
+    ),
     "more folds than can be listed": (lambda *_: registry.k_fold("train", k=2**63), "k must be less than 1,000,001"),
     "a path that cannot be encoded": (lambda catalog, _: catalog.publish("\ud800"), "folder is not a valid path"),
 }
