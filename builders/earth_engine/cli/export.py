@@ -80,7 +80,9 @@ _RASTER: Final = frozenset(
 @click.option(
     "--edge", type=click.Choice(["drop", "pad"]), help="What becomes of pixels that fill no patch.  [default: drop]"
 )
-@click.option("--nodata", metavar="N", type=float, help="A number that marks pixels without data, in addition to the file's own.")
+@click.option(
+    "--nodata", metavar="N", type=float, help="A number that marks pixels without data, in addition to the file's own."
+)
 @click.option("--crs", metavar="CRS", help="Instead of the file's own.")
 @click.option("--transform", metavar="A,B,C,D,E,F", help="Instead of the file's own.")
 @click.option("--column", "columns", metavar="NAME", multiple=True, help="Of a table: a property; may be repeated.")
