@@ -78,8 +78,8 @@ class Matrix:
         first = self._run(lambda: publish(url, data_dir, str(self._folder)), case)
         again = self._run(lambda: publish(url, data_dir, str(self._folder)))
         found = self._run(lambda: check(url, data_dir))
-        told = "died" if first is None else first.get("error") or "published"
-        self.seen[f"{case.fault} ({case.manner}): {told}"] += 1
+        reported = "died" if first is None else first.get("error") or "published"
+        self.seen[f"{case.fault} ({case.manner}): {reported}"] += 1
         wrong = []
         if first is None and case.fault != "kill":
             wrong.append("the publisher was killed, or did not end")

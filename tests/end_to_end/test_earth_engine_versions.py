@@ -70,9 +70,9 @@ def test_splits_are_chosen_and_existing_files_are_kept(catalog: registry.Catalog
     catalog.build("earth_patches")
     catalog.build("digits")
     dataset = catalog.dataset("earth_patches")
-    told: list[int] = []
-    (one,) = earth_engine.export_version(dataset, tmp_path / "out", splits=["flower"], advance=told.append)
-    assert (one.split, sum(told)) == ("flower", 260)
+    reported: list[int] = []
+    (one,) = earth_engine.export_version(dataset, tmp_path / "out", splits=["flower"], advance=reported.append)
+    assert (one.split, sum(reported)) == ("flower", 260)
     assert records_of(tmp_path / "out", one.filenames) == list(map(bytes, dataset.read("flower").records()))
     with pytest.raises(AlreadyStoredError):
         earth_engine.export_version(dataset, tmp_path / "out", splits=["flower"])

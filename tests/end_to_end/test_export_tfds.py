@@ -140,8 +140,8 @@ def test_an_exported_version_can_be_imported(catalog: registry.Catalog, tmp_path
     with registry.connect(tmp_path / "other.db") as other:
         (imported,) = other.import_tfds(tmp_path / "out")
         assert imported.num_examples == 1797
-        told = read_prepared(open_store(tmp_path / "out/digits/1.0.0"))
-        assert told.metadata == catalog.dataset("digits").metadata == other.dataset("digits").metadata
+        reported = read_prepared(open_store(tmp_path / "out/digits/1.0.0"))
+        assert reported.metadata == catalog.dataset("digits").metadata == other.dataset("digits").metadata
 
 
 def test_typed_columns_become_records(catalog: registry.Catalog, tmp_path: Path) -> None:

@@ -457,8 +457,8 @@ def test_an_invalid_version_folder_is_named_with_the_missing_files(catalog: regi
     (data_dir / "animals/1.1.0/dataset_info.json").write_text('{"name": "animals", "version": 3}')
     (data_dir / "birds/1.0.0").mkdir(parents=True)
     found = list(catalog.import_tfds(data_dir))
-    told = {Path(one.folder).relative_to(data_dir).as_posix(): one.error for one in found if one.error is not None}
-    assert {folder: error.message for folder, error in told.items()} == {
+    reported = {Path(one.folder).relative_to(data_dir).as_posix(): one.error for one in found if one.error is not None}
+    assert {folder: error.message for folder, error in reported.items()} == {
         "animals/1.0.0": f"{(data_dir / 'animals/1.0.0').as_uri()} is not a prepared dataset: it has no features.json",
         "animals/1.1.0": "dataset_info.json: version: expected text, found a number",
         "birds/1.0.0": f"{(data_dir / 'birds/1.0.0').as_uri()} is not a prepared dataset: "
@@ -482,8 +482,8 @@ def test_a_folder_that_cannot_be_looked_into_is_refused_and_the_others_are_impor
 
     monkeypatch.setattr(Path, "iterdir", iterdir)
     found = list(catalog.import_tfds(data_dir))
-    told = {Path(one.folder).name: one.error for one in found if one.error is not None}
-    assert {folder: error.message for folder, error in told.items()} == {
+    reported = {Path(one.folder).name: one.error for one in found if one.error is not None}
+    assert {folder: error.message for folder, error in reported.items()} == {
         "birds": f"{data_dir}/birds/dataset_info.json leads out of {data_dir}/birds",
         "lost+found": f"{(data_dir / 'lost+found').as_uri()} is not a prepared dataset: "
         "it has no dataset_info.json and no features.json",
@@ -648,10 +648,10 @@ def test_missing_values_are_read_as_in_tfds_or_as_none(catalog: registry.Catalog
     assert batch["age"].tolist() == [0, None, 2, None]
     assert pickle.loads(pickle.dumps(reader))[1] == {"id": 1, "age": None}  # noqa: S301 (made here)
     loaded = registry.load("people", split="train", read_config=config, catalog=catalog)
-    for told in (loaded, reader.missing_as_tfds(), pickle.loads(pickle.dumps(loaded))):  # noqa: S301 (made here)
-        assert [int(example["age"]) for example in told] == [0, -128, 2, -128]
-        assert (told[1]["age"].dtype, type(told[[1]]["age"])) == (np.int8, np.ndarray)
-        assert told.read_config == reader.read_config
+    for reported in (loaded, reader.missing_as_tfds(), pickle.loads(pickle.dumps(loaded))):  # noqa: S301 (made here)
+        assert [int(example["age"]) for example in reported] == [0, -128, 2, -128]
+        assert (reported[1]["age"].dtype, type(reported[[1]]["age"])) == (np.int8, np.ndarray)
+        assert reported.read_config == reader.read_config
     assert [example["age"] for example in loaded.missing_as_none()] == [0, None, 2, None]
     builder = registry.builder("people", catalog=catalog)  # as in TFDS: its datasets have the number, its sources None
     assert [int(example["age"]) for example in builder.as_dataset("train")] == [0, -128, 2, -128]

@@ -75,8 +75,8 @@ def list_files(folder: Path) -> list[tuple[str, int]]:
     return sorted((str(path), path.stat().st_mtime_ns) for path in folder.rglob("*"))
 
 
-def told(answers: list[tuple[int, str, str]]) -> list[Any]:
-    """The data of answers in JSON, of commands that went well."""
+def data_of(answers: list[tuple[int, str, str]]) -> list[Any]:
+    """The JSON data printed by commands that succeeded."""
     assert [(code, err) for code, _, err in answers] == [(0, "")] * len(answers)
     return [json.loads(out)["data"] for _, out, _ in answers]
 
@@ -89,7 +89,7 @@ LOCK = "dataset.lock.yaml"
 def test_every_verb_works(paper: Path, catalog: Catalog, tmp_path: Path, home: str) -> None:
     reference = registry.load_pin(paper / LOCK, data_dir=catalog.data_dir)
     cited = str(Citation.of(reference["validation"].entry))
-    verified, deep, shown, explained, difference, found, restored, bundled, cites, *read = told(
+    verified, deep, shown, explained, difference, found, restored, bundled, cites, *read = data_of(
         alone(
             paper,
             ["pin", "verify", LOCK, "--data-dir", "shards", *JSON],
@@ -136,10 +136,10 @@ def test_files_are_found_by_folder_next_to_the_pin_and_by_variable(paper: Path) 
     shutil.copytree(paper / "shards", paper / "data")
     verify = ["pin", "verify", LOCK, *JSON]
     folder = "shards/animals/1.0.0"
-    (beside,) = told(alone(paper, verify))
-    (named, by_folder) = told(alone(paper, [*verify, "--data-dir", "shards"], [*verify, "--data", folder]))
+    (beside,) = data_of(alone(paper, verify))
+    (named, by_folder) = data_of(alone(paper, [*verify, "--data-dir", "shards"], [*verify, "--data", folder]))
     shutil.rmtree(paper / "data")
-    (by_variable,) = told(alone(paper, verify, REGISTRY_DATA_DIR=str(paper / "shards")))
+    (by_variable,) = data_of(alone(paper, verify, REGISTRY_DATA_DIR=str(paper / "shards")))
     assert beside["pins"][0]["folder"] == f"file://{paper}/data/animals/1.0.0"
     for answer in (named, by_folder, by_variable):
         assert [(pin["folder"], pin["is_sound"]) for pin in answer["pins"]] == [(f"file://{paper}/{folder}", True)] * 3

@@ -193,14 +193,14 @@ def test_ids_are_those_of_the_records_in_stored_order(paper: Path, pins: PinFile
 
 
 def test_wrong_usage(paper: Path) -> None:
-    for arguments, told in [
+    for arguments, reported in [
         (["--pin", "tran"], "no pin 'tran'; the pins are: train, mixed, wild, nothing"),
         (["nowhere"], "there is no folder nowhere"),
         (["--crc", "maybe"], "argument --crc: invalid choice: 'maybe'"),
     ]:
         ran = verify(paper, *arguments)
         assert (ran.returncode, ran.stdout) == (2, "")
-        assert told in ran.stderr
+        assert reported in ran.stderr
 
 
 # --- damage ---
@@ -218,16 +218,16 @@ def test_a_flipped_byte_is_named_with_record_offset_and_digests(paper: Path, crc
     sha256 = [hashlib.sha256(data).hexdigest() for data in (bytes(bad), good, changed, records[3])]
     stored = good[start + 12 + len(records[3]) :][:4].hex()
     found = frame_record(changed)[-4:].hex()
-    told = faults(paper, "train", "--crc", crc)
+    reported = faults(paper, "train", "--crc", crc)
     assert (
-        told[0]
+        reported[0]
         == f"{SHARD}: expected {len(good)} bytes, sha256 {sha256[1]}; found {len(good)} bytes, sha256 {sha256[0]}"
     )
     place = f"{SHARD}: record 3 at byte {start}"
-    assert told[1] == f"{place}: checksum mismatch in {len(changed)} bytes: expected {stored}, found {found}"
-    assert [line.split(":")[0] for line in told[2:4]] == ["records.ordered", "records.unordered"]
-    assert told[4] == f"{place}: sha256 mismatch: expected {sha256[3]}, found {sha256[2]}"
-    assert len(told) == 5
+    assert reported[1] == f"{place}: checksum mismatch in {len(changed)} bytes: expected {stored}, found {found}"
+    assert [line.split(":")[0] for line in reported[2:4]] == ["records.ordered", "records.unordered"]
+    assert reported[4] == f"{place}: sha256 mismatch: expected {sha256[3]}, found {sha256[2]}"
+    assert len(reported) == 5
     assert verify(paper, "--pin", "wild").returncode == 0
 
 
@@ -243,10 +243,13 @@ def test_a_record_that_was_changed_with_its_checksum_is_found(paper: Path, pins:
     content = b"".join(map(frame_record, records))
     shard.write_bytes(gzip.compress(content) if name == "wild" else content)
     start = sum(16 + len(record) for record in records[:2])
-    told = faults(paper, name)
+    reported = faults(paper, name)
     unit = "inflated byte" if name == "wild" else "byte"
     was, now = hashlib.sha256(before).hexdigest(), hashlib.sha256(b"forged").hexdigest()
-    assert told[-1] == f"{folder}/{file.name}: record 2 at {unit} {start}: sha256 mismatch: expected {was}, found {now}"
+    assert (
+        reported[-1]
+        == f"{folder}/{file.name}: record 2 at {unit} {start}: sha256 mismatch: expected {was}, found {now}"
+    )
 
 
 def test_records_in_another_order_have_the_same_unordered_digest(paper: Path) -> None:
@@ -270,8 +273,8 @@ def test_a_cut_file_says_where_it_ends(paper: Path) -> None:
             assert found[1:] == [f"{SHARD}: expected 10 records, found {starts.index(cut)}"]
         else:
             index = max(place for place, start in enumerate(starts) if start < cut)
-            told = rf"{SHARD}: record {index} at byte {starts[index]}: the file ends \d+ bytes too early"
-            assert re.fullmatch(told, found[1])
+            expected = rf"{SHARD}: record {index} at byte {starts[index]}: the file ends \d+ bytes too early"
+            assert re.fullmatch(expected, found[1])
             assert len(found) == 2
 
 
@@ -281,9 +284,9 @@ def test_a_cut_or_damaged_gzip_file_is_named(paper: Path) -> None:
     good = shard.read_bytes()
     for bad in (good[:40], good[:-4], good[:30] + b"\xff\xff\xff" + good[33:], good + b"more", good[:-8] + bytes(8)):
         shard.write_bytes(bad)
-        told = faults(paper, "wild")
-        assert told[0].startswith(f"{path}: expected {len(good)} bytes, sha256 ")
-        assert re.fullmatch(rf"{path}: record \d+ at inflated byte \d+: .+", told[1])
+        reported = faults(paper, "wild")
+        assert reported[0].startswith(f"{path}: expected {len(good)} bytes, sha256 ")
+        assert re.fullmatch(rf"{path}: record \d+ at inflated byte \d+: .+", reported[1])
 
 
 @pytest.mark.parametrize("compress", [True, False])
@@ -292,9 +295,11 @@ def test_more_records_than_are_pinned_are_not_read(paper: Path, compress: bool) 
     good = shard.read_bytes()
     content = good + frame_record(b"") * 4_000_000
     shard.write_bytes(gzip.compress(content, 9) if compress else content)
-    told = faults(paper, "train")
+    reported = faults(paper, "train")
     unit = "inflated byte" if compress else "byte"
-    assert told[1:] == [f"{SHARD}: record 10 at {unit} {len(good)}: the file has more records than the pin file says"]
+    assert reported[1:] == [
+        f"{SHARD}: record 10 at {unit} {len(good)}: the file has more records than the pin file says"
+    ]
 
 
 @pytest.mark.parametrize("length", [2**63, 2**64 - 1, 2**40])
@@ -308,25 +313,25 @@ def test_a_length_that_cannot_be_is_not_believed(paper: Path, length: int) -> No
     missing = length - len(rest)
     assert f"{SHARD}: record 1 at byte 16: the file ends {missing} bytes too early" in faults(paper, "train")
     shard.write_bytes(head + bytes(4) + rest)
-    told = f"{SHARD}: record 0 at byte 0: its length and the checksum of the length disagree"
-    assert told in faults(paper, "train")
+    expected = f"{SHARD}: record 0 at byte 0: its length and the checksum of the length disagree"
+    assert expected in faults(paper, "train")
 
 
 def test_a_path_outside_the_data_folder_is_not_read(paper: Path) -> None:
     shard = paper / "data" / SHARD
     outside = paper.parent / "outside"
     shutil.copy(shard, outside)
-    told = [f"{SHARD}: not found in {paper / 'data'}"]
+    expected = [f"{SHARD}: not found in {paper / 'data'}"]
     shard.unlink()
-    assert faults(paper, "train") == told
+    assert faults(paper, "train") == expected
     shard.symlink_to(outside)
-    assert faults(paper, "train") == told
+    assert faults(paper, "train") == expected
     shard.unlink()
     os.mkfifo(shard)
-    assert faults(paper, "train") == told
+    assert faults(paper, "train") == expected
     shard.unlink()
     shard.mkdir()
-    assert faults(paper, "train") == told
+    assert faults(paper, "train") == expected
 
 
 def test_every_changed_byte_of_the_json_is_refused_or_harmless(paper: Path) -> None:
@@ -352,17 +357,17 @@ def test_a_changed_pin_file_is_refused(paper: Path, pins: PinFile) -> None:
     path.write_text(good.replace("train[:60%]", "train[:61%]"))
     ran = verify(paper)
     assert (ran.returncode, ran.stderr) == (5, "")
-    told = rf"dataset.lock.json: the file was changed: expected the digest {pins.digest}, found sha256:\w{{64}}\n"
-    assert re.fullmatch(told, ran.stdout)
+    expected = rf"dataset.lock.json: the file was changed: expected the digest {pins.digest}, found sha256:\w{{64}}\n"
+    assert re.fullmatch(expected, ran.stdout)
     assert verify(paper, "--ids").stdout == ran.stdout
     path.write_text(good)
     yaml = paper / "dataset.lock.yaml"
     yaml.write_text(yaml.read_text().replace(pins.digest, "sha256:" + "0" * 64))
-    told = "dataset.lock.yaml: line 5 differs from dataset.lock.json\n"
-    assert (verify(paper).returncode, verify(paper).stdout) == (5, told)
+    expected = "dataset.lock.yaml: line 5 differs from dataset.lock.json\n"
+    assert (verify(paper).returncode, verify(paper).stdout) == (5, expected)
     yaml.unlink()
-    told = f"dataset.lock.json: cannot read the pin file: [Errno 2] No such file or directory: '{yaml}'\n"
-    assert (verify(paper).returncode, verify(paper).stdout) == (5, told)
+    expected = f"dataset.lock.json: cannot read the pin file: [Errno 2] No such file or directory: '{yaml}'\n"
+    assert (verify(paper).returncode, verify(paper).stdout) == (5, expected)
 
 
 @pytest.mark.parametrize(
@@ -512,12 +517,12 @@ def test_without_intact_files_no_tar_is_written(pins: PinFile, paper: Path, tmp_
         f"\n    {paper}/{SHARD}: no such file\n    {shard}: "
     )
     shard.write_bytes(good[:-1] + b"x")
-    with pytest.raises(ShardMismatchError) as told:
+    with pytest.raises(ShardMismatchError) as caught:
         write_bundle(only, target / "paper.tar", citation_texts=CITATIONS)
     found = hashlib.sha256(shard.read_bytes()).hexdigest()
     first = "cannot find 1 pinned file with the pinned content"
-    assert str(told.value) == f"{first}{wanted}{elsewhere}sha256 mismatch: expected {sha256}, found {found}"
-    assert told.value.exit_code == 5
+    assert str(caught.value) == f"{first}{wanted}{elsewhere}sha256 mismatch: expected {sha256}, found {found}"
+    assert caught.value.exit_code == 5
     shard.unlink()
     with pytest.raises(NotStoredError) as missing:
         write_bundle(only, target / "paper.tar", citation_texts=CITATIONS)
@@ -539,9 +544,9 @@ def test_a_tar_is_replaced_when_asked(pins: PinFile, tar: Path, tmp_path: Path) 
 
 
 def test_names_that_a_bundle_cannot_have(pins: PinFile, tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         write_bundle(pins, "paper.zip", citation_texts=CITATIONS)
-    assert str(told.value) == (
+    assert str(caught.value) == (
         "invalid name of a bundle: 'paper.zip'; expected letters, digits and '_ . + -', and .tar at the end"
     )
     for name in ("..tar", ".tar", "-x.tar", "a b.tar"):
@@ -561,9 +566,9 @@ def test_pins_that_want_different_bytes_in_one_file_are_refused(pins: PinFile, t
         update={"files": tuple(file.model_copy(update={"sha256": "sha256:" + "0" * 64}) for file in entry.files)}
     )
     both = PinFile(pins.content, pins.document.model_copy(update={"pins": (pins["train"].entry, other)}), pins.places)
-    with pytest.raises(ConflictError) as told:
+    with pytest.raises(ConflictError) as caught:
         write_bundle(both, tmp_path / "paper.tar", citation_texts=CITATIONS)
-    assert str(told.value) == f"the pins 'train' and 'mixed' need different bytes in {SHARD}"
+    assert str(caught.value) == f"the pins 'train' and 'mixed' need different bytes in {SHARD}"
     assert isinstance(both["mixed"], Pin)
 
 

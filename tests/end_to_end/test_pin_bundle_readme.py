@@ -132,14 +132,14 @@ def values_of(message: bytes) -> dict[tuple[str, str], list[bytes]]:
             parts = dict(fields(pair))
             for number, values in fields(parts[2]):
                 kind = {1: "bytes", 2: "float", 3: "int64"}[number]
-                told = found.setdefault((parts[1].decode(), kind), [])
+                reported = found.setdefault((parts[1].decode(), kind), [])
                 for _, value in fields(values):
                     if kind == "bytes":
-                        told.append(value)
+                        reported.append(value)
                     elif kind == "float":
-                        told += [value[at : at + 4] for at in range(0, len(value), 4)]
+                        reported += [value[at : at + 4] for at in range(0, len(value), 4)]
                     else:
-                        told += [struct.pack("<Q", one) for one in varints(value)]
+                        reported += [struct.pack("<Q", one) for one in varints(value)]
     return found
 
 
@@ -227,14 +227,14 @@ def test_the_digests_of_records_equal_those_in_the_readme(paper: Path, content: 
     for one in content["pins"]:
         found = list(records_of_pin(paper, one))
         each = [sha256(data) for _, data in found]
-        told = one["records"]
+        reported = one["records"]
         assert len(found) == one["num_examples"]
-        assert told["ordered"] == written(sha256(b"".join(each)))
-        assert told["unordered"] == written(sha256(b"".join(sorted(each))))
-        assert told["finder"] == two_sums([(i + 1, int.from_bytes(h, "big")) for i, h in enumerate(each)])
+        assert reported["ordered"] == written(sha256(b"".join(each)))
+        assert reported["unordered"] == written(sha256(b"".join(sorted(each))))
+        assert reported["finder"] == two_sums([(i + 1, int.from_bytes(h, "big")) for i, h in enumerate(each)])
         for name, place in (("first", 0), ("middle", len(each) // 2), ("last", len(each) - 1)):
             spot = {"id": found[place][0], "sha256": written(each[place])} if each else None
-            assert told[name] == spot
+            assert reported[name] == spot
 
 
 def test_the_digests_of_features_equal_those_in_the_readme(paper: Path, content: dict[str, Any]) -> None:
@@ -247,8 +247,10 @@ def test_the_other_digests_equal_those_in_the_readme(paper: Path, content: dict[
     assert content["digest"] == digest_of_file(content)
     assert content["finder"] == finder_of_file(content)
     for one in content["pins"]:
-        told = one["features"]
-        assert told["digest"] == written(sha256(json_of({"features": told["json"], "labels": told["labels"]}).encode()))
+        reported = one["features"]
+        assert reported["digest"] == written(
+            sha256(json_of({"features": reported["json"], "labels": reported["labels"]}).encode())
+        )
         for file in one["files"]:
             path = paper / "data" / one["dataset"] / one["version"] / file["name"]
             assert file["sha256"] == written(sha256(path.read_bytes()))

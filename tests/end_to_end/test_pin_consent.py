@@ -374,9 +374,9 @@ def test_the_command_line_says_what_would_be_asked(
     path = stranger("https://example.org/animals", "s3://bucket/animals")
     size = (files / FIRST).stat().st_size
     assert run(["pin", "verify", path]) == 6
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err == (
+    reported = capsys.readouterr()
+    assert reported.out == ""
+    assert reported.err == (
         f"error: the files of animals:1.0.0 train[:5] (1 file, {size} bytes) are not in any folder that "
         "was searched\n"
         f"  {(tmp_path / 'theirs/data/animals/1.0.0').as_uri()}: no {FIRST}\n"
@@ -389,13 +389,13 @@ def test_the_command_line_says_what_would_be_asked(
     )
     path = stranger(server.url)
     assert run(["pin", "restore", path, "--to", str(tmp_path / "restored"), "--fetch"]) == 6
-    told = capsys.readouterr()
-    assert told.err.endswith(
+    reported = capsys.readouterr()
+    assert reported.err.endswith(
         f"    {server.url}: not allowed: --fetch does not cover this place\n"
         f"hint: If you trust the author of the pin, add --allow-host {server.address}; in Python "
         f"allow_hosts=['{server.address}']. If you have the files, name their folder with --data-dir DIR (data_dir= in "
         "Python).\n"
-    ), told.err
+    ), reported.err
     for command in (["verify"], ["read"], ["restore", "--to", "x"], ["bundle", "-o", str(tmp_path / "a.tar")]):
         arguments = [command[0], path, *(["train"] if command[0] == "read" else []), *command[1:]]
         assert run(["pin", *arguments]) == 6, command
@@ -432,9 +432,9 @@ def test_pins_that_are_here_are_verified_although_others_may_not_be_fetched(
     path = tmp_path / "dataset.lock.yaml"
     path.write_text(pins.to_yaml())
     assert run(["pin", "verify", str(path)]) == 6
-    told = capsys.readouterr()
-    assert told.out.startswith("here: animals:1.0.0 train[:5]: 5 records as pinned")
-    assert "the files of animals:1.0.0 train[35:] (1 file, " in told.err
+    reported = capsys.readouterr()
+    assert reported.out.startswith("here: animals:1.0.0 train[:5]: 5 records as pinned")
+    assert "the files of animals:1.0.0 train[35:] (1 file, " in reported.err
     (here / FIRST).write_bytes(bytes(len((files / FIRST).read_bytes())))
     assert run(["pin", "verify", str(path)]) == 5
     assert "the files of animals:1.0.0 train[35:] (1 file, " in capsys.readouterr().err

@@ -150,8 +150,8 @@ def test_a_lock_keeps_the_split_rule_of_the_version_with_any_rule_of_its_pins(ca
 def test_a_lock_tells_the_status_of_when_it_was_pinned(catalog: Catalog) -> None:
     pins = catalog.dataset("animals").pin("train[:5]")
     for status in ("canonical", "supported", "experimental", "deprecated"):
-        told = forge(pins, lambda entry, status=status: entry.update(status=status))
-        with registry.locked(told):
+        reported = forge(pins, lambda entry, status=status: entry.update(status=status))
+        with registry.locked(reported):
             assert registry.connect(catalog.url).dataset("animals").status == status
 
 

@@ -121,8 +121,8 @@ def test_wrong_locations_are_skipped_and_reported(pins: PinFile, data: Path, tmp
     bad = flip(third / SHARD)
     fourth = Path(shutil.copytree(pins["train"].store().local_root.parent.parent, tmp_path / "fourth"))  # type: ignore[union-attr]
     report = restore(at(pins, data, other, third, fourth), ["train"], tmp_path / "restored")
-    told = {file.path: file.problems for file in report.files if file.problems}
-    assert told == {
+    reported = {file.path: file.problems for file in report.files if file.problems}
+    assert reported == {
         SHARD: (
             f"{data / SHARD}: no such file",
             f"{other / SHARD}: expected {len(good)} bytes, found {len(good) - 1}",
@@ -139,19 +139,19 @@ def test_without_intact_bytes_every_location_is_reported_and_the_rest_is_restore
     good = (data / SHARD).read_bytes()
     sha256 = hashlib.sha256(good).hexdigest()
     bad = flip(data / SHARD)
-    with pytest.raises(ShardMismatchError) as told:
+    with pytest.raises(ShardMismatchError) as caught:
         restore(at(pins, tmp_path / "empty", data), ["train"], target)
     first = (
         "cannot find 1 pinned file with the pinned content"
         f"\n  {SHARD} (sha256:{sha256}, {len(good)} bytes)"
         f"\n    {tmp_path / 'empty' / SHARD}: no such file"
     )
-    assert str(told.value) == f"{first}\n    {data / SHARD}: sha256 mismatch: expected {sha256}, found {bad}"
-    assert told.value.hint == (
+    assert str(caught.value) == f"{first}\n    {data / SHARD}: sha256 mismatch: expected {sha256}, found {bad}"
+    assert caught.value.hint == (
         "Name a folder that holds them with --data-dir DIR (data_dir= in Python), or download them yourself: "
         "the right files have the sha256 above."
     )
-    assert told.value.exit_code == 5
+    assert caught.value.exit_code == 5
     assert len(tree(target)) == 2
     (data / SHARD).unlink()
     with pytest.raises(NotStoredError) as missing:
@@ -166,10 +166,10 @@ def test_wrong_files_in_the_target_are_replaced_only_on_request(pins: PinFile, d
     target = tmp_path / "restored"
     (target / SHARD).parent.mkdir(parents=True)
     (target / SHARD).write_bytes(b"mine")
-    with pytest.raises(AlreadyStoredError) as told:
+    with pytest.raises(AlreadyStoredError) as caught:
         restore(at(pins, data), None, target)
-    assert str(told.value) == f"1 file exists with other bytes than the pinned ones\n  {target / SHARD}"
-    assert told.value.hint == "Choose another folder, or replace them with --force (force=True in Python)."
+    assert str(caught.value) == f"1 file exists with other bytes than the pinned ones\n  {target / SHARD}"
+    assert caught.value.hint == "Choose another folder, or replace them with --force (force=True in Python)."
     assert tree(target) == {SHARD: b"mine"}
     assert len(restore(at(pins, data), None, target, force=True).copied) == 7
     flip(target / SHARD)
@@ -350,14 +350,14 @@ def test_faults_of_a_web_server_are_reported(
         pins = pin(
             catalog, {"train": ("animals:1.0.0", "train[:5]")}, places=Places(allowed=AGREED), file_locations=[url]
         )
-        with pytest.raises(StorageError) as told:
+        with pytest.raises(StorageError) as caught:
             restore(pins, None, tmp_path / "restored")
-    assert (type(told.value), told.value.exit_code) == (
+    assert (type(caught.value), caught.value.exit_code) == (
         (StorageUnavailableError, 75) if manner == "error" else (NotStoredError, 1)
     )
     file = pins["train"].entry.files[0]
     place = f"{url}/{file.name}"
-    assert str(told.value) == (
+    assert str(caught.value) == (
         "cannot find 1 pinned file with the pinned content"
         f"\n  animals/1.0.0/{file.name} ({file.sha256}, {file.num_bytes} bytes)"
         f"\n    {place}: {problem}"
@@ -369,10 +369,10 @@ def test_a_truncated_response_is_reported(catalog: Catalog, data: Path, tmp_path
         pins = pin(
             catalog, {"train": ("animals:1.0.0", "train[:5]")}, places=Places(allowed=AGREED), file_locations=[url]
         )
-        with pytest.raises(StorageUnavailableError) as told:
+        with pytest.raises(StorageUnavailableError) as caught:
             restore(pins, None, tmp_path / "restored")
     place = f"{url}/animals-train.tfrecord-00000-of-00004"
-    assert str(told.value).endswith(f"\n    {place}: the server ended the response too early")
+    assert str(caught.value).endswith(f"\n    {place}: the server ended the response too early")
     assert tree(tmp_path / "restored") == {}
 
 
@@ -403,10 +403,10 @@ def test_a_silent_server_times_out(
         pins = pin(
             catalog, {"train": ("animals:1.0.0", "train[:5]")}, places=Places(allowed=AGREED), file_locations=[url]
         )
-        with pytest.raises(StorageUnavailableError) as told:
+        with pytest.raises(StorageUnavailableError) as caught:
             restore(pins, None, tmp_path / "restored")
         place = f"{url}/animals-train.tfrecord-00000-of-00004"
-        assert re.search(rf"\n    {re.escape(place)}: {problem}\Z", str(told.value))
+        assert re.search(rf"\n    {re.escape(place)}: {problem}\Z", str(caught.value))
         if manner == "silent":
             with pytest.raises(StorageError) as size:
                 open_store(url).size("file")
@@ -438,12 +438,12 @@ def test_reading_from_the_middle_of_a_file_on_a_web_server(tmp_path: Path) -> No
 
 def test_without_aiohttp_the_extra_is_named(catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fsspec.implementations.http", None)
-    with pytest.raises(MissingExtraError) as told:
+    with pytest.raises(MissingExtraError) as caught:
         open_store("https://ann:secret@example.org/data")
-    assert str(told.value) == (
+    assert str(caught.value) == (
         "reading https://***@example.org/data needs the package 'aiohttp', which is not installed"
     )
-    assert told.value.hint == "Install it with: pip install 'shardbook[http]'"
+    assert caught.value.hint == "Install it with: pip install 'shardbook[http]'"
     pins = pin(
         catalog,
         {"train": ("animals:1.0.0", "train[:5]")},

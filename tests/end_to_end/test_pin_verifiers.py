@@ -70,7 +70,7 @@ def ask_both(paper: Path, *options: str) -> tuple[tuple[int, str], tuple[int, st
 def verdicts(answer: str) -> dict[str, bool]:
     """The pins that are as pinned; empty if the pin file was refused."""
     found = re.findall(r"^(two|packed): .*?(NOT as pinned|differs from the pin|as pinned)", answer, re.MULTILINE)
-    return {name: told == "as pinned" for name, told in found}
+    return {name: reported == "as pinned" for name, reported in found}
 
 
 def flips(data: bytes, seed: int, step: int = 1) -> Iterator[tuple[int, bytes]]:
@@ -108,13 +108,14 @@ def test_a_changed_byte_outside_the_pinned_records_is_reported_separately(paper:
         "two: animals:1.0.0 train[1:2]+train[3:4], 2 records: as pinned; faults outside of the pinned records: 2"
     )
     assert [note.partition(": ")[0].strip() for note in notes] == [PLAIN, PLAIN]
-    told = ours.split("\n")
+    reported = ours.split("\n")
     assert re.fullmatch(
         r"two: animals:1\.0\.0 train\[1:2\]\+train\[3:4\]: 2 records as pinned: the records are the pinned ones .*",
-        told[0],
+        reported[0],
     )
     assert re.fullmatch(
-        rf"  {path.name}: sha256 mismatch: expected \w{{64}}, found \w{{64}}; its pinned records are unchanged", told[1]
+        rf"  {path.name}: sha256 mismatch: expected \w{{64}}, found \w{{64}}; its pinned records are unchanged",
+        reported[1],
     )
 
 

@@ -266,9 +266,9 @@ def test_a_report_of_refused_versions_names_them(catalog: registry.Catalog, tmp_
 def test_verify_all_returns_a_report(tmp_path: Path) -> None:
     with registry.connect(tmp_path / "catalog.db") as catalog:
         catalog.build("digits", processes=1)
-        told: list[Any] = []
-        report = catalog.verify_all(each=told.append)
-        assert (repr(report), report.is_sound, told) == (
+        reported: list[Any] = []
+        report = catalog.verify_all(each=reported.append)
+        assert (repr(report), report.is_sound, reported) == (
             "<CatalogReport: 1 of 1 version match what was published>",
             True,
             list(report),

@@ -76,12 +76,12 @@ def test_a_publish_that_was_killed_at_any_step_never_stops_the_next_one(
 
 def publish(url: str, data_dir: str, folder: Path) -> tuple[bool | RegistryError, list[str]]:
     """Publish a folder and return the outcome and the warnings."""
-    with warnings.catch_warnings(record=True) as told, registry.connect(url, data_dir=data_dir) as catalog:
+    with warnings.catch_warnings(record=True) as warned, registry.connect(url, data_dir=data_dir) as catalog:
         warnings.simplefilter("always", LeftoverWarning)
         try:
-            return catalog.publish(folder).newly, [str(one.message) for one in told]
+            return catalog.publish(folder).newly, [str(one.message) for one in warned]
         except RegistryError as error:
-            return error, [str(one.message) for one in told]
+            return error, [str(one.message) for one in warned]
 
 
 @pytest.mark.parametrize("every", either(3 * EVERY, EVERY))
@@ -123,12 +123,12 @@ def test_objects_that_cannot_be_removed_do_not_keep_the_row_from_being_written(
 ) -> None:
     fault_proxy.inject("forbidden", when=lambda request: request.method == "DELETE" or "delete" in request.query)
 
-    outcome, told = publish(f"sqlite:///{tmp_path}/catalog.db", bucket, rivals[0])
+    outcome, reported = publish(f"sqlite:///{tmp_path}/catalog.db", bucket, rivals[0])
 
     assert outcome is True
-    assert len(told) == 2
-    assert f"{bucket}/animals/1.0.0/.reservation.json is no longer needed but could not be removed" in told[0]
-    assert f"{bucket}/animals/incomplete." in told[1]
+    assert len(reported) == 2
+    assert f"{bucket}/animals/1.0.0/.reservation.json is no longer needed but could not be removed" in reported[0]
+    assert f"{bucket}/animals/incomplete." in reported[1]
     fault_proxy.reset()
     assert publish(f"sqlite:///{tmp_path}/catalog.db", bucket, rivals[0])[0] is False
 

@@ -194,8 +194,10 @@ def test_info_of_splits_and_slices(digits: registry.Catalog) -> None:
     part = splits["train[20%:60%]"]
     assert (part.name, part.num_examples, part.num_shards, part.num_bytes) == ("train[20%:60%]", 719, 3, 0)
     assert part.shard_lengths == [90, 449, 180]
-    told = [(one.filename, one.skip, one.take, one.examples_in_shard, one.takes_all) for one in part.file_instructions]
-    assert told == [
+    reported = [
+        (one.filename, one.skip, one.take, one.examples_in_shard, one.takes_all) for one in part.file_instructions
+    ]
+    assert reported == [
         (f"{folder}/digits-train.tfrecord-00000-of-00004", 359, 90, 449, True),
         (f"{folder}/digits-train.tfrecord-00001-of-00004", 0, 449, 449, True),
         (f"{folder}/digits-train.tfrecord-00002-of-00004", 0, 180, 450, False),

@@ -415,5 +415,5 @@ def test_a_dataset_larger_than_memory_is_proved_and_compared(sqlite_template: Pa
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    told = "record 1050: blob is 1 at [2]; 1 of 300,000 values differ, was 0"
-    assert json.loads(done.stdout) == [3 * 1300, 1299, 1, 0, told]
+    expected = "record 1050: blob is 1 at [2]; 1 of 300,000 values differ, was 0"
+    assert json.loads(done.stdout) == [3 * 1300, 1299, 1, 0, expected]

@@ -374,9 +374,9 @@ def test_every_substitution_of_a_whole_file_is_caught(
     dataset = catalog.dataset("animals:1.0.0")
     ways = [way for way in READS if way not in ("one by its number", "some by their numbers")]
     for number in range(number_of_files):
-        told = substitute(folder, generator)
+        reported = substitute(folder, generator)
         with pytest.raises(ShardMismatchError):
-            pytest.fail(f"read: {told}, {READS[ways[number % len(ways)]](dataset)!r:.80}")
+            pytest.fail(f"read: {reported}, {READS[ways[number % len(ways)]](dataset)!r:.80}")
         shutil.rmtree(folder)
         shutil.copytree(right, folder)
     assert len(list(dataset.read("train"))) == COUNT

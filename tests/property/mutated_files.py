@@ -211,19 +211,19 @@ def _read_shard(store: Any, name: str, file_format: str) -> str:
 
 def _read_columns(store: Any, name: str, rng: random.Random) -> str:
     sound = _features(name)
-    told = "values"
+    reported = "values"
     try:
         features = describe_parquet(store, name="mutated").features
         found = walk_file(store, "train.parquet", file_format="parquet_columns").num_records
         num_records = len(list(read_records(store, "train.parquet", file_format="parquet_columns", features=features)))
         assert num_records == found
     except RegistryError as error:  # a version that was published before has features of its own
-        told = error.code
+        reported = error.code
     shard = open_shard(store, "train.parquet", file_format="parquet_columns", features=sound, num_records=COUNT)
     block = decode_block(sound, shard.read(0, COUNT))
     list(block.sound.examples())
     decode_block(sound, shard.gather(np.array(rng.sample(range(COUNT), 5))))
-    return told if block.fault is None else block.fault.code
+    return reported if block.fault is None else block.fault.code
 
 
 @cache
@@ -331,20 +331,20 @@ def _chunks(content: bytes) -> list[Chunk]:
 
 def main(first: int, count: int, folder: Path, read: Callable[[int, Path], str] = read_everything) -> None:
     """Read the files of ``count`` seeds, and print the results."""
-    told: Counter[str] = Counter()
+    reported: Counter[str] = Counter()
     untyped: list[str] = []
     seed_file = os.open(folder / "seed", os.O_WRONLY | os.O_CREAT)
     for seed in range(first, first + count):
         os.pwrite(seed_file, b"%12d" % seed, 0)
         try:
-            told[read(seed, folder)] += 1
+            reported[read(seed, folder)] += 1
         except Exception as error:  # noqa: BLE001 - what is not typed is what the test is after
             untyped.append(f"{seed}: {type(error).__name__}: {error}"[:500])
     memory = 0
     if sys.platform == "linux":  # not ru_maxrss, which starts at the memory of the parent process
         status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
         memory = int(status["VmHWM"].split()[0]) * 1024
-    print(json.dumps({"told": told, "untyped": untyped, "memory": memory}))  # noqa: T201 - its starter reads it
+    print(json.dumps({"told": reported, "untyped": untyped, "memory": memory}))  # noqa: T201 - its starter reads it
 
 
 if __name__ == "__main__":

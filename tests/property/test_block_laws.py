@@ -191,10 +191,10 @@ def check_content(features: FeaturesDict, records: list[bytes]) -> None:
         expected = None
     try:
         found = reader.read_block(*joined(records))
-        told = None if found is None else [b"".join(map(bytes, buffers)) for buffers in found]
+        reported = None if found is None else [b"".join(map(bytes, buffers)) for buffers in found]
     except CorruptExampleError:
-        told = None
-    assert told == (expected if records else [b""] * len(reader.paths))
+        reported = None
+    assert reported == (expected if records else [b""] * len(reader.paths))
 
 
 @given(schemas_and_records())

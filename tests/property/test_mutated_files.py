@@ -37,8 +37,8 @@ def read_files(first: int, count: int, folder: Path) -> dict[str, object]:
     if done.returncode:
         seed = (folder / "seed").read_text().strip() if (folder / "seed").exists() else "none"
         pytest.fail(f"exit code {done.returncode} at seed {seed}:\n{done.stderr[-3000:]}")
-    told: dict[str, object] = json.loads(done.stdout)
-    return told
+    reported: dict[str, object] = json.loads(done.stdout)
+    return reported
 
 
 @pytest.mark.parametrize("number", either(300, NUM_FILES))
@@ -46,16 +46,16 @@ def test_every_mutated_file_gives_values_or_a_typed_error(
     tmp_path: Path, record_property: Callable[[str, object], None], number: int
 ) -> None:
     found = read_files(0, number, tmp_path)
-    told = Counter(found["told"])
+    reported = Counter(found["told"])
     assert found["untyped"] == []
-    assert set(told) <= TYPED, told
-    assert told.total() == number
-    assert told["values"] > number // 20  # the changes reach deeper than the first check
-    assert told["shard_mismatch"] > number // 20
-    assert told["corrupt_record"] > number // 20
+    assert set(reported) <= TYPED, reported
+    assert reported.total() == number
+    assert reported["values"] > number // 20  # the changes reach deeper than the first check
+    assert reported["shard_mismatch"] > number // 20
+    assert reported["corrupt_record"] > number // 20
     assert isinstance(found["memory"], int)
     assert found["memory"] < MOST_MEMORY
-    record_property("mutated files read, by what they gave", dict(told.most_common()))
+    record_property("mutated files read, by what they gave", dict(reported.most_common()))
 
 
 def test_a_file_that_kills_the_process_fails_with_its_seed(tmp_path: Path) -> None:

@@ -118,8 +118,10 @@ def test_nulls_are_null_wherever_they_are_read(
             assert {isinstance(column, np.ma.MaskedArray) for column in masked} == {any(missing)}
             assert len({column.dtype for column in masked}) == 1
             if any(missing):
-                told = [column.mask.tolist() for column in masked]
-                assert list(chain.from_iterable(told[:-3])) == told[-3] == told[-2] == told[-1] == missing
+                reported = [column.mask.tolist() for column in masked]
+                assert (
+                    list(chain.from_iterable(reported[:-3])) == reported[-3] == reported[-2] == reported[-1] == missing
+                )
             for place, value in enumerate(values):
                 if value is not None:
                     assert_value(masked[-1][place], value)

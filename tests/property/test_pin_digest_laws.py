@@ -105,14 +105,14 @@ def features_of(examples: Sequence[Example], leaf: int) -> dict[str, str]:
 
 def by_definition(records: Sequence[bytes], examples: Sequence[Example], leaf: int) -> RecordDigests:
     digests = [hashlib.sha256(record).digest() for record in records]
-    told = ["sha256:" + digest.hex() for digest in digests]
+    reported = ["sha256:" + digest.hex() for digest in digests]
     return RecordDigests(
         num_examples=len(records),
         ordered="sha256:" + hashlib.sha256(b"".join(digests)).hexdigest(),
         unordered="sha256:" + hashlib.sha256(b"".join(sorted(digests))).hexdigest(),
         finder=measure.RecordSums.parse(sums_of(digests)),
         features=features_of(examples, leaf),
-        spots=(told[0], told[len(told) // 2], told[-1]) if told else None,
+        spots=(reported[0], reported[len(reported) // 2], reported[-1]) if reported else None,
     )
 
 
@@ -295,13 +295,13 @@ def test_the_hashed_bytes_are_reported_and_the_files_are_measured() -> None:
     records = [serialize({"id": ("int64", [number])}) for number in range(10)]
     store, split = store_records(records, [4, 4])
     plan = resolve("train[2:]", {"train": split})
-    told: list[int] = []
-    found, files = measure_records(plan, store, files=split.filenames[:2], processes=1, advance=told.append)
+    reported: list[int] = []
+    found, files = measure_records(plan, store, files=split.filenames[:2], processes=1, advance=reported.append)
     assert found == measured(store, split, "train[2:]")
     for name, facts in files.items():
         data = store.read_bytes(name)
         assert (facts.num_bytes, facts.sha256) == (len(data), hashlib.sha256(data).hexdigest())
-    assert sum(told) == sum(file.num_bytes for file in files.values()) + sum(map(len, records[2:]))
+    assert sum(reported) == sum(file.num_bytes for file in files.values()) + sum(map(len, records[2:]))
 
 
 def test_a_record_that_is_not_an_example_has_digests_only_without_verification() -> None:

@@ -116,9 +116,9 @@ def test_a_readme_without_front_matter_adds_no_metadata(tmp_path: Path, text: by
 
 def test_metadata_in_the_files_takes_precedence_over_the_card(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text(CARD)
-    told = json.dumps({"info": {"features": {}, "license": "cc0", "citation": ""}}).encode()
+    reported = json.dumps({"info": {"features": {}, "license": "cc0", "citation": ""}}).encode()
     parquet.write_table(
-        pa.table({"x": [1]}).replace_schema_metadata({b"huggingface": told}), tmp_path / "train.parquet"
+        pa.table({"x": [1]}).replace_schema_metadata({b"huggingface": reported}), tmp_path / "train.parquet"
     )
     found = describe_parquet(open_store(tmp_path), name="animals").metadata
     assert (found.license, found.citation[:8]) == ("cc0", "@article")

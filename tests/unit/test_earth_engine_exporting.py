@@ -105,8 +105,8 @@ def test_no_file_is_written_if_every_patch_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("there", ["p-00000.tfrecord", "p-00007.tfrecord.gz", "p00000.tfrecord.gz", "p-mixer.json"])
 def test_an_export_of_that_prefix_is_not_written_over(there: str, tmp_path: Path) -> None:
     (tmp_path / there).write_bytes(b"old")
-    told, hint = refused(lambda: export(tmp_path), AlreadyStoredError)
-    assert told == f"there is an export with the prefix 'p' already: {tmp_path / there}"
+    reported, hint = refused(lambda: export(tmp_path), AlreadyStoredError)
+    assert reported == f"there is an export with the prefix 'p' already: {tmp_path / there}"
     assert hint == "Choose another prefix (--prefix), or replace it: overwrite=True; --overwrite."
     assert names(tmp_path) == [there]
 
@@ -358,8 +358,8 @@ CONTRADICTIONS: dict[str, tuple[Any, dict[str, Any], str, str]] = {
 @pytest.mark.parametrize("case", sorted(CONTRADICTIONS))
 def test_what_contradicts_itself_is_refused_before_anything_is_written(case: str, tmp_path: Path) -> None:
     raster, options, expected, hint = CONTRADICTIONS[case]
-    told, mend = refused(lambda: export(tmp_path, "p", raster, **options), UsageError)
-    assert (told, mend) == (expected, hint)
+    reported, mend = refused(lambda: export(tmp_path, "p", raster, **options), UsageError)
+    assert (reported, mend) == (expected, hint)
     assert names(tmp_path) == []
 
 
@@ -387,8 +387,8 @@ def test_a_record_that_no_file_can_hold_is_refused(tmp_path: Path) -> None:
     raster = Broken(MemoryError())
     raster.size = Size(2**15, 2**15)
     raster.bands = tuple(Band(name=f"b{number}", dtype=np.dtype(np.float32)) for number in range(3))  # type: ignore[assignment]
-    told, _ = refused(lambda: export_image(raster, tmp_path, "p", patchDimensions=2**14), UsageError)
-    assert told == "a record would have 3221225562 bytes, 2147483647 at most can be written"
+    reported, _ = refused(lambda: export_image(raster, tmp_path, "p", patchDimensions=2**14), UsageError)
+    assert reported == "a record would have 3221225562 bytes, 2147483647 at most can be written"
 
 
 class Lying:

@@ -355,7 +355,7 @@ def test_files_that_cannot_be_read_are_refused(scene: Callable[..., Path], tmp_p
 def test_a_band_marked_as_alpha_that_holds_data_is_reported_and_can_be_named(scene: Callable[..., Path]) -> None:
     colors = (ColorInterp.gray, ColorInterp.alpha)
     path = scene([BAND, BAND], colors=colors, photometric="minisblack", alpha=True)
-    told = (
+    expected = (
         f"band 2 of {path} is marked as alpha: it masks the others where it is 0, and is not written; but it holds "
         "more than two numbers. If it is data, such as near infrared, name the bands: bands=[1, 2]; --band 1 --band 2"
     )
@@ -363,7 +363,7 @@ def test_a_band_marked_as_alpha_that_holds_data_is_reported_and_can_be_named(sce
         with pytest.warns(RegistryWarning) as caught:
             raster.read(0, 3)
         raster.read(3, 5)  # once is enough
-    assert [str(one.message) for one in caught] == [told]
+    assert [str(one.message) for one in caught] == [expected]
     with GeoTiffRaster(path, bands=[1, 2]) as raster:
         assert masks(raster) == [None, None]
         assert all(np.array_equal(values, BAND) for values, _ in raster.read(0, raster.size.height))

@@ -390,8 +390,8 @@ def test_bytes_that_are_not_text_are_refused_in_files_of_rows(tmp_path: Path) ->
 
 
 def test_progress_is_reported_row_by_row(tmp_path: Path) -> None:
-    told: list[int] = []
-    made = write_table(({"a": n} for n in range(5)), tmp_path, "t", advance=told.append)
-    assert sum(told) == 5
-    write_rows(read_table(tmp_path / made.filename), tmp_path / "o.csv", advance=told.append)
-    assert sum(told) == 10
+    reported: list[int] = []
+    made = write_table(({"a": n} for n in range(5)), tmp_path, "t", advance=reported.append)
+    assert sum(reported) == 5
+    write_rows(read_table(tmp_path / made.filename), tmp_path / "o.csv", advance=reported.append)
+    assert sum(reported) == 10

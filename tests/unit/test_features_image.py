@@ -243,7 +243,7 @@ def test_images_in_a_sequence_are_stacked_if_their_shapes_allow() -> None:
         (io.StringIO("text"), "expected a binary file, found one that was opened as text"),
     ],
 )
-def test_value_that_is_no_such_image_is_refused(value: Any, message: str) -> None:
+def test_an_array_that_does_not_match_the_image_feature_is_refused(value: Any, message: str) -> None:
     with pytest.raises(FeatureError) as caught:
         codec_of(FeaturesDict({"image": Image(shape=(4, 4, 3))})).encode({"image": value})
     assert message in str(caught.value)

@@ -91,8 +91,8 @@ def test_a_hostile_text_is_masked_at_once(text: str) -> None:
 @pytest.mark.parametrize(("url", "_masked", "_removed"), SECRETS)
 def test_an_error_masks_its_message_hint_and_details(url: str, _masked: str | None, _removed: str | None) -> None:
     error = StorageError(f"cannot read {url}", hint=f"Try {url}", details={"path": url, "places": [url]})
-    told = f"{error} {error!r} {error.args} {error.hint} {error.details}"
-    assert "PW" not in told
+    expected = f"{error} {error!r} {error.args} {error.hint} {error.details}"
+    assert "PW" not in expected
     again = pickle.loads(pickle.dumps(error))  # noqa: S301 (our own)
     assert (str(again), again.hint, again.details) == (str(error), error.hint, error.details)
 
@@ -108,10 +108,10 @@ def test_a_traceback_shows_no_url_of_the_library_that_failed() -> None:
 
     with pytest.raises(StorageError) as caught, storage_errors("read", first):
         fail()
-    told = "".join(traceback.format_exception(caught.value))
-    assert "PW" not in told
-    assert "OSError: FileNotFoundError: https://host/x?token=***" in told
-    assert "in fail" in told
+    reported = "".join(traceback.format_exception(caught.value))
+    assert "PW" not in reported
+    assert "OSError: FileNotFoundError: https://host/x?token=***" in reported
+    assert "in fail" in reported
 
 
 def test_what_is_shown_of_a_database_stays_as_it_is() -> None:

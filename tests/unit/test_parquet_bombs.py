@@ -148,6 +148,6 @@ def test_pages_that_claim_more_than_the_footer_are_refused_before_they_are_infla
     with pytest.raises(ShardMismatchError) as refused:
         walk_file(open_store(tmp_path), "train.parquet", file_format=FORMAT)
     size = 2 * (100 * (2**16 + 4) + 7)  # with the lengths of the values, and their levels
-    told = f"its row group, records 0 to 99, has pages of {size} bytes, more than {2**23}"
-    assert str(refused.value) == f"{path}: {told}"
+    expected = f"its row group, records 0 to 99, has pages of {size} bytes, more than {2**23}"
+    assert str(refused.value) == f"{path}: {expected}"
     assert refused.value.hint == HINT

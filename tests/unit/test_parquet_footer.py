@@ -68,10 +68,12 @@ def test_no_changed_byte_of_a_footer_ends_the_process(tmp_path: Path, record_pro
         [sys.executable, "-c", CHANGES, str(tmp_path)], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    told = json.loads(done.stdout)
-    assert sum(told.values()) > size // 2
-    assert set(told) <= {"values", "shard_mismatch", "corrupt_record", "corrupt_example", "prepared_format"}, told
-    record_property("changed bytes of a footer that gave values or a typed error", sum(told.values()))
+    reported = json.loads(done.stdout)
+    assert sum(reported.values()) > size // 2
+    assert set(reported) <= {"values", "shard_mismatch", "corrupt_record", "corrupt_example", "prepared_format"}, (
+        reported
+    )
+    record_property("changed bytes of a footer that gave values or a typed error", sum(reported.values()))
 
 
 def test_statistics_of_another_type_are_not_requested_from_pyarrow(tmp_path: Path) -> None:
@@ -188,9 +190,9 @@ def test_a_footer_longer_than_the_first_look_is_read_whole(tmp_path: Path) -> No
         found = read_footer(file)
     assert len(found.content) > 2**16
     assert found.num_columns == 1500
-    told = parquet.read_metadata(tmp_path / "train.parquet")
+    reported = parquet.read_metadata(tmp_path / "train.parquet")
     for place in (0, 700, 1499):
-        expected = told.row_group(0).column(place)
+        expected = reported.row_group(0).column(place)
         column = found.row_groups[0].columns[place]
         assert column.num_values == expected.num_values
         assert column.num_bytes == expected.total_uncompressed_size

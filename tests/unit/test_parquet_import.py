@@ -449,7 +449,7 @@ WITH_NULLS = pa.table(
 ).replace_schema_metadata(hugging_face({"label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}))
 
 
-@pytest.mark.parametrize("statistics", [True, False, ["text", "in.a.x"]], ids=["told", "not told", "partly told"])
+@pytest.mark.parametrize("statistics", [True, False, ["text", "in.a.x"]], ids=["given", "not given", "partly given"])
 def test_scalars_with_nulls_are_optional(tmp_path: Path, statistics: Any) -> None:
     folder = tmp_path / "things"
     folder.mkdir()

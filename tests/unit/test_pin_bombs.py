@@ -76,13 +76,13 @@ BOMBS = {
 
 @pytest.mark.parametrize("shape", cases(BOMBS, everyday=3))
 def test_a_hostile_file_of_a_megabyte_takes_less_than_500_megabytes(shape: str, tmp_path: Path) -> None:
-    text, told = BOMBS[shape]
+    text, reported = BOMBS[shape]
     path = tmp_path / "f"
     path.write_text(text, encoding="utf-8")
     ran = subprocess.run(
         [sys.executable, "-c", READ, str(path)], capture_output=True, text=True, timeout=300, check=False
     )
-    assert (ran.returncode, ran.stdout.strip()[: len(told)], ran.stderr) == (0, told, "")
+    assert (ran.returncode, ran.stdout.strip()[: len(reported)], ran.stderr) == (0, reported, "")
 
 
 def test_a_key_path_may_have_two_thousand_characters() -> None:

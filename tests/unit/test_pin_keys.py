@@ -123,11 +123,11 @@ def openssh(raw: bytes) -> str:
 
 
 def test_the_keys_of_small_order_are_all_of_them() -> None:
-    told = {int.from_bytes(raw, "little") for raw in keys._SMALL_ORDER}
-    assert all(doubled(doubled(doubled(y))) == 1 for y in told)
-    points = {y % P: 1 if square_of_x(y) == 0 else 2 for y in told}
+    reported = {int.from_bytes(raw, "little") for raw in keys._SMALL_ORDER}
+    assert all(doubled(doubled(doubled(y))) == 1 for y in reported)
+    points = {y % P: 1 if square_of_x(y) == 0 else 2 for y in reported}
     assert sum(points.values()) == 8, "as many as there are"
-    assert told == points.keys() | {y + P for y in points if y + P < 2**255}, "in each of their encodings"
+    assert reported == points.keys() | {y + P for y in points if y + P < 2**255}, "in each of their encodings"
 
 
 @pytest.mark.parametrize("raw", sorted(keys._SMALL_ORDER), ids=bytes.hex)
@@ -193,9 +193,9 @@ def test_a_new_key_signs(tmp_path: Path, password: str | None) -> None:
 @pytest.mark.parametrize("taken", ["key", "key.pub"])
 def test_a_new_key_replaces_nothing(tmp_path: Path, taken: str) -> None:
     (tmp_path / taken).write_text("mine")
-    with pytest.raises(AlreadyStoredError) as told:
+    with pytest.raises(AlreadyStoredError) as caught:
         new_key(tmp_path / "key")
-    assert told.value.message == f"cannot write {tmp_path / taken}: it exists already"
+    assert caught.value.message == f"cannot write {tmp_path / taken}: it exists already"
     assert [path.name for path in tmp_path.iterdir()] == [taken]
     assert (tmp_path / taken).read_text() == "mine"
     with pytest.raises(UsageError, match="the password is empty"):

@@ -61,8 +61,8 @@ def signed_by_hand(
 
 
 def statement(**changes: Any) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(base64.b64decode(json.loads(SIGNED)["payload"]))
-    return told | changes
+    reported: dict[str, Any] = json.loads(base64.b64decode(json.loads(SIGNED)["payload"]))
+    return reported | changes
 
 
 def flips(data: bytes) -> Iterator[bytes]:
@@ -73,8 +73,8 @@ def flips(data: bytes) -> Iterator[bytes]:
 
 
 def test_the_encoding_that_is_signed_is_that_of_the_specification() -> None:
-    told = encode_for_signing("http://example.com/HelloWorld", b"hello world")
-    assert told == b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
+    reported = encode_for_signing("http://example.com/HelloWorld", b"hello world")
+    assert reported == b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
     assert encode_for_signing("é", "é".encode()) == "DSSEv1 2 é 2 é".encode()
     assert encode_for_signing("", b"") == b"DSSEv1 0  0 "
 
@@ -253,8 +253,8 @@ def test_a_malformed_envelope_is_refused(change: dict[str, Any], message: str) -
     ],
 )
 def test_a_malformed_signed_statement_is_refused(change: dict[str, Any], message: str) -> None:
-    told = refusal(DATA, signed_by_hand(statement(**change)))
-    assert told == f"the signed text is not a statement about a pin file: {message}"
+    reported = refusal(DATA, signed_by_hand(statement(**change)))
+    assert reported == f"the signed text is not a statement about a pin file: {message}"
 
 
 def test_a_signed_text_that_is_not_json_is_refused() -> None:

@@ -95,7 +95,7 @@ def test_a_provider_does_not_travel(travel: Any) -> None:
             travel(made)
 
 
-def test_whoever_is_interrupted_while_a_record_is_decoded_finds_row_and_record_in_step() -> None:
+def test_an_interrupt_while_a_record_is_decoded_keeps_row_and_record_in_step() -> None:
     class Stopped(Numbers):
         stopped = False
 
@@ -211,13 +211,13 @@ def test_a_caller_that_waits_for_a_hanging_reader_gets_an_error_when_it_is_close
 
     provider = provider_of(reader=read, common_queue_capacity=2, common_queue_min=1)
     assert provider.get(["number"]) == [1]
-    told: list[BaseException] = []
+    reported: list[BaseException] = []
 
     def get() -> None:
         try:
             provider.get(["number"])
         except UsageError as error:
-            told.append(error)
+            reported.append(error)
 
     thread = threading.Thread(target=get)
     thread.start()
@@ -225,7 +225,7 @@ def test_a_caller_that_waits_for_a_hanging_reader_gets_an_error_when_it_is_close
     {"provider.close": provider.close, "provider._reader.close": provider._reader.close}[close]()
     thread.join(10)
     hanging.set()
-    assert [str(error) for error in told] == ["this reader was closed"]
+    assert [str(error) for error in reported] == ["this reader was closed"]
 
 
 def test_a_provider_closed_while_a_batch_is_read_returns_no_shorter_batch() -> None:
@@ -239,13 +239,13 @@ def test_a_provider_closed_while_a_batch_is_read_returns_no_shorter_batch() -> N
             yield b"k", b"%d" % number
 
     provider = provider_of(reader=read, common_queue_capacity=2, common_queue_min=1)
-    told: list[BaseException] = []
+    reported: list[BaseException] = []
 
     def take() -> None:
         try:
             next(provider.batches(["number"], 10))
         except UsageError as error:
-            told.append(error)
+            reported.append(error)
 
     thread = threading.Thread(target=take)
     thread.start()
@@ -253,4 +253,4 @@ def test_a_provider_closed_while_a_batch_is_read_returns_no_shorter_batch() -> N
     provider._reader.close()
     thread.join(10)
     going_on.set()
-    assert [str(error) for error in told] == ["this reader was closed"]
+    assert [str(error) for error in reported] == ["this reader was closed"]

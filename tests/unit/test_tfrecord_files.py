@@ -290,8 +290,8 @@ def test_a_small_gzip_file_of_millions_of_records_is_walked_to_the_first_too_man
         inflated.clear()
         with pytest.raises(ShardMismatchError) as refused:
             walk_file(store, "shard", num_records=num_records)
-        told = f"expected {num_records} records, found more than {num_records}"
-        assert str(refused.value) == f"{store.locate('shard')}: {told}"
+        expected = f"expected {num_records} records, found more than {num_records}"
+        assert str(refused.value) == f"{store.locate('shard')}: {expected}"
         assert len(seen) == num_records
         assert sum(inflated) < 2**20
 

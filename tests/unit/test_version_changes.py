@@ -91,11 +91,11 @@ def compare(old: FingerprintedVersion, **new: Any) -> Changes:
     return compare_versions(old, described("1.0.1", **new))
 
 
-def told(changes: Changes) -> list[tuple[str, str, str]]:
+def lines_of(changes: Changes) -> list[tuple[str, str, str]]:
     return [(change.level.name, change.kind, change.text) for change in changes.changes]
 
 
-def test_the_same_digest_is_no_change() -> None:
+def test_the_same_digest_means_no_change() -> None:
     changes = compare_versions(described(), described())
     assert (changes.changes, changes.level.name, str(changes.smallest)) == ((), "NONE", "1.0.1")
     assert changes.differing == {"train": (), "test": ()}
@@ -103,11 +103,11 @@ def test_the_same_digest_is_no_change() -> None:
 
 def test_other_bytes_for_the_same_records_are_a_patch() -> None:
     changes = compare(described())
-    assert told(changes) == [("PATCH", "storage", "schema or shards hold other bytes for the same records")]
+    assert lines_of(changes) == [("PATCH", "storage", "schema or shards hold other bytes for the same records")]
 
 
 def test_shards_are_a_patch() -> None:
-    assert told(compare(described(shards=3))) == [
+    assert lines_of(compare(described(shards=3))) == [
         ("PATCH", "storage", "split train has 1 shard, had 3 shards"),
         ("PATCH", "storage", "split test has 1 shard, had 3 shards"),
     ]
@@ -119,14 +119,14 @@ def test_shards_cut_elsewhere_are_a_patch() -> None:
         train = dataclasses.replace(one.version.splits[0], shard_lengths=ShardLengths(lengths))
         version = dataclasses.replace(one.version, splits=(train, one.version.splits[1]))
         old, new = (dataclasses.replace(one, version=version) if side is one else side for side in (old, new))
-    assert told(compare_versions(old, new)) == [
+    assert lines_of(compare_versions(old, new)) == [
         ("PATCH", "storage", "split train has 2 shards with other boundaries"),
     ]
 
 
 def test_words_are_a_patch() -> None:
     metadata = DatasetMetadata(description="Numbers.", homepage="https://example.org", supervised_keys=("a", "b"))
-    assert told(compare(described(), metadata=metadata)) == [
+    assert lines_of(compare(described(), metadata=metadata)) == [
         ("PATCH", "metadata", 'description is "Numbers.", was ""'),
         ("PATCH", "metadata", 'homepage is "https://example.org", was ""'),
         ("PATCH", "metadata", 'supervised_keys is ["a", "b"], was null'),
@@ -138,10 +138,10 @@ def test_an_added_feature_is_a_minor_and_a_removed_one_a_major() -> None:
     more = FeaturesDict({"number": "int64", "text": Text()})
     rows = {name: [{**row, "text": "x"} for row in rows] for name, rows in ROWS.items()}
     up = compare(described(), splits=rows, features=more)
-    assert told(up) == [("MINOR", "features", "feature text is new (Text)")]
+    assert lines_of(up) == [("MINOR", "features", "feature text is new (Text)")]
     assert str(up.smallest) == "1.1.0"
     down = compare(described(splits=rows, features=more))
-    assert told(down) == [("MAJOR", "features", "feature text is gone (Text)")]
+    assert lines_of(down) == [("MAJOR", "features", "feature text is gone (Text)")]
     assert str(down.smallest) == "2.0.0"
 
 
@@ -197,7 +197,7 @@ def test_an_added_feature_is_a_minor_and_a_removed_one_a_major() -> None:
 def test_a_retyped_feature_is_a_major(before: Any, after: Any, text: str) -> None:
     old = described(splits={"train": []}, features=FeaturesDict({"x": before}))
     changes = compare(old, splits={"train": []}, features=FeaturesDict({"x": after}))
-    assert told(changes) == [("MAJOR", "features", f"feature x is {text}")]
+    assert lines_of(changes) == [("MAJOR", "features", f"feature x is {text}")]
     assert changes.common == ()
 
 
@@ -224,7 +224,7 @@ def test_a_change_that_readers_cannot_see_is_not_a_type_change(before: Any, afte
 def test_names_that_are_spelled_alike_are_other_features() -> None:
     flat, nested = FeaturesDict({"a/b": "int64"}), FeaturesDict({"a": {"b": "int64"}})
     old = described(splits={"train": [{"a/b": 1}]}, features=flat)
-    assert told(compare(old, splits={"train": [{"a": {"b": 1}}]}, features=nested)) == [
+    assert lines_of(compare(old, splits={"train": [{"a": {"b": 1}}]}, features=nested)) == [
         ("MAJOR", "features", r"feature a\/b is gone (Tensor int64)"),
         ("MINOR", "features", "feature a/b is new (Tensor int64)"),
     ]
@@ -241,12 +241,12 @@ def test_dicts_without_features_count() -> None:
     empty = FeaturesDict({"number": "int64", "box": {}})
     rows = {name: [{**row, "box": {}} for row in rows] for name, rows in ROWS.items()}
     up = compare(described(), splits=rows, features=empty)
-    assert told(up) == [("MINOR", "features", "feature box is new (a dict without features)")]
+    assert lines_of(up) == [("MINOR", "features", "feature box is new (a dict without features)")]
     down = compare(described(splits=rows, features=empty))
-    assert told(down) == [("MAJOR", "features", "feature box is gone (a dict without features)")]
+    assert lines_of(down) == [("MAJOR", "features", "feature box is gone (a dict without features)")]
     full = FeaturesDict({"number": "int64", "box": {"x": "bool"}})
     filled = {name: [{**row, "box": {"x": True}} for row in rows] for name, rows in ROWS.items()}
-    assert told(compare(described(splits=rows, features=empty), splits=filled, features=full)) == [
+    assert lines_of(compare(described(splits=rows, features=empty), splits=filled, features=full)) == [
         ("MINOR", "features", "feature box/x is new (Tensor bool)")
     ]
 
@@ -255,7 +255,7 @@ def test_changed_records_are_a_major_change_and_their_block_is_reported() -> Non
     rows = [{"number": number} for number in range(3000)]
     changed = [*rows[:2050], {"number": -1}, *rows[2051:]]
     changes = compare(described(splits={"train": rows}), splits={"train": changed})
-    assert told(changes) == [
+    assert lines_of(changes) == [
         ("MAJOR", "records", "split train holds other values of number, the first of them in records 2,048..3,000")
     ]
     assert changes.differing == {"train": ((range(2048, 3000), range(2048, 3000)),)}
@@ -264,7 +264,7 @@ def test_changed_records_are_a_major_change_and_their_block_is_reported() -> Non
 def test_added_records_are_a_major_and_equal_blocks_before_them_are_left_out() -> None:
     rows = [{"number": number} for number in range(3000)]
     changes = compare(described(splits={"train": rows[:2100]}), splits={"train": rows})
-    assert told(changes) == [("MAJOR", "records", "split train has 3,000 records, had 2,100")]
+    assert lines_of(changes) == [("MAJOR", "records", "split train has 3,000 records, had 2,100")]
     assert changes.differing == {"train": ((range(2048, 2100), range(2048, 3000)),)}
     back = compare(described(splits={"train": rows}), splits={"train": []})
     assert back.differing == {"train": ((range(3000), range(0)),)}
@@ -286,19 +286,19 @@ def test_blocks_that_differ_in_a_row_are_one_range() -> None:
 
 def test_splits_are_a_major() -> None:
     changes = compare(described(), splits={"train": ROWS["train"], "more": ROWS["test"]})
-    assert told(changes) == [
+    assert lines_of(changes) == [
         ("MAJOR", "splits", "split test is gone, with 1 record"),
         ("MAJOR", "splits", "split more is new, with 1 record"),
     ]
     turned = compare(described(), splits={"test": ROWS["test"], "train": ROWS["train"]})
-    assert told(turned) == [
+    assert lines_of(turned) == [
         ("MAJOR", "splits", "the splits have another order, which is the order of 'all': test, train")
     ]
 
 
 def test_the_slicing_rule_and_the_order_are_a_major() -> None:
     changes = compare(described(), slicing=SlicingRule.TFDS_4, disable_shuffling=True)
-    assert told(changes) == [
+    assert lines_of(changes) == [
         ("MAJOR", "slicing", "split expressions follow the rule tfds-4, followed documented"),
         ("MAJOR", "order", "shuffling is disabled, which changes the reading order"),
     ]
@@ -307,7 +307,7 @@ def test_the_slicing_rule_and_the_order_are_a_major() -> None:
 def test_what_cannot_be_compared_is_a_major() -> None:
     old = dataclasses.replace(described(has_fingerprints=False), unread="the disk is away")
     changes = compare(old)
-    assert told(changes) == [
+    assert lines_of(changes) == [
         (
             "MAJOR",
             "records",

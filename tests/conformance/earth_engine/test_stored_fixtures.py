@@ -85,7 +85,7 @@ def test_predictions_in_two_files_are_read_with_the_mixer_of_their_input() -> No
     assert raster.tolist() == expected["class"]
 
 
-def test_a_table_is_told_by_its_rows() -> None:
+def test_a_table_is_described_by_its_rows() -> None:
     export = open_export(FILES, prefix="F11_table")
     assert export.is_table
     assert [(one.name, one.kind, one.size, one.square) for one in export.columns] == [
