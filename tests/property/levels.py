@@ -10,7 +10,7 @@ A law is never in the long level alone: ``cases`` and ``either`` always leave so
 
 import os
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -40,8 +40,8 @@ def either(everyday: object, long: object) -> list[object]:
     return [everyday, _long(long)]
 
 
-def sample(items: Iterable[pytest.Item]) -> None:
-    """Mark as long all but a few cases of each test that ``sampled.py`` lists.
+def sample(items: Sequence[pytest.Item]) -> None:
+    """Mark as long all but a few cases of each test that ``sampled.py`` lists, and some repetitions on databases.
 
     Which ones are kept depends on the test's name, so that together the tests of a file still meet every database and
     every kind of damage.
@@ -51,6 +51,7 @@ def sample(items: Iterable[pytest.Item]) -> None:
         name = getattr(item, "originalname", None)
         if name in EVERYDAY_CASES and not item.get_closest_marker("long"):
             found.setdefault(f"{item.path}::{name}", []).append(item)
+    _alternate(items)
     for place, those in found.items():
         kept = EVERYDAY_CASES[place.rpartition("::")[2]]
         first = zlib.crc32(place.rpartition("/")[2].encode())
@@ -60,10 +61,30 @@ def sample(items: Iterable[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.long)
 
 
+def _alternate(items: Sequence[pytest.Item]) -> None:
+    """Run each case of a test with many cases on one database every day: the cases take turns."""
+    found: dict[str, dict[str, list[pytest.Item]]] = {}
+    for item in items:
+        params = dict(getattr(getattr(item, "callspec", None), "params", {}))
+        if params.pop("catalog_url", None) is not None and not item.get_closest_marker("long"):
+            name = f"{item.path}::{getattr(item, 'originalname', '')}"
+            found.setdefault(name, {}).setdefault(repr(params), []).append(item)
+    for of_a_test in found.values():
+        if len(of_a_test) < MANY_CASES:
+            continue
+        for number, on_databases in enumerate(of_a_test.values()):
+            for place, item in enumerate(on_databases):
+                if place != number % len(on_databases):
+                    item.add_marker(pytest.mark.long)
+
+
 def _long(value: object) -> object:
     values = value if isinstance(value, tuple) else (value,)
     return pytest.param(*values, marks=pytest.mark.long)
 
+
+MANY_CASES: Final = 6
+"""From this number of cases on, each case of a test runs on one database every day."""
 
 QUICK_FOLDERS: Final = ("tests/unit", "tests/property", "tests/conformance", "registry", "builders")
 """Where quick tests are; with ``-m quick`` pytest imports no other test file."""
