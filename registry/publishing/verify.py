@@ -43,7 +43,9 @@ class ShardFault:
     """The fault of one shard file. ``code`` is the code of the corresponding error.
 
     ``foreign_sha256`` is set if the file is intact (every record has a valid checksum) but is not the expected one:
-    another file was put there, for example by a publisher of other content.
+    another file was put there, for example by a publisher of other content. With ``is_foreign_if_known``, this holds
+    only if the catalog knows the sha256: a file with another number of records may also be the expected one, cut or
+    extended at the end of a record.
     """
 
     split: str
@@ -51,6 +53,7 @@ class ShardFault:
     code: str
     problem: str
     foreign_sha256: str | None = None
+    is_foreign_if_known: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +92,16 @@ class VerifyReport:
         known = describe(foreign)
 
         def named(fault: ShardFault) -> ShardFault:
-            if fault.foreign_sha256 is None:
+            if fault.foreign_sha256 is None or (fault.is_foreign_if_known and fault.foreign_sha256 not in known):
                 return fault
             origin = known.get(fault.foreign_sha256, "of a publication that is not in this catalog")
             problem = f"{fault.problem}; the file is intact, but it is a different one: {origin}"
             return replace(fault, code=ForeignShardError.code, problem=problem)
 
-        return replace(self, faults=tuple(map(named, self.faults)), recovery=recovery)
+        faults = tuple(map(named, self.faults))
+        if faults == self.faults:
+            return self
+        return replace(self, faults=faults, recovery=recovery)
 
     def raise_for_faults(self, what: str) -> None:
         """Raise a ShardMismatchError that lists the bad shards of ``what``, if there are any."""
@@ -210,7 +216,15 @@ class ShardWalker:
         except StorageUnavailableError:  # says nothing about the file: reading it may succeed later
             raise
         except (VerificationError, StorageError) as error:
-            return ShardFault(split=split.name, filename=filename, code=error.code, problem=error.message)
+            sha256 = self._hash_intact(error, filename) if file_format == "tfrecord" else None
+            return ShardFault(
+                split=split.name,
+                filename=filename,
+                code=error.code,
+                problem=error.message,
+                foreign_sha256=sha256,
+                is_foreign_if_known=True,
+            )
         return Shard(
             index=index,
             first_example=split.shard_lengths.start(index),
@@ -218,6 +232,16 @@ class ShardWalker:
             num_bytes=found.num_bytes,
             sha256=found.sha256,
         )
+
+    def _hash_intact(self, error: VerificationError | StorageError, filename: str) -> str | None:
+        """The sha256 of a file that only has another number of records, as after two shards were swapped."""
+        # A compressed file with more records was not decompressed to its end, and must not be.
+        if not (self.walk and isinstance(error, ShardMismatchError) and error.details.get("more") is False):
+            return None
+        try:
+            return walk_file(self.store, filename).sha256
+        except (VerificationError, StorageError):
+            return None
 
 
 def _compare(split: Split, found: Shard | ShardFault, promised: Shard | None, *, walk: bool) -> Shard | ShardFault:

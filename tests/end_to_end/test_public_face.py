@@ -8,11 +8,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import click
 import pytest
 
 import registry
 from registry.api.lifecycle import Aliases, Experiments, Lifecycle, Reservations
 from registry.api.pinning import CatalogPins
+from registry.cli.main import cli
 from registry.errors import ConflictError, NotFoundError, PartialFailureError, StorageError, UsageError, WrongTypeError
 
 Call = Callable[[registry.Catalog, Any], Any]
@@ -402,3 +404,84 @@ def test_a_call_refuses_a_wrong_type_before_it_changes_anything(catalog: registr
             other.import_tfds(folder, dry_run="no")  # type: ignore[arg-type]
         assert caught.value.details == {"argument": "dry_run", "accepted": "True or False", "type": "str"}
         assert other.datasets() == ()
+
+
+def test_swapped_shards_of_different_lengths_are_named(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        catalog.build("digits", processes=1)
+        dataset = catalog.dataset(EXACT)
+        folder = Path(dataset.local_folder or "")
+        short, long = (folder / f"digits-train.tfrecord-0000{index}-of-00004" for index in (0, 2))
+        assert [shard.num_examples for shard in dataset.shards("train")] == [449, 449, 450, 449]
+        short.rename(folder / "aside")
+        long.rename(short)
+        (folder / "aside").rename(long)
+        first, second = dataset.verify().faults
+        assert (first.code, second.code) == ("foreign_shard", "foreign_shard")
+        other = "the file is intact, but it is a different one: shard"
+        assert first.problem == f"{short}: expected 449 records, found 450; {other} 2 of split train"
+        assert second.problem == f"{long}: expected 450 records, found 449; {other} 0 of split train"
+
+
+def test_a_shard_that_lost_its_last_record_is_not_called_foreign(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        catalog.build("digits", processes=1)
+        dataset = catalog.dataset(EXACT)
+        shard = Path(dataset.local_folder or "") / "digits-train.tfrecord-00000-of-00004"
+        content = shard.read_bytes()
+        end = 0
+        for _ in range(448):
+            end += 16 + int.from_bytes(content[end : end + 8], "little")
+        shard.write_bytes(content[:end])
+        (fault,) = dataset.verify().faults
+        assert (fault.code, fault.foreign_sha256 is None) == ("shard_mismatch", False)
+        assert fault.problem == f"{shard}: expected 449 records, found 448"
+
+
+# A command, the call that does its work, and the options of the command that are not arguments of this call: they choose
+# the output or another call (``--dry-run`` of ``build`` calls ``preview_build``), or have another name, as ``--shards``.
+OPTIONS_OF_CALLS: dict[str, tuple[Callable[..., Any], set[str]]] = {
+    "build": (registry.Catalog.build, {"shards", "dry-run", "show"}),
+    "publish": (registry.Catalog.publish, {"dry-run", "show"}),
+    "import tfds": (registry.Catalog.import_tfds, set()),
+    "import parquet": (registry.Catalog.import_parquet, {"dry-run"}),
+    "search": (registry.Catalog.search, set()),
+    "diff": (registry.Catalog.diff, set()),
+    "deprecate": (Lifecycle.deprecate, {"undo"}),
+    "yank": (Lifecycle.yank, {"undo"}),
+    "drop": (Lifecycle.drop, {"undo"}),
+    "promote": (Lifecycle.promote, set()),
+    "config protect": (Lifecycle.protect, set()),
+    "config set-default": (Lifecycle.set_default_config, set()),
+    "alias set": (Aliases.set, set()),
+    "alias rm": (Aliases.remove, set()),
+    "experiment set-default": (Experiments.set_default, set()),
+    "experiment add": (Experiments.add, set()),
+    "reservation clear": (Reservations.clear, set()),
+    "reservation release": (Reservations.release, set()),
+    "versions": (registry.Catalog.versions, set()),
+    "log verify": (registry.Catalog.verify_log, set()),
+    "resolve": (registry.Dataset.resolve, {"at", "locked", "why"}),
+    "pin restore": (registry.load_pin, {"to", "force", "dry-run"}),
+    "pin read": (registry.load_pin, {"limit", "ids", "catalog"}),
+}
+COMMON = {"catalog", "data-dir", "format"}
+PLURALS = {"allow-host": "allow_hosts"}  # an option is given once for each value
+
+
+@pytest.mark.parametrize("command", OPTIONS_OF_CALLS)
+def test_an_option_has_one_word_in_python_and_on_the_command_line(command: str) -> None:
+    call, others = OPTIONS_OF_CALLS[command]
+    found: click.Command = cli
+    for word in command.split():
+        assert isinstance(found, click.Group)
+        found = found.get_command(click.Context(found), word) or pytest.fail(word)
+    options = {
+        name.removeprefix("--")
+        for one in found.params
+        if isinstance(one, click.Option)
+        for name in one.opts[-1:] + [long for long in one.opts if long.startswith("--")][:1]
+        if name.startswith("--")
+    } - {"data", "take"}  # second spellings
+    words = {PLURALS.get(option, option.replace("-", "_")) for option in options - others - COMMON}
+    assert words <= set(inspect.signature(call).parameters), command
