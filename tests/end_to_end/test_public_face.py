@@ -438,8 +438,9 @@ def test_a_shard_that_lost_its_last_record_is_not_called_foreign(tmp_path: Path)
         assert fault.problem == f"{shard}: expected 449 records, found 448"
 
 
-# A command, the call that does its work, and the options of the command that are not arguments of this call: they choose
-# the output or another call (``--dry-run`` of ``build`` calls ``preview_build``), or have another name, as ``--shards``.
+# A command, the call that does its work, and the options of the command that are not arguments of this call: they
+# choose the output or another call (``--dry-run`` of ``build`` calls ``preview_build``), or are named otherwise
+# (``--shards`` is ``num_shards``).
 OPTIONS_OF_CALLS: dict[str, tuple[Callable[..., Any], set[str]]] = {
     "build": (registry.Catalog.build, {"shards", "dry-run", "show"}),
     "publish": (registry.Catalog.publish, {"dry-run", "show"}),
