@@ -254,7 +254,7 @@ def test_shuffles_that_contradict_each_other_are_refused(digits: registry.Catalo
     assert caught.value.message == 'shuffle_files orders files, but shuffle="global" permutes all records'
     with pytest.raises(UsageError) as caught:
         registry.load("digits", "train", shuffle_files=42, catalog=digits)  # type: ignore[arg-type]
-    assert caught.value.message == "shuffle_files must be True or False, not 42"
+    assert caught.value.message == "shuffle_files must be True or False, not int"
     with pytest.raises(UsageError) as caught:
         registry.load("digits", "train", {"shuffle_seed": 1}, shuffle_files=True, catalog=digits)  # type: ignore[arg-type]
     assert caught.value.message == "read_config must be a registry.ReadConfig, not {'shuffle_seed': 1}"
