@@ -1,6 +1,6 @@
-"""The command line: parse, call the API, present the result. Nothing is decided here.
+"""The command line: parses arguments, calls the API and presents the result. It makes no decisions of its own.
 
-A file is a noun with its verbs, or verbs of one subject. ``main`` has the table of commands: a new verb is a function
-with ``session_command``, in a file of its own or of its subject, and one line there. A verb of a noun names its
-``group`` instead. ``commands`` has what every command is made of, ``options`` what several take, ``output`` presents.
+A file has the verbs of one noun or of one subject. To add a verb, write a function with ``session_command`` and add a
+line to the table in ``main``; a verb of a noun names its ``group`` instead. ``commands`` defines commands and their
+common options, ``options`` the options that several commands share, and ``output`` prints results.
 """

@@ -1,6 +1,6 @@
-"""``registry list``, ``search``, ``show``, ``versions`` and ``diff``: what is in the catalog, and how versions differ.
+"""``registry list``, ``search``, ``show``, ``versions`` and ``diff``: show the catalog and how versions differ.
 
-Other commands show why a look-up gave its version, features, and differences as these do.
+Other commands use the functions here to print features, differences, and why a look-up chose its version.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def list_(session: Session) -> None:
 
 
 def _listed_version(one: dict[str, Any]) -> str:
-    """The canonical version; without one, the highest, which a reference without a version does not give."""
+    """The canonical version, or the highest one with a remark that it is not canonical."""
     version = str(one["canonical"] or f"{one['latest']} (not canonical)")
     return f"{version} (protected)" if one["is_protected"] else version
 
@@ -70,9 +70,9 @@ def _listed_version(one: dict[str, Any]) -> str:
 def search(session: Session, text: tuple[str, ...], limit: int) -> None:
     """Find datasets that match all words of TEXT, the best first.
 
-    Looks into names, tags, features with their labels, descriptions, licence, homepage and citation. A word finds what
-    begins with it, whatever its case and accents; TEXT has no other syntax. If nothing is found, the exit code is 0,
-    and a note names the word that matches nothing.
+    Searches names, tags, features with their labels, descriptions, licence, homepage and citation. A word matches every
+    word that begins with it; case and accents are ignored. TEXT has no other syntax. If nothing is found, the exit code
+    is 0, and a note names the words without a match.
     """
     words = " ".join(text)
     with session.connect() as catalog:
@@ -80,7 +80,7 @@ def search(session: Session, text: tuple[str, ...], limit: int) -> None:
         if not found:
             session.out.note(catalog.backend.explain_no_hits(words))
     if len(found) > limit:
-        session.out.note(f"note: these are the best {limit} of more. A further word narrows, --limit shows more.")
+        session.out.note(f"note: only the best {limit} are shown. Add a word to narrow the search, or raise --limit.")
     shown = [
         fields_of(hit, "dataset", "version", "status", "matched", "score", "snippet", "description")
         for hit in found[:limit]
@@ -155,7 +155,7 @@ def show(session: Session, reference: str, why: bool) -> None:
                 "prepared by": code and f"code {code} or older: today's code can only read it",
                 "slicing": it["slicing"],
                 "format": "" if it["file_format"] == "tfrecord" else it["file_format"],
-                "order": "as they were made: TFDS's disable_shuffling" if facts.disable_shuffling else "",
+                "order": "as generated (TFDS's disable_shuffling)" if facts.disable_shuffling else "",
                 "folder": it["folder"],
                 "content": it["content_digest"],
                 "published": f"{published} by {it['published_by']}",
@@ -211,9 +211,9 @@ def versions(session: Session, reference: str) -> None:
 @click.argument("new", metavar="NEW", shell_complete=complete_reference)
 @show_option
 def diff(session: Session, old: str, new: str, show: int) -> None:
-    """Show what differs from the version OLD to the version NEW, and the smallest number that allows it.
+    """Show what changed from the version OLD to the version NEW, and the smallest version number that allows it.
 
-    Records are compared by the features that both versions have, whatever their shards and compression. Files are read
+    Records are compared by the features that both versions have; shards and compression do not matter. Files are read
     only if the fingerprints in the catalog differ.
     """
     with session.connect() as catalog, show_progress(session.out) as progress:
@@ -240,14 +240,14 @@ def feature_lines(features: FeaturesDict, indent: str = "") -> Iterator[str]:
 
 
 def why_values(sentences: Sequence[str], considered: Sequence[Considered]) -> dict[str, Any]:
-    """Why a look-up gave its version: sentences, and every version considered."""
+    """Why a look-up chose its version: sentences, and every version considered."""
     return {"version": sentences, "considered": [fields_of(one, "version", "status", "verdict") for one in considered]}
 
 
 def describe_considered(considered: Sequence[Considered]) -> Iterator[Block]:
     """The versions considered, as a table: the first rows and the one that was chosen."""
     if len(considered) < 2:
-        return  # nothing to choose from; the sentences say so
+        return  # the sentences say that no version exists
     rows = [fields_of(one, "version", "status", "verdict") for one in considered]
     shown = rows[:_SHOWN] + [row for row in rows[_SHOWN:] if row["verdict"] == "chosen"]
     yield from _tabulate(shown, len(rows), where="--format json lists them all")

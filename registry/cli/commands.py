@@ -44,9 +44,9 @@ class Session:
 
     @property
     def pasted_options(self) -> str:
-        """``--catalog`` and ``--data-dir`` for a command that people may paste, with a space before each.
+        """``--catalog`` and ``--data-dir`` for a command in a hint, with a space before each.
 
-        An option that the environment gives is left out. A URL with a password is not printed: the command then reads
+        An option that is set in the environment is left out. A URL with a password is never printed: the command reads
         it from the environment.
         """
         options = ""
@@ -71,7 +71,7 @@ class Session:
         return self.connect() if lock is None or lock.pins is None else nullcontext()
 
     def look_up(self, catalog: Catalog | None, reference: str) -> Dataset:
-        """The dataset that ``reference`` names. Prints a note if the version is not simply supported."""
+        """The dataset that ``reference`` names. Prints a note if the version is experimental, deprecated or yanked."""
         from registry.api import locked
         from registry.api.loading import find_dataset
 
@@ -93,7 +93,7 @@ _FORMAT: Final = click.option(
     "output_format",
     type=click.Choice(["human", "json"]),
     default="human",
-    help="Print tables, or one JSON value for programs.",
+    help="Print tables, or one JSON value for scripts.",
 )
 _DATA_DIR: Final = click.option(
     "--data-dir",

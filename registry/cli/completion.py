@@ -34,12 +34,12 @@ def completion(ctx: click.Context, shell: str) -> None:
 
 
 def complete_reference(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The datasets of the catalog."""
+    """Complete the datasets of the catalog."""
     return _offer(ctx, incomplete, lambda catalog: [one.dataset for one in catalog.datasets()])
 
 
 def complete_version(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The datasets; once one is typed whole, its versions and aliases."""
+    """Complete datasets; after ``:`` the versions of a dataset, after ``@`` its aliases."""
     dataset, sign, _ = incomplete.partition("@" if "@" in incomplete else ":")
     if not sign:
         return complete_reference(ctx, param, incomplete)
@@ -54,7 +54,7 @@ def complete_version(ctx: click.Context, param: click.Parameter, incomplete: str
 
 
 def complete_split(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The splits of the dataset named before, for what follows the last ``+``."""
+    """Complete the part after the last ``+`` with the splits of the dataset that was typed before."""
     before, plus, _ = incomplete.rpartition("+")
 
     def splits(catalog: Catalog) -> list[str]:
@@ -64,41 +64,41 @@ def complete_split(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 
 def complete_experiment(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The experiments of the catalog."""
+    """Complete the experiments of the catalog."""
     return _offer(ctx, incomplete, lambda catalog: [one.name for one in catalog.experiments.list()])
 
 
 def complete_alias(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The aliases of the catalog."""
+    """Complete the aliases of the catalog."""
     return _offer(ctx, incomplete, lambda catalog: [str(one.reference) for one in catalog.aliases.list()])
 
 
 def complete_builder(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The builders that are installed."""
+    """Complete the installed builders."""
     from registry.building import list_builders
 
     return _starting(incomplete, list_builders())
 
 
 def complete_file(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Files: the shell knows best."""
+    """Let the shell complete files."""
     return [CompletionItem(incomplete, type="file")]
 
 
 def complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The pins of the file named before."""
+    """Complete the pins of the file that was typed before."""
     from registry.api.pin_files import open_pin_file
 
     try:
         names = list(open_pin_file(str(ctx.params["file"])))
     except (RegistryError, KeyError):
         return []
-    # A shell prints what it offers: a name that steers the terminal has to be typed.
+    # A shell prints the names that it offers, so names with control characters are left out.
     return _starting(incomplete, [name for name in names if name.isprintable()])
 
 
 def _offer(ctx: click.Context, incomplete: str, names: Callable[[Catalog], Iterable[str]]) -> list[CompletionItem]:
-    """Names from the catalog of the command. Nothing if the catalog does not exist: completion creates no files."""
+    """Complete names from the catalog of the command, which is not created if it does not exist."""
     from registry.api import catalog_url, connect
     from registry.catalog import sqlite_path
 

@@ -1,4 +1,4 @@
-"""``registry config``: the configs of a dataset, the default one, and whose canonical version is protected."""
+"""``registry config``: lists configs, sets the default one, and protects canonical versions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     ),
 )
 def config() -> None:
-    """Look at the configs of a dataset, choose the default one, and protect canonical versions."""
+    """List the configs of a dataset, choose the default one, and protect canonical versions."""
 
 
 @session_command("list", group=config, epilog=examples("registry config list mnist"))
@@ -94,8 +94,8 @@ def set_default(session: Session, dataset: str, dry_run: bool, uses: list[Use]) 
 def protect(session: Session, dataset: str | None, dry_run: bool) -> None:
     """Let only 'registry promote' move the canonical version of NAME, or of every dataset without NAME.
 
-    NAME is a dataset, or NAME/CONFIG. What is built, published or imported from then on leaves the canonical version as
-    it is, and is refused with --promote. A dataset whose first version comes after that has no canonical version until
+    NAME is a dataset, or NAME/CONFIG. From then on, 'build', 'publish' and 'import' do not change the canonical
+    version, and --promote is refused. A dataset whose first version is published later has no canonical version until
     one is promoted.
     """
     with session.connect() as catalog:

@@ -63,7 +63,7 @@ def upgrade(session: Session, revision: str) -> None:
 @click.argument("revision")
 @click.option("--yes", is_flag=True, help="Confirm. Tables that REVISION does not have are dropped with their rows.")
 def downgrade(session: Session, revision: str, yes: bool) -> None:
-    """Take the catalog's schema back to REVISION (`base`: no tables at all)."""
+    """Downgrade the catalog's schema to REVISION (`base` removes all tables)."""
     from registry.catalog import schema
 
     if not yes:
@@ -74,7 +74,7 @@ def downgrade(session: Session, revision: str, yes: bool) -> None:
 
 @session_command("check", group=db, epilog=examples("registry db check"))
 def check(session: Session) -> None:
-    """Compare the database with its schema: tables, columns, constraints, triggers, foreign keys, what is searched."""
+    """Compare the database with its schema: tables, columns, constraints, triggers, foreign keys and search index."""
     from registry.catalog import schema
 
     differences = schema.check(session.catalog_url)
@@ -93,7 +93,7 @@ def check(session: Session) -> None:
 
 @session_command("reindex", group=db, epilog=examples("registry db reindex"))
 def reindex(session: Session) -> None:
-    """Rebuild the search index of `registry search` from the published versions, where it differs from them."""
+    """Rebuild the index of `registry search` from the published versions, if it differs from them."""
     from registry.catalog import schema
 
     mended = schema.reindex(session.catalog_url)
@@ -120,15 +120,15 @@ def _present_move(
 
 
 def _note_secrets(session: Session, removed: Sequence[RemovedSecrets]) -> None:
-    """Note what an upgrade cannot do: people may have read the secrets, and copies of the database contain them."""
+    """Print notes on what an upgrade cannot do: secrets may have been read, and copies of the database have them."""
     if not removed:
         return
     session.out.note(
-        "note: change these passwords and tokens: whoever could read the catalog may know them, and its backups, and "
-        "pins and exports that were made of it, still hold them"
+        "note: change these passwords and tokens: everyone who could read the catalog may know them, and its backups, "
+        "pins and exports still contain them"
     )
     if not all(one.is_erased for one in removed):
         session.out.note(
-            "note: somebody else used the database, so its files still hold them; when nobody does, run VACUUM in it "
-            "(SQLite), or VACUUM (FULL) dataset_version, search_document (PostgreSQL)"
+            "note: another process used the database, so its files still contain them; when it is not in use, run "
+            "VACUUM (SQLite), or VACUUM (FULL) dataset_version, search_document (PostgreSQL)"
         )

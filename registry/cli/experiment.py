@@ -17,7 +17,7 @@ _ON_OFF = click.Choice(["on", "off"])
 
 class _Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name; ``set`` is short for ``set-default``."""
+        """Find a command by its name; ``set`` is short for ``set-default``."""
         return super().get_command(ctx, "set-default" if cmd_name == "set" else cmd_name)
 
 
@@ -82,9 +82,9 @@ def list_(session: Session) -> None:
 @click.argument("value", metavar="on|off", type=_ON_OFF)
 @dry_run_option
 def set_default(session: Session, name: str, value: str, dry_run: bool) -> None:
-    """Flip the default of NAME, for versions that are built from now on.
+    """Change the default of NAME for versions that are built from now on.
 
-    Versions that are published keep what they were built with.
+    Published versions keep the value that they were built with.
     """
     with session.connect() as catalog:
         change = catalog.experiments.set_default(name, value == "on", dry_run=dry_run)

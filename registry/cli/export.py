@@ -1,4 +1,4 @@
-"""``registry export``: write a version for others. Subcommands are imported when they are run."""
+"""``registry export``: writes a version in another format. Subcommands are imported when they are run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COMMANDS: Final = {
 
 @click.group("export", cls=LazyGroup, table=_COMMANDS)
 def export() -> None:
-    """Write a published version in a form that others read."""
+    """Write a published version in the format of another system."""
 
 
 @session_command(
@@ -39,8 +39,8 @@ def export() -> None:
 def tfds(session: Session, reference: str, folder: str) -> None:
     """Write the version REF below the data_dir DIR, where tfds.load and tfds.builder_from_directory find it.
 
-    Shards are compared with the catalog while they are copied; the folder appears when it is complete. Exporting again
-    is harmless.
+    Shards are compared with the catalog while they are copied. The folder appears when it is complete. Exporting again
+    changes nothing.
     """
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)
@@ -53,7 +53,7 @@ def tfds(session: Session, reference: str, folder: str) -> None:
 
     def human(it: dict[str, Any]) -> Iterator[str]:
         if not it["newly"]:
-            yield f"{dataset.reference} is there already: {it['folder']}"
+            yield f"{dataset.reference} is exported already: {it['folder']}"
             return
         yield f"exported {dataset.reference}, {size(it['num_bytes'])}: {it['folder']}"
         yield f"load it with: tfds.builder_from_directory({it['folder']!r})"
@@ -77,7 +77,7 @@ def tfds(session: Session, reference: str, folder: str) -> None:
     "--url",
     "base_url",
     metavar="BASE",
-    help="The address of the folder that has the shards.  [default: files are named relative to the document]",
+    help="URL of the folder of the shards.  [default: files are named relative to the document]",
 )
 @click.option(
     "--creator", "creators", metavar="NAME", multiple=True, help="A person who made the dataset; may be repeated."
@@ -87,15 +87,15 @@ def croissant(
 ) -> None:
     """Print a version as Croissant 1.1 JSON-LD.
 
-    It has the version, its licence and citation, every file with its size and sha256, the splits, the names of labels,
-    and a field for each feature. What Croissant requires and the version does not have is named on stderr.
+    It contains the version, its licence and citation, every file with its size and sha256, the splits, the names of
+    labels, and a field for each feature. A note lists properties that Croissant requires and the version lacks.
     """
     with session.connect_unless_pinned() as catalog:
         document = session.look_up(catalog, reference).croissant(base_url=base_url, creators=creators)
     from registry.interop.croissant import croissant_to_json, json_for_page, missing_properties
 
     if missing := missing_properties(document):
-        session.out.note(f"note: Croissant asks every dataset for {_listed(missing)}, which this version does not have")
+        session.out.note(f"note: Croissant requires {_listed(missing)}, which this version lacks")
     path = None if output is None else write_file(output, croissant_to_json(document).encode(), force=force)
 
     def human(it: dict[str, Any]) -> Iterator[Block]:

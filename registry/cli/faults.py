@@ -109,7 +109,7 @@ def _describe_click(error: click.ClickException) -> Failure:
 
 
 def _describe_os(error: OSError) -> Failure:
-    """An error of the operating system or of a socket that nobody gave a path and a purpose."""
+    """Describe an error of the operating system or of a socket that was not converted to an error of the registry."""
     number = error.errno
     named = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
     if number == errno.ENOSPC and not named:
@@ -156,12 +156,11 @@ def _describe_other(error: BaseException) -> Failure:
 
 
 def _author_line(error: BaseException) -> tuple[str, int] | None:
-    """File and line of an author's code in the traceback, the innermost; None if only libraries are in it.
+    """File and line of the innermost frame of an author's code in the traceback, or None if it has library code only.
 
-    An author's code is a file outside of the registry and of the installed packages, or in a package that offers
-    builders.
+    An author's code is a file outside of the registry and of installed packages, or in a package that offers builders.
     """
-    import registry.builders  # in a checkout it is beside the package
+    import registry.builders  # in a checkout, it is outside of the package's folder
 
     ours = (Path(registry.__file__).parent, *registry.builders.__path__)
     standard = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]

@@ -1,4 +1,4 @@
-"""``registry import``: catalog what others prepared. Subcommands are imported when they are run."""
+"""``registry import``: catalogs datasets that others prepared. Subcommands are imported when they are run."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def parquet(
 ) -> None:
     """Publish the Parquet shards in DIR: read the types of their columns, verify every shard, write one row.
 
-    DIR, or one folder in it, holds train-00000-of-00005.parquet and the like, or test.parquet if a split is one
-    file. Each row is an example, each column a feature. DIR is not changed, and is read in place.
+    DIR, or one folder in it, has files like train-00000-of-00005.parquet, or test.parquet if a split is one file. Each
+    row is an example, each column a feature. DIR is not changed, and is read in place unless you add --copy.
     """
     if dry_run:
         with session.connect() as catalog:
@@ -144,11 +144,11 @@ def tfds(
     promote: bool | None,
     dry_run: bool,
 ) -> int:
-    """Catalog what TFDS prepared in DIR: one version's folder, a dataset's, or a whole data_dir.
+    """Catalog what TFDS prepared in DIR: the folder of a version or of a dataset, or a whole data_dir.
 
     Every shard is hashed, its records are counted and checked, and the values are fingerprinted. A version whose files
-    contradict its dataset_info.json is refused; the others are imported. Importing again is harmless.
-    Slices of an imported version are what TFDS resolves (slicing rule tfds-4).
+    contradict its dataset_info.json is refused; the others are imported. Importing again changes nothing. Slices of an
+    imported version are the same as in TFDS (slicing rule tfds-4).
     """
     with session.connect() as catalog, show_progress(session.out) as progress:
         found = catalog.import_tfds(
@@ -197,7 +197,7 @@ def last_promotions(found: Sequence[ImportedVersion]) -> dict[Reference, Promoti
             ends[one.reference.dataset] = one.reference, one.promotion
         elif one.promotion.reason is None:
             ends[one.reference.dataset] = one.reference, replace(one.promotion, before=before[1].before)
-        elif before[1].reason is not None:  # the highest that could be promoted
+        elif before[1].reason is not None:  # keep the highest version that could be promoted
             ends[one.reference.dataset] = one.reference, one.promotion
     return dict(ends.values())
 

@@ -1,4 +1,4 @@
-"""Groups of commands that are imported when they are run. All that help loads: it stays light."""
+"""Groups of commands that are imported when they are run. Help imports only this module, so keep its imports small."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import click
 from registry.errors import UsageError, suggest
 
 PLUGINS: Final = "registry.commands"
-"""The entry points of commands that other packages bring, as ``registry.builders`` are those of their builders."""
+"""The entry-point group of commands in other packages, as ``registry.builders`` is the group of their builders."""
 
 
 class LazyGroup(click.Group):
     """Commands that are imported when they are run, not when they are listed: help costs no import.
 
-    ``table`` has one line for each command: where it is, and its help line. The place is ``module:function``, or
-    ``plugin:NAME`` for the entry point of that name. Commands are listed in the order of the table.
+    ``table`` has the location and the help line of each command, in the order of the help page. A location is
+    ``module:function``, or ``plugin:NAME`` for the entry point NAME.
     """
 
     def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **attributes: Any) -> None:
@@ -30,7 +30,7 @@ class LazyGroup(click.Group):
         return list(self._table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command of that name."""
+        """Import the command with this name."""
         if cmd_name not in self._table:
             return None
         module, _, name = self._table[cmd_name][0].partition(":")
@@ -56,16 +56,16 @@ class LazyGroup(click.Group):
 
 
 def _find_plugin(path: str) -> tuple[str, str]:
-    """Module and name of the command that a package brings for ``path``, such as ``import.earth-engine``.
+    """Module and function of the command that a package provides for ``path``, e.g. ``import.earth-engine``.
 
     Raises:
-        UsageError: no installed package brings it.
+        UsageError: no installed package provides it.
     """
-    from importlib.metadata import entry_points  # takes 15 ms, which only plugins cost
+    from importlib.metadata import entry_points  # it takes 15 ms, and only plugins need it
 
     for point in entry_points(group=PLUGINS, name=path):
         return point.module, point.attr
     raise UsageError(
-        f"no installed package brings the command 'registry {path.replace('.', ' ')}'",
+        f"no installed package provides the command 'registry {path.replace('.', ' ')}'",
         hint="Install the registry again: pip install --force-reinstall shardbook",
     )

@@ -1,4 +1,4 @@
-"""``registry promote``, ``deprecate``, ``yank`` and ``drop``: change which version a reference gives.
+"""``registry promote``, ``deprecate``, ``yank`` and ``drop``: change which version a reference resolves to.
 
 Each command prints every reference that resolves differently, before and after, as ``registry config`` does.
 """
@@ -27,9 +27,7 @@ _DONE: Final = {
     "yank": "yanked",
     "drop": "dropped",
 }
-_undo_option: Final = click.option(
-    "--undo", is_flag=True, help="Undo it: the version gets the state that it had before."
-)
+_undo_option: Final = click.option("--undo", is_flag=True, help="Undo it: restore the previous state of the version.")
 
 
 @session_command(
@@ -44,7 +42,7 @@ _undo_option: Final = click.option(
 @dry_run_option
 @uses_option
 def promote(session: Session, reference: str, dry_run: bool, uses: list[Use]) -> None:
-    """Make a version the canonical one, which a reference without a version gives.
+    """Make a version the canonical one, to which a reference without a version resolves.
 
     REF names one version, exactly or by an alias. Prints every reference that resolves differently, before and after.
     """
@@ -104,10 +102,10 @@ def yank(
     dry_run: bool,
     uses: list[Use],
 ) -> None:
-    """Yank a version: no wildcard, range or missing version gives it any more.
+    """Yank a version: wildcards, ranges and references without a version no longer resolve to it.
 
-    REF names one version, exactly or by an alias. A reference that names it exactly, or by an alias, still gives it,
-    with a note. If it was the canonical version, a reference without a version is refused until one is promoted.
+    REF names one version, exactly or by an alias. Such references still resolve to it, with a note. If it was the
+    canonical version, references without a version are refused until another version is promoted.
     """
     if undo == (reason is not None) or (undo and superseded_by is not None):
         raise UsageError("say why it is yanked, or --undo", hint="Add --reason TEXT, or --undo alone.")
@@ -130,7 +128,7 @@ def yank(
     ),
 )
 @version_argument
-@click.option("--reason", metavar="TEXT", help="Why; shown to those who ask for the version.")
+@click.option("--reason", metavar="TEXT", help="Why; shown when somebody looks up the version.")
 @_undo_option
 @dry_run_option
 @uses_option
@@ -150,7 +148,7 @@ def drop(session: Session, reference: str, reason: str | None, undo: bool, dry_r
 
 
 def effect_values(effects: Sequence[Effect], in_use: Sequence[Effect], uses: Sequence[Use]) -> dict[str, Any]:
-    """The references that a change resolves differently, and those of them that are in use."""
+    """The references that resolve differently after a change, and those of them that are in use."""
 
     def answer(one: Answer) -> dict[str, Any]:
         return fields_of(one, "reference", "note")
@@ -190,7 +188,7 @@ def describe_effects(value: Mapping[str, Any], *, with_dataset: bool = False) ->
 
 
 def _present(session: Session, change: Change, uses: Sequence[Use]) -> None:
-    """Say what was done to a version, or would be, and to which references."""
+    """Print what was done to a version, or would be, and which references it affects."""
     reference = change.reference
     value = {
         "dataset": reference.dataset,
@@ -209,7 +207,7 @@ def _present(session: Session, change: Change, uses: Sequence[Use]) -> None:
         if it["is_change"]:
             yield from describe_effects(it)
             if it["without_config_too"]:
-                yield f"References without a config mean {reference.config}: they change alike."
+                yield f"References without a config mean {reference.config}, so they change in the same way."
 
     session.out.present(change.action.removeprefix("undo-"), value, human)
 
@@ -218,7 +216,7 @@ def _candidate(standing: Standing, reference: Reference) -> Candidate:
     """The changed version among all versions of its dataset."""
     candidate = None if reference.exact is None else standing.find(reference.exact)
     if candidate is None:
-        raise AssertionError("the version of a change is in both its standings")
+        raise AssertionError("a changed version must be in the standings before and after the change")
     return candidate
 
 
@@ -232,7 +230,7 @@ def _state_of(standing: Standing, reference: Reference) -> dict[str, Any]:
 
 
 def _describe(change: Change) -> str:
-    """One line: what was done, would be done, or had been done before."""
+    """One line that says what was done, would be done, or had been done before."""
     reference, action = change.reference, change.action.removeprefix("undo-")
     described = _candidate(change.after, reference).described
     reason = described.partition(": ")[2]

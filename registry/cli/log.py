@@ -1,4 +1,4 @@
-"""``registry log`` and ``log verify``: print the event log, and prove that nothing was changed outside of it."""
+"""``registry log`` and ``log verify``: print the event log, and check that nothing was changed outside of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHOWN: Final = 20
 
 
 def _complete_action(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The actions that start with what was typed."""
+    """Complete the actions that events have."""
     return [CompletionItem(action) for action in ACTIONS if action.startswith(incomplete)]
 
 
@@ -87,11 +87,11 @@ def log(
         "DETAILS": summarize,
     }
     is_whole = not (since or until or dataset or actions)
-    empty = "The log is empty. Start with: registry quickstart" if is_whole else "No events are recorded of that."
+    empty = "The log is empty. Start with: registry quickstart" if is_whole else "No events match these options."
     session.out.present("log", [_values_of(event) for event in events], lambda _: [Table(events, columns, empty=empty)])
 
 
-assert isinstance(log, click.Group)  # noqa: S101 (so it was made above)
+assert isinstance(log, click.Group)  # noqa: S101 (for mypy: it was created as a group above)
 
 
 @session_command(
@@ -107,13 +107,13 @@ assert isinstance(log, click.Group)  # noqa: S101 (so it was made above)
     "--anchor", metavar="HASH", help="The head that an earlier run printed: fail unless the log still contains it."
 )
 def verify(session: Session, anchor: str | None) -> None:
-    """Prove that nothing was changed by other software.
+    """Check that the catalog was changed by the registry only.
 
     Checks the hash of every event, replays the log, and compares it with every row: versions, states, aliases, default
-    configs, protections, experiments, and the content digest of each version computed anew from its rows, with the
-    sha256 that is recorded of each shard. No file is opened: 'registry verify --all' compares the files. Ends with exit
-    code 5 and names the first bad event or row. Keep the head in another place: with it, a
-    log that was rewritten as a whole is detected, too.
+    configs, protections, experiments, and the content digest of each version, computed again from its rows, which
+    include the sha256 of each shard. No file is opened: 'registry verify --all' compares the files. If an event or a
+    row is wrong, names the first one and ends with exit code 5. Keep the printed head in another place: with --anchor,
+    a log that was rewritten completely is detected, too.
     """
     with session.connect() as catalog, show_progress(session.out) as progress:
         report = catalog.verify_log(anchor=anchor, progress=progress)
@@ -137,7 +137,7 @@ def verify(session: Session, anchor: str | None) -> None:
 
 
 def summarize(event: Event) -> str:
-    """What the details of an event say, in a few words; of an action that is not known here, as they are.
+    """The details of an event in a few words; details of an unknown action are printed as they are.
 
     >>> from datetime import UTC, datetime
     >>> details = {"before": "1.0.0", "after": "1.1.0"}
@@ -209,7 +209,7 @@ def _check_action(action: str) -> None:
 
 
 def _refuse_options(ctx: click.Context, subcommand: str) -> None:
-    """Refuse an option in front of the subcommand, which would be ignored."""
+    """Refuse options in front of the subcommand, because they would be ignored."""
     for parameter in ctx.command.params:
         if parameter.name and ctx.get_parameter_source(parameter.name) is not ParameterSource.DEFAULT:
             raise UsageError(

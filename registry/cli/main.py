@@ -1,4 +1,4 @@
-"""The entry point: the table of commands, which are imported when they run, and the one place that catches errors."""
+"""The entry point: has the table of commands, which are imported when they run, and catches all errors."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ class _Commands(LazyGroup):
     """The commands of the program."""
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command. If the reader of stdout leaves early, as `head` does, the command succeeds.
+        """Run the command. If the reader of stdout closes it early, as `head` does, the command succeeds.
 
-        Click would end the process with exit code 1 and no message for every broken pipe.
+        Otherwise Click would end the process with exit code 1 and no message, for any broken pipe.
         """
         try:
             return super().invoke(ctx)
@@ -101,7 +101,7 @@ def main() -> None:
 
 
 def _interrupt(_signal: int, _frame: object) -> None:
-    """Answer Ctrl-C: end what waits for another machine, in every thread, then the command."""
+    """Handle Ctrl-C: cancel requests to other machines in all threads, then end the command."""
     global _is_interrupted  # noqa: PLW0603 (there is one command in a process)
     _is_interrupted = True
     network = sys.modules.get("registry.storage.network")  # if it is not loaded, nothing waits
@@ -111,7 +111,7 @@ def _interrupt(_signal: int, _frame: object) -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command; the exit code. Every error ends here, as one message with a hint and no traceback."""
+    """Run one command; returns its exit code. Every error is printed as a message with a hint, without a traceback."""
     try:
         result = cli.main(arguments, prog_name="registry", standalone_mode=False)
         sys.stdout.flush()
@@ -129,7 +129,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _fail(arguments: list[str], error: BaseException) -> int:
-    """Print an error; the exit code."""
+    """Print an error; returns the exit code."""
     from registry.cli.faults import describe_failure
     from registry.cli.output import give_up_stdout, print_error, print_traceback
 
@@ -139,7 +139,7 @@ def _fail(arguments: list[str], error: BaseException) -> int:
         if not isinstance(error, RegistryError):
             return found.exit_code
     try:
-        sys.stdout.flush()  # where both lead to one place, the error is the last word
+        sys.stdout.flush()  # so that the error comes last if stdout and stderr are the same file
     except OSError:
         give_up_stdout()
     text = " ".join(arguments)

@@ -31,14 +31,14 @@ PIN_FILE: Final = "dataset.lock.yaml"
 
 
 class Slicing(TypedDict):
-    """How split expressions are resolved; None is what the version was published with."""
+    """How split expressions are resolved; None means the rule that the version was published with."""
 
     slicing: str | None
     rounding: str | None
 
 
 class PinPlaces(NamedTuple):
-    """Which of the places that pins name may be asked for their files. ``--data-dir`` is in the session."""
+    """The places named by pins from which files may be fetched. ``--data-dir`` is in the session."""
 
     fetch: bool = False
     allow_hosts: tuple[str, ...] = ()
@@ -48,10 +48,10 @@ ANYWHERE: Final = PinPlaces()
 
 
 def _collect(name: str, make: Callable[..., Any], *options: Callable[..., Any]) -> Callable[[_Command], _Command]:
-    """A decorator that adds ``options``; the command gets what ``make`` makes of their values, as ``name``."""
+    """A decorator that adds ``options``, and passes ``make(their values)`` as the argument ``name``."""
 
     def probe() -> None:
-        """Collects the parameters of the options, as click does it."""
+        """Collects the parameters of the options, as click collects them."""
 
     for option in options:
         option(probe)
@@ -85,7 +85,7 @@ names_argument: Final = click.argument("names", metavar="[NAME]...", nargs=-1, s
 
 
 def optional_dataset_argument(metavar: str) -> Callable[[_Command], _Command]:
-    """A dataset, or all of them."""
+    """Add an optional argument DATASET; without it, the command applies to all datasets."""
     return click.argument("dataset", metavar=metavar, required=False, shell_complete=complete_reference)
 
 
@@ -94,8 +94,8 @@ force_option: Final = click.option("--force", is_flag=True, help="Replace FILE i
 promote_option: Final = click.option(
     "--promote/--no-promote",
     default=None,
-    help="Make it the version that an unversioned look-up gives.  [default: if it is the highest, unless "
-    "'registry config protect' keeps the present one]",
+    help="Make it the canonical version, to which references without a version resolve.  [default: if it is the "
+    "highest, unless 'registry config protect' forbids it]",
 )
 show_option: Final = click.option(
     "--show",
@@ -121,10 +121,10 @@ ids_option: Final = click.option(
 
 
 def _load_uses(ctx: click.Context, param: click.Parameter, paths: Sequence[Path]) -> list[Use]:
-    """The references in use that the files name: lists, and pin files, whose pins name versions exactly.
+    """Load the references in use from lists and pin files. A pin names its version exactly.
 
     Raises:
-        UsageError: a file that cannot be read as text, or a line that is not a reference.
+        UsageError: a file cannot be read as text, or a line is not a reference.
     """
     from registry.api import read_uses
     from registry.api.pin_files import open_pin_file
@@ -150,7 +150,7 @@ uses_option: Final = click.option(
     callback=_load_uses,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="References in use, one a line, # comments, or a pin file (.yaml): name those that change.",
+    help="A file of references in use (one a line, # starts a comment) or a pin file (.yaml): show those that change.",
 )
 
 slicing_options: Final = _collect(
@@ -159,7 +159,7 @@ slicing_options: Final = _collect(
     click.option(
         "--slicing",
         type=click.Choice([rule.value for rule in SlicingRule]),
-        help="The slicing rule, instead of the one that was published with the version.",
+        help="The slicing rule.  [default: the rule that the version was published with]",
     ),
     click.option(
         "--rounding",
@@ -181,13 +181,13 @@ pin_data_dir_option: Final = click.option(
 places_options: Final = _collect(
     "places",
     PinPlaces,
-    click.option("--fetch", is_flag=True, help="Ask every place that a pin names, if its address is public."),
+    click.option("--fetch", is_flag=True, help="Fetch from every place that a pin names, if its address is public."),
     click.option(
         "--allow-host",
         "allow_hosts",
         multiple=True,
         metavar="HOST",
-        help="Ask this host if a pin names it: example.org, example.org:8443, 10.0.0.0/8, s3://bucket or "
+        help="Fetch from this host if a pin names it: example.org, example.org:8443, 10.0.0.0/8, s3://bucket or "
         "file:///folder; may be repeated.  [also: $REGISTRY_ALLOWED_HOSTS]",
     ),
 )
@@ -212,7 +212,7 @@ def check_output(output: str, *, option: str, force: bool) -> None:
 
 
 def write_file(output: str, data: bytes, *, force: bool, option: str = "-o") -> str:
-    """Write the file ``output`` in one step; the path. A file with the same content is left as it is.
+    """Write the file ``output`` in one step; returns its path. A file with the same content is not touched.
 
     Raises:
         AlreadyStoredError: the file has other content, and ``force`` is not set.
@@ -229,7 +229,7 @@ def write_file(output: str, data: bytes, *, force: bool, option: str = "-o") -> 
                 file.write(data)
         except AlreadyStoredError as error:
             raise AlreadyStoredError(
-                f"{output} already exists and holds something else",
+                f"{output} already exists with other content",
                 hint=f"Name another file with {option}, or replace it with --force.",
                 details={"path": output},
             ) from error
@@ -237,7 +237,7 @@ def write_file(output: str, data: bytes, *, force: bool, option: str = "-o") -> 
 
 
 def order_options(*, seed: str = "[default: a new one each time]") -> Callable[[_Command], _Command]:
-    """The order in which records are read, as ``order``; ``seed`` says what a shuffle without one is."""
+    """Options for the order of records, passed as ``order``; ``seed`` describes the default seed in the help."""
     return _collect(
         "order",
         _make_read_config,
@@ -265,7 +265,7 @@ def order_options(*, seed: str = "[default: a new one each time]") -> Callable[[
 def _make_read_config(
     cycle_length: int | None, block_length: int | None, shuffle: str | None, shuffle_seed: int | None
 ) -> ReadConfig | None:
-    """The config that the options describe; None without options, so that the version's default applies."""
+    """The ReadConfig of the options, or None without options, so that the default of the version applies."""
     from registry.order import ReadConfig
 
     options: dict[str, Any] = {}

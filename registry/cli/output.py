@@ -1,7 +1,7 @@
-"""The presenter: prints what a command found, for people or as JSON. Nothing else of the package prints.
+"""Prints the results of commands, for people or as JSON. No other module of the package prints.
 
-A command builds one value and says how people see it: a function of that value which yields lines, tables and fields.
-Data goes to stdout, messages go to stderr. The JSON comes from ``registry.envelope``.
+A command passes one value, and a function that yields lines, tables and fields for people from that value. Data goes to
+stdout, messages go to stderr. ``registry.envelope`` converts the value to JSON.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ Column: TypeAlias = str | Callable[[Any], Any]
 class Table:
     """Rows under a head line: ``columns`` maps each head to its column. Numbers are aligned to the right.
 
-    Without rows, ``empty`` goes to stderr. Beyond ``limit`` rows, a line says how many more there are and ``where``.
+    Without rows, ``empty`` is printed to stderr. Beyond ``limit`` rows, a line has the number of the others and
+    ``where`` to see them.
     """
 
     rows: Sequence[Any]
@@ -40,21 +41,21 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Names and values, one pair a line, values aligned. Empty values are left out."""
+    """Names and values, one pair on each line, with aligned values. Empty values are left out."""
 
     values: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A line on stderr for people alone: the JSON has it in its data."""
+    """A line on stderr for people only, because the JSON has it in its data."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class JsonText:
-    """JSON for people too: ``write(ensure_ascii=...)`` gives the text. It is escaped for a terminal, and not masked."""
+    """JSON that people see, too: ``write(ensure_ascii=...)`` returns it. It is escaped for terminals, not masked."""
 
     write: Callable[..., str]
 
@@ -68,10 +69,10 @@ Block: TypeAlias = str | Table | Fields | Note | JsonText
 
 
 class Output:
-    """What one command prints. ``as_json`` holds notes back as ``warnings`` of the one JSON value.
+    """The output of one command. With ``as_json``, notes become ``warnings`` in the JSON value.
 
-    Passwords in URLs are masked, except in the records of a dataset. A reader who leaves before the end changes
-    nothing: the command goes on to its exit code.
+    Passwords in URLs are masked, except in the records of a dataset. If the reader of stdout closes it early, the
+    command continues and its exit code stays the same.
     """
 
     def __init__(self, *, as_json: bool) -> None:
@@ -79,7 +80,7 @@ class Output:
         self._warnings: list[str] = []
 
     def note(self, text: str) -> None:
-        """A message: to stderr for people, into ``warnings`` for programs."""
+        """Print a message to stderr, or add it to ``warnings`` in JSON."""
         if self.as_json:
             self._warnings.append(text)
         else:
@@ -97,7 +98,7 @@ class Output:
             self._print(human(value))
 
     def tell(self, blocks: Iterable[Block]) -> None:
-        """Print ``blocks`` for people, before the result is known. Programs get it in the result."""
+        """Print ``blocks`` for people before the result is complete. In JSON, they are part of the result."""
         if not self.as_json:
             self._print(blocks)
 
@@ -130,7 +131,7 @@ def _print_fields(fields: Fields) -> None:
 
 
 def _print_table(table: Table) -> None:
-    """Print a table, never wrapped: a pipe gets every character. Importing rich takes longer than resolving a slice."""
+    """Print a table without wrapping, so that a pipe gets every character. Importing rich would take too long."""
     shown = table.rows[: table.limit]
     values = [
         [row[column] if isinstance(column, str) else column(row) for column in table.columns.values()] for row in shown
@@ -146,7 +147,7 @@ def _print_table(table: Table) -> None:
 
 
 def _cell(value: Any) -> str:
-    """A value for people: None is empty, a list its items, a moment its minute in UTC."""
+    """A value for people: None as an empty text, a list as its items, a moment as its minute in UTC."""
     if value is None:
         return ""
     if isinstance(value, int) and not isinstance(value, bool):
@@ -163,7 +164,7 @@ def _takes_unicode() -> bool:
 
 
 def is_stdout_closed() -> bool:
-    """Whether stdout is a pipe or socket that nobody reads any more."""
+    """Whether stdout is a pipe or socket whose reader has closed it."""
     import select
 
     if not hasattr(select, "poll"):  # Windows: a broken pipe is nearly always that of stdout
@@ -179,7 +180,7 @@ def give_up_stdout() -> None:
 
 
 def print_error(code: str, message: str, hint: str | None, details: dict[str, Any], *, as_json: bool) -> None:
-    """One error on stderr: a message and a hint for people, one JSON value for programs."""
+    """Print an error to stderr: a message and a hint for people, or one JSON value for programs."""
     if as_json:
         print(escape_json(json.dumps(error_envelope(code, message, hint, details), indent=2)), file=sys.stderr)
         return
@@ -191,19 +192,19 @@ def print_error(code: str, message: str, hint: str | None, details: dict[str, An
 
 
 def print_traceback(error: BaseException) -> None:
-    """The traceback of an error and its causes on stderr. Libraries repeat the URLs that they were given."""
+    """Print the traceback of an error and its causes to stderr, without passwords: libraries repeat URLs."""
     import traceback
 
     print(printable("".join(traceback.format_exception(error))), end="", file=sys.stderr)
 
 
 def printable(text: str) -> str:
-    """``text`` without passwords in URLs and characters that steer a terminal: names and texts come from others."""
+    """``text`` without passwords in URLs and terminal control characters, because names and texts come from others."""
     return without_controls(mask(text))
 
 
 def _width(text: str) -> int:
-    """Columns that ``text`` takes on a terminal: East Asian wide characters take two, accents that combine none."""
+    """Number of columns of ``text`` on a terminal: East Asian wide characters take two, combining accents none."""
     if text.isascii():
         return len(text)
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
@@ -216,7 +217,7 @@ def _pad(text: str, width: int, right: bool) -> str:
 
 
 def size(num_bytes: int) -> str:
-    """A size for people.
+    """A size for people, in binary units.
 
     >>> size(512), size(57523), size(3 * 2**30)
     ('512 B', '56.2 KiB', '3.0 GiB')

@@ -1,4 +1,4 @@
-"""Draws progress bars on stderr while a command takes long. In a pipe, and for JSON, nothing is drawn."""
+"""Draws progress bars on stderr while a command runs. Nothing is drawn if stderr is a pipe, or for JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 class _Bar:
-    """One bar at a time, for the work that is done now."""
+    """Shows one bar at a time, for the current work."""
 
     def __init__(self, drawn: rich.progress.Progress) -> None:
         self._drawn = drawn
@@ -32,18 +32,18 @@ class _Bar:
         self._task = self._drawn.add_task(printable(description), total=total, unit=unit)
 
     def show(self, done: int, total: int | None) -> None:
-        """Set the units that are done."""
+        """Set the number of finished units."""
         if self._task is not None:
             self._drawn.update(self._task, completed=done, total=total)
 
     def advance(self, count: int) -> None:
-        """Count what is done."""
+        """Add to the number of finished units."""
         if self._task is not None:
             self._drawn.advance(self._task, count)
 
 
 class _CountBar(_Bar):
-    """A bar that is drawn with the first count, not before there is work."""
+    """A bar that is drawn with the first count, so that nothing is drawn if there is no work."""
 
     def __init__(self, drawn: rich.progress.Progress, description: str, total: int | None, unit: Unit) -> None:
         super().__init__(drawn)
@@ -56,7 +56,7 @@ class _CountBar(_Bar):
 
 
 class _StageBar(_Bar):
-    """Draws the ``Progress`` of a call of the API: a bar for each stage, as soon as it is reported."""
+    """Draws the ``Progress`` of an API call: a bar for each stage, as soon as it is reported."""
 
     def __init__(self, drawn: rich.progress.Progress) -> None:
         super().__init__(drawn)
@@ -72,9 +72,9 @@ class _StageBar(_Bar):
 def progress_bar(
     out: Output, verb: str, total: int | None, *, in_bytes: bool = False, beside_stdout: bool = False
 ) -> AbstractContextManager[Callable[[int], None] | None]:
-    """A bar that counts records, or bytes. The value is called with the number done since the last call, or is None.
+    """A bar that counts records or bytes. Yields a function to call with the number done since its last call, or None.
 
-    With ``beside_stdout`` records are printed all the while: the bar is drawn where they do not go to the terminal too.
+    ``beside_stdout`` means that records are printed meanwhile: then the bar is drawn only if stdout is not a terminal.
     """
     if beside_stdout and sys.stdout.isatty():
         return nullcontext()
@@ -86,7 +86,7 @@ def progress_bar(
 
 
 def show_progress(out: Output) -> AbstractContextManager[ProgressCallback | None]:
-    """Bars for one call of the API. The value is its ``progress`` argument, or None if nobody would see them."""
+    """Bars for one API call. Yields its ``progress`` argument, or None if nothing would be drawn."""
     return _draw(out, _StageBar)
 
 
@@ -94,7 +94,7 @@ def show_progress(out: Output) -> AbstractContextManager[ProgressCallback | None
 def _draw(
     out: Output, make: Callable[[rich.progress.Progress], _T], *, redirect_stdout: bool = True
 ) -> Iterator[_T | None]:
-    """Draw what ``make`` shows; None if nobody would see it."""
+    """Draw the bar that ``make`` creates; None if nothing would be drawn."""
     if out.as_json or not sys.stderr.isatty():
         yield None
         return
@@ -112,7 +112,7 @@ def _draw(
     from rich.text import Text
 
     class CountColumn(ProgressColumn):
-        """Sizes for bytes, numbers for everything else: the stages of one call may have different units."""
+        """Show sizes for bytes and numbers for other units, because the stages of one call may have different units."""
 
         def __init__(self) -> None:
             super().__init__()

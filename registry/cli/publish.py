@@ -1,4 +1,4 @@
-"""``registry build`` and ``publish``: a version is built or taken from a folder, verified and published."""
+"""``registry build`` and ``publish``: build a version or take it from a folder, verify it and publish it."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ if TYPE_CHECKING:  # sqlalchemy and numpy are loaded when something is published
     metavar="N",
     help="Shards of each split.  [default: by size and count, as TFDS does]",
 )
-@click.option("--rebuild", is_flag=True, help="Build even if it is published, and compare what comes out.")
+@click.option("--rebuild", is_flag=True, help="Build even if it is published, and compare the content.")
 @promote_option
 @click.option(
-    "--dry-run", is_flag=True, help="Build, show what changed and whether the number allows it, keep nothing."
+    "--dry-run", is_flag=True, help="Build, show what changed and whether the version number allows it; keep nothing."
 )
 @show_option
 def build(
@@ -112,18 +112,18 @@ def build(
 @click.option(
     "--version-to-prepare",
     metavar="V",
-    help="The last version of the builder's code (or its commit) that can prepare it, where today's code cannot.",
+    help="The last version (or commit) of the builder's code that can prepare it, if today's code cannot.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what changed and whether the number allows it; write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what changed and whether the version number allows it.")
 @show_option
 def publish(
     session: Session, folder: str, promote: bool | None, version_to_prepare: str | None, dry_run: bool, show: int
 ) -> int:
-    """Publish the prepared version folder DIR: verify every shard, prove the number, copy it into place, write one row.
+    """Publish the prepared version folder DIR: verify every shard, check the number, copy the files, write one row.
 
     DIR is a version folder in TFDS's layout, with dataset_info.json, features.json and its shards. Publishing the same
-    content again is harmless; other content under a used number is refused, and so is a number that says less than
-    has changed since the version below (exit code 5).
+    content again changes nothing. Other content under a used number is refused, and so is a number that is too small
+    for the changes since the version below, e.g. PATCH for changed records (exit code 5).
     """
     with session.connect() as catalog, show_progress(session.out) as progress:
         if dry_run:
@@ -139,7 +139,7 @@ def publish(
 
 
 def _present_preview(session: Session, preview: Preview) -> int:
-    """Say what publishing would come to; the exit code."""
+    """Print what publishing would do; returns the exit code."""
     proof, refusal = preview.proof, preview.refusal
     reference = proof.version.reference
     value = {
@@ -167,7 +167,7 @@ def _present_preview(session: Session, preview: Preview) -> int:
 
 
 def present_publication(session: Session, publication: Publication) -> None:
-    """Say what was published, or that it was there already."""
+    """Print what was published, or that it was published already."""
     version = publication.version
     value = {
         **version_values(version.reference),
@@ -184,7 +184,7 @@ def present_publication(session: Session, publication: Publication) -> None:
 
 
 def describe_publication(session: Session, publication: Publication) -> Iterator[str]:
-    """What was published, what was proved, and what became canonical."""
+    """Lines that say what was published, what was proved, and what became canonical."""
     version = publication.version
     digest = f"sha256:{version.content_digest[:12]}"
     if publication.newly:

@@ -1,4 +1,4 @@
-"""``registry quickstart``: the main job on real data, in one command."""
+"""``registry quickstart``: builds, publishes, resolves and reads the digits dataset in one command."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _SLICE = "train[:10%]"
 def quickstart(session: Session, split: str) -> None:
     """Build the shipped digits dataset, publish it, resolve a slice and read it.
 
-    Uses your catalog, so that what it published is there for the next command. Running it again is harmless.
+    It uses your catalog, so the next commands find the dataset. Running it again changes nothing.
     """
     with session.connect() as catalog:
         with show_progress(session.out) as progress:
             publication = catalog.build("digits", progress=progress)
-        # By its number: in a protected catalog a first version is not canonical.
+        # Look it up by its number, because a first version is not canonical in a protected catalog.
         dataset = catalog.look_up(publication.version.reference)
         plan = dataset.resolve(split)
         shown = list(islice(dataset.read(split), _SHOWN))
@@ -75,10 +75,10 @@ def quickstart(session: Session, split: str) -> None:
 
 
 def next_lines(session: Session, reference: str) -> list[str]:
-    """Three commands that read what was just published, from the catalog that was named."""
+    """Three commands that read the published dataset from the same catalog."""
     options = session.pasted_options
     named = ("", session.url), ("data_dir=", session.data_dir)
-    # connect() reads what is not named from the environment: a URL with a password is not printed.
+    # A URL with a password is not printed: connect() reads it from the environment.
     arguments = ", ".join(f"{name}{value!r}" for name, value in named if value and mask(value) == value)
     script = f"import registry; print(registry.connect({arguments}).dataset({reference!r}).read('train[:80%]'))"
     return [

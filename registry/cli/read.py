@@ -1,4 +1,4 @@
-"""``registry read``: examples as JSON lines, in the order of a read config."""
+"""``registry read``: prints examples as JSON lines, in the order of a read config."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def read(
     ids: bool,
     order: ReadConfig | None,
 ) -> None:
-    """Print the examples of a split expression, one JSON object a line.
+    """Print the examples of a split expression, one JSON object on each line.
 
-    Arrays become nested lists, text becomes strings; bytes that are not UTF-8 become {"base64": ...}, NaN and
-    infinities the strings "nan", "inf" and "-inf". A missing value is null. With --format json the examples are in one
-    JSON value, under data.examples. They come in the order of TFDS: 16 files in turns, 16 records of each;
-    --cycle-length 1 reads them as they are stored.
+    Arrays become nested lists, text becomes strings, bytes that are not UTF-8 become {"base64": ...}, and NaN and
+    infinities become the strings "nan", "inf" and "-inf". A missing value is null. With --format json, the examples are
+    in one JSON value, under data.examples. The order is that of TFDS: 16 files in turns, 16 records of each. With
+    --cycle-length 1, it is the stored order.
     """
     with session.connect_unless_pinned() as catalog:
         dataset = session.look_up(catalog, reference)
@@ -81,7 +81,7 @@ def read(
 def present_records(
     session: Session, schema: str, value: dict[str, Any], reader: Reader, *, limit: int | None, ids: bool
 ) -> None:
-    """Print examples, or their ids, one a line as they are read; in JSON they are one list of ``value``."""
+    """Print examples, or their ids, one on each line as they are read; in JSON, they are a list in ``value``."""
     total = len(reader) if limit is None else min(limit, len(reader))
     with progress_bar(session.out, "reading", total, beside_stdout=True) as advance:
         items: Iterable[Any] = reader.ids() if ids else map(jsonable, reader)
@@ -104,7 +104,7 @@ def _seed_of(config: ReadConfig) -> int | None:
 
 
 def _counted(items: Iterable[_T], advance: Callable[[int], None] | None) -> Iterator[_T]:
-    """``items``, with a word to the progress bar now and then."""
+    """Yield ``items``, and advance the progress bar every now and then."""
     count = 0
     for item in items:
         yield item

@@ -1,4 +1,4 @@
-"""``registry reservation``: lists and releases the places in object stores that publishers reserve."""
+"""``registry reservation``: lists and releases the locations in object stores that publishers reserve."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     epilog=examples("registry reservation list", "registry reservation release mnist:3.0.1"),
 )
 def reservation() -> None:
-    """Manage the places in object stores where publishers put files.
+    """Manage the locations in object stores that publishers reserve.
 
-    A publisher reserves the place of a version until it is published. The next run finishes what a killed
-    publisher left, or removes it if it publishes other content.
+    A publisher reserves the location of a version until it is published. If the publisher is killed, the next run
+    completes the upload, or removes the files if it publishes other content.
     """
 
 
@@ -62,13 +62,13 @@ def list_(session: Session, dataset: str | None) -> None:
     ),
 )
 @reference_argument
-@click.option("--force", is_flag=True, help="Also take it from a running process of this machine.")
+@click.option("--force", is_flag=True, help="Also release it if a process of this machine still holds it.")
 @dry_run_option
 def release(session: Session, reference: str, force: bool, dry_run: bool) -> None:
-    """Take the reservation of REF away from a publisher that died on another machine.
+    """Release the reservation of REF if its publisher died on another machine.
 
-    Make sure that the publisher is dead: the registry cannot know. Its files stay in the store, and the next publisher
-    finishes or removes them.
+    First make sure that the publisher does not run any more, because the registry cannot check it. Its files stay in
+    the store, and the next publisher uses or removes them.
     """
     with session.connect() as catalog:
         found = catalog.reservations.release(reference, force=force, dry_run=dry_run)
@@ -96,9 +96,10 @@ def release(session: Session, reference: str, force: bool, dry_run: bool) -> Non
 )
 @dry_run_option
 def clear(session: Session, reference: str, force: bool, dry_run: bool) -> None:
-    """Move what is at the place of REF in an object store aside, so that REF can be published.
+    """Move leftover files away from the location of REF in an object store, so that REF can be published.
 
-    REF is not published. Nothing is deleted: the files go to a folder leftover.<random>_<version> next to it.
+    REF must not be published yet. Nothing is deleted: the files are moved to a folder leftover.<random>_<version> next
+    to the location.
     """
     with session.connect() as catalog:
         done = catalog.reservations.clear(reference, force=force, dry_run=dry_run)

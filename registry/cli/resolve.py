@@ -25,7 +25,7 @@ _BROKEN: Final = {
     "disjoint": "are not disjoint",
     "covering": "leave records out",
     "equal": "are not equal",
-    "subset": "are no subsets",
+    "subset": "are not subsets",
 }
 
 
@@ -51,7 +51,7 @@ def resolve(session: Session, reference: str, split: str, slicing: Slicing, why:
 
     SPLIT is a name (train, or all for every split), a slice of it in records, percent or shards (train[100:200],
     train[:33.3%], train[-1shard]), an exact part (even(train, 3)[0]), or several of these joined with '+'. Quote it: a
-    shell takes [ ] for a pattern of file names.
+    shell interprets [ ] as a pattern of file names.
     """
     with session.connect_unless_pinned() as catalog:
         with explained_refusal(session.out, why):
@@ -144,11 +144,11 @@ def check(
     """
     disjoint = disjoint or not (covering or equal or subset)
     if whole is not None and not covering:
-        raise UsageError("--of says what --covering is to cover", hint="Add --covering.")
+        raise UsageError("--of is an option of --covering", hint="Add --covering.")
     if len(splits) < 2 and (disjoint or equal or subset):
         raise UsageError(
-            "expressions are compared with one another, and here is one alone",
-            hint="Name two or more, or ask for --covering.",
+            "expressions are compared with each other: expected two or more, found one",
+            hint="Name another expression, or add --covering.",
         )
     with session.connect_unless_pinned() as catalog:
         dataset = session.look_up(catalog, reference)
@@ -167,7 +167,7 @@ def check(
         ]
     if subset:
         checks["subset"] = [fault for plan in plans[1:] for fault in _missing(plans[0], plan)]
-    # One rule and one rounding for all; some expressions may have nothing to round.
+    # All plans have one rule and one rounding. Plans without percentages do not mention the rounding.
     rule = max((rule_values(plan) for plan in plans), key=len)
     value = {
         **version_values(dataset.reference),
@@ -197,7 +197,7 @@ def check(
     if broken := [name for name, faults in checks.items() if faults]:
         raise VerificationError(
             f"the expressions {' and '.join(_BROKEN[name] for name in broken)}",
-            hint="The records are named in the answer; registry resolve --why explains each bound.",
+            hint="The output names the records. To see how each bound was rounded: registry resolve --why",
             details={"checks": broken},
         )
 
@@ -216,7 +216,7 @@ def _left_out(plans: Sequence[Plan], whole: Plan | None) -> list[dict[str, Any]]
 
 def _missing(first: Plan, second: Plan) -> list[dict[str, Any]]:
     ranges = relation(first, second).only_first
-    return [_fault(f"{first.expression} has, and {second.expression} has not,", ranges)] if ranges else []
+    return [_fault(f"in {first.expression} but not in {second.expression}:", ranges)] if ranges else []
 
 
 def _fault(what: str, ranges: tuple[RecordRange, ...]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``registry verify``: compare the stored shards of one version, or of all, with the catalog."""
+"""``registry verify``: compares the stored shards of one version, or of all versions, with the catalog."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def verify(
 ) -> int:
     """Check every shard file of a version: size, number of records, sha256, each record's checksum.
 
-    Names the files that differ from the catalog, and then ends with exit code 5. With --all, checks every version and
-    does not stop at the first that fails; Ctrl-C keeps the results so far.
+    If files differ from the catalog, names them and ends with exit code 5. With --all, checks every version and does
+    not stop at the first that fails; Ctrl-C keeps the results so far.
     """
     if every == (reference is not None) or (every and session.at is not None):
         raise UsageError(
@@ -93,9 +93,9 @@ def verify(
 
 
 def _verify_all(session: Session, *, deep: bool, processes: int | None, path: str | None, force: bool) -> int:
-    """Verify every version, and print each result as soon as it is known; the exit code.
+    """Verify every version, and print each result as soon as it is known; returns the exit code.
 
-    Whatever ends the command, Ctrl-C too, the results so far are printed and written.
+    The results so far are printed and written even if an error or Ctrl-C ends the command.
     """
     if path is not None:
         check_output(path, option="--report", force=force)
@@ -139,7 +139,7 @@ def _verify_all(session: Session, *, deep: bool, processes: int | None, path: st
 
 
 def _is_damaged(one: VerifiedVersion) -> bool:
-    """Whether files differ from the catalog; False also if they could not be checked."""
+    """Whether files differ from the catalog. Files that could not be checked do not count."""
     if one.report is not None:
         return bool(one.report.faults)
     return isinstance(one.error, VerificationError | NotStoredError)

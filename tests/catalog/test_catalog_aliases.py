@@ -56,7 +56,7 @@ def state(catalog: CatalogBackend) -> Any:
     )
 
 
-def test_an_alias_stands_for_a_version_until_it_is_moved(mnist: CatalogBackend) -> None:
+def test_an_alias_points_to_a_version_until_it_is_moved(mnist: CatalogBackend) -> None:
     change = set_alias(mnist, "paper", "mnist:1.0.*", message="As submitted.")
     assert (str(change.reference), change.before, change.after, change.is_change) == ("mnist@paper", None, V1, True)
     assert mnist.find("mnist@paper").version == V1
@@ -85,7 +85,7 @@ def test_an_alias_stands_for_a_version_until_it_is_moved(mnist: CatalogBackend) 
     assert mnist.log.verify().faults == ()
 
 
-def test_setting_it_where_it_stands_changes_nothing(mnist: CatalogBackend) -> None:
+def test_setting_an_alias_to_its_current_version_changes_nothing(mnist: CatalogBackend) -> None:
     set_alias(mnist, "paper", "mnist:1.0.0")
     before = state(mnist)
     assert not set_alias(mnist, "paper", "mnist@paper", actor="bob").is_change
@@ -104,7 +104,7 @@ def test_a_dry_run_says_the_same_and_changes_nothing(mnist: CatalogBackend) -> N
     assert state(mnist) == before
 
 
-def test_who_expects_another_version_is_told_what_stands_there_and_who_set_it(mnist: CatalogBackend) -> None:
+def test_an_unmet_expectation_is_refused_with_the_current_version_and_who_set_it(mnist: CatalogBackend) -> None:
     set_alias(mnist, "paper", "mnist:1.0.0")
     at = mnist.aliases.list()[0].set_at
     for expect, words in ((V2, "1.1.0"), ("none", "no alias")):
@@ -135,7 +135,7 @@ def test_who_expects_another_version_is_told_what_stands_there_and_who_set_it(mn
 
 
 @pytest.mark.parametrize("withdrawn", ["yanked", "dropped"])
-def test_no_alias_is_set_to_a_version_that_is_withdrawn(catalog: CatalogBackend, withdrawn: str) -> None:
+def test_an_alias_cannot_be_set_to_a_withdrawn_version(catalog: CatalogBackend, withdrawn: str) -> None:
     publish(catalog, "mnist:1.0.0")
     publish(catalog, "mnist:2.0.0", state=VersionState(withdrawn), state_message="wrong labels")
     with pytest.raises(VersionWithdrawnError) as caught:
@@ -150,7 +150,7 @@ def test_no_alias_is_set_to_a_version_that_is_withdrawn(catalog: CatalogBackend,
     assert set_alias(catalog, "paper", "mnist:*").after == V1
 
 
-def test_an_alias_that_stands_for_a_yanked_version_may_be_moved_away(mnist: CatalogBackend, catalog_url: str) -> None:
+def test_an_alias_of_a_yanked_version_may_be_moved(mnist: CatalogBackend, catalog_url: str) -> None:
     set_alias(mnist, "paper", "mnist:1.0.0")
     execute(catalog_url, "UPDATE dataset_version SET state = 'yanked' WHERE minor = 0")
     assert mnist.aliases.list()[0].state is VersionState.YANKED
@@ -176,7 +176,7 @@ def test_aliases_belong_to_a_config(catalog: CatalogBackend) -> None:
     assert catalog.log.verify().faults == ()
 
 
-def test_what_cannot_be_an_alias_is_refused(mnist: CatalogBackend) -> None:
+def test_invalid_aliases_are_refused(mnist: CatalogBackend) -> None:
     for name in ("1.0.0", "1", "*", "", "a b", "x" * 201, "mnist@paper", "ä"):
         with pytest.raises(ReferenceSyntaxError, match="invalid alias"):
             set_alias(mnist, name, "mnist")
@@ -210,7 +210,7 @@ def test_an_alias_that_is_not_there_offers_the_nearest(mnist: CatalogBackend) ->
         assert caught.value.hint == "Did you mean 'paper'? There are: paper."
 
 
-def test_a_move_that_cannot_be_told_is_not_made(mnist: CatalogBackend, catalog_url: str) -> None:
+def test_a_move_whose_event_cannot_be_written_is_rolled_back(mnist: CatalogBackend, catalog_url: str) -> None:
     set_alias(mnist, "paper", "mnist:1.0.0")
     before = state(mnist)
     execute(catalog_url, "ALTER TABLE event RENAME TO event_away")

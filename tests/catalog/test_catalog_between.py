@@ -83,7 +83,7 @@ def differences(found: Ending, expected: Ending) -> str:
 
 
 @pytest.mark.parametrize("added", APPEARING)
-def test_what_appears_in_the_middle_of_an_action_is_there_or_not(rivals: Rivals, added: str) -> None:
+def test_a_row_that_appears_during_an_action_is_seen_completely_or_not_at_all(rivals: Rivals, added: str) -> None:
     counted = sum((require_serial(rivals, ACTIONS[name], ACTIONS[added]) for name in APPEARING[added]), Counter[str]())
     assert counted["places"] >= len(APPEARING[added])
     assert counted["to be tried again"] == 0

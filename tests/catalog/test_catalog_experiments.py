@@ -66,7 +66,7 @@ def test_a_flag_is_added_flipped_and_retired_with_one_event_each(catalog: Catalo
     ]
 
 
-def test_doing_it_again_changes_nothing_and_tells_of_nothing(catalog: CatalogBackend, catalog_url: str) -> None:
+def test_repeating_a_change_changes_nothing_and_adds_no_event(catalog: CatalogBackend, catalog_url: str) -> None:
     for _ in range(2):
         assert catalog.experiments.add("flag", ADDED, default=True, actor="ann").after.default
     assert not catalog.experiments.set_default("flag", True, actor="ann").is_change
@@ -125,7 +125,7 @@ def test_a_name_means_one_flag_for_ever(catalog: CatalogBackend, catalog_url: st
         (("flag", "a\0b"), "the description contains a NUL or a lone surrogate, which databases cannot store"),
     ],
 )
-def test_what_can_be_no_flag_is_not_added(catalog: CatalogBackend, arguments: tuple[str, str], message: str) -> None:
+def test_invalid_flags_are_refused(catalog: CatalogBackend, arguments: tuple[str, str], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         catalog.experiments.add(*arguments, actor="ann")
     assert caught.value.message == message

@@ -247,7 +247,7 @@ def test_a_server_that_cannot_be_used_is_described(name: str, capsys: pytest.Cap
         ),
     ],
 )
-def test_a_connection_that_is_refused_for_good_is_no_temporary_fault(
+def test_a_connection_that_is_refused_for_good_is_not_a_temporary_fault(
     postgres_server: PostgresServer,
     capsys: pytest.CaptureFixture[str],
     user: str,
@@ -273,7 +273,7 @@ def test_a_role_without_a_free_connection_is_a_temporary_fault(
     check_command_line(url, 75, capsys)
 
 
-def test_a_server_that_goes_silent_is_left(proxy: PostgresProxy, postgres_url: str) -> None:
+def test_a_connection_to_a_silent_server_is_closed(proxy: PostgresProxy, postgres_url: str) -> None:
     with open_catalog(proxy.url(database_of(postgres_url))) as catalog:
         publish(catalog, "mnist:1.0.0")
         proxy.trigger, proxy.fault = b"dataset_version", SILENT

@@ -56,7 +56,7 @@ def test_of_many_that_add_fingerprints_at_once_one_does(catalog: CatalogBackend,
     assert catalog.fingerprints(version) == FOUND
 
 
-def test_fingerprints_of_a_version_that_there_is_not(catalog: CatalogBackend) -> None:
+def test_fingerprints_of_an_unknown_version_are_refused(catalog: CatalogBackend) -> None:
     version, _ = sample("mnist:1.0.0", LENGTHS)
     assert not catalog.add_fingerprints(version, FOUND, actor="ann")
     assert catalog.fingerprints(version) == {}

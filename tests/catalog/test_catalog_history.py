@@ -126,7 +126,7 @@ PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # not shrunk: each examp
 @pytest.mark.parametrize("has_configs", [False, True])
 @settings(max_examples=examples(25), phases=PHASES)
 @given(operations=operations)
-def test_every_moment_stands_as_it_stood_when_it_was_now(
+def test_the_past_standing_of_a_moment_is_the_standing_recorded_at_that_moment(
     lasting: CatalogBackend, has_configs: bool, operations: list[Any]
 ) -> None:
     name = next(names)
@@ -206,7 +206,7 @@ def test_what_is_dropped_since_is_refused(told: tuple[CatalogBackend, list[datet
         assert caught.value.hint == "See what is left: registry versions mnist"
 
 
-def test_what_was_refused_then_says_when(told: tuple[CatalogBackend, list[datetime]]) -> None:
+def test_a_refused_past_look_up_names_the_moment(told: tuple[CatalogBackend, list[datetime]]) -> None:
     catalog, moments = told
     when = [f"{moment:%Y-%m-%d %H:%M:%S.%f} UTC" for moment in moments]
 

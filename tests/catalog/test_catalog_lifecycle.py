@@ -84,7 +84,7 @@ def test_a_deprecated_version_is_found_with_its_message(mnist: CatalogBackend, c
     assert [event[1] for event in events(catalog_url)] == ["deprecate", "deprecate", "undo-deprecate"]
 
 
-def test_a_yanked_version_is_given_to_who_names_it_only(mnist: CatalogBackend, catalog_url: str) -> None:
+def test_only_a_reference_that_names_a_yanked_version_gives_it(mnist: CatalogBackend, catalog_url: str) -> None:
     change = mnist.lifecycle.yank(ref("mnist:1.1.0"), "wrong labels", Version(2, 0, 0), actor="bob")
 
     assert mnist.find("mnist:1.*").version == Version(1, 0, 0)
@@ -169,7 +169,7 @@ def test_undoing_goes_back_to_what_was_before(mnist: CatalogBackend) -> None:
     assert mnist.find(wanted).state is VersionState.SUPPORTED
 
 
-def test_what_was_published_in_a_state_is_supported_once_that_is_undone(catalog: CatalogBackend) -> None:
+def test_undoing_the_state_of_a_publication_makes_the_version_supported(catalog: CatalogBackend) -> None:
     publish(catalog, "mnist:1.0.0", state=VersionState.YANKED, state_message="early")
 
     assert catalog.lifecycle.undo("yank", ref("mnist:1.0.0"), actor="bob").is_change
@@ -329,7 +329,7 @@ def test_a_config_is_changed_alone_and_its_uses_are_those_that_mean_it(catalog: 
     assert catalog.find("mnist").version == Version(1, 0, 0)
 
 
-def test_another_default_config_is_announced_and_told(catalog: CatalogBackend, catalog_url: str) -> None:
+def test_a_change_of_the_default_config_is_reported_and_logged(catalog: CatalogBackend, catalog_url: str) -> None:
     publish(catalog, "mnist/plain:1.0.0")
     publish(catalog, "mnist/rotated:2.0.0")
     uses = [Use(reference=ref(text), place=text) for text in ("mnist", "mnist/plain", "digits")]

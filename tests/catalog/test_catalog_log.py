@@ -94,7 +94,7 @@ def test_a_log_longer_than_a_batch_is_read_to_its_end(catalog: CatalogBackend, m
     assert [one.id for one in reader] == list(range(2, 11))
 
 
-def test_what_the_log_cannot_be_asked(catalog: CatalogBackend) -> None:
+def test_invalid_filters_of_the_log_are_refused(catalog: CatalogBackend) -> None:
     publish(catalog, "mnist:1.0.0")
     with pytest.raises(DatasetNotFoundError, match="no dataset 'mnits' in the catalog"):
         logged(catalog, dataset="mnits")
@@ -113,7 +113,7 @@ def test_a_damaged_event_is_an_error_of_the_catalog(catalog: CatalogBackend, cat
         list(logged(catalog))
 
 
-def test_an_actor_is_a_claim_and_beside_it_is_who_the_system_knows(catalog: CatalogBackend, catalog_url: str) -> None:
+def test_an_event_has_the_claimed_actor_and_the_user_of_the_system(catalog: CatalogBackend, catalog_url: str) -> None:
     publish(catalog, "mnist:1.0.0")
     (event,) = logged(catalog)
     assert event.actor == "ann"

@@ -64,7 +64,7 @@ def faults(catalog: CatalogBackend, **options: Any) -> list[str]:
     return [str(one) for one in report.faults]
 
 
-def test_what_the_registry_wrote_holds(lived: CatalogBackend) -> None:
+def test_a_log_that_only_the_registry_wrote_is_sound(lived: CatalogBackend) -> None:
     report = lived.log.verify()
     report.require_sound()
     assert (report.faults, report.num_faults) == ((), 0)
@@ -78,7 +78,7 @@ def test_an_empty_catalog_holds(catalog: CatalogBackend) -> None:
     assert faults(catalog, anchor="0" * 64) == []
 
 
-def test_the_head_of_an_empty_log_is_no_anchor_of_another(lived: CatalogBackend) -> None:
+def test_the_head_of_an_empty_log_is_not_an_anchor_of_another_log(lived: CatalogBackend) -> None:
     with pytest.raises(UsageError, match=r"^an anchor of 64 zeros is the beginning of every log and proves"):
         lived.log.verify(anchor="0" * 64)
 
@@ -385,7 +385,7 @@ def append_out_of_order(catalog: CatalogBackend, action: str, dataset: str, at: 
 
 
 @pytest.mark.parametrize("catalog_url", ["sqlite"], indirect=True)
-def test_values_of_another_type_are_faults_and_no_traceback(lived: CatalogBackend, catalog_url: str) -> None:
+def test_values_of_another_type_are_reported_as_faults(lived: CatalogBackend, catalog_url: str) -> None:
     damage(catalog_url, "UPDATE event SET at = 'yesterday' WHERE id = 3")
     damage(catalog_url, "UPDATE event SET actor = x'ff00' WHERE id = 5")
     assert faults(lived) == ["event 3 cannot be read", "event 5 cannot be read"]

@@ -175,7 +175,9 @@ def test_an_alias_of_a_dropped_version_is_refused(catalog: CatalogBackend, catal
     assert caught.value.hint == "No version of it is left."
 
 
-def test_a_range_of_which_every_version_is_withdrawn_says_so(catalog: CatalogBackend, catalog_url: str) -> None:
+def test_a_range_whose_versions_are_all_withdrawn_is_refused_with_the_reason(
+    catalog: CatalogBackend, catalog_url: str
+) -> None:
     for number in ("1.0.0", "2.0.0", "2.0.1"):
         publish(catalog, f"mnist:{number}", promote=number == "1.0.0", content=number)
     set_state(catalog_url, "2.0.0", "dropped", "its licence ended")
@@ -190,7 +192,9 @@ def test_a_range_of_which_every_version_is_withdrawn_says_so(catalog: CatalogBac
     assert caught.value.hint == "Readable: 1.0.0 (canonical). To get it anyway, name it exactly: mnist:2.0.1."
 
 
-def test_a_yanked_canonical_version_is_not_given_unasked(catalog: CatalogBackend, catalog_url: str) -> None:
+def test_a_reference_without_a_version_does_not_give_a_yanked_canonical_version(
+    catalog: CatalogBackend, catalog_url: str
+) -> None:
     publish(catalog, "mnist:1.0.0")
     set_state(catalog_url, "1.0.0", "yanked", "wrong labels")
 

@@ -69,7 +69,7 @@ def test_both_spellings_of_a_postgresql_url_are_understood(catalog_url: str, pre
         "a\0b",
     ],
 )
-def test_what_is_no_url_of_a_catalog_is_refused_without_repeating_it(url: str) -> None:
+def test_an_invalid_catalog_url_is_refused_without_repeating_it(url: str) -> None:
     with pytest.raises(UsageError) as caught:
         open_catalog(url)
 
@@ -77,7 +77,7 @@ def test_what_is_no_url_of_a_catalog_is_refused_without_repeating_it(url: str) -
     assert "secret" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_a_text_file_is_no_catalog_and_is_left_alone(tmp_path: Path) -> None:
+def test_a_text_file_is_refused_as_a_catalog_and_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("Dear diary, " * 100)
 
@@ -94,7 +94,7 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     assert caught.value.hint == f"Create it with: mkdir -p {tmp_path / 'missing'}"
 
 
-def test_a_folder_is_no_database(tmp_path: Path) -> None:
+def test_a_folder_is_refused_as_a_catalog(tmp_path: Path) -> None:
     with pytest.raises(NotACatalogError, match=r"is a folder$") as caught:
         open_catalog(tmp_path)
 
@@ -243,7 +243,7 @@ def test_a_wal_catalog_on_a_network_file_system_is_refused(tmp_path: Path, monke
         ("/mnt/shareholder/catalog.db", None),
     ],
 )
-def test_network_file_systems_are_told_by_their_mounts(tmp_path: Path, path: str, expected: str | None) -> None:
+def test_network_file_systems_are_recognized_by_their_mounts(tmp_path: Path, path: str, expected: str | None) -> None:
     mounts = tmp_path / "mountinfo"
     mounts.write_text(
         "22 1 8:1 / / rw shared:1 - ext4 /dev/sda1 rw\n"

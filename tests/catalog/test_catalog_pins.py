@@ -253,7 +253,7 @@ def test_a_dropped_version_is_read_from_its_pin_as_long_as_files_are_there(catal
     assert str(move.dataset.reference) == "animals:2.0.0"
 
 
-def test_other_content_under_the_number_is_told(catalog: Catalog, tmp_path: Path) -> None:
+def test_other_content_under_a_pinned_number_is_reported(catalog: Catalog, tmp_path: Path) -> None:
     with registry.connect(tmp_path / "stranger.db", data_dir=tmp_path / "other") as stranger:
         stranger.publish(prepare(tmp_path / "other/animals/1.0.0", splits={"train": animals(20, age=99)}, shards=3))
         pins = stranger.dataset("animals:1.0.0").pin("train")

@@ -52,7 +52,7 @@ def test_other_content_under_a_used_number_is_refused(catalog: CatalogBackend, c
     assert count(catalog_url, "shard") == 4
 
 
-def test_a_number_that_stands_only_in_the_ledger_is_never_used_again(catalog: CatalogBackend, catalog_url: str) -> None:
+def test_a_number_that_is_only_in_the_ledger_is_never_used_again(catalog: CatalogBackend, catalog_url: str) -> None:
     version, shards = sample("mnist:1.0.0")
     execute(
         catalog_url,
@@ -67,7 +67,7 @@ def test_a_number_that_stands_only_in_the_ledger_is_never_used_again(catalog: Ca
     assert count(catalog_url, "builder") == 0
 
 
-def test_the_digest_of_a_free_number_is_none(catalog: CatalogBackend) -> None:
+def test_a_free_number_has_no_digest(catalog: CatalogBackend) -> None:
     version = publish(catalog, "mnist/plain:1.0.0")
 
     assert catalog.published_digest("mnist", "plain", Version(1, 0, 0)) == version.content_digest
@@ -88,7 +88,7 @@ def test_only_promoting_moves_the_canonical_version(catalog: CatalogBackend) -> 
 @pytest.mark.parametrize(
     ("first", "second"), [("mnist:1.0.0", "mnist/plain:1.0.0"), ("mnist/plain:1.0.0", "mnist:1.0.0")]
 )
-def test_a_dataset_has_configs_or_has_none_for_good(catalog: CatalogBackend, first: str, second: str) -> None:
+def test_whether_a_dataset_has_configs_never_changes(catalog: CatalogBackend, first: str, second: str) -> None:
     publish(catalog, first)
 
     with pytest.raises(ConflictError, match="configs"):
@@ -183,7 +183,9 @@ def _changed(**fields: Any) -> Any:
         (sample("mnist:1.0.0", metadata=DatasetMetadata(extra={"x": object()})), "cannot be stored as JSON"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(catalog: CatalogBackend, version_and_shards: Any, problem: str) -> None:
+def test_shards_that_do_not_match_their_splits_are_refused(
+    catalog: CatalogBackend, version_and_shards: Any, problem: str
+) -> None:
     with pytest.raises(UsageError, match=problem):
         catalog.publish(*version_and_shards, promote=True, actor="ann")
 

@@ -93,7 +93,7 @@ def test_a_publisher_killed_inside_its_transaction_leaves_nothing(
     assert schema.check(catalog_url) == []
 
 
-def test_a_rival_that_waits_goes_on_when_the_first_is_killed(
+def test_a_waiting_rival_continues_when_the_first_publisher_is_killed(
     catalog: CatalogBackend, catalog_url: str, start_publisher: Start
 ) -> None:
     doomed = start_publisher("hang", catalog_url, "mnist:1.0.0")

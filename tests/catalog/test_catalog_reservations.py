@@ -82,7 +82,7 @@ def test_the_same_content_goes_on_where_a_dead_publisher_ended(catalog: CatalogB
     assert (taken.is_cleaning, taken.token, taken.holders) == (False, held.token, (mine,))
 
 
-def test_objects_are_removed_only_by_who_is_alone(catalog: CatalogBackend) -> None:
+def test_only_the_sole_holder_of_a_reservation_removes_objects(catalog: CatalogBackend) -> None:
     mine, other = holder(), holder()
     held, _ = reserve(catalog, mine)
     reserve(catalog, other)
@@ -93,7 +93,7 @@ def test_objects_are_removed_only_by_who_is_alone(catalog: CatalogBackend) -> No
         reserve(catalog, other)
 
 
-def test_what_is_found_is_noted_once(catalog: CatalogBackend) -> None:
+def test_the_objects_that_existed_before_are_recorded_once(catalog: CatalogBackend) -> None:
     mine, other = holder(), holder()
     held, _ = reserve(catalog, mine)
     reserve(catalog, other)
@@ -119,7 +119,7 @@ def test_the_row_uses_the_reservation_up(catalog: CatalogBackend) -> None:
 
 
 @pytest.mark.parametrize("how", ["released", "taken over", "cleaning"])
-def test_no_row_is_written_on_a_reservation_that_is_not_ours_any_more(catalog: CatalogBackend, how: str) -> None:
+def test_a_publication_with_a_lost_reservation_writes_no_row(catalog: CatalogBackend, how: str) -> None:
     (version, shards), mine = sample("mnist:1.0.0"), far()
     held, _ = catalog.reservations.reserve(PLACE, version.reference, version.content_digest, mine)
     if how == "cleaning":
@@ -144,7 +144,7 @@ def test_files_in_place_are_not_published_while_others_put_files_there(catalog: 
     assert catalog.publish(version, shards, promote=True, actor="ann", unreserved=PLACE + "x")
 
 
-def test_a_reservation_is_released_by_who_knows_that_its_publisher_is_dead(catalog: CatalogBackend) -> None:
+def test_the_reservation_of_a_dead_publisher_can_be_released(catalog: CatalogBackend) -> None:
     alive = holder()
     reserve(catalog, alive)
     with pytest.raises(ConflictError) as caught:

@@ -53,7 +53,7 @@ def migrate(url: str, folder: Path, more: str, revision: str) -> None:
         engine.dispose()
 
 
-def test_the_revisions_known_here_are_those_of_the_migrations(sqlite_template: Path) -> None:
+def test_the_listed_revisions_are_those_of_the_migrations(sqlite_template: Path) -> None:
     engine = open_engine(sqlite_template)
     with migrating(engine) as connection:
         scripts = ScriptDirectory.from_config(schema.config(connection))
@@ -63,7 +63,7 @@ def test_the_revisions_known_here_are_those_of_the_migrations(sqlite_template: P
     assert scripts.get_current_head() == schema.HEAD
 
 
-def test_a_database_becomes_a_catalog_and_is_as_its_schema_says(database_url: str) -> None:
+def test_a_database_becomes_a_catalog_that_matches_its_schema(database_url: str) -> None:
     before = schema.status(database_url)
     assert (before.state, before.revision, before.head) == ("empty", None, schema.HEAD)
 
@@ -143,7 +143,7 @@ def test_a_version_may_be_superseded_since_0004_and_its_state_changes_before(dat
     assert schema.check(database_url) == []
 
 
-def test_what_supersedes_a_version_comes_back_from_the_log(database_url: str) -> None:
+def test_the_successor_of_a_version_is_restored_from_the_log(database_url: str) -> None:
     schema.upgrade(database_url)
     with open_catalog(database_url) as catalog:
         for reference in ("mnist:1.0.0", "words/plain:1.0.0", "mnist:1.0.1"):
@@ -332,7 +332,7 @@ def test_a_catalog_of_an_older_registry_asks_for_an_upgrade(catalog_url: str, mo
 
 
 @pytest.mark.parametrize("catalog_url", ["postgresql"], indirect=True)
-def test_an_empty_database_on_a_server_is_not_filled_unasked(catalog_url: str) -> None:
+def test_an_empty_database_on_a_server_becomes_a_catalog_only_by_an_upgrade(catalog_url: str) -> None:
     schema.downgrade(catalog_url, "base")
 
     with pytest.raises(SchemaBehindError, match="holds no catalog yet") as caught:

@@ -162,7 +162,7 @@ def test_case_accents_and_endings_do_not_matter(catalog: CatalogBackend, text: s
         "digits %s %(x)s :x ?",
     ],
 )
-def test_no_sign_has_a_meaning(catalog: CatalogBackend, text: str) -> None:
+def test_search_has_no_special_characters(catalog: CatalogBackend, text: str) -> None:
     about(catalog, "d:1.0.0", "Digits s and x.", features=["A"])
     about(catalog, "other:1.0.0")
 
@@ -256,7 +256,9 @@ def test_the_best_come_first(catalog: CatalogBackend) -> None:
         ({"description": "Cats."}, {"description": "Catsup."}),
     ],
 )
-def test_a_better_place_stands_above_all_places_below(catalog: CatalogBackend, above: Any, below: Any) -> None:
+def test_a_match_in_a_more_important_field_outweighs_all_less_important_ones(
+    catalog: CatalogBackend, above: Any, below: Any
+) -> None:
     about(catalog, **{"reference": "z:1.0.0", **above})
     about(catalog, "a:1.0.0", **below)
 

@@ -203,8 +203,8 @@ def test_the_command_line_says_what_it_removed(
         "words/plain:1.0.0: secrets were removed from URLs in location; its folder is s3://bucket/words\n"
     )
     assert told.err == (
-        "note: change these passwords and tokens: whoever could read the catalog may know them, and its backups, and "
-        "pins and exports that were made of it, still hold them\n"
+        "note: change these passwords and tokens: everyone who could read the catalog may know them, and its backups, "
+        "pins and exports still contain them\n"
     )
     for command in (["log"], ["log", "verify"], ["db", "check"], ["versions", "mnist"]):
         assert run(command) == 0

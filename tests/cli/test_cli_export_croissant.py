@@ -36,11 +36,11 @@ def test_the_digits_are_described_and_read_by_mlcroissant(digits: Cli) -> None:
 def test_what_is_missing_is_named_beside_the_document(digits: Cli) -> None:
     ran = digits("export", "croissant", "digits")
     assert ran.json()["name"] == "digits"
-    assert ran.err == "note: Croissant asks every dataset for creator, which this version does not have\n"
+    assert ran.err == "note: Croissant requires creator, which this version lacks\n"
     answer = digits("export", "croissant", "digits", "--format", "json").json()
     assert answer["schema"] == "registry.export.croissant/1"
     assert answer["data"] == {"path": None, "document": ran.json()}
-    assert answer["warnings"] == ["note: Croissant asks every dataset for creator, which this version does not have"]
+    assert answer["warnings"] == ["note: Croissant requires creator, which this version lacks"]
 
 
 def test_a_file_is_written_once_and_not_replaced_unasked(
@@ -54,7 +54,7 @@ def test_a_file_is_written_once_and_not_replaced_unasked(
     other = digits(*wanted, "--url", "https://example.org/digits")
     assert (other.code, other.err) == (
         1,
-        "error: croissant.json already exists and holds something else\n"
+        "error: croissant.json already exists with other content\n"
         "hint: Name another file with -o, or replace it with --force.\n",
     )
     assert Path("croissant.json").read_text(encoding="utf-8") == text

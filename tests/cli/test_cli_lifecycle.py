@@ -106,7 +106,7 @@ def test_deprecate_and_drop(numbers: Cli) -> None:
         "words/de:2.0.*  2.0.0 (experimental)  2.0.0 (deprecated: use 1.0.0)\n"
         "words/de:^2.0   2.0.0 (experimental)  2.0.0 (deprecated: use 1.0.0)\n"
         "words/de:2.0.0  2.0.0 (experimental)  2.0.0 (deprecated: use 1.0.0)\n"
-        "References without a config mean de: they change alike.\n"
+        "References without a config mean de, so they change in the same way.\n"
     )
     dropped = numbers("drop", "words/de:2.0.0", "--reason", "its licence ended")
     assert dropped.out.startswith("dropped words/de:2.0.0: its licence ended\n")

@@ -57,12 +57,12 @@ def test_the_log_is_filtered(moved: Cli) -> None:
     assert ids("--action", "publish", "--action", "experiment-add") == [1, 3]
     assert ids("--since", "2020-01-01", "--until", "2020-01-01") == []
     assert ids("--since", "2020-01-01T10:00") == [1, 2, 3]
-    assert moved("log", "--until", "2020-01-01").err == "No events are recorded of that.\n"
+    assert moved("log", "--until", "2020-01-01").err == "No events match these options.\n"
 
 
 def test_an_empty_log_says_how_to_begin(cli: Cli) -> None:
     assert cli("log").err == "The log is empty. Start with: registry quickstart\n"
-    assert cli("log", "--action", "yank").err == "No events are recorded of that.\n"
+    assert cli("log", "--action", "yank").err == "No events match these options.\n"
 
 
 def test_programs_get_every_detail(moved: Cli) -> None:

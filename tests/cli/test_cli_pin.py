@@ -133,8 +133,8 @@ def test_a_dry_run_reads_no_shard_and_writes_nothing(
 
 
 REFUSALS = {
-    "no split": (["train="], 2, "'train=' names no pin and split\nhint: Write NAME=SPLIT, e.g. train='train[:80%]'."),
-    "no name": (["=train"], 2, "'=train' names no pin and split\nhint: Write NAME=SPLIT, e.g. train='train[:80%]'."),
+    "no split": (["train="], 2, "'train=' lacks a name or a split\nhint: Write NAME=SPLIT, e.g. train='train[:80%]'."),
+    "no name": (["=train"], 2, "'=train' lacks a name or a split\nhint: Write NAME=SPLIT, e.g. train='train[:80%]'."),
     "a letter": (
         ["train[:8O%]"],
         2,

@@ -291,7 +291,7 @@ def test_from_citation_makes_the_same_pin(pins: Cli) -> None:
     both = pins("pin", "from-citation", CITED, "--in", "dataset.lock.yaml", "-o", "x.yaml")
     assert (both.code, both.err) == (
         2,
-        "error: --in looks in a file that is there, and -o writes a new one\nhint: Give one of them.\n",
+        "error: --in reads an existing file and -o writes a new one\nhint: Use only one of them.\n",
     )
     kept = pins("pin", "from-citation", CITED, "-o", "dataset.lock.yaml")
     assert (kept.code, kept.err.splitlines()[0]) == (
@@ -327,7 +327,8 @@ def test_a_citation_that_is_not_right(pins: Cli, cited: str, code: int, differen
     inside = pins("pin", "from-citation", cited, "--in", "dataset.lock.yaml")
     assert (inside.code, inside.err) == (
         code,
-        f"error: {cited}: the pin train is another one: {difference}\nhint: Was the text copied right?\n",
+        f"error: {cited}: the pin train is another one: {difference}\n"
+        "hint: Check that the whole text was copied from the paper.\n",
     )
 
 

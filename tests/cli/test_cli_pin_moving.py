@@ -184,12 +184,12 @@ def test_a_signature_of_other_bytes_stays_out_of_the_bundle(pins: Cli, workspace
     pins("pin", "sign", "dataset.lock.yaml", "--key", "paper.key")
     assert bundle("dataset.lock.yaml") == (0, "", True)
     assert bundle(f"{workspace}/dataset.lock.yaml") == (0, "", True)
-    assert bundle("dataset.lock.yaml", "train") == (0, f"{left_out}it is of all pins of dataset.lock.yaml\n", False)
+    assert bundle("dataset.lock.yaml", "train") == (0, f"{left_out}it signs all pins of dataset.lock.yaml\n", False)
     told = pins("pin", "bundle", "dataset.lock.yaml", "train", "-o", "part.tar", "--format", "json").json()
-    assert told["warnings"] == [f"{left_out}it is of all pins of dataset.lock.yaml"]
+    assert told["warnings"] == [f"{left_out}it signs all pins of dataset.lock.yaml"]
 
     envelope, good = Path("dataset.lock.yaml.sig").read_bytes(), Path("dataset.lock.yaml").read_text()
-    stale = (0, f"{left_out}it is not of dataset.lock.yaml as it is now\n", False)
+    stale = (0, f"{left_out}it does not sign the current content of dataset.lock.yaml\n", False)
     Path("dataset.lock.yaml").write_text(f"# ours\n{good}")
     assert bundle("dataset.lock.yaml") == (0, "", True), "what is packed is what was signed"
     Path("dataset.lock.yaml.sig").unlink()

@@ -66,7 +66,7 @@ def test_what_changes_is_shown_and_written_with_yes_only(pins: Cli) -> None:
     assert (asked.code, asked.out, asked.err) == (
         2,
         text,
-        "error: 1 pin would read other records or files: say so\n"
+        "error: 1 pin would read other records or files, and this is not confirmed\n"
         "hint: Add --yes to write it, or --dry-run to see it.\n",
     )
     assert Path("dataset.lock.yaml").read_bytes() == before

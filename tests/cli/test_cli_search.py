@@ -95,7 +95,7 @@ def test_more_hits_than_the_limit_are_told_of(cli: Cli, workspace: Path, monkeyp
     with registry.connect() as catalog:
         for config in "abc":
             catalog.build(many.Many(config=config))
-    note = "note: these are the best 2 of more. A further word narrows, --limit shows more."
+    note = "note: only the best 2 are shown. Add a word to narrow the search, or raise --limit."
     ran = cli("search", "numbers", "--limit", "2")
     assert [line.split()[0] for line in ran.out.splitlines()[1:]] == ["many/a", "many/b"]
     assert ran.err == f"{note}\n"

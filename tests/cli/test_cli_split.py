@@ -37,7 +37,7 @@ def test_what_two_expressions_share_is_named(digits: Cli) -> None:
     ]
     assert ran.err == (
         "error: the expressions are not disjoint\n"
-        "hint: The records are named in the answer; registry resolve --why explains each bound.\n"
+        "hint: The output names the records. To see how each bound was rounded: registry resolve --why\n"
     )
 
 
@@ -89,12 +89,12 @@ def test_programs_get_every_range(digits: Cli) -> None:
         (
             ["train[:50%]", "train[:10%]", "--subset"],
             5,
-            ["subset: no", "  train[:50%] has, and train[:10%] has not, records train 180..899 (719 in all)"],
+            ["subset: no", "  in train[:50%] but not in train[:10%]: records train 180..899 (719 in all)"],
         ),
         (
             ["train[:10]", "train[:50]", "train[:9]", "--subset"],
             5,
-            ["subset: no", "  train[:10] has, and train[:9] has not, records train 9..10 (1 in all)"],
+            ["subset: no", "  in train[:10] but not in train[:9]: records train 9..10 (1 in all)"],
         ),
         (["train[:50%]+train[50%:]", "train", "all", "--equal"], 0, ["equal: yes"]),
         (
@@ -102,8 +102,8 @@ def test_programs_get_every_range(digits: Cli) -> None:
             5,
             [
                 "equal: no",
-                "  train[:5] has, and train[3:8] has not, records train 0..3 (3 in all)",
-                "  train[3:8] has, and train[:5] has not, records train 5..8 (3 in all)",
+                "  in train[:5] but not in train[3:8]: records train 0..3 (3 in all)",
+                "  in train[3:8] but not in train[:5]: records train 5..8 (3 in all)",
             ],
         ),
         (["train[:99%]", "--covering"], 5, ["covering: no", "  they leave out records train 1,779..1,797 (18 in all)"]),
@@ -130,7 +130,7 @@ def test_the_rule_and_the_rounding_may_be_chosen(digits: Cli) -> None:
     assert ran.out.splitlines()[0] == "digits:1.0.0 (documented slicing, pct1_dropremainder)"
     assert ran.out.splitlines()[-1] == "  they leave out records train 1,700..1,797 (97 in all)"
     broken = digits("split", "check", "digits", "train[:5]", "train[3:8]", "--equal", "--disjoint", "--subset").err
-    assert broken.startswith("error: the expressions are not disjoint and are not equal and are no subsets\n")
+    assert broken.startswith("error: the expressions are not disjoint and are not equal and are not subsets\n")
 
 
 def test_what_is_read_twice_is_noted(digits: Cli) -> None:
@@ -148,10 +148,10 @@ def test_very_many_faults_are_counted(digits: Cli) -> None:
     [
         (
             ["train"],
-            "error: expressions are compared with one another, and here is one alone\n"
-            "hint: Name two or more, or ask for --covering.\n",
+            "error: expressions are compared with each other: expected two or more, found one\n"
+            "hint: Name another expression, or add --covering.\n",
         ),
-        (["train", "all", "--of", "train"], "error: --of says what --covering is to cover\nhint: Add --covering.\n"),
+        (["train", "all", "--of", "train"], "error: --of is an option of --covering\nhint: Add --covering.\n"),
         ([], "error: Missing argument 'SPLIT...'.\nhint: See registry split check --help.\n"),
     ],
 )

@@ -11,12 +11,12 @@ EVERYDAY_CASES: Final = {
     "test_of_racing_swaps_from_one_version_exactly_one_wins_each_round": 1,
     # of catalog/test_catalog_between:
     "test_an_action_between_any_two_statements_of_another_leaves_what_one_after_the_other_does": 1,
-    "test_what_appears_in_the_middle_of_an_action_is_there_or_not": 1,
+    "test_a_row_that_appears_during_an_action_is_seen_completely_or_not_at_all": 1,
     # of catalog/test_catalog_crowd:
     "test_a_crowd_loses_nothing_and_meets_typed_conflicts_only": 1,
     "test_a_crowd_whose_processes_and_connections_are_killed_leaves_nothing_half_done": 1,
     # of catalog/test_catalog_history:
-    "test_every_moment_stands_as_it_stood_when_it_was_now": 1,
+    "test_the_past_standing_of_a_moment_is_the_standing_recorded_at_that_moment": 1,
     # of catalog/test_catalog_lifecycle:
     "test_of_many_who_yank_at_once_one_does_it": 1,
     # of catalog/test_catalog_log_verify:
@@ -26,14 +26,14 @@ EVERYDAY_CASES: Final = {
     "test_many_shards_keep_their_order": 1,
     "test_the_default_config_moves": 1,
     # of catalog/test_catalog_pins:
-    "test_other_content_under_the_number_is_told": 1,
+    "test_other_content_under_a_pinned_number_is_reported": 1,
     # of catalog/test_catalog_protection:
     "test_a_catalog_that_was_taken_back_and_up_again_is_protected_as_before": 1,
     # of catalog/test_catalog_publish:
     "test_shards_are_written_in_batches_without_loss": 1,
     # of catalog/test_catalog_races:
     "test_a_publisher_killed_inside_its_transaction_leaves_nothing": 1,
-    "test_a_rival_that_waits_goes_on_when_the_first_is_killed": 1,
+    "test_a_waiting_rival_continues_when_the_first_publisher_is_killed": 1,
     "test_an_upgrade_killed_in_the_middle_leaves_the_schema_as_it_was": 1,
     "test_of_racing_publishers_exactly_one_wins_each_number": 1,
     "test_processes_that_upgrade_at_once_all_succeed": 1,

@@ -1,4 +1,4 @@
-"""``registry pin``: pin slices for a paper, prove them, hand them on. Subcommands are imported when they are run."""
+"""``registry pin``: pins slices, verifies, restores and signs pins. Subcommands are imported when they are run."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ _COMMANDS: Final = {
 def pin() -> None:
     """Pin the exact records of a paper in one small file, and prove in ten years that they are the same.
 
-    A pin file (dataset.lock.yaml) holds one or more slices of dataset versions, with digests of files and records. To
-    verify one, or to read from it, takes the file and the shards: no catalog is opened.
+    A pin file (dataset.lock.yaml) has one or more slices of dataset versions, with digests of files and records. To
+    verify it or to read from it, you need only the file and the shards, and no catalog.
     """

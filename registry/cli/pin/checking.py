@@ -52,8 +52,8 @@ if TYPE_CHECKING:  # numpy and pydantic are loaded when a pin file is read
 @file_argument
 @names_argument
 @places_options
-@click.option("--deep", is_flag=True, help="Decode every record too, and check all that the pin says of them.")
-@click.option("--quick", is_flag=True, help="Where all files are the pinned ones, check three records instead of all.")
+@click.option("--deep", is_flag=True, help="Also decode every record, and check everything that the pin says about it.")
+@click.option("--quick", is_flag=True, help="If all files are the pinned ones, check three records instead of all.")
 @click.option(
     "--against",
     metavar="REF",
@@ -72,9 +72,9 @@ def verify(
 ) -> int:
     """Prove that the stored records are the pinned ones: all pins of FILE, or those of NAME.
 
-    Compares every file with its sha256, and the digest over all records with the one that a paper prints. If only the
-    files differ, as in a version with other shards, equal records are enough. Names the files, records and features
-    that differ, with both digests, and then ends with exit code 5. A catalog is opened only for --against, or if
+    Compares every file with its sha256, and the digest of all records with the one that a paper prints. If only the
+    files differ, as in a version with other shards, equal records are enough. If records differ, names the files,
+    records and features with both digests, and ends with exit code 5. A catalog is opened only for --against, or if
     --catalog names one: then notes name versions that were yanked since, and the folders of the catalog are searched
     for the files, too.
     """
@@ -174,7 +174,7 @@ def from_citation(session: Session, citation: str, *, output: str | None, force:
     cited = Citation.parse(citation)
     if inside is not None:
         if output is not None:
-            raise UsageError("--in looks in a file that is there, and -o writes a new one", hint="Give one of them.")
+            raise UsageError("--in reads an existing file and -o writes a new one", hint="Use only one of them.")
         pins = _find_cited(open_pins(inside), cited)
     else:
         with session.connect() as catalog, show_progress(session.out) as progress:
@@ -185,7 +185,7 @@ def from_citation(session: Session, citation: str, *, output: str | None, force:
 
 
 def _joined(refusals: Sequence[FetchNotAllowedError]) -> FetchNotAllowedError:
-    """One error for pins whose files are not here, and may not be fetched."""
+    """One error for all pins whose files are missing here and may not be fetched."""
     from registry.pins.places import agreement_hint
 
     if len(refusals) == 1:
@@ -199,7 +199,7 @@ def _joined(refusals: Sequence[FetchNotAllowedError]) -> FetchNotAllowedError:
 
 
 def _find_cited(pins: PinFile, cited: Citation) -> PinFile:
-    """The pin of a file that a citation is of, as a file of its own."""
+    """The pin that a citation names, as a separate pin file."""
     from registry.pins.citation import Citation
 
     near = [pin for pin in pins.values() if pin.reference == cited.reference and pin.split == cited.split]
@@ -212,13 +212,13 @@ def _find_cited(pins: PinFile, cited: Citation) -> PinFile:
     differences = cited.differences(near[0].entry)
     raise RecordsMismatchError(
         f"{cited}: the pin {near[0].name} is another one: {'; '.join(differences)}",
-        hint="Was the text copied right?",
+        hint="Check that the whole text was copied from the paper.",
         details={"citation": str(cited), "differences": list(differences)},
     )
 
 
 def _require_dataset(pins: Sequence[Pin], against: Reference) -> None:
-    """Refuse to compare pins with another dataset: all records would differ, which says nothing."""
+    """Refuse to compare pins with another dataset, because all records would differ."""
     for pin in pins:
         if pin.reference.name != against.name:
             raise UsageError(

@@ -93,8 +93,8 @@ def create(
 ) -> None:
     """Pin slices of a version in a new file.
 
-    SPLIT may be given a name: NAME=SPLIT. Every file that holds records of a slice is hashed and compared
-    with the catalog, and every record is digested. The same version and slices give the same file, byte for byte.
+    To name a pin, write NAME=SPLIT. Every file with records of a slice is hashed and compared with the catalog, and
+    every record is digested. The same version and slices give the same file, byte for byte.
     """
     _require_folder(output)
     wanted = _Wanted(reference, splits, locations, slicing, order)
@@ -127,7 +127,7 @@ def add(
     order: ReadConfig | None,
     dry_run: bool,
 ) -> None:
-    """Pin more slices in a file, of the same or of another dataset. Pins that are there stay as they are."""
+    """Pin more slices in a file, of the same or of another dataset. Existing pins do not change."""
     wanted = _Wanted(reference, splits, locations, slicing, order)
     _pin(session, wanted, output, open_pins(output), force=True, dry_run=dry_run)
 
@@ -160,10 +160,10 @@ def update(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Move pins to the version that their request gives today, or to REQUEST; all pins, or those of NAME.
+    """Move pins to the version that their request resolves to today, or to REQUEST: all pins, or those of NAME.
 
-    What changes is shown first, down to the record. Then it is written, once you confirm: on a terminal you are asked,
-    elsewhere it takes --yes. With --location alone, nothing moves, and the locations are added.
+    Shows the changes first, down to the record, and writes them after you confirm. Without a terminal, --yes is needed.
+    With --location alone, pins do not move, and the locations are added.
     """
     from registry.pins.create import check_locations
 
@@ -210,7 +210,7 @@ def update(
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What ``create`` and ``add`` were asked to pin."""
+    """The arguments of ``create`` and ``add``."""
 
     reference: str
     splits: Sequence[str]
@@ -220,7 +220,7 @@ class _Wanted:
 
 
 def _pin(session: Session, wanted: _Wanted, output: str, into: PinFile | None, *, force: bool, dry_run: bool) -> None:
-    """Pin what is wanted in a new file, or in the file that holds ``into`` already."""
+    """Pin the requested slices in a new file, or add them to the existing pins ``into``."""
     from registry.order import check_read_config
     from registry.pins.create import check_locations, check_names, check_order
 
@@ -262,7 +262,7 @@ def _pin(session: Session, wanted: _Wanted, output: str, into: PinFile | None, *
 
 
 def present_pins(session: Session, schema: str, pins: PinFile, path: str | None) -> None:
-    """Say what is pinned in a file that was written, or would be."""
+    """Print the pins of a file that was written, or would be."""
     from registry.pins.citation import Citation
 
     value = {"file": path, "digest": pins.digest, "pins": [pin_values(pin) for pin in pins.values()]}
@@ -288,17 +288,17 @@ def _note_paths(session: Session, locations: Sequence[str], output: str) -> None
 
 
 def _named(text: str) -> str | Mapping[str, str]:
-    """``NAME=SPLIT``, or a split expression, which holds no ``=`` outside of brackets."""
+    """Parse ``NAME=SPLIT``, or a split expression, which has no ``=`` outside of brackets."""
     name, sign, split = text.partition("=")
     if not sign or "(" in name or "[" in name:
         return text
     if not name.strip() or not split.strip():
-        raise UsageError(f"{text!r} names no pin and split", hint="Write NAME=SPLIT, e.g. train='train[:80%]'.")
+        raise UsageError(f"{text!r} lacks a name or a split", hint="Write NAME=SPLIT, e.g. train='train[:80%]'.")
     return {name.strip(): split}
 
 
 def _require_folder(output: str) -> None:
-    """Refuse a file that cannot be written before an hour is spent on hashing."""
+    """Refuse a file that cannot be written, before hashing, which may take an hour."""
     from registry.storage.faults import storage_errors
 
     path = Path(output)
@@ -311,7 +311,7 @@ def _require_folder(output: str) -> None:
 
 
 def _refuse_other(output: str, dataset: Dataset, plans: Sequence[Plan]) -> None:
-    """Refuse another file instead of the new one before an hour is spent; the same pins are the same later."""
+    """Refuse an existing file with other pins, before hashing. A file with the same pins is accepted."""
     if not Path(output).exists():
         return
     try:
@@ -372,12 +372,12 @@ def _move_values(move: PinMove) -> dict[str, Any]:
 
 
 def _agreed(yes: bool, moves: Sequence[PinMove]) -> bool:
-    """Whether the pins are to be moved: said, asked for on a terminal, or nothing moves."""
+    """Whether to move the pins: with --yes, after a question on a terminal, or if nothing moves."""
     if yes or not moves:
         return True
     if not sys.stdin.isatty():
         raise UsageError(
-            f"{counted(len(moves), 'pin')} would read other records or files: say so",
+            f"{counted(len(moves), 'pin')} would read other records or files, and this is not confirmed",
             hint="Add --yes to write it, or --dry-run to see it.",
         )
     return click.confirm("Write it?", err=True)

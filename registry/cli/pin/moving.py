@@ -49,10 +49,10 @@ def restore(
     force: bool,
     dry_run: bool,
 ) -> None:
-    """Get the pinned files of all pins, or of NAME, into DIR: from wherever they are, each checked against its sha256.
+    """Copy the files of all pins, or of NAME, to DIR from any place that has them, and check each sha256.
 
     Correct files are kept, so an interrupted restore can be continued. If a place has a file with other bytes, the next
-    place is asked. Places that only the pins name are asked if you allow it.
+    place is tried. Places that only the pins name are used if you allow it.
     """
     from registry.pins.restore import restore as restore_files
 
@@ -94,10 +94,10 @@ def restore(
 @places_options
 @click.option("--force", is_flag=True, help="Replace TAR if it exists.")
 def bundle(session: Session, file: str, names: tuple[str, ...], *, output: str, places: PinPlaces, force: bool) -> None:
-    """Pack pins, the shards that they need and no others, what to cite, and a verifier into one archive.
+    """Pack pins, only the shards that they need, their citations and a verifier into one archive.
 
-    The verifier, verify.py, takes Python and nothing else: it works when this software is long gone. The same pins give
-    the same archive, byte for byte. A signature next to FILE is included if it belongs to the pin file in the archive.
+    The verifier, verify.py, needs only Python, so it works even without this software. The same pins give the same
+    archive, byte for byte. A signature next to FILE is included if it belongs to the pin file in the archive.
     """
     from registry.pins.bundle import write_bundle
     from registry.pins.cite import cite_bibtex, cite_text
@@ -132,7 +132,7 @@ def bundle(session: Session, file: str, names: tuple[str, ...], *, output: str, 
 
 
 def _worrying(problems: Sequence[str]) -> list[str]:
-    """The problems that people should know: not every place that lacks a file. Programs get those too."""
+    """The problems to print for people, without those of places that lack a file. JSON has all of them."""
     from registry.pins.places import NO_SUCH_FILE
 
     return [problem for problem in problems if not problem.endswith(f": {NO_SUCH_FILE}")]
@@ -150,13 +150,13 @@ def _signature(file: str, chosen: PinFile, pins: PinFile) -> tuple[dict[str, str
         if signed == hashlib.sha256(chosen.to_yaml().encode()).hexdigest():
             return {"dataset.lock.yaml.sig": envelope.decode()}, None
         if signed != hashlib.sha256(store.read_bytes(name)).hexdigest():
-            return {}, f"note: {path} is left out of the bundle: it is not of {file} as it is now"
+            return {}, f"note: {path} is left out of the bundle: it does not sign the current content of {file}"
     except NotStoredError:
         return {}, None
     except (StorageError, SignatureError) as error:
         return {}, f"note: {path} is left out of the bundle: {error.message}"
     if chosen.digest != pins.digest:
-        return {}, f"note: {path} is left out of the bundle: it is of all pins of {file}"
+        return {}, f"note: {path} is left out of the bundle: it signs all pins of {file}"
     return {}, (
         f"note: {path} is left out of the bundle: {file} has comments or a spelling of its own, which the bundle does "
         "not keep"
@@ -173,7 +173,7 @@ _PASSWORD_VARIABLE: Final = "REGISTRY_KEY_PASSWORD"  # noqa: S105 (the name of a
 )
 @click.argument("path", metavar="PATH", type=click.Path(dir_okay=False))
 def keygen(session: Session, path: str) -> None:
-    """Make an Ed25519 key pair: the private key in PATH, the public one in PATH.pub. Nothing is replaced.
+    """Make an Ed25519 key pair: the private key in PATH, the public one in PATH.pub. Existing files are never replaced.
 
     With $REGISTRY_KEY_PASSWORD the private key is encrypted. Keys of ssh-keygen -t ed25519 can be used as well.
     """
@@ -205,8 +205,8 @@ def keygen(session: Session, path: str) -> None:
 def sign(session: Session, file: str, *, key: str, output: str | None) -> None:
     """Sign a pin file: an in-toto statement in a DSSE envelope, next to the file.
 
-    A signature that is there, of others over the same file, is kept, and yours is added. $REGISTRY_KEY_PASSWORD opens
-    an encrypted key.
+    Existing signatures of other people over the same file are kept, and yours is added. For an encrypted key, set
+    $REGISTRY_KEY_PASSWORD.
     """
     from registry.pins.keys import key_id, load_private_key
     from registry.pins.signature import sign_pin
@@ -268,7 +268,7 @@ def _folder_and_name(path: str) -> tuple[Store, str]:
     """The folder of a file, and the file's name."""
     folder, slash, name = path.rpartition("/")
     if not name:
-        raise UsageError(f"{path!r} names no file")
+        raise UsageError(f"{path!r} is not the path of a file")
     return open_store(folder or slash or "."), name
 
 

@@ -1,4 +1,4 @@
-"""``registry pin show``, ``explain``, ``cite``, ``diff`` and ``read``: what is in pin files."""
+"""``registry pin show``, ``explain``, ``cite``, ``diff`` and ``read``: show, compare and read pin files."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def show(session: Session, file: str) -> None:
 @file_argument
 @names_argument
 def explain(session: Session, file: str, names: tuple[str, ...]) -> None:
-    """Say in sentences what was asked for, what that gave and why, which records those are, and what proves them."""
+    """Explain in sentences what was requested, which version and records it gave and why, and what proves them."""
     from registry.pins.compare import explain_pin
 
     pins = open_pins(file)
@@ -82,7 +82,7 @@ def explain(session: Session, file: str, names: tuple[str, ...]) -> None:
 @click.option("--latex", "form", flag_value="latex", help="The same for LaTeX.")
 @click.option("--bibtex", "form", flag_value="bibtex", help="Entries for a bibliography.")
 def cite(session: Session, file: str, form: str) -> None:
-    """Print what a paper says about its data: the short form of each pin, and the digest of the file."""
+    """Print the text that a paper needs to cite its data: the short form of each pin, and the digest of the file."""
     from registry.pins import cite as forms
     from registry.pins.citation import Citation
 
@@ -98,7 +98,7 @@ def cite(session: Session, file: str, form: str) -> None:
 @click.argument("new", metavar="NEW", type=click.Path(), shell_complete=complete_file)
 @click.option("--exit-code", is_flag=True, help="End with exit code 1 if a pin reads other records.")
 def diff(session: Session, old: str, new: str, exit_code: bool) -> int:
-    """Show how the pins of two files differ, by their names: other records, the same in other files, other words."""
+    """Compare the pins of two files by name: other records, the same records in other files, or other wording."""
     from registry.pins.compare import compare_pins
 
     found = [
@@ -134,11 +134,11 @@ def diff(session: Session, old: str, new: str, exit_code: bool) -> int:
 @limit_option
 @ids_option
 def read(session: Session, file: str, name: str, *, places: PinPlaces, limit: int | None, ids: bool) -> None:
-    """Print the examples of the pin NAME in its order, one JSON object a line.
+    """Print the examples of the pin NAME in its order, one JSON object on each line.
 
-    The checksums of every record are checked; `registry pin verify` proves that the files are the pinned ones. No
-    catalog is opened unless --catalog names one: then notes name versions that were yanked since, and files are also
-    looked for where the catalog reads them.
+    The checksum of every record is checked; `registry pin verify` proves that the files are the pinned ones. A catalog
+    is opened only if --catalog names one: then notes name versions that were yanked since, and the folders of the
+    catalog are searched for the files, too.
     """
     pin = open_pins(file, places, session)[name]
     note_yanks(session, [pin])
@@ -146,7 +146,7 @@ def read(session: Session, file: str, name: str, *, places: PinPlaces, limit: in
 
 
 def open_pins(file: str, places: PinPlaces = ANYWHERE, session: Session | None = None) -> PinFile:
-    """The pin file at ``file``; its shards are looked for in ``places``, and in the folders that the session names."""
+    """Open the pin file ``file``; its shards are searched in ``places`` and in the folders that the session names."""
     from registry.api.locations import data_folder
     from registry.api.pin_files import open_pin_file
 
