@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -92,9 +93,7 @@ def test_the_builder_of_the_readme_is_found_built_and_read(environment: dict[str
     metadata = tmp_path / "my_package-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n")
-    (group, line) = blocks("toml")[0].splitlines()
-    assert group == '[project.entry-points."registry.builders"]'
-    name, value = line.replace('"', "").split(" = ")
+    ((name, value),) = tomllib.loads(blocks("toml")[0])["project"]["entry-points"]["registry.builders"].items()
     (metadata / "entry_points.txt").write_text(f"[registry.builders]\n{name} = {value}\n")
     assert run("registry build greetings", environment, tmp_path).startswith("published greetings:1.0.0: 2 examples")
     assert "Guten Tag" in run("registry read greetings train", environment, tmp_path)
