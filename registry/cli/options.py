@@ -95,8 +95,8 @@ promote_option: Final = click.option(
     "--promote/--no-promote",
     default=None,
     help="Make it the canonical version, to which references without a version resolve.  [default: if it is at least "
-    "as high as the canonical version (and, for build, the builder's VERSION), unless 'registry config protect' forbids "
-    "it]",
+    "as high as the canonical version (and, for build, the builder's VERSION), unless 'registry config protect' "
+    "forbids it]",
 )
 show_option: Final = click.option(
     "--show",
