@@ -17,7 +17,7 @@ from framework_samples import FEATURES, plain, wide_reader
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from registry.errors import StateMismatchError, UsageError
+from registry.errors import RegistryWarning, StateMismatchError, UsageError
 from registry.features import FeaturesDict
 from registry.order import ReadConfig
 from registry.reading import Reader
@@ -307,6 +307,52 @@ def test_a_state_of_something_else_is_refused() -> None:
     assert str(refused.value) == "this state was saved by worker 1 of 2, and this is worker 0 of 1"
 
 
+@pytest.mark.parametrize("is_read_before", [False, True])
+def test_the_main_process_has_no_state_of_its_workers(is_read_before: bool, tmp_path: Path) -> None:
+    dataset = wide_reader([10, 7], where=tmp_path, features=IDS).to_torch(iterable=True, batch_size=4)
+    if is_read_before:
+        ids_of(dataset)
+    assert dataset.state_dict()["done"] == (5 if is_read_before else 0)
+    items = iter(DataLoader(dataset, batch_size=None, num_workers=2))
+    next(items)
+    with pytest.raises(StateMismatchError) as refused:
+        dataset.state_dict()
+    assert str(refused.value) == "worker processes read this dataset, and this process does not know their places"
+    assert refused.value.hint is not None
+    assert "torchdata.stateful_dataloader.StatefulDataLoader" in refused.value.hint
+    list(items)
+    dataset.set_epoch(3)
+    assert dataset.state_dict()["epoch"] == 3
+
+
+def test_a_state_before_the_first_item_is_complete_and_an_empty_one_is_refused() -> None:
+    reader = wide_reader([10, 7], RESHUFFLED, features=IDS)
+    dataset, resumed = (reader.to_torch(iterable=True) for _ in range(2))
+    dataset.set_epoch(2)
+    resumed.load_state_dict(dataset.state_dict())
+    assert ids_of(resumed) == ids_of(dataset)
+    with pytest.raises(StateMismatchError, match=r"^this state is empty: it has no position to continue from$"):
+        dataset.load_state_dict({})
+
+
+def test_set_epoch_keeps_the_loaded_position_of_that_epoch_and_warns_for_another() -> None:
+    reader = wide_reader([10, 7], RESHUFFLED, features=IDS)
+    uncut = reader.to_torch(iterable=True)
+    epochs = [ids_of(uncut) for _ in range(3)]
+    dataset = reader.to_torch(iterable=True)
+    dataset.set_epoch(1)
+    assert ids_of(islice(dataset, 5)) == epochs[1][:5]
+    state = dataset.state_dict()
+    resumed = reader.to_torch(iterable=True)
+    resumed.load_state_dict(state)
+    resumed.set_epoch(1)
+    assert ids_of(resumed) == epochs[1][5:]
+    resumed.load_state_dict(state)
+    with pytest.warns(RegistryWarning, match=r"^set_epoch\(2\) drops the loaded position in epoch 1: "):
+        resumed.set_epoch(2)
+    assert ids_of(resumed) == epochs[2]
+
+
 def test_options_without_effect_are_refused() -> None:
     reader = wide_reader([10], ReadConfig(repeat=None), features=IDS)
     with pytest.raises(UsageError, match=r"^batch_size, drop_remainder and process are options of iterable=True$"):
@@ -315,7 +361,9 @@ def test_options_without_effect_are_refused() -> None:
         reader.to_torch(iterable=True, batch_size=0)
     with pytest.raises(UsageError, match=r"^drop_remainder needs a batch_size: without it there are no batches"):
         reader.to_torch(iterable=True, drop_remainder=True)
-    with pytest.raises(TypeError, match=r"^this iterable has no length: it has no batch_size, or repeats for ever$"):
+    with pytest.raises(TypeError, match=r"^this iterable has no length: it repeats for ever \(ReadConfig"):
         len(reader.to_torch(iterable=True, batch_size=3))
+    with pytest.raises(TypeError, match=r"the loader makes the batches: give to_torch\(\.\.\., batch_size=N\)"):
+        len(DataLoader(wide_reader([10], features=IDS).to_torch(iterable=True), batch_size=4))
     forever = reader.to_torch(iterable=True, batch_size=4, drop_remainder=True)
     assert ids_of(islice(forever, 5)) == [*range(8), *range(8), *range(4)]

@@ -239,6 +239,14 @@ ONE, TWO = {"x": torch.zeros(1)}, {"x": torch.zeros(2)}
             "Or give all values one dtype in transform=.",
         ),
         (
+            [{"tokens": one["x"]} for one in (ONE, TWO)], {"token": 0},
+            "'tokens' differs in shape within a batch: (1,) and (2,); "
+            "and pad names 'token', which the examples do not have",
+            "Did you mean 'tokens'? They have: tokens. "
+            "Pad it, pad={'tokens': 0}, or keep a list of tensors, pad={'tokens': None}. "
+            "Or give all values one shape in transform=.",
+        ),
+        (
             [{"x": 5}, {"x": None}], {}, "'x' of example 1 of this batch is None, which a tensor cannot hold",
             "Choose a value, reader.fill_missing({'x': 0}), or keep a list, pad={'x': None}.",
         ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +18,7 @@ import torch
 import torch.distributed
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
-from registry.errors import StateMismatchError, UsageError, suggest
+from registry.errors import RegistryWarning, StateMismatchError, UsageError, suggest
 from registry.features import FeaturesDict, RawFeature
 from registry.features.feature import TEXT
 from registry.model import whole_number
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 
 
 _FORMAT: Final = "registry.torch-state/1"
+_USE_STATEFUL: Final = (
+    "With worker processes read through torchdata.stateful_dataloader.StatefulDataLoader, "
+    "and save loader.state_dict() instead."
+)
 _FIELDS: Final = {"format", "reader", "worker", "batch_size", "drop_remainder", "epoch", "done"}
 
 
@@ -215,6 +220,7 @@ class ReaderIterable(IterableDataset):
         self._batch_size = batch_size
         self._drop_remainder = drop_remainder
         self._epochs = EpochCounter()
+        self._seen_epoch = self._epochs.next_epoch  # workers advance the shared counter, and not this
         self._started: dict[int, int] = {}
         self._loaded: Mapping[str, Any] | None = None
         self._place: dict[str, Any] | None = None
@@ -236,10 +242,25 @@ class ReaderIterable(IterableDataset):
     def set_epoch(self, epoch: int) -> None:
         """Make the next iteration read ``epoch``, counted from 0. By default it reads the epoch after the last one.
 
+        After ``load_state_dict``, the epoch of the loaded state keeps its position. Another epoch starts at its
+        beginning, with a ``RegistryWarning``.
+
         Raises:
             UsageError: ``epoch`` is not a whole number, or is negative.
         """
-        self._epochs.set(whole_number(epoch, "epoch", least=0))
+        number = whole_number(epoch, "epoch", least=0)
+        if self._loaded is not None:
+            loaded = self._loaded["epoch"]
+            if number == loaded:
+                return
+            warnings.warn(
+                f"set_epoch({number}) drops the loaded position in epoch {loaded}: the next iteration starts at the "
+                f"beginning of epoch {number}. To continue, call set_epoch({loaded}) or leave it out.",
+                RegistryWarning,
+                stacklevel=2,
+            )
+        self._epochs.set(number)
+        self._seen_epoch = number
         self._place = self._loaded = None
 
     def __len__(self) -> int:
@@ -250,8 +271,13 @@ class ReaderIterable(IterableDataset):
                 workers; or the reader repeats for ever.
         """
         repeat = self._reader.read_config.repeat
-        if self._batch_size is None or repeat is None:
-            raise TypeError("this iterable has no length: it has no batch_size, or repeats for ever")
+        if repeat is None:
+            raise TypeError("this iterable has no length: it repeats for ever (ReadConfig(repeat=None))")
+        if self._batch_size is None:
+            raise TypeError(
+                "this iterable has no length, because the loader makes the batches: give to_torch(..., batch_size=N), "
+                "and DataLoader(..., batch_size=None)"
+            )
         return repeat * self._num_items(self._share(self.process))
 
     def __iter__(self) -> Iterator[Any]:
@@ -276,37 +302,62 @@ class ReaderIterable(IterableDataset):
             self._reader = reader.reopened()  # with the seed that was drawn for it
         at = None if loaded is None else reader.state()["left"][0][0]
         begin = self._epochs.take(key, workers=workers, at=at)
+        self._seen_epoch = self._epochs.next_epoch
         reader.seek(begin)
-        place = {
-            "format": _FORMAT,
-            "reader": reader.state(),
-            "worker": [worker, workers],
-            "batch_size": self._batch_size,
-            "drop_remainder": self._drop_remainder,
-            "epoch": begin if loaded is None else loaded["epoch"],
-            "done": 0 if loaded is None else loaded["done"],
-        }
+        place = self._start_of(reader, begin, (worker, workers))
+        if loaded is not None:
+            place.update(epoch=loaded["epoch"], done=loaded["done"])
         self._place = place
         return self._run(reader, place, begin)
 
     def state_dict(self) -> dict[str, Any]:
-        """The place of the iteration that was started last in this process: plain values that JSON can hold."""
+        """The place of the iteration that was started last in this process: plain values that JSON can hold.
+
+        Before the first iteration it is the beginning of the next epoch.
+
+        Raises:
+            StateMismatchError: worker processes read the dataset, so that this process does not know the place.
+        """
+        info = get_worker_info()
+        if info is None and self._epochs.next_epoch != self._seen_epoch:
+            raise StateMismatchError(
+                "worker processes read this dataset, and this process does not know their places",
+                hint=_USE_STATEFUL,
+                details={"differs": "worker"},
+            )
         if self._loaded is not None:
             return dict(self._loaded)
-        if self._place is None:
-            return {}
-        return dict(self._place)
+        if self._place is not None:
+            return dict(self._place)
+        reader, begin = self._reader.reopened(process=self.process), self._epochs.next_epoch
+        reader.seek(begin)
+        return self._start_of(reader, begin, (0, 1) if info is None else (info.id, info.num_workers))
+
+    def _start_of(self, reader: Reader, epoch: int, worker: tuple[int, int]) -> dict[str, Any]:
+        """The place before the first item of ``epoch``, to which ``reader`` was moved."""
+        return {
+            "format": _FORMAT,
+            "reader": reader.state(),
+            "worker": list(worker),
+            "batch_size": self._batch_size,
+            "drop_remainder": self._drop_remainder,
+            "epoch": epoch,
+            "done": 0,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Make the next iteration continue after the last example or batch of ``state``, which ``state_dict`` returned.
 
         Raises:
-            StateMismatchError: the state belongs to another version, split, order or batch size. When the iteration
-                starts: the state belongs to another rank or worker.
+            StateMismatchError: the state is empty, or belongs to another version, split, order or batch size. When the
+                iteration starts: the state belongs to another rank or worker.
         """
-        if not state:  # of a dataset that was never iterated
-            self._loaded = self._place = None
-            return
+        if not state:
+            raise StateMismatchError(
+                "this state is empty: it has no position to continue from",
+                hint=_USE_STATEFUL,
+                details={"differs": "format"},
+            )
         if set(state) != _FIELDS or state["format"] != _FORMAT:
             raise StateMismatchError(
                 "this is not the state of an iterable dataset for torch",
@@ -322,10 +373,16 @@ class ReaderIterable(IterableDataset):
                 )
         self._reader.reopened(process=self.process, state=state["reader"])
         self._loaded = dict(state)
+        self._seen_epoch = self._epochs.next_epoch
 
     def __getstate__(self) -> dict[str, Any]:
         # A spawned worker has no process group, so it cannot look its rank up.
-        return {**self.__dict__, "_process": self._process or _rank_in_use(self.process), "_started": {}}
+        return {
+            **self.__dict__,
+            "_process": self._process or _rank_in_use(self.process),
+            "_started": {},
+            "_seen_epoch": self._epochs.next_epoch,
+        }
 
     def __repr__(self) -> str:
         return f"<ReaderIterable of {self._reader!r}>"

@@ -76,7 +76,20 @@ class Collate:
     def __call__(self, examples: Sequence[Any]) -> Any:
         """The batch of ``examples``, nested as they are. See ``collate`` for its errors."""
         seen: set[str] = set()
-        batch = self._merge(list(examples), (), seen)
+        rows = list(examples)
+        try:
+            batch = self._merge(rows, (), seen)
+        except UsageError as error:
+            names = sorted(_paths(rows[0]))
+            for path in self.pad:
+                if path not in names:  # probably a misspelling of the value in the error
+                    hints = (suggest(path, [name for name in names if name], have="They have:"), error.hint)
+                    raise UsageError(
+                        f"{error}; and pad names {path!r}, which the examples do not have",
+                        hint=" ".join(filter(None, hints)) or None,
+                        details=error.details,
+                    ) from error
+            raise
         for path in self.pad:
             if path not in seen and seen:
                 raise UsageError(
@@ -253,6 +266,15 @@ def _pad_tensors(values: list[Any], filler: float, path: str) -> Padded:
     for place, row in enumerate(rows):
         padded[(place, *map(slice, row.shape))] = row
     return Padded(padded, shapes[:, 0] if shapes.shape[1] == 1 else shapes)
+
+
+def _paths(value: Any, at: Path = ()) -> set[str]:
+    """The names that ``pad`` may use for an example."""
+    found = {"/".join(at)}
+    if isinstance(value, NestedExamples):
+        value = to_tensors(value)
+    entries = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, tuple) else ()
+    return found.union(*(_paths(inner, (*at, str(name))) for name, inner in entries))
 
 
 def _require(agree: bool, path: str, what: str) -> None:
