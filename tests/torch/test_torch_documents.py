@@ -46,6 +46,19 @@ def test_the_page_about_pytorch_prints_what_it_says(tmp_path: Path) -> None:
     assert run("\n".join(blocks("pytorch.md", "python")), tmp_path) == "".join(blocks("pytorch.md", "text"))
 
 
+def test_the_program_that_resumes_ends_with_the_same_weights_however_often_it_stops(tmp_path: Path) -> None:
+    pytest.importorskip("torchdata")
+    (program,) = blocks("pytorch.md", "py")
+    folders = uncut, cut = tmp_path / "uncut", tmp_path / "cut"
+    for folder in folders:
+        folder.mkdir()
+    stopping = program.replace('"step": step}, CHECKPOINT)', '"step": step}, CHECKPOINT)\n                return')
+    assert stopping != program
+    printed = run(program, uncut)
+    assert printed.startswith("16 ")
+    assert [run(stopping, cut) for _ in range(5)] == ["", "", "", "", printed]  # the second stop is at an epoch's end
+
+
 @pytest.mark.parametrize(
     ("package", "last"),
     [
