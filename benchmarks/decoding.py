@@ -58,7 +58,7 @@ def example_of(features: FeaturesDict, number: int, chance: np.random.Generator,
 
 
 def block_of(features: FeaturesDict, count: int, *, any_size: bool = False, shuffled: bool = False) -> Block:
-    """Records as they stand in a shard, 16 bytes of framing between them."""
+    """Records as stored in a shard, with 16 bytes of framing between them."""
     chance = np.random.default_rng(0)
     orders = [chance.permutation(len(features)) for _ in range(4 if any_size else 1)]
     if not any_size:

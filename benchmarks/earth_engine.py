@@ -4,7 +4,7 @@
 
 A synthetic GeoTIFF of one band, uint8, size x size, tiled and deflated, is exported and put together again. Each way
 runs in a process of its own, whose peak memory is told; MB are of the raster's pixels, a byte each. "rasterio read"
-reads it block by block, "rasterio write" reads and writes it so, with as many threads: exports stand beside the one,
+reads it block by block, "rasterio write" reads and writes it so, with as many threads: exports compare with the one,
 assemblies beside the other. Wall clock without imports, the fastest round.
 """
 

@@ -87,7 +87,7 @@ def run(command: list[str], text: str = "") -> None:
 
 
 def hash_in_memory(num_bytes: int) -> None:
-    """Hash so many bytes, each core its share."""
+    """Hash this number of bytes, divided among the cores."""
     cores = num_cpus()
     with ProcessPoolExecutor(cores) as pool:
         list(pool.map(hash_share, [num_bytes // cores] * cores))

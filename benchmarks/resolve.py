@@ -64,7 +64,7 @@ def lengths_of(num_shards: int) -> list[int]:
 
 
 def fastest(action: Callable[[], Any], rounds: int) -> float:
-    """Seconds of the fastest of so many rounds."""
+    """Seconds of the fastest of several rounds."""
     times = []
     for _ in range(rounds):
         started = time.perf_counter()
@@ -120,7 +120,7 @@ def show_resolver(num_shards: list[int], peer: Callable[[list[int]], Callable[[]
 
 
 def publish(path: Path, number: int) -> None:
-    """A catalog with a version of so many shards, and a small one."""
+    """A catalog with a version of the given number of shards, and a small version."""
     import hashlib
 
     from registry.catalog import open_catalog

@@ -4,7 +4,7 @@
     python benchmarks/slim.py --rounds 3 --sets vectors,png      the figures to quote, on an idle machine
 
 Each figure is a process of its own that reads records one by one, or in batches of 128, on a warm page cache, and
-counts from the first on: whoever needs long to start does not pay for it here. Sets: ``vectors`` (16 floats and a
+counts from the first on: start-up time is not included. Sets: ``vectors`` (16 floats and a
 label), ``boxes`` (a label and up to five boxes in lists of any length), ``png`` (28 by 28, grey), ``jpeg`` (224 by 224,
 in colour). The same features and handlers everywhere; tf.data parses and decodes them in one ``map``, by one thread and
 by as many as it likes ("tf.data, tuned"); for batches it parses what was batched, or batches decoded images.
@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--sets", default=",".join(SIZES))
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of records")
     parser.add_argument("--seconds", type=float, default=4.0, help="that each figure takes at most")
-    parser.add_argument("--rounds", type=int, default=1, help="the fastest of so many counts")
+    parser.add_argument("--rounds", type=int, default=1, help="number of counts; the fastest is reported")
     parser.add_argument("--folder", help="for the files, which are kept then")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -98,7 +98,7 @@ def run_child(name: str, peer: str, folder: Path, *, shuffled: bool, seconds: fl
 
 
 def measure(name: str, peer: str, folder: Path, *, shuffled: bool, seconds: float) -> float:
-    """Records per second, from the first on, for so many seconds or until there are no more."""
+    """Records per second from the first record, for this number of seconds or until the last record."""
     files = sorted(str(path) for path in folder.glob(f"{name}-*"))
     records = read_records(name, peer, files, shuffled=shuffled)
     in_batches = "batches" in peer

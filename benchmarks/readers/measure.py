@@ -23,7 +23,7 @@ CHUNK: Final = 256
 
 @dataclass(frozen=True)
 class Pass:
-    """So many examples, in so many seconds, for which all threads together were busy so many seconds."""
+    """The number of examples read, the elapsed seconds, and the CPU seconds of all threads together."""
 
     count: int
     wall: float

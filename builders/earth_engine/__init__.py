@@ -1,12 +1,12 @@
-"""Earth Engine's TFRecords: written, cataloged, read, and brought back to the map, without Earth Engine and TensorFlow.
+"""Writes, catalogs and reads TFRecords of Earth Engine and assembles predictions, without Earth Engine or TensorFlow.
 
     from registry.builders import earth_engine
 
     raster -> export_image -> files, mixer -> import_export -> Patches -> write_predictions -> assemble -> raster
     rows -> write_table -> file -> read_table -> rows
 
-Exact behaviour follows Earth Engine's guide to TFRecord and what real exports hold; docs/earth-engine.md lists the
-points that the guide leaves open, and what was chosen. Names are loaded when they are first used.
+The behaviour follows Earth Engine's guide to TFRecord and files that Earth Engine exported. docs/earth-engine.md lists
+the points that the guide leaves open and what this package does. Names are imported when they are first used.
 """
 
 from typing import TYPE_CHECKING

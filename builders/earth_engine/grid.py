@@ -1,10 +1,10 @@
-"""Where pixels and patches lie: the transform to the map, the grid of patches, and tiles as records hold them.
+"""Computes places: the transform from pixels to the map, the grid of patches, and the tiles that records contain.
 
-Patch (row r, column c) has the pixel rows r*h to r*h + h and the pixel columns c*w to c*w + w; its tile has the margin
-on all four sides as well. Patches are numbered row by row, which is the order of an export's records.
+Patch (row r, column c) contains the pixel rows r*h to r*h + h and the pixel columns c*w to c*w + w. Its tile adds the
+margin on all four sides. Patches are numbered row by row, which is the order of an export's records.
 
-The mixer gives the size of a patch without its margin. A record may hold the patch alone, as predictions often do, or
-the patch with the margin of the kernel that it was exported with: only the number of values tells.
+The mixer contains the size of a patch without its margin. A record contains the patch, as predictions often do, or the
+tile of the kernel that it was exported with; only the number of values distinguishes them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from registry.errors import ShardMismatchError, UsageError
 
 
 class Size(NamedTuple):
-    """A size in pixels; Earth Engine's pairs have the width first."""
+    """A size in pixels, width first as in Earth Engine."""
 
     width: int
     height: int
@@ -33,7 +33,7 @@ NO_MARGIN: Final = Size(0, 0)
 
 
 class Window(NamedTuple):
-    """A rectangle of pixels. It may begin before the first pixel: the margin of a patch at the edge does."""
+    """A rectangle of pixels. It may start before the first pixel, as the margin of a patch at the edge does."""
 
     column: int
     row: int
@@ -46,10 +46,10 @@ class Grid:
     """The patches of a raster.
 
     Attributes:
-        patch: size of a patch without its margin.
-        patches_per_row: patches side by side.
-        num_rows: rows of patches.
-        margin: pixels added on the left and on the right, above and below: half of the kernel, without its fraction.
+        patch: width and height of a patch in pixels, without its margin.
+        patches_per_row: number of patches in a row.
+        num_rows: number of rows of patches.
+        margin: pixels added on the left and right, and above and below: half of the kernel, rounded down.
     """
 
     patch: Size
@@ -59,34 +59,34 @@ class Grid:
 
     @classmethod
     def over(cls, raster: Size, patch: Size, *, kernel: Size = NO_KERNEL, pad: bool = False) -> Grid:
-        """The grid over a raster. Pixels at its right and bottom that fill no patch are left out; ``pad`` fills one.
+        """The grid over a raster. Incomplete patches at its right and bottom are dropped, or kept with ``pad``.
 
         >>> Grid.over(Size(7, 5), Size(2, 2), kernel=Size(2, 2))
         Grid(patch=Size(width=2, height=2), patches_per_row=3, num_rows=2, margin=Size(width=1, height=1))
 
         Raises:
-            UsageError: the raster holds no whole patch.
+            UsageError: the raster is smaller than a patch.
         """
         columns, rows = raster.width // patch.width, raster.height // patch.height
         if pad:
             columns, rows = -(-raster.width // patch.width), -(-raster.height // patch.height)
         if not columns or not rows:
             raise UsageError(
-                f"the raster of {raster.width} x {raster.height} pixels holds no patch of "
+                f"the raster of {raster.width} x {raster.height} pixels is smaller than a patch of "
                 f"{patch.width} x {patch.height}",
-                hint="Take smaller patches (patch_dimensions; --patch), or fill them up: edge='pad'; --edge pad.",
+                hint="Choose smaller patches (patch_dimensions=64; --patch 64), or pad them: edge='pad'; --edge pad.",
                 details={"raster": list(raster), "patch": list(patch)},
             )
         return cls(patch=patch, patches_per_row=columns, num_rows=rows, margin=margin_of(kernel))
 
     @property
     def num_patches(self) -> int:
-        """Patches in all."""
+        """Number of patches."""
         return self.patches_per_row * self.num_rows
 
     @property
     def covered(self) -> Size:
-        """The pixels that are in patches: the size of the raster that comes back."""
+        """Width and height of all patches together: the size of the assembled raster."""
         return Size(self.patches_per_row * self.patch.width, self.num_rows * self.patch.height)
 
     @property
@@ -109,17 +109,17 @@ class Grid:
         return Window(core.column - self.margin.width, core.row - self.margin.height, *self.tile)
 
     def transform(self, index: int, transform: Transform, *, margin: bool = False) -> Transform:
-        """The transform of patch ``index`` of a raster with ``transform``; of its tile with ``margin``."""
+        """The transform of patch ``index``, or of its tile with ``margin``, in a raster with ``transform``."""
         window = self.window(index) if margin else self.core(index)
         return transform.moved(window.column, window.row)
 
     def bounds(self, index: int, transform: Transform, *, margin: bool = False) -> Bounds:
-        """Where patch ``index`` of a raster with ``transform`` lies on the map; its tile with ``margin``."""
+        """The bounds of patch ``index``, or of its tile with ``margin``, in a raster with ``transform``."""
         return transform.bounds(*(self.window(index) if margin else self.core(index)))
 
 
 def margin_of(kernel: Size) -> Size:
-    """The margin that a kernel needs: half of it on each side, so that one on an edge pixel has values everywhere.
+    """The margin of a kernel: half of it on each side, so that a kernel centred on an edge pixel has values.
 
     >>> margin_of(Size(128, 1))
     Size(width=64, height=0)
@@ -137,10 +137,10 @@ class Bounds(NamedTuple):
 
 
 class Transform(NamedTuple):
-    """From pixels to the map: ``x = a * column + b * row + c``, ``y = d * column + e * row + f``.
+    """Maps pixels to the map: ``x = a * column + b * row + c``, ``y = d * column + e * row + f``.
 
-    Columns and rows are of the pixels' outer corners: (0, 0) is the outer corner of the first pixel. ``e`` is below 0
-    where north is up. GDAL has these numbers in the order c, a, b, f, d, e.
+    (0, 0) is the outer corner of the first pixel, not its centre. ``e`` is negative if north is up. The order
+    is that of Earth Engine, affine and rasterio; GDAL's order is c, a, b, f, d, e.
     """
 
     a: float
@@ -152,36 +152,36 @@ class Transform(NamedTuple):
 
     @classmethod
     def of(cls, numbers: Iterable[Any]) -> Transform:
-        """The transform of six numbers, or of an ``affine.Affine``, which has nine.
+        """The transform from six numbers, or from an ``affine.Affine``, which has nine.
 
         Raises:
-            UsageError: not so many, one that is not finite, or a transform that maps the plane to a line.
+            UsageError: there are not six finite numbers, or the transform cannot be inverted.
         """
         try:
             found = [float(number) for number in numbers]
         except (TypeError, ValueError, OverflowError) as error:  # a whole number of 400 digits
-            raise _refuse(f"{numbers!r:.80}", "it is made of six numbers") from error
+            raise _refuse(f"{numbers!r:.80}", "expected six numbers") from error
         if len(found) == 9 and found[6:] == [0.0, 0.0, 1.0]:
             found = found[:6]
         if len(found) != 6 or not all(map(math.isfinite, found)):
-            raise _refuse(f"{found!r:.80}", "it is made of six finite numbers")
+            raise _refuse(f"{found!r:.80}", "expected six finite numbers")
         made = cls(*found)
         area = made.a * made.e - made.b * made.d  # of a pixel
         if not math.isfinite(area):
-            raise _refuse(f"{tuple(made)!r:.120}", "its numbers are too large to be placed on a map")
+            raise _refuse(f"{tuple(made)!r:.120}", "its numbers are too large")
         if area == 0:
-            raise _refuse(f"{tuple(made)!r:.120}", "it cannot be inverted: all pixels would lie on one line")
+            raise _refuse(f"{tuple(made)!r:.120}", "it maps all pixels to one line")
         return made
 
     @classmethod
     def given(cls, numbers: Iterable[Any]) -> Transform:
-        """As ``of``, of numbers that somebody wrote down: those in GDAL's order are refused.
+        """The transform from numbers that a user wrote; unlike ``of``, it refuses numbers in GDAL's order.
 
         >>> Transform.given((30, 0, 500000, 0, -30, 4100000)).e
         -30.0
 
         Raises:
-            UsageError: as ``of``; and where the pixels' width and height are what GDAL has as shears.
+            UsageError: there are not six finite numbers, they cannot be inverted, or they are in GDAL's order.
         """
         made = cls.of(numbers)
         if made.a != 0 and made.e == 0 and made.c == 0:
@@ -189,25 +189,25 @@ class Transform(NamedTuple):
             shown = ", ".join(f"{number:.12g}" for number in own)
             raise UsageError(
                 f"{tuple(made)!r:.120} is a transform in GDAL's order",
-                hint=f"Give it as Earth Engine, affine and rasterio have it: transform=({shown}); "
+                hint=f"Use the order of Earth Engine, affine and rasterio: transform=({shown}); "
                 f"--transform {shown.replace(' ', '')}.",
                 details={"option": "transform"},
             )
         return made
 
     def apply(self, column: float, row: float) -> tuple[float, float]:
-        """The place (x, y) on the map of a pixel's outer corner."""
+        """The place (x, y) on the map of a pixel's outer corner, in units of the CRS."""
         return column * self.a + row * self.b + self.c, column * self.d + row * self.e + self.f
 
     def moved(self, column: float, row: float) -> Transform:
-        """The transform of a window whose first pixel is this one."""
+        """The transform of a window that starts at this pixel."""
         x, y = self.a * column + self.b * row + self.c, self.d * column + self.e * row + self.f
         return self._replace(c=x, f=y)
 
     def bounds(self, column: float, row: float, width: float, height: float) -> Bounds:
-        """The rectangle around a window; where north is up or down, what rasterio calls its bounds.
+        """The bounds of a window, in units of the CRS.
 
-        Of a window that is turned, the smallest upright rectangle that holds it.
+        They equal rasterio's bounds. For a rotated window, they are the smallest upright rectangle around it.
         """
         if self.b == 0 and self.d == 0:
             left, bottom = self.apply(column, row + height)
@@ -220,22 +220,22 @@ class Transform(NamedTuple):
 
 def _refuse(found: str, why: str) -> UsageError:
     return UsageError(
-        f"{found} is no transform: {why}",
-        hint="Give (xScale, xShear, xTranslate, yShear, yScale, yTranslate), or the transform of a rasterio dataset.",
+        f"invalid transform {found}: {why}",
+        hint="Use (xScale, xShear, xTranslate, yShear, yScale, yTranslate), or the transform of a rasterio dataset.",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """A stored tile: its size, and how many pixels of margin are on its left and above the patch.
+    """A tile as stored: its size, and the position of the patch in it.
 
     Attributes:
-        size: of the tile.
-        patch: of the patch in it.
-        margin: to the left of the patch and above it. On the right and below there are as many; one more where
-            ``is_uneven``.
-        is_uneven: whether the tile is a patch plus an odd kernel, as the guide's words have it, and not plus twice the
-            half of it: then one more pixel is taken to be on the right, or below.
+        size: width and height of the tile in pixels.
+        patch: width and height of the patch in pixels.
+        margin: pixels to the left of the patch and above it. The right and bottom have the same margin, or one more
+            pixel if ``is_uneven``.
+        is_uneven: whether the tile is the patch plus an odd kernel, as the guide's text says, instead of the patch
+            plus twice half of the kernel. The additional pixel is taken to be on the right and at the bottom.
     """
 
     size: Size
@@ -245,29 +245,28 @@ class Tile:
 
     @property
     def num_pixels(self) -> int:
-        """Pixels of the tile."""
+        """Number of pixels of the tile."""
         width, height = self.size
         return width * height
 
     def crop(self, tile: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The patch in an array whose last two axes are those of the tile, (height, width): a view."""
+        """The patch as a view of an array of shape (..., tile height, tile width)."""
         top, left = self.margin.height, self.margin.width
         return tile[..., top : top + self.patch.height, left : left + self.patch.width]
 
 
 def infer_tile(num_values: int, patch: Size, kernel: Size | None = None, *, what: str = "a band") -> Tile:
-    """The tile of ``num_values`` pixels around a ``patch``.
+    """Infer the tile around a ``patch`` from its number of pixels.
 
     Args:
-        num_values: values of one band of a record.
-        patch: of the mixer.
-        kernel: that it was exported with; None infers it, which needs square patches with a square margin.
-        what: what the values are of, in errors.
+        num_values: number of values of one band in a record.
+        patch: width and height of a patch in the mixer.
+        kernel: the kernel of the export; None infers it, which requires square patches with a square margin.
+        what: names the values in errors.
 
     Raises:
-        ShardMismatchError: no tile around the patch has so many pixels: it is an export of other patches, or another
-            kernel.
-        UsageError: several sizes are possible: the kernel has to be given.
+        ShardMismatchError: no tile around the patch has this number of pixels, so the patch or kernel is wrong.
+        UsageError: several sizes are possible, so ``kernel`` is required.
 
     >>> infer_tile(384 * 384, Size(256, 256)).margin
     Size(width=64, height=64)
@@ -283,17 +282,16 @@ def infer_tile(num_values: int, patch: Size, kernel: Size | None = None, *, what
             return Tile(size=Size(side, side), patch=patch, margin=Size(half, half))
         raise UsageError(
             f"{what} has {num_values} values, {side} x {side} around a patch of {patch.width} x {patch.height}: "
-            "the margin is not the same on both sides",
-            hint=f"Give the kernel that it was exported with: kernel_size={side - patch.width}; "
-            f"--kernel {side - patch.width}.",
+            "the margin cannot be the same on both sides",
+            hint=f"Give the kernel of the export: kernel_size={side - patch.width}; --kernel {side - patch.width}.",
             details={"values": num_values, "patch": list(patch)},
         )
     if num_values < patch.width * patch.height or patch.width == patch.height:
         raise _no_such_tile(num_values, patch, what, f"{patch.width * patch.height}, or more with a margin")
     raise UsageError(
-        f"{what} has {num_values} values around a patch of {patch.width} x {patch.height}: how wide and how high the "
-        "margin is cannot be told",
-        hint="Give the kernel that it was exported with: kernel_size=[width, height]; --kernel WIDTH,HEIGHT.",
+        f"{what} has {num_values} values around a patch of {patch.width} x {patch.height}: the width and height of "
+        "the margin are ambiguous",
+        hint="Give the kernel of the export: kernel_size=[width, height]; --kernel WIDTH,HEIGHT.",
         details={"values": num_values, "patch": list(patch)},
     )
 
@@ -307,14 +305,14 @@ def _tile_of_kernel(num_values: int, patch: Size, kernel: Size, what: str) -> Ti
     if num_values == uneven.width * uneven.height:
         return Tile(size=uneven, patch=patch, margin=margin, is_uneven=True)
     raise _no_such_tile(
-        num_values, patch, what, f"{size.width * size.height} with a kernel of {kernel.width} x {kernel.height}"
+        num_values, patch, what, f"{size.width * size.height} (with a kernel of {kernel.width} x {kernel.height})"
     )
 
 
 def _no_such_tile(num_values: int, patch: Size, what: str, expected: str) -> ShardMismatchError:
     return ShardMismatchError(
-        f"{what} has {num_values} values; a patch of {patch.width} x {patch.height} has {expected}",
-        hint="Is it the mixer of this export? If it is, give the kernel_size that was exported (--kernel), or the "
-        "depth of an array band (tensor_depths, --depth).",
+        f"{what}: expected {expected} values for a patch of {patch.width} x {patch.height}, found {num_values}",
+        hint="Check that the mixer belongs to this export. If it does, give the kernel_size of the export (--kernel), "
+        "or the depth of an array band (tensor_depths; --depth).",
         details={"values": num_values, "patch": list(patch)},
     )

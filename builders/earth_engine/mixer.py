@@ -1,10 +1,10 @@
-"""Reads and writes the sidecar of an image export, ``<prefix>-mixer.json``: where its patches lie on the map.
+"""Reads and writes the mixer of an image export, ``<prefix>-mixer.json``, which locates its patches on the map.
 
     {"projection": {"crs": "EPSG:32610", "affine": {"doubleMatrix": [30, 0, 500000, 0, -30, 4100000]}},
      "patchDimensions": [256, 256], "patchesPerRow": 3, "totalPatches": 6}
 
-Dimensions are without the margin. The file does not hold the margin, bands, types or the size of the raster. The first
-corner is that of the first patch without its margin. Unknown keys are kept.
+Dimensions exclude the margin, and the transform starts at the corner of the first patch without its margin. The file
+does not contain the margin, the bands, their types or the size of the raster. Unknown keys are kept.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ from registry.features.json_node import JsonNode, parse_json
 from registry.storage import Store
 
 MAX_BYTES: Final = 2**20
-"""A mixer has some hundred bytes; a CRS as WKT some thousand."""
+"""Maximum bytes of a file. A mixer has a few hundred bytes, or a few thousand with a CRS as WKT."""
 
 _MOST: Final = 2**31
-"""No patch is wider, and no export has more of them in a row."""
+"""Maximum of each number in the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mixer:
-    """Where the patches of an export lie.
+    """The places of an export's patches on the map.
 
     Attributes:
-        crs: code of an authority or WKT, as the export has it.
-        transform: of the raster's pixels.
-        patch: size of a patch without its margin.
-        patches_per_row, total_patches: the second is a multiple of the first.
-        document: the whole JSON document that it was read from, with what is not known here.
+        crs: code or WKT, as in the export.
+        transform: maps pixels of the raster to the map.
+        patch: width and height of a patch in pixels, without its margin.
+        patches_per_row: number of patches in each row.
+        total_patches: number of patches, a multiple of ``patches_per_row``.
+        document: the JSON document that it was read from, with unknown keys.
 
     Raises:
-        UsageError: a number below 1, or a last row of patches that is not complete.
+        UsageError: a number is below 1, or the last row of patches is incomplete.
     """
 
     crs: str
@@ -55,12 +56,12 @@ class Mixer:
             ("totalPatches", self.total_patches),
         ):
             if not 0 < value <= _MOST**2:
-                raise UsageError(f"{name} is {value}; a mixer has numbers above 0", details={"key": name})
+                raise UsageError(f"{name}: expected a number above 0, found {value}", details={"key": name})
         if self.total_patches % self.patches_per_row:
             raise UsageError(
-                f"the last row of patches is not complete: totalPatches is {self.total_patches}, and patchesPerRow is "
-                f"{self.patches_per_row}",
-                hint="Take the mixer as it was exported: it is written for one export, and not for a part of it.",
+                f"totalPatches must be a multiple of patchesPerRow ({self.patches_per_row}), found "
+                f"{self.total_patches}",
+                hint="Use the unchanged mixer of the export.",
                 details={"key": "totalPatches"},
             )
 
@@ -77,10 +78,10 @@ class Mixer:
 
     @classmethod
     def from_json(cls, text: str, source: str = "mixer.json") -> Mixer:
-        """The mixer in a JSON text; ``source`` is what errors call it.
+        """Parse a mixer's JSON text; errors name it ``source``.
 
         Raises:
-            PreparedFormatError: no JSON, or not of this form; ``details['key']`` is the path.
+            PreparedFormatError: the JSON is malformed or a key is missing or invalid; ``details['key']`` is its path.
         """
         root = parse_json(text, source)
         fields = root.fields()
@@ -90,7 +91,7 @@ class Mixer:
         patch = _field(root, fields, "patchDimensions")
         sides = [_positive(side) for side in patch.elements()]
         if len(sides) != 2:
-            patch.fail(f"it has {len(sides)} numbers; it has two, width and height")
+            patch.fail(f"expected two numbers, width and height, found {len(sides)}")
         numbers = [element.number() for element in matrix.elements()]
         try:
             transform = Transform.of(numbers)
@@ -98,7 +99,7 @@ class Mixer:
             matrix.fail(error.message, hint=error.hint, cause=error)
         crs = _field(fields["projection"], projection, "crs")
         if not crs.text():
-            crs.fail("it is empty")
+            crs.fail("expected a CRS, found an empty text")
         try:
             return cls(
                 crs=crs.text(),
@@ -113,26 +114,26 @@ class Mixer:
 
     @classmethod
     def read(cls, store: Store, name: str) -> Mixer:
-        """The mixer in the file ``name``.
+        """Read the mixer in the file ``name``.
 
         Raises:
-            PreparedFormatError: as ``from_json``.
-            StorageError: the file cannot be read, or is longer than 1 MiB.
+            PreparedFormatError: the file is not a valid mixer.
+            StorageError: the file cannot be read, or is larger than 1 MiB.
         """
         path = store.locate(name)
         try:
             return cls.from_json(store.read_bytes(name, limit=MAX_BYTES).decode("utf-8-sig"), path)
         except UnicodeDecodeError as error:
             raise PreparedFormatError(
-                f"{path}: no UTF-8 text: {error.reason} at byte {error.start}", details={"file": path, "key": ""}
+                f"{path}: expected UTF-8 text: {error.reason} at byte {error.start}", details={"file": path, "key": ""}
             ) from error
 
     def to_json(self) -> str:
-        """The text of the file, with what was read and is not known here."""
+        """The JSON text of the file, unknown keys included."""
         return json.dumps(self.to_value(), indent=1, allow_nan=False)
 
     def to_value(self) -> dict[str, Any]:
-        """The JSON document."""
+        """The JSON document, unknown keys included."""
         known = self.document.get("projection", {})
         affine = {**known.get("affine", {}), "doubleMatrix": list(self.transform)}
         return {
@@ -144,7 +145,7 @@ class Mixer:
         }
 
     def grid(self, kernel: Size = NO_KERNEL) -> Grid:
-        """The patches, with the margin of ``kernel``."""
+        """The grid of patches, with the margin of ``kernel``."""
         return Grid(
             patch=self.patch,
             patches_per_row=self.patches_per_row,
@@ -155,14 +156,12 @@ class Mixer:
 
 def _field(parent: JsonNode, fields: Mapping[str, JsonNode], name: str) -> JsonNode:
     if name not in fields:
-        parent.fail(
-            f"it has no {name!r}", hint="Give the <prefix>-mixer.json that Earth Engine wrote beside the files."
-        )
+        parent.fail(f"{name!r} is missing", hint="Use the PREFIX-mixer.json that Earth Engine wrote next to the files.")
     return fields[name]
 
 
 def _positive(node: JsonNode) -> int:
     value = node.integer()
     if not 0 < value <= _MOST:
-        node.fail(f"it is {value}; it is a whole number above 0")
+        node.fail(f"expected a whole number above 0, found {value}")
     return value

@@ -1,6 +1,6 @@
-"""Locates each record of a split on the map, by its number in the split and what the version keeps of the export.
+"""Locates each record of a split on the map, from its number in the split and the version's metadata.
 
-A record is identified by its file and its place in that, whatever the order in which records are read.
+A record is identified by its file and its number in the file, so the order of reading does not matter.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class SplitPlaces:
     def transform(self) -> Transform:
         """The transform of the raster, whose mixer is known."""
         if self.mixer is None:
-            raise UsageError("nothing tells where the patches lie: there is no mixer")
+            raise UsageError("the mixer is missing, so the places of the patches are unknown")
         return self.mixer.transform
 
     def all_bounds(self, numbers: Numbers, *, margin: bool) -> npt.NDArray[np.float64]:
@@ -159,8 +159,8 @@ def places_of_split(
     kept = kept or KeptSplit()
     if kept.is_table:
         raise UsageError(
-            f"the split {split} is a table, and has no patches",
-            hint="Its rows are read as any dataset's: dataset.read(...).",
+            f"split {split} is a table, which does not have patches",
+            hint="Read its rows: dataset.read(...).",
             details={"split": split},
         )
     found = None
@@ -183,8 +183,8 @@ def places_of_split(
     )
     if places.patches is not None and num_records is not None and num_records != places.patches.size:
         raise PreparedFormatError(
-            f"the version's metadata has the numbers of {places.patches.size:,} patches, and the split {split} has "
-            f"{num_records:,} records",
+            f"split {split}: expected {places.patches.size:,} records as in the version's metadata, found "
+            f"{num_records:,}",
             details={"key": "patches", "split": split},
         )
     if places.mixer is not None:
@@ -199,9 +199,9 @@ def _check_count(mixer: Mixer, places: SplitPlaces, num_records: int | None, spl
     is_beyond = places.patches is not None and bool((places.patches >= mixer.total_patches).any())
     if is_beyond or num_records not in (None, expected):
         raise ShardMismatchError(
-            f"the mixer has {mixer.total_patches:,} patches, {expected:,} records, and the split {split} has "
+            f"split {split}: expected {expected:,} records for the mixer's {mixer.total_patches:,} patches, found "
             f"{num_records or 0:,}",
-            hint="Is it the mixer of this export?",
+            hint="Check that the mixer belongs to this export.",
             details={"expected": expected, "found": num_records},
         )
 
@@ -211,8 +211,8 @@ def _bands_of(features: FeaturesDict, kept: KeptSplit, split: str) -> tuple[Read
     names = [band.name for band in kept.bands if not band.is_series]
     if lost := [name for name in names if name not in features or not isinstance(features[name], Tensor)]:
         raise PreparedFormatError(
-            f"the version's metadata has a band {lost[0]!r} of the split {split}, and its examples have none",
-            hint="Was the version changed after its export was imported? Give bands=[...] of those that it has.",
+            f"band {lost[0]!r} of split {split} is in the version's metadata, but not in its examples",
+            hint="Choose bands that the version has: bands=[...].",
             details={"key": "bands", "split": split},
         )
     if not kept.bands:  # nothing is kept: all that has the form of patches
@@ -234,7 +234,7 @@ def _refuse_optional(features: FeaturesDict, bands: Sequence[ReadBand]) -> None:
     if lacking := [band.feature for band in bands if band.feature in optional]:
         others = [band.feature for band in bands if band.feature not in optional]
         raise UsageError(
-            f"the band {lacking[0]!r} is optional: a record may lack it, and a patch has no null",
+            f"band {lacking[0]!r} is optional, but patches cannot represent a missing band",
             hint=f"Read the others: bands={others!r:.500}." if others else "Read it as a feature: dataset.read(...).",
             details={"option": "bands", "optional": lacking[:100]},
         )
@@ -251,11 +251,11 @@ def _choose(known: Sequence[ReadBand], wanted: Sequence[str], *, is_collapsed: b
     if is_collapsed:
         hint = f"All its channels are in one feature: {', '.join(known[0].channels[:20])}. Read all, and take some."
     else:
-        hint = f"There are: {', '.join(list(by_name)[:20])}."
+        hint = f"The bands are: {', '.join(list(by_name)[:20])}."
     unknown = [name for name in names if name not in by_name]
     if unknown or not names or len(set(names)) != len(names):
         raise UsageError(
-            f"no band {unknown[0]!r}" if unknown else "no band is asked for, or one twice",
+            f"band {unknown[0]!r} does not exist" if unknown else "expected at least one band, and each only once",
             hint=hint,
             details={"option": "bands", "known": list(by_name)[:100]},
         )
@@ -269,8 +269,8 @@ def _tile_of(
     shapes = {features[band.feature].shape[-2:] for band in bands}
     if len(shapes) != 1 or len(shape := next(iter(shapes))) != 2 or None in shape:
         raise UsageError(
-            "this version has no patches: no features of one height and width",
-            hint="Patches are read of what was imported from Earth Engine, or exported as it does.",
+            "this version has no patches: its bands do not share a height and width",
+            hint="Import an Earth Engine export first: registry import earth-engine DIR",
         )
     size = Size(shape[1], shape[0])
     patch = mixer.patch if mixer is not None else kept.patch or size
@@ -306,8 +306,8 @@ def open_slice(
     """
     if not isinstance(source, SplitSource):
         raise UsageError(
-            f"{source!r:.60} is no published version and no pin",
-            hint="Give catalog.dataset('NAME'); a folder is read by of_files('FOLDER').",
+            f"expected a published version or a pin, found {source!r:.60}",
+            hint="Pass catalog.dataset('NAME'); to read a folder, use of_files('FOLDER').",
             details={"option": "source"},
         )
     return source.slice_of(split, read_config, slicing=slicing, rounding=rounding)

@@ -54,16 +54,17 @@ __all__ = ["Patch", "PatchBatch", "Patches", "SplitPlaces"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Patch:
-    """One patch, and where it lies. What depends on the mixer is None without one.
+    """One patch and its place. Attributes that depend on the mixer are None without one.
 
     Attributes:
-        index: its number in the grid, row by row; in the split, where there is no mixer.
-        row, column: in the grid, in patches.
-        values: (C, H, W), or (H, W, C), or a dict of (H, W) by band, (D, H, W) of an array band.
-        bounds: on the map, in units of ``crs``; with its margin where that was read.
+        index: its index in the grid, row by row; without a mixer, its index in the split.
+        row: its row in the grid, in patches.
+        column: its column in the grid, in patches.
+        values: an array of shape (C, H, W) or (H, W, C), or a dict of band to (H, W), or (D, H, W) for array bands.
+        bounds: its bounds on the map, in units of ``crs``; they include the margin if it was read.
         transform: from pixels of ``values`` to the map.
-        crs: code of an authority, or WKT.
-        window: the pixels of the raster.
+        crs: a code such as EPSG:32610, or WKT.
+        window: its pixels in the raster.
     """
 
     index: int
@@ -78,13 +79,14 @@ class Patch:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PatchBatch:
-    """Some patches, and where they lie: arrays whose first axis counts patches.
+    """A batch of N patches and their places.
 
     Attributes:
-        values: (N, C, H, W), or (N, H, W, C), or a dict of (N, H, W) by band.
-        indexes: as ``Patch.index``, int64.
-        rows, columns: int64; None where there is no mixer.
-        bounds: (N, 4), float64: left, bottom, right, top; None where there is no mixer.
+        values: an array of shape (N, C, H, W) or (N, H, W, C), or a dict of band to (N, H, W).
+        indexes: ``Patch.index`` of each patch, int64 of shape (N,).
+        rows: row of each patch, int64 of shape (N,); None without a mixer.
+        columns: column of each patch, int64 of shape (N,); None without a mixer.
+        bounds: float64 of shape (N, 4): left, bottom, right, top, in units of the CRS; None without a mixer.
     """
 
     values: Values
@@ -132,26 +134,28 @@ class Patches:
 
         Args:
             source: the version, as ``catalog.dataset`` gives it, or a pin, or a file of one pin.
-            split: an expression, ``train[:80%]``; None is the only split of a version, and the slice of a pin.
-            bands: in this order; None for all, in the order of the export.
-            margin: whether the pixels around each patch are read as well, which its kernel wants.
-            layout: ``CHW`` or ``HWC`` for one array of all bands, or ``bands`` for a dict of them.
-            dtype: of the values; None is that of the bands, and of several in one array the first of uint8, int64,
-                float32 that all have: floats of 32 bits where one is a float.
-            mixer: instead of the one that the version keeps; its metadata, where a pin is read.
-            kernel_size: instead of the one that the version keeps.
-            read_config: in which order; None is that of the export.
-            slicing: as ``Dataset.read``, and so the next five.
-            rounding: see there.
-            state: see there.
-            process: see there.
-            verify: see there.
-            copy: see there.
+            split: a split expression such as ``train[:80%]``; None uses the only split of a version, or the slice of
+                a pin.
+            bands: the bands to read, in order; None reads all, in the order of the export.
+            margin: read the margin around each patch too.
+            layout: ``CHW`` or ``HWC`` for one array of all bands, or ``bands`` for a dict of band to array.
+            dtype: the dtype of the values. None keeps the dtype of each band; several bands in one array are promoted
+                to the first of uint8, int64 and float32 that fits, and to float32 if one is a float.
+            mixer: replaces the mixer in the version's metadata; for a pin, the mixer or the version's metadata.
+            kernel_size: replaces the kernel size in the version's metadata, in pixels.
+            read_config: the order of reading; None is the order of the export.
+            slicing: rule of slicing. This argument and the next five are described at ``Dataset.read``.
+            rounding: rule of rounding percentages.
+            state: state of equal ``Patches`` at which to continue.
+            process: index and number of the processes that share the patches.
+            verify: how checksums are verified.
+            copy: whether arrays are copies instead of views of the file.
 
         Raises:
-            UsageError: the split holds no patches, or no such bands; another layout.
-            ShardMismatchError: the mixer is of another export.
-            As ``Dataset.read``, and while iterating as a ``Reader``.
+            UsageError: the split does not contain patches or one of the bands, or an option is invalid.
+            ShardMismatchError: the mixer belongs to another export.
+            SplitNotFoundError: the version does not have the split.
+            StorageError: a file cannot be read.
         """
         found = open_slice(source, split, read_config, slicing=slicing, rounding=rounding)
         reader = Reader(
@@ -249,7 +253,7 @@ class Patches:
     ) -> None:
         if layout not in LAYOUTS:
             raise UsageError(
-                f"layout cannot be {layout!r:.60}: it is one of {', '.join(map(repr, LAYOUTS))}",
+                f"invalid layout {layout!r:.60}: expected one of {', '.join(map(repr, LAYOUTS))}",
                 details={"option": "layout"},
             )
         self._places = {
@@ -267,7 +271,7 @@ class Patches:
         first = next(iter(self._places.values()))
         if first.is_sequence:
             raise UsageError(
-                "each record is a pixel and its series (sequenceData), and no patch",
+                "expected patches, found pixels with series (sequenceData)",
                 hint="Read them with PixelSeries(dataset, split).",
             )
         self._margin, self._layout = margin, layout

@@ -93,7 +93,7 @@ class PixelSeries:
             copy: see there.
 
         Raises:
-            UsageError: the split holds patches, and no pixels; or no such band.
+            UsageError: the split contains patches instead of pixels, or a band does not exist.
             ShardMismatchError: the mixer is of another export.
             As ``Dataset.read``, and while iterating as a ``Reader``.
         """
@@ -152,15 +152,15 @@ class PixelSeries:
         first = next(iter(kept.values()))
         if first is None or not first.is_sequence:
             raise UsageError(
-                "no record is a pixel and its series: this is no export with sequenceData",
-                hint="Read its patches with Patches(dataset, split).",
+                "expected pixels with series (sequenceData), found another export",
+                hint="Read patches with Patches(dataset, split).",
             )
         known = {band.name: band for band in first.bands}
         wanted = list(known) if bands is None else [bands] if isinstance(bands, str) else list(bands)
         if unknown := [name for name in wanted if name not in known]:
             raise UsageError(
-                f"no band {unknown[0]!r}",
-                hint=f"There are: {', '.join(list(known)[:20])}.",
+                f"band {unknown[0]!r} does not exist",
+                hint=f"The bands are: {', '.join(list(known)[:20])}.",
                 details={"option": "bands", "known": list(known)[:100]},
             )
         self.bands: tuple[StoredBand, ...] = tuple(known[name] for name in wanted)
@@ -186,8 +186,9 @@ class PixelSeries:
         """Pixel by pixel.
 
         Raises:
-            CorruptExampleError: a record is no SequenceExample, or lacks a band that has one value a pixel.
-            As ``Reader``.
+            CorruptExampleError: a record is not a SequenceExample, or lacks a band with one value a pixel.
+            CorruptRecordError: a record is damaged.
+            StorageError: a file cannot be read.
         """
         for record, one in zip(self.reader.records(), self._ids.ids(), strict=True):
             (split,), numbers = self._numbers.find([one])
@@ -215,13 +216,13 @@ def _values_of(found: SequenceValues, band: StoredBand, name: str) -> Any:
         if not band.is_series:
             _, values = from_flat(found.context.get(band.name), band.name)
             if values.size != 1:
-                raise CorruptExampleError(f"the band {band.name!r} has {values.size} values, where a pixel has one")
+                raise CorruptExampleError(f"band {band.name!r}: expected 1 value for a pixel, found {values.size}")
             return values[0]
         steps = [from_flat(step, band.name) for step in found.lists.get(band.name, [])]
     except CorruptExampleError as error:
         raise CorruptExampleError(f"{name}: {error.message}", hint=error.hint, details=error.details) from error
     if any(kind != band.kind for kind, _ in steps):
-        raise CorruptExampleError(f"{name}: the series {band.name!r} has steps of another kind than {band.kind}")
+        raise CorruptExampleError(f"{name}: series {band.name!r} has steps of another kind than {band.kind}")
     series: npt.NDArray[Any] = (
         np.concatenate([values for _, values in steps]) if steps else np.empty(0, STORED[band.kind])
     )

@@ -55,20 +55,22 @@ def check_plot(output: str, *, overwrite: bool = False) -> None:
     """Refuse a picture that cannot be written, before an hour of reading.
 
     Raises:
-        UsageError: no ``.png``.
-        AlreadyStoredError: it is there, and ``overwrite`` is False.
+        UsageError: the file does not end in ``.png``.
+        AlreadyStoredError: the file exists, and ``overwrite`` is False.
         MissingExtraError: Pillow is not installed.
     """
     _import_pillow()
     store, name = _place(output)
     if not name.lower().endswith(".png"):
         raise UsageError(
-            f"{output} has no suffix that tells what to draw", hint="Name a .png.", details={"option": "plot"}
+            f"expected a file that ends in .png, found {output}",
+            hint="For example: --plot area.png.",
+            details={"option": "plot"},
         )
     if not overwrite and store.exists(name):
         raise AlreadyStoredError(
-            f"{store.locate(name)} is there already",
-            hint="Name another file, or replace it: overwrite=True; --overwrite.",
+            f"{store.locate(name)} already exists",
+            hint="Choose another file, or replace it: overwrite=True; --overwrite.",
             details={"path": store.locate(name)},
         )
 
@@ -111,7 +113,7 @@ def draw_export(export: StoredExport, *, margin: bool = False, advance: Callable
     tile = export.tile
     if tile is None:
         what = "a table" if export.is_table else "pixels with series"
-        raise UsageError(f"this export is {what}, and no patches that could be drawn", details={"option": "plot"})
+        raise UsageError(f"expected patches of an image, found {what}", details={"option": "plot"})
     total = export.num_records or 1
     columns = math.isqrt(total - 1) + 1 if export.mixer is None else export.mixer.patches_per_row
     rows = -(-total // columns) if export.mixer is None else export.mixer.total_patches // columns
@@ -234,7 +236,7 @@ class PlotLayout:
         margin: whether their margin is drawn.
         columns: patches of a row of the grid.
         shown_columns, shown_rows: cells of the picture.
-        column_step, row_step: a patch in so many is drawn.
+        column_step, row_step: only every n-th patch of a row or column is drawn.
         cell_width, cell_height: of one patch, in pixels.
     """
 

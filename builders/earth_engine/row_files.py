@@ -64,8 +64,8 @@ def read_rows(path: str | os.PathLike[str], *, text: Iterable[str] = ()) -> Iter
         text: columns of a CSV file that are text, though each cell is a number: postal codes.
 
     Raises:
-        UsageError: a suffix of no such file, or a column in ``text`` that is not there.
-        PreparedFormatError: the file is not of its format; the message has the line.
+        UsageError: the suffix is unknown, or a column in ``text`` does not exist.
+        PreparedFormatError: the file is malformed; the message names the row.
         StorageError: it cannot be read.
     """
     store, name = _open(path)
@@ -84,15 +84,15 @@ def read_rows(path: str | os.PathLike[str], *, text: Iterable[str] = ()) -> Iter
 def write_rows(
     table: Table, path: str | os.PathLike[str], *, overwrite: bool = False, advance: Callable[[int], None] | None = None
 ) -> int:
-    """Write the rows of a table into a file; how many there were.
+    """Write the rows of a table to a file, and return their number.
 
     Numbers are written with as many digits as tell them from every other float of 32 bits. CSV has an array as
     ``[1, 2]`` and nothing where a value is missing. GeoJSON has the geometry of ``.geo``, else the point of
     ``longitude`` and ``latitude``, and leaves out properties that are missing.
 
     Raises:
-        UsageError: a suffix of no such file.
-        AlreadyStoredError: there is such a file.
+        UsageError: the suffix is unknown.
+        AlreadyStoredError: the file exists, and ``overwrite`` is False.
     """
     store, name = _open(path)
     suffix = Path(name).suffix.lower()
@@ -111,8 +111,8 @@ def _open(path: str | os.PathLike[str]) -> tuple[Store, str]:
 
 def _no_format(name: str) -> UsageError:
     return UsageError(
-        f"{name!r:.120} is no file of rows",
-        hint=f"Its suffix tells the format: {', '.join(SUFFIXES)}.",
+        f"unknown format of rows {name!r:.120}",
+        hint=f"Use one of these suffixes: {', '.join(SUFFIXES)}.",
         details={"file": name[:120]},
     )
 
@@ -224,7 +224,7 @@ def _cells(store: Store, name: str) -> Iterator[list[str]]:
             text = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
             yield from csv.reader(_csv_text(text, store.locate(name)), strict=True)
     except csv.Error as error:
-        raise PreparedFormatError(f"{store.locate(name)} is no CSV: {error}", details={"file": name}) from error
+        raise PreparedFormatError(f"{store.locate(name)} is not valid CSV: {error}", details={"file": name}) from error
     except UnicodeDecodeError as error:
         raise _no_utf8(store, name, error) from error
 
@@ -240,7 +240,7 @@ def _csv_text(text: io.TextIOWrapper, path: str) -> Iterator[str]:
 
 
 def _array_or_text(cell: str) -> Any:
-    """What a cell holds that is no number: an array where it reads as one of JSON."""
+    """Parse a cell that is not a number: an array if it is JSON of one, else text."""
     if cell.startswith("[") and cell.endswith("]"):
         try:
             found = json.loads(cell)
@@ -321,12 +321,12 @@ def _read_lines(store: Store, name: str) -> Iterator[Row]:
 def _to_row(found: Any, number: int, path: str) -> Row:
     """A row as it is, or a feature's properties, geometry and id."""
     if not isinstance(found, Mapping):
-        raise PreparedFormatError(f"{path}: row {number} is no object", details={"file": path, "row": number})
+        raise PreparedFormatError(f"{path}: row {number} is not an object", details={"file": path, "row": number})
     if found.get("type") != "Feature":
         return found
     properties = found.get("properties") or {}
     if not isinstance(properties, Mapping):
-        raise PreparedFormatError(f"{path}: the properties of feature {number} are no object")
+        raise PreparedFormatError(f"{path}: the properties of feature {number} are not an object")
     row = dict(properties)
     if found.get("geometry") is not None:
         row[GEO] = found["geometry"]
@@ -397,14 +397,14 @@ def _shortest(value: float) -> str:
 
 def _no_text(value: bytes) -> FeatureError:
     return FeatureError(
-        f"{value!r:.80} is no text: a file of rows cannot hold it",
-        hint="Leave the column out: columns=[...]; --column NAME.",
+        f"a file of rows cannot store the bytes {value!r:.80}",
+        hint="Choose other columns: columns=[...]; --band NAME.",
     )
 
 
 def _no_utf8(store: Store, name: str, error: UnicodeDecodeError) -> PreparedFormatError:
     return PreparedFormatError(
-        f"{store.locate(name)}: no UTF-8 text: {error.reason} at byte {error.start}",
+        f"{store.locate(name)}: expected UTF-8 text: {error.reason} at byte {error.start}",
         hint="Write the file as UTF-8.",
         details={"file": name},
     )

@@ -1,4 +1,4 @@
-"""Tables as TFRecords: the columns and rows of a stored one, and writing rows as one.
+"""Reads and writes tables as TFRecords.
 
 A row is a tf.train.Example with a feature for each property:
 
@@ -7,8 +7,8 @@ A row is a tf.train.Example with a feature for each property:
     text, bytes       bytes_list of one value
     None              no feature
 
-Columns are found by reading all rows. Earth Engine exports a table as ``<prefix>.tfrecord.gz``, without a number in its
-name, whatever its size.
+Columns are inferred by reading all rows. Earth Engine exports a table of any size as ``<prefix>.tfrecord.gz``, without
+a number in its name.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Column:
 
     @property
     def is_scalar(self) -> bool:
-        """Whether each row has one value, which then is no array."""
+        """Whether each row has one value instead of an array."""
         return self.shape is None and self.shortest == self.longest == 1
 
     @property
@@ -80,13 +80,13 @@ class Column:
 
 
 class Table:
-    """The rows of one file, in order. Each iteration reads it anew; nothing is kept in memory but one row.
+    """The rows of one file, in order. Each iteration reads the file again; one row is in memory at a time.
 
     Args:
         store: the folder.
-        filename: of the table in it; gzip is known by its first bytes.
-        columns: which properties, in this order; None for all, by name.
-        shapes: of array columns, by name: the file does not tell them.
+        filename: name of the file; gzip is detected by the first bytes.
+        columns: the properties to read, in order; None reads all, sorted by name.
+        shapes: shapes of array columns, by name, because the file does not contain them.
 
     Attributes:
         filename: as given.
@@ -111,7 +111,7 @@ class Table:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """What the rows hold; the whole file is read to know it."""
+        """The columns; the whole file is read to infer them."""
         return self._describe()[0]
 
     def __len__(self) -> int:
@@ -238,7 +238,7 @@ Geometry: TypeAlias = Literal["lonlat", "geojson"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedTable:
-    """What was written. ``columns`` are in the order in which rows first had them, or as they were chosen."""
+    """The file that ``write_table`` wrote. ``columns`` are in the requested order, or in order of first occurrence."""
 
     filename: str
     num_rows: int
@@ -273,9 +273,9 @@ def write_table(
         advance: called with the number of rows written since the last call.
 
     Raises:
-        FeatureError: a value that no feature holds; ``details`` has row and column.
-        UsageError: a geometry that is not a point; a column that no row has; an invalid prefix.
-        AlreadyStoredError: there is such a file.
+        FeatureError: a value cannot be stored; ``details`` has row and column.
+        UsageError: with ``lonlat``, a geometry is not a point; no row has a requested column; or the prefix is invalid.
+        AlreadyStoredError: the file exists, and ``overwrite`` is False.
 
     Warns:
         RegistryWarning: a whole number that a float of 32 bits does not hold, such as a date in milliseconds.
@@ -283,7 +283,7 @@ def write_table(
     store = folder if isinstance(folder, Store) else open_store(folder)
     filename = f"{check_prefix(prefix)}.tfrecord.gz"
     if geometry not in (None, "lonlat", "geojson"):
-        raise UsageError(f"geometry cannot be {geometry!r:.60}", hint="It is None, 'lonlat' or 'geojson'.")
+        raise UsageError(f"invalid geometry {geometry!r:.60}", hint="Use None, 'lonlat' or 'geojson'.")
     encoder = _Encoder(columns=columns, geometry=geometry, include_index=include_index)
     with store.create(filename, overwrite=overwrite) as file, RecordFile(file, compressed=True) as records:
         for number, row in enumerate(rows):
@@ -303,12 +303,13 @@ def write_table(
 def _check_row(row: Any, number: int) -> None:
     if not isinstance(row, Mapping):
         raise FeatureError(
-            f"row {number} is a {type(row).__name__}; a row is a mapping of names to values", details={"row": number}
+            f"row {number}: expected a mapping of names to values, found a {type(row).__name__}",
+            details={"row": number},
         )
 
 
 class _Encoder:
-    """Rows to flat values; remembers which columns there were, and of which a warning was given."""
+    """Encodes rows; remembers the columns it has seen, and those it has warned about."""
 
     def __init__(self, *, columns: Sequence[str] | None, geometry: Geometry | None, include_index: bool | str) -> None:
         if isinstance(columns, str):
@@ -397,7 +398,7 @@ class _Encoder:
             return np.ascontiguousarray(array, np.float32).reshape(-1)
 
     def _warn_of_large(self, array: npt.NDArray[Any], name: str, number: int) -> None:
-        """Warn once a column of a whole number that is another one as a float of 32 bits."""
+        """Warn once for each column about a whole number that float32 changes."""
         if name in self._warned or not array.size or array.dtype.kind == "b":
             return
         if array.dtype.kind == "f":
@@ -409,8 +410,8 @@ class _Encoder:
             self._warned.add(name)
             stored = np.float32(changed.flat[0])
             warnings.warn(
-                f"column {name!r}: {changed.flat[0]} of row {number} is stored as {stored:.0f}: numbers of a table are "
-                "floats of 32 bits, exact to 16,777,216. Store it as text, or in parts",
+                f"column {name!r}: {changed.flat[0]} of row {number} is stored as {stored:.0f}, because tables store "
+                "numbers as float32, which is exact to 16,777,216. Store it as text, or split it",
                 RegistryWarning,
                 stacklevel=5,
             )
@@ -424,15 +425,13 @@ def read_geometry(value: Any, number: int) -> dict[str, Any] | None:
         try:
             value = json.loads(value)
         except (ValueError, RecursionError) as error:
-            raise FeatureError(
-                f"row {number}: its {GEO} is no GeoJSON: {value!r:.80}", details={"row": number}
-            ) from error
+            raise FeatureError(f"row {number}: {GEO} is not GeoJSON: {value!r:.80}", details={"row": number}) from error
     if value is None:
         return None
     if not isinstance(value, Mapping) or not isinstance(value.get("type"), str):
         raise FeatureError(
-            f"row {number}: its {GEO} is no GeoJSON geometry: {value!r:.80}",
-            hint='A geometry is an object such as {"type": "Point", "coordinates": [8.5, 47.4]}.',
+            f"row {number}: {GEO} is not a GeoJSON geometry: {value!r:.80}",
+            hint='Write an object such as {"type": "Point", "coordinates": [8.5, 47.4]}.',
             details={"row": number},
         )
     return dict(value)
@@ -443,14 +442,14 @@ def _to_bytes(value: str | bytes, name: str, number: int) -> bytes:
         return value.encode() if isinstance(value, str) else value
     except UnicodeEncodeError as error:
         raise FeatureError(
-            f"row {number}, column {name!r}: {value!r:.80} is no text that can be stored",
+            f"row {number}, column {name!r}: {value!r:.80} is not valid Unicode text",
             details={"row": number, "column": name},
         ) from error
 
 
 def _no_feature(value: Any, name: str, number: int) -> FeatureError:
     return FeatureError(
-        f"row {number}, column {name!r:.80}: {value!r:.80} is no number, text, or array of numbers",
-        hint="Make it one of these, or leave the column out: columns=[...]; --column NAME.",
+        f"row {number}, column {name!r:.80}: expected a number, text or array of numbers, found {value!r:.80}",
+        hint="Convert it, or choose other columns: columns=[...]; --column NAME.",
         details={"row": number, "column": str(name)},
     )

@@ -40,7 +40,7 @@ def predictions(tmp_path: Path) -> Path:
 def test_a_folder_becomes_a_geotiff(cli: Cli, predictions: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.tif"
     ran = cli("earth-engine", "assemble", str(predictions), "-o", str(output), "--nodata", "0")
-    note = "note: the bands are in the order of their names; --band, once for each, chooses another\n"
+    note = "note: the bands are sorted by name; to choose another order, repeat --band NAME\n"
     assert (ran.code, ran.err) == (0, note)
     assert ran.out == (
         f"wrote {output}, {output.stat().st_size / 1024:.1f} KiB\n"
@@ -98,7 +98,7 @@ def test_files_in_their_order_with_a_mixer_of_another_place(cli: Cli, prediction
     again = cli(*command)
     assert again.code == 1
     assert again.err == (
-        f"error: {output} is there already\nhint: Name another file, or replace it: overwrite=True; --overwrite.\n"
+        f"error: {output} already exists\nhint: Choose another file, or replace it: overwrite=True; --overwrite.\n"
     )
     assert cli(*command, "--overwrite").code == 0
 
@@ -109,7 +109,7 @@ def test_array_bands_and_their_depths(cli: Cli, tmp_path: Path) -> None:
     ran = cli(*command, "--depth", "t=3", "--format", "json")
     assert [band["name"] for band in ran.json()["data"]["bands"]] == ["t_0", "t_1", "t_2"]
     refused = cli(*command, "--depth", "3")
-    assert (refused.code, refused.err) == (2, "error: --depth cannot be '3': it is written BAND=VALUE\n")
+    assert (refused.code, refused.err) == (2, "error: invalid --depth '3': expected BAND=VALUE\n")
 
 
 def test_a_dry_run_writes_nothing(cli: Cli, predictions: Path, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_lost_file_and_a_mixer_of_another_export_are_told(cli: Cli, prediction
     (predictions / "F12_pred-00001.tfrecord").unlink()
     ran = cli("earth-engine", "assemble", str(predictions), "-o", str(output), "--format", "json")
     assert ran.error()["message"] == (
-        "the mixer says 6 patches, 2 rows of 3; found 4 patches in 1 file: 1 whole row and 1 patch more"
+        "expected 6 patches as in the mixer, 2 rows of 3; found 4 patches in 1 file: 1 whole row and 1 patch more"
     )
     assert ran.error()["details"]["files"] == [[str(predictions / "F12_pred-00000.tfrecord"), 4]]
     assert not list(tmp_path.glob("*out.tif"))
@@ -143,20 +143,24 @@ def test_a_table_becomes_rows(cli: Cli, tmp_path: Path) -> None:
     with output.open(newline="") as file:
         assert list(csv.DictReader(file)) == [{"a": "1.5", "b": "x"}, {"a": "2.5", "b": "y"}]
     two = cli("earth-engine", "assemble", str(source), str(source), "-o", str(tmp_path / "u.csv"))
-    assert two.err == "error: a table is one file, and 2 are given\nhint: Write each into a file of its own.\n"
+    assert two.err == (
+        "error: expected one file of a table, found 2\nhint: Run the command once for each "
+        "file, each with its own -o FILE.\n"
+    )
 
 
 def test_other_suffixes_and_numbers_that_are_none_are_refused(cli: Cli, predictions: Path, tmp_path: Path) -> None:
     ran = cli("earth-engine", "assemble", str(predictions), "-o", str(tmp_path / "out.png"))
     assert ran.code == 2
     assert ran.err == (
-        f"error: {tmp_path / 'out.png'} has no suffix that tells what to write\n"
-        "hint: Name a .tif; or, of a table, a .csv or .geojson.\n"
+        f"error: expected an output file that ends in .tif, .tiff, .csv, .geojson, .json or .jsonl, "
+        f"found {tmp_path / 'out.png'}\nhint: Write an image to a GeoTIFF: -o FILE.tif; write a table to -o "
+        f"FILE.csv or -o FILE.geojson.\n"
     )
     ran = cli("earth-engine", "assemble", str(predictions), "-o", str(tmp_path / "out.tif"), "--kernel", "a")
-    assert (ran.code, ran.err) == (2, "error: --kernel cannot be 'a': it is a whole number\n")
+    assert (ran.code, ran.err) == (2, "invalid error: --kernel 'a': expected a whole number\n")
     ran = cli("earth-engine", "assemble", str(predictions), "-o", str(tmp_path / "out.tif"), "--dtype", "unit8")
-    assert ran.err.startswith("error: 'unit8' is no dtype of a raster's band\n")
+    assert ran.err.startswith("invalid dtype of a band error: 'unit8'\n")
 
 
 def test_help_has_examples(cli: Cli) -> None:
@@ -170,12 +174,14 @@ def test_a_folder_of_a_table_becomes_rows_and_one_of_an_image_does_not(cli: Cli,
     ran = cli("earth-engine", "assemble", str(tmp_path / "table"), "-o", str(tmp_path / "t.csv"))
     assert (ran.code, ran.out) == (0, f"wrote {tmp_path / 't.csv'}, 1 row\n")
     place = {"transform": (30, 0, 500000, 0, -30, 4100000), "crs": "EPSG:32610"}
-    export_image({"b1": np.zeros((2, 2), "uint8")}, tmp_path / "image", "p", patchDimensions=2, **place)
+    export_image({"b1": np.zeros((2, 2), "uint8")}, tmp_path / "image", "p", patch_dimensions=2, **place)
     refused = cli("earth-engine", "assemble", str(tmp_path / "image"), "-o", str(tmp_path / "u.csv"))
     assert (refused.code, refused.err) == (
         2,
-        f"error: 'p' in {tmp_path / 'image'} is the export of an image, and no table\n"
-        "hint: Put its patches together in a GeoTIFF: -o FILE.tif.\n",
+        (
+            f"error: expected the export of a table, found the export of an image: 'p' in {tmp_path / 'image'}\n"
+            f"hint: Write its patches to a GeoTIFF: -o FILE.tif.\n"
+        ),
     )
 
 

@@ -105,18 +105,18 @@ def test_every_option_of_a_raster_reaches_the_export(cli: Cli, scene: str, works
         scene,
         workspace / "two",
         "sub/area",
-        patchDimensions=[3, 2],
-        kernelSize=3,
+        patch_dimensions=[3, 2],
+        kernel_size=3,
         bands={"n": "nir", "all": [1, 2, 3]},
-        maxFileSize=204,
-        defaultValue=-1,
-        tensorDepths={"all": 2},
+        max_file_size=204,
+        default_value=-1,
+        tensor_depths={"all": 2},
         encoding="native",
         masked="pixel",
         mask_band="ok",
         edge="pad",
-        maskedThreshold=0.9,
-        collapseBands=True,
+        masked_threshold=0.9,
+        collapse_bands=True,
         nodata=7,
         crs="EPSG:32611",
         transform=(10, 0, 5, 0, -10, 6),
@@ -147,8 +147,8 @@ def test_a_stack_of_bands_is_a_time_series(cli: Cli, scene: str, workspace: Path
 
 def test_patches_that_are_left_out_are_told(cli: Cli, scene: str, workspace: Path) -> None:
     ran = cli(*EXPORT, scene, str(workspace / "out"), "--patch", "1", "--masked-threshold", "0.5")
-    assert ran.out.splitlines()[1] == "left out 1 of 35: too many pixels masked"
-    assert ran.out.splitlines()[-1] == "no mixer: patches may be left out, so places are not kept"
+    assert ran.out.splitlines()[1] == "dropped 1 of 35 patches: too many masked pixels"
+    assert ran.out.splitlines()[-1] == "no mixer, because --masked-threshold may drop patches"
 
 
 def test_an_export_is_written_over_only_when_asked(cli: Cli, scene: str, workspace: Path) -> None:
@@ -157,8 +157,9 @@ def test_an_export_is_written_over_only_when_asked(cli: Cli, scene: str, workspa
     ran = cli(*EXPORT, scene, out, "--patch", "2")
     assert ran.code != 0
     assert ran.err == (
-        f"error: there is an export with the prefix 'scene' already: {out}/scene-mixer.json and 1 more\n"
-        "hint: Choose another prefix (--prefix), or replace it: overwrite=True; --overwrite.\n"
+        f"error: an export with the prefix 'scene' already exists: {out}/scene-mixer.json and 1 "
+        f"more\nhint: Choose another prefix (--prefix), or replace it: overwrite=True; "
+        f"--overwrite.\n"
     )
     assert cli(*EXPORT, scene, out, "--patch", "5", "--overwrite").code == 0
     assert json.loads((workspace / "out" / "scene-mixer.json").read_text())["totalPatches"] == 1
@@ -167,38 +168,49 @@ def test_an_export_is_written_over_only_when_asked(cli: Cli, scene: str, workspa
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        (("--patch", "x"), "error: 'x' is no size\nhint: Write a number, or width and height: 256 or 256,128.\n"),
+        (
+            ("--patch", "x"),
+            ("error: invalid size 'x'\nhint: Give a number of pixels, or width and height: 256 or 256,128.\n"),
+        ),
         (
             ("--patch", "1,2,3"),
-            "error: patch_dimensions cannot be [1, 2, 3]: it is a number from 1 to 65536, or two: [width, height]\n"
-            "hint: Mend patch_dimensions=...; on the command line --patch.\n",
+            (
+                "error: invalid patch_dimensions [1, 2, 3]: expected a number from 1 to 65536, or "
+                "two: [width, height]\nhint: Correct patch_dimensions; on the command line, --patch.\n"
+            ),
         ),
         (
             ("--max-file-size", "1 mile"),
-            "error: '1 mile' is no size of a file\n"
-            "hint: Write a number of bytes, or one with KiB, MiB or GiB: 64MiB.\n",
+            (
+                "error: invalid file size '1 mile'\nhint: Give a number of bytes, or a number with "
+                "KiB, MiB or GiB: 64MiB.\n"
+            ),
         ),
-        (("--depth", "red"), "error: 'red' is no depth of a band\nhint: Write --depth ndvi=24.\n"),
+        (("--depth", "red"), "error: invalid depth 'red': expected BAND=N\nhint: For example: --depth ndvi=24.\n"),
         (
             ("--band", "3", "--band", "r=1"),
-            "error: band 3 has no new name, and others do\nhint: Write --band name=3.\n",
+            ("error: band 3 needs a name, because other bands have one\nhint: For example: --band b3=3.\n"),
         ),
         (
             ("--band", "r=2", "--band", "r=1"),
-            "error: two bands are called 'r'\nhint: Give each a name of its own.\n",
+            ("error: two bands are called 'r'\nhint: Give each band a different name: --band NEW=BAND.\n"),
         ),
         (
             ("--transform", "1,2"),
-            "error: [1.0, 2.0] is no transform: it is made of six finite numbers\n"
-            "hint: Give (xScale, xShear, xTranslate, yShear, yScale, yTranslate), or the transform of a rasterio "
-            "dataset.\n",
+            (
+                "error: invalid transform [1.0, 2.0]: expected six finite numbers\nhint: Use (xScale, "
+                "xShear, xTranslate, yShear, yScale, yTranslate), or the transform of a rasterio "
+                "dataset.\n"
+            ),
         ),
-        (("--column", "a"), "error: --column is for tables\nhint: Leave it out.\n"),
+        (("--column", "a"), "error: --column applies only to tables\nhint: Remove --column.\n"),
         (
             ("--sequence", "--kernel", "3"),
-            "error: sequence_data and kernel_size contradict each other: a sequence is one pixel, and with margins "
-            "pixels would be written twice\n"
-            "hint: Leave one out: kernel_size (--kernel), or sequence_data (--sequence).\n",
+            (
+                "error: sequence_data and kernel_size cannot be combined: each record is one pixel, "
+                "and margins would write pixels twice\nhint: Remove kernel_size (--kernel) or "
+                "sequence_data (--sequence).\n"
+            ),
         ),
     ],
     ids=["patch", "sides", "size", "depth", "band", "doubled", "transform", "column", "sequence"],
@@ -228,7 +240,10 @@ def test_an_option_of_rasters_is_refused_for_a_table(cli: Cli, workspace: Path) 
     table = workspace / "samples.csv"
     table.write_text("name,ndvi\na,0.5\n")
     ran = cli(*EXPORT, str(table), str(workspace / "out"), "--masked-threshold", "0.5")
-    assert (ran.code, ran.err) == (2, "error: --masked-threshold is for rasters\nhint: Leave it out.\n")
+    assert (ran.code, ran.err) == (
+        2,
+        "error: --masked-threshold applies only to rasters\nhint: Remove --masked-threshold.\n",
+    )
 
 
 def test_records_hold_the_bands(cli: Cli, scene: str, workspace: Path) -> None:
@@ -247,8 +262,8 @@ def test_integers_that_floats_may_round_are_told(cli: Cli, workspace: Path) -> N
     with rasterio.open(path, "w", driver="GTiff", width=2, height=2, count=1, dtype="int32", **place) as file:
         file.write(np.full((1, 2, 2), 2**24 + 1, "int32"))
     said = (
-        "note: b1: integers beyond 16,777,216 are rounded, because they are stored as floats of 32 bits; "
-        "--encoding native keeps them\n"
+        "note: b1: integers beyond 16,777,216 are rounded, because they are stored as "
+        "float32; --encoding native keeps them\n"
     )
     call = ("earth-engine", "export", str(path), "out", "--patch", "2", "--dry-run")
     assert cli(*call).err == said

@@ -92,7 +92,7 @@ def test_several_prefixes_are_splits(cli: Cli, workspace: Path, folder: Path) ->
     refused = cli("import", "earth-engine", str(folder))
     assert refused.code == 2
     assert refused.err == (
-        f"error: file://{folder} holds 2 exports: area, more\nhint: Say which one: prefix='area'; --prefix area\n"
+        f"error: file://{folder} contains 2 exports: area, more\nhint: Choose one: prefix='area'; --prefix area\n"
     )
     options = (
         "--prefix",
@@ -115,21 +115,21 @@ def test_several_prefixes_are_splits(cli: Cli, workspace: Path, folder: Path) ->
     assert data["exports"]["eval"]["files"][0]["num_records"] == 2
     assert (workspace / "datasets/both/c/2.0.0/more-00000.tfrecord.gz").exists()
     refused = cli("import", "earth-engine", str(folder), "--prefix", "area", "--prefix", "eval=more")
-    assert (
-        refused.err
-        == "error: several prefixes, and 'area' is of no split\nhint: Give each a split: --prefix train=area\n"
+    assert refused.err == (
+        "error: expected SPLIT=PREFIX for each of several prefixes, found 'area'\nhint: For "
+        "example: --prefix train=area\n"
     )
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--kernel", "a"), "--kernel 'a' cannot be read: it is a whole number, or several: 128,128"),
-        (("--depth", "ndvi"), "--depth 'ndvi' cannot be read: it is written NAME=VALUE"),
-        (("--depth", "ndvi=1,2"), "--depth '1,2' cannot be read: it is one whole number"),
-        (("--depth", "a=1", "--depth", "a=2"), "--depth 'a=2' cannot be read: a is there twice"),
-        (("--shape", "ndvi=2,2"), "no column 'ndvi' to give a shape to"),
-        (("--patch", "8,8"), "patch_dimensions is (8, 8), and the mixer has (4, 4)"),
+        (("--kernel", "a"), "invalid --kernel 'a': expected a whole number or several, such as 128,128"),
+        (("--depth", "ndvi"), "invalid --depth 'ndvi': expected NAME=VALUE"),
+        (("--depth", "ndvi=1,2"), "invalid --depth '1,2': expected one whole number"),
+        (("--depth", "a=1", "--depth", "a=2"), "invalid --depth 'a=2': a occurs twice"),
+        (("--shape", "ndvi=2,2"), "shapes contains 'ndvi', which is not a column"),
+        (("--patch", "8,8"), "patch_dimensions: expected (4, 4) as in the mixer, found (8, 8)"),
     ],
     ids=["kernel", "pair", "number", "twice", "shape", "patch"],
 )
@@ -164,8 +164,8 @@ def test_the_grid_is_drawn(cli: Cli, folder: Path, workspace: Path) -> None:
     refused = cli("earth-engine", "inspect", str(folder), "--plot", str(picture))
     assert refused.code == 1
     assert refused.err == (
-        f"error: {picture} is there already\nhint: Name another file, or replace it: overwrite=True; --overwrite.\n"
+        f"error: {picture} already exists\nhint: Choose another file, or replace it: overwrite=True; --overwrite.\n"
     )
     assert cli("earth-engine", "inspect", str(folder), "--plot", str(picture), "--overwrite", "--margins").code == 0
     refused = cli("earth-engine", "inspect", str(folder), "--plot", str(workspace / "area.jpg"))
-    assert refused.err.startswith(f"error: {workspace / 'area.jpg'} has no suffix that tells what to draw\n")
+    assert refused.err.startswith(f"error: expected a file that ends in .png, found {workspace / 'area.jpg'}\n")

@@ -101,8 +101,8 @@ def test_names_that_no_template_gives_are_imported_as_a_copy(catalog: Catalog, t
     folder = write_image(tmp_path / "exports", "a{b}", BANDS, (4, 2), shards=2)
     error = refused(catalog, folder)
     assert isinstance(error, PreparedFormatError)
-    assert error.message == "DIR: the names of the files follow no template of ours: a{b}-00000.tfrecord.gz"
-    assert error.hint == "Import a copy, in which they get names that do: copy=True; --copy."
+    assert error.message == "DIR: file names such as a{b}-00000.tfrecord.gz cannot be read in place"
+    assert error.hint == "Import a copy, whose files are renamed: copy=True; --copy."
     import_export(catalog, folder, copy=True)
     dataset = catalog.dataset("a_b")
     assert dataset.splits["train"].filenames == [
@@ -136,7 +136,7 @@ def test_several_exports_are_splits_of_one_version(catalog: Catalog, tmp_path: P
     write_image(folder, "eval_patches", {name: pixels[:2] for name, pixels in BANDS.items()}, (4, 2))
     error = refused(catalog, folder)
     assert isinstance(error, UsageError)
-    assert error.message == f"{open_store(folder).url} holds 2 exports: eval_patches, training_patches"
+    assert error.message == f"{open_store(folder).url} contains 2 exports: eval_patches, training_patches"
     import_export(catalog, folder, prefix={"train": "training_patches", "eval": "eval_patches"})
     dataset = catalog.dataset("my_exports")
     assert {name: split.num_examples for name, split in dataset.splits.items()} == {"train": 4, "eval": 2}
@@ -148,12 +148,14 @@ def test_splits_that_are_not_alike_or_the_same_are_refused(catalog: Catalog, tmp
     write_image(folder, "a", BANDS, (4, 2))
     write_image(folder, "b", {"ndvi": ramp(8, 4), "grey": ramp(8, 4)}, (4, 2), margin=(1, 1))
     error = refused(catalog, folder, prefix={"train": "a", "eval": "b"}, kernel_size=2)
-    assert error.message == "the exports of train and eval are not alike: they differ in class, grey, ndvi"
+    assert error.message == (
+        "the splits of a version must have the same features: train and eval differ in class, grey, ndvi"
+    )
     error = refused(catalog, folder, prefix={"train": "a", "eval": "a"})
     assert error.message == "two splits have the same files"
-    assert refused(catalog, folder, prefix={}).message == "no split is asked for"
+    assert refused(catalog, folder, prefix={}).message == "prefix does not name a split"
     error = refused(catalog, folder, prefix={"train": "a", "eval": "b"}, patches=[0])
-    assert error.message == "a mixer, or a list of patches, is of one export, and several are imported"
+    assert error.message == "mixer and patches apply to a single export, but several are imported"
 
 
 def write_table(folder: Path, name: str = "Samples") -> Path:
@@ -195,7 +197,7 @@ def test_a_table_is_published_with_types_and_shapes_of_its_columns(catalog: Cata
     assert rows[1]["patch"].tolist() == [[1, 2], [3, 4]]
     assert [row["tags"].tolist() for row in rows] == [[], [b"x"], [b"x", b"x"]]
     assert dataset.info.metadata["earth_engine"]["splits"]["all_samples"]["table"] is True
-    with pytest.raises(UsageError, match="the split all_samples is a table, and has no patches"):
+    with pytest.raises(UsageError, match="split all_samples is a table, which does not have patches"):
         Patches(dataset, "all_samples")
 
 
@@ -205,7 +207,7 @@ def test_a_table_is_published_with_types_and_shapes_of_its_columns(catalog: Cata
         ({"patch": (2, 3)}, "the column 'patch' cannot have the shape (2, 3): its rows have 4 values"),
         ({"patch": (-2, -2)}, "the column 'patch' cannot have the shape (-2, -2): its rows have 4 values"),
         ({"tags": (2,)}, "the column 'tags' cannot have the shape (2,): its rows have several numbers of values"),
-        ({"pach": (2, 2)}, "no column 'pach' to give a shape to"),
+        ({"pach": (2, 2)}, "shapes contains 'pach', which is not a column"),
     ],
     ids=["size", "negative", "ragged", "unknown"],
 )
@@ -230,20 +232,20 @@ def test_bad_folders_publish_nothing(catalog: Catalog, tmp_path: Path) -> None:
     (folder / "p-00003.tfrecord.gz").unlink()  # the last one: its number reveals nothing
     error = refused(catalog, folder)
     assert isinstance(error, ShardMismatchError)
-    assert error.message.startswith("DIR: p-mixer.json has 4 patches, and the files hold 3 records\n")
+    assert error.message.startswith("DIR: expected 4 patches as in p-mixer.json, found 3 records\n")
     odd = record_of({"grey": ramp(4, 2), "class": ramp(4, 2), "ndvi": ramp(3, 2)})
     write_records(tmp_path / "odd", "q", [odd])
     (folder / "p-00003.tfrecord.gz").write_bytes((tmp_path / "odd/q-00000.tfrecord.gz").read_bytes())
     error = refused(catalog, folder)
     assert error.message == (
-        "DIR/p-00003.tfrecord.gz: record 0: its band 'ndvi' has 6 values, that of the first record has 8"
+        "DIR/p-00003.tfrecord.gz: record 0: band 'ndvi': expected 8 values as in the first record, found 6"
     )
 
 
 def test_a_name_is_derived_from_the_prefix_or_must_be_given(catalog: Catalog, tmp_path: Path) -> None:
     folder = write_image(tmp_path / "2024", "2024_", BANDS, (4, 2))
     error = refused(catalog, folder)
-    assert error.message == "neither '2024_' nor the folder makes a name of a dataset"
+    assert error.message == "cannot derive a dataset name from '2024_' or the folder"
     assert error.hint == "Name the dataset: name='...'; --name NAME."
     import_export(catalog, folder, name="y2024", config="small", version="2.1.0", description="All of 2024.")
     dataset = catalog.dataset("y2024/small:2.1.0")
@@ -254,12 +256,12 @@ def test_a_name_is_derived_from_the_prefix_or_must_be_given(catalog: Catalog, tm
 @pytest.mark.parametrize(
     "options",
     [
-        {"kernelSize": [4, 2]},
-        {"kernelSize": [3, 3], "compressed": False, "maxFileSize": 2000},
+        {"kernel_size": [4, 2]},
+        {"kernel_size": [3, 3], "compressed": False, "max_file_size": 2000},
         {"mask_band": "valid"},
         {"edge": "pad"},
-        {"tensorDepths": {"series": 3}},
-        {"tensorDepths": {"series": 3}, "collapseBands": True},
+        {"tensor_depths": {"series": 3}},
+        {"tensor_depths": {"series": 3}, "collapse_bands": True},
     ],
     ids=["margin", "files", "mask", "pad", "depth", "collapsed"],
 )
@@ -268,24 +270,24 @@ def test_our_own_exports_come_back_with_any_options(
 ) -> None:
     height, width = 7, 13
     bands: dict[str, Any] = {"grey": ramp(width, height, "uint8"), "class": ramp(width, height, "int16")}
-    if "tensorDepths" in options:
+    if "tensor_depths" in options:
         bands["series"] = np.stack([ramp(width, height) + 100 * level for level in range(3)], axis=-1)
     exported = export_image(
         bands,
         tmp_path / "exports",
         "p",
-        patchDimensions=[4, 3],
+        patch_dimensions=[4, 3],
         encoding=encoding,
         transform=(30, 0, 500000, 0, -30, 4100000),
         crs="EPSG:32610",
         **options,
     )
-    is_collapsed = options.get("collapseBands", False)
+    is_collapsed = options.get("collapse_bands", False)
     import_export(
         catalog,
         tmp_path / "exports",
-        kernel_size=options.get("kernelSize"),
-        tensor_depths=options.get("tensorDepths"),
+        kernel_size=options.get("kernel_size"),
+        tensor_depths=options.get("tensor_depths"),
         bands=["grey", "class", "series"] if is_collapsed else None,
     )
     patches = Patches(catalog.dataset("p"), layout="bands")
@@ -317,11 +319,11 @@ def test_our_own_series_come_back_pixel_by_pixel(catalog: Catalog, tmp_path: Pat
         {"label": label, "ndvi": series},
         tmp_path / "exports",
         "p",
-        patchDimensions=[3, 2],
-        sequenceData=True,
+        patch_dimensions=[3, 2],
+        sequence_data=True,
         encoding="native",
-        tensorDepths={"ndvi": 3},
-        defaultValue=-1,
+        tensor_depths={"ndvi": 3},
+        default_value=-1,
         transform=(30, 0, 500000, 0, -30, 4100000),
         crs="EPSG:32610",
     )
@@ -343,8 +345,8 @@ def test_an_export_that_left_patches_out_keeps_their_numbers(catalog: Catalog, t
         {"a": ramp(6, 4)},
         tmp_path / "exports",
         "p",
-        patchDimensions=[2, 2],
-        maskedThreshold=0.5,
+        patch_dimensions=[2, 2],
+        masked_threshold=0.5,
         mask=mask,
         transform=(30, 0, 500000, 0, -30, 4100000),
         crs="EPSG:32610",
@@ -360,9 +362,9 @@ def test_an_export_that_left_patches_out_keeps_their_numbers(catalog: Catalog, t
         (5, 1, 2),
     ]
     for wrong in ([0, 2, 3, 4, 6], [0, 0, 1, 2, 3], [4, 3, 2, 1, 0]):
-        with pytest.raises(UsageError, match="patches are no numbers of patches, ascending from 0 to 5"):
+        with pytest.raises(UsageError, match="patches: expected ascending indexes of patches from 0 to 5"):
             import_export(catalog, tmp_path / "exports", mixer=mixer, patches=wrong, name="q")
-    with pytest.raises(ShardMismatchError, match="has 4 patches that were not left out, and the files hold 5 records"):
+    with pytest.raises(ShardMismatchError, match="has 4 patches that were not dropped, and the files hold 5 records"):
         import_export(catalog, tmp_path / "exports", mixer=mixer, patches=[0, 1, 2, 3], name="q")
 
 

@@ -36,9 +36,9 @@ def test_an_imported_export_is_exported_again(catalog: registry.Catalog, tmp_pat
         bands,
         tmp_path / "in",
         "area",
-        patchDimensions=2,
-        kernelSize=2,
-        maxFileSize=200,
+        patch_dimensions=2,
+        kernel_size=2,
+        max_file_size=200,
         encoding="native",
         compressed=False,
         transform=TRANSFORM,
@@ -82,7 +82,7 @@ def test_splits_are_chosen_and_existing_files_are_kept(catalog: registry.Catalog
     with pytest.raises(UsageError) as caught:
         earth_engine.export_version(catalog.dataset("digits"), tmp_path / "out")
     assert caught.value.message == (
-        "the split train of digits:1.0.0 is no export of Earth Engine: the version keeps no mixer of it"
+        "split train of digits:1.0.0 was not imported from Earth Engine: the version has no mixer for it"
     )
 
 
@@ -136,7 +136,7 @@ def test_the_command_says_what_it_wrote(catalog: registry.Catalog, tmp_path: Pat
 def test_files_of_many_records_are_exported_one_after_the_other(catalog: registry.Catalog, tmp_path: Path) -> None:
     bands = {"b": np.arange(144, dtype="uint8").reshape(12, 12)}
     given = earth_engine.export_image(
-        bands, tmp_path / "in", "area", patchDimensions=1, maxFileSize=2000, transform=TRANSFORM, crs="EPSG:32610"
+        bands, tmp_path / "in", "area", patch_dimensions=1, max_file_size=2000, transform=TRANSFORM, crs="EPSG:32610"
     )
     assert len(given.filenames) > 2
     assert min(given.records[:-1]) > 16  # the number of records read from one file before the next, in the usual order

@@ -41,10 +41,10 @@ def test_the_guides_code_reads_an_export(tf: Any, tmp_path: Path, compressed: bo
         bands,
         tmp_path,
         "training_patches",
-        patchDimensions=[WIDTH, HEIGHT],
-        kernelSize=[KERNEL, KERNEL],
+        patch_dimensions=[WIDTH, HEIGHT],
+        kernel_size=[KERNEL, KERNEL],
         compressed=compressed,
-        maxFileSize=5000,
+        max_file_size=5000,
         **PLACE,
     )
     side = [HEIGHT + KERNEL, WIDTH + KERNEL]

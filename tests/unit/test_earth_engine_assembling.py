@@ -167,7 +167,7 @@ def test_an_assembly_of_files_is_read_again_and_one_of_an_iterator_once(tmp_path
     assert listed.to_array().tolist() == listed.to_array().tolist()
     once = assemble(iter(PATCHES), MIXER)
     once.to_array()
-    assert message(once.to_array, UsageError) == "the patches came from an iterator, which has been read to its end"
+    assert message(once.to_array, UsageError) == "the patches came from an iterator, which was already read"
 
 
 def test_rows_come_one_row_of_patches_at_a_time() -> None:
@@ -226,19 +226,23 @@ def test_declared_dtypes_must_hold_the_values_of_the_records(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("value", "dtype", "why"),
     [
-        (np.int64(2**31), None, "patch 4: the band 'b1' holds 2147483648, which is no int32"),
-        (np.int64(-(2**31) - 1), None, "patch 4: the band 'b1' holds -2147483649, which is no int32"),
-        (np.int64(-1), "uint8", "patch 4: the band 'b1' holds -1, which is no uint8"),
-        (np.float32(0.5), "uint8", "patch 4: the band 'b1' holds 0.5, which is no uint8"),
-        (np.float32("nan"), "int16", "patch 4: the band 'b1' holds nan, which is no int16"),
-        (np.float32("inf"), "int64", "patch 4: the band 'b1' holds inf, which is no int64"),
-        (np.float32(2**63), "int64", "patch 4: the band 'b1' holds 9.223372036854776e+18, which is no int64"),
-        (np.float64(1e300), "float32", "patch 4: the band 'b1' holds 1e+300, which is no float32"),
-        (np.int64(2**24 + 1), "float32", "patch 4: the band 'b1' holds 16777217, which is no float32"),
-        (np.int64(2**53 + 1), "float64", "patch 4: the band 'b1' holds 9007199254740993, which is no float64"),
-        (np.int64(2**63 - 1), "float64", "patch 4: the band 'b1' holds 9223372036854775807, which is no float64"),
-        (np.uint64(2**64 - 1), "int64", "patch 4: the band 'b1' holds 18446744073709551615, which is no int64"),
-        (np.uint64(2**64 - 1), "float32", "patch 4: the band 'b1' holds 18446744073709551615, which is no float32"),
+        (np.int64(2**31), None, "patch 4: band 'b1' contains 2147483648, which int32 cannot store"),
+        (np.int64(-(2**31) - 1), None, "patch 4: band 'b1' contains -2147483649, which int32 cannot store"),
+        (np.int64(-1), "uint8", "patch 4: band 'b1' contains -1, which uint8 cannot store"),
+        (np.float32(0.5), "uint8", "patch 4: band 'b1' contains 0.5, which uint8 cannot store"),
+        (np.float32("nan"), "int16", "patch 4: band 'b1' contains nan, which int16 cannot store"),
+        (np.float32("inf"), "int64", "patch 4: band 'b1' contains inf, which int64 cannot store"),
+        (np.float32(2**63), "int64", "patch 4: band 'b1' contains 9.223372036854776e+18, which int64 cannot store"),
+        (np.float64(1e300), "float32", "patch 4: band 'b1' contains 1e+300, which float32 cannot store"),
+        (np.int64(2**24 + 1), "float32", "patch 4: band 'b1' contains 16777217, which float32 cannot store"),
+        (np.int64(2**53 + 1), "float64", "patch 4: band 'b1' contains 9007199254740993, which float64 cannot store"),
+        (np.int64(2**63 - 1), "float64", "patch 4: band 'b1' contains 9223372036854775807, which float64 cannot store"),
+        (np.uint64(2**64 - 1), "int64", "patch 4: band 'b1' contains 18446744073709551615, which int64 cannot store"),
+        (
+            np.uint64(2**64 - 1),
+            "float32",
+            "patch 4: band 'b1' contains 18446744073709551615, which float32 cannot store",
+        ),
     ],
     ids=str,
 )
@@ -252,7 +256,7 @@ def test_the_hint_for_a_number_that_does_not_fit_names_its_band() -> None:
     patch = {"class": np.int64([[2**40, 0], [0, 0]]), "p": np.float32([[0.5, 0], [0, 0]])}
     with pytest.raises(FeatureError) as caught:
         assemble([patch] * 6, MIXER).to_array()
-    assert caught.value.hint == "Declare a dtype that holds it: dtypes={'class': 'int64'}; --dtype class=int64."
+    assert caught.value.hint == "Choose another dtype: dtypes={'class': 'int64'}; --dtype class=int64."
     assert caught.value.details == {"band": "class", "value": 2**40, "dtype": "int32"}
     assert assemble([patch] * 6, MIXER, dtypes={"class": "int64"}).to_array()[:, 0, 0].tolist() == [2**40, 0.5]
 
@@ -276,7 +280,7 @@ def test_bands_of_several_dtypes_share_one_that_holds_them_all() -> None:
     assert assembly.to_array()[:, 0, 0].tolist() == [255, -300, 0.5]
     wide = assemble([{"a": np.int64([[2**53 + 1] * 2] * 2), "b": patch["c"]}] * 6, MIXER, dtypes={"a": "int64"})
     assert str(wide.dtype) == "float64"
-    assert message(wide.to_array, FeatureError) == "the band 'a' holds 9007199254740993, which is no float64"
+    assert message(wide.to_array, FeatureError) == "band 'a' contains 9007199254740993, which float64 cannot store"
 
 
 def test_array_bands_become_a_band_for_each_element(tmp_path: Path) -> None:
@@ -336,7 +340,7 @@ def test_series_of_unequal_length_cannot_become_a_raster(tmp_path: Path) -> None
         "of float32"
     )
     assert message(lambda: assemble([write(path, records[:2])], mixer_of((2, 2), 1, 1)), ShardMismatchError) == (
-        f"{path}: record 0 (patch 0): the last patch has 2 records; with a record for each pixel a patch of 2 x 2 has 4"
+        f"{path}: record 0 (patch 0): expected 4 records for the pixels of a patch of 2 x 2, found 2"
     )
 
 
@@ -345,29 +349,29 @@ def test_too_few_and_too_many_patches_are_counted(tmp_path: Path, records: list[
     with pytest.raises(ShardMismatchError) as caught:
         assemble([first, second], MIXER).to_array()
     assert caught.value.message == (
-        "the mixer says 6 patches, 2 rows of 3; found 5 patches in 2 files: 1 whole row and 2 patches more"
+        "expected 6 patches as in the mixer, 2 rows of 3; found 5 patches in 2 files: 1 whole row and 2 patches more"
     )
     assert caught.value.hint == (
-        "Is a file missing, cut off or doubled, or is it the mixer of another export? Predictions have one record for "
-        "each record of the export, in its order."
+        "Check that all files are complete and that the mixer belongs to this export. "
+        "Predictions have one record for each record of the export, in its order."
     )
     assert caught.value.details == {"expected": 6, "found": 5, "files": [[str(first), 4], [str(second), 1]]}
     write(second, records)
     assert message(lambda: assemble([first, second], MIXER).to_array(), ShardMismatchError) == (
-        "the mixer says 6 patches, 2 rows of 3; found 10 patches in 2 files"
+        "expected 6 patches as in the mixer, 2 rows of 3; found 10 patches in 2 files"
     )
     write(first, [])
     assert message(lambda: assemble([first], mixer_of((1, 1), 1, 1)), ShardMismatchError) == (
-        "the mixer says 1 patch of 1 x 1 pixels, more than 1 file of 0 bytes can hold"
+        "expected 1 patch of 1 x 1 pixels as in the mixer, more than 1 file of 0 bytes can contain"
     )
     assert message(lambda: assemble(PATCHES[:3], MIXER).to_array(), ShardMismatchError) == (
-        "the mixer says 6 patches, 2 rows of 3; found 3 patches: 1 whole row and 0 patches more"
+        "expected 6 patches as in the mixer, 2 rows of 3; found 3 patches: 1 whole row and 0 patches more"
     )
     assert message(lambda: assemble([*PATCHES, PATCHES[0]], MIXER).to_array(), ShardMismatchError) == (
-        "the mixer says 6 patches, 2 rows of 3; found more"
+        "expected 6 patches as in the mixer, 2 rows of 3; found more"
     )
     assert message(lambda: assemble([], MIXER), ShardMismatchError) == (
-        "the mixer says 6 patches, 2 rows of 3; found 0 patches: 0 whole rows and 0 patches more"
+        "expected 6 patches as in the mixer, 2 rows of 3; found 0 patches: 0 whole rows and 0 patches more"
     )
 
 
@@ -375,8 +379,8 @@ def test_a_mixer_of_more_pixels_than_files_can_hold_allocates_no_memory(tmp_path
     path = write(tmp_path / "p.bin", records)
     mixer = mixer_of((2**31, 2**31), 2**31, 2**31)
     assert message(lambda: assemble([path], mixer), ShardMismatchError) == (
-        "the mixer says 2,147,483,648 patches of 2147483648 x 2147483648 pixels, more than 1 file of "
-        f"{path.stat().st_size} bytes can hold"
+        f"expected 2,147,483,648 patches of 2147483648 x 2147483648 pixels as in the mixer, "
+        f"more than 1 file of {path.stat().st_size} bytes can contain"
     )
     huge = assemble([np.zeros((2**16, 2, 2))], mixer_of((2, 2), 1, 2**31))
     assert message(huge.to_array, UsageError) == ("65536 x 4294967296 x 2 values of float64 do not fit into memory")
@@ -391,28 +395,28 @@ def test_patches_of_unequal_size_kind_or_bands_are_named(tmp_path: Path, records
         return message(lambda: assemble([path], MIXER).to_array(), ShardMismatchError).removeprefix(f"{path}: ")
 
     assert of(encode_example({"b1": flat([0] * 16)})) == (
-        "record 4 (patch 4): the band 'b1' has 16 values; in the first patch it has 4"
+        "record 4 (patch 4): band 'b1': expected 4 values as in the first patch, found 16"
     )
     assert of(encode_example({"b1": [b"1234"]})) == (
-        "record 4 (patch 4): the band 'b1' is uint8; in the first patch it is float32"
+        "record 4 (patch 4): band 'b1': expected float32 as in the first patch, found uint8"
     )
-    assert of(encode_example({"b2": flat([0] * 4)})) == "record 4 (patch 4): it has no band 'b1'; it has 'b2'"
+    assert of(encode_example({"b2": flat([0] * 4)})) == "record 4 (patch 4): band 'b1' is missing; the patch has 'b2'"
     assert of(encode_example({"b1": flat([0] * 4), "b2": flat([0] * 4)})) == (
-        "record 4 (patch 4): it has a band 'b2', which the first patch has not; that has 'b1'"
+        "record 4 (patch 4): unexpected band 'b2'; the first patch has 'b1'"
     )
     patches = [*PATCHES[:5], PATCHES[5][:, :1]]
     assert message(lambda: assemble(patches, MIXER).to_array(), ShardMismatchError) == (
-        "patch 5: the band 'b1' has 2 x 1 values; in the first patch it has 2 x 2"
+        "patch 5: band 'b1': expected 2 x 2 values as in the first patch, found 2 x 1"
     )
 
 
 def test_the_mixer_of_another_export_is_detected_by_its_number_of_patches(tmp_path: Path, records: list[bytes]) -> None:
     path = write(tmp_path / "p.bin", records)
     for patch, why in (
-        ((4, 4), "the band 'b1' has 4 values; a patch of 4 x 4 has 16, or more with a margin"),
+        ((4, 4), ("the band 'b1': expected 16, or more with a margin values for a patch of 4 x 4, found 4")),
         (
             (3, 1),
-            "the band 'b1' has 4 values around a patch of 3 x 1: how wide and how high the margin is cannot be told",
+            ("the band 'b1' has 4 values around a patch of 3 x 1: the width and height of the margin are ambiguous"),
         ),
     ):
         kind = ShardMismatchError if patch == (4, 4) else UsageError
@@ -421,7 +425,7 @@ def test_the_mixer_of_another_export_is_detected_by_its_number_of_patches(tmp_pa
     with pytest.raises(ShardMismatchError) as caught:
         assemble(PATCHES, mixer_of((4, 4)))
     assert caught.value.message == (
-        "patch 0: the band 'b1' is 2 x 2 pixels wide and high, which is no tile around a patch of 4 x 4"
+        "patch 0: the band 'b1': expected a tile around a patch of 4 x 4, found 2 x 2 pixels"
     )
 
 
@@ -458,8 +462,10 @@ def test_a_tile_with_a_pixel_more_on_the_right_is_warned_of(tmp_path: Path) -> N
     assert found.tolist() == [tile[1:3, 1:3].tolist()]
     assert [(str(one.message), one.filename) for one in caught] == [
         (
-            "the tiles of 'a' are 5 x 5, one pixel more than a margin of the same width on both sides gives: it is "
-            "taken to be on the right, and below",
+            (
+                "the tiles of 'a' are 5 x 5, one pixel more than with equal margins on both sides; it "
+                "is assumed to be on the right and at the bottom"
+            ),
             __file__,
         )
     ]
@@ -475,35 +481,35 @@ def test_damaged_files_are_named_with_the_record(tmp_path: Path, records: list[b
     assert caught.value.message.startswith(f"{path}: record 2 (patch 2): these 3 bytes are not a tf.train.Example")
     write(path, [*records[:2], encode_example({"b1": [b"1", b"2"]}), *records[3:]])
     assert message(lambda: assemble([path], MIXER).to_array(), CorruptExampleError) == (
-        f"{path}: record 2 (patch 2): the band 'b1' is 2 strings, and no pixels: those of uint8 are one string, others "
-        "a list of numbers"
+        f"{path}: record 2 (patch 2): band 'b1': expected pixels (a list of numbers, or one "
+        f"string of uint8), found 2 strings"
     )
 
 
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"bands": "b1"}, "bands cannot be 'b1': it is a list of names, each of them once"),
-        ({"bands": []}, "bands cannot be []: it is a list of names, each of them once"),
-        ({"bands": ["b1", "b1"]}, "bands cannot be ['b1', 'b1']: it is a list of names, each of them once"),
-        ({"names": ["x", "y"]}, "names has 2 names for 1 band: 'b1'"),
-        ({"dtypes": {"b2": "uint8"}}, "dtypes names 'b2', which is no band: there is 'b1'"),
-        ({"dtypes": "complex64"}, "'complex64' is no dtype of a raster's band"),
-        ({"dtypes": "unit8"}, "'unit8' is no dtype of a raster's band"),
-        ({"tensor_depths": {"b7": 2}}, "tensor_depths names 'b7', which is no band: there is 'b1'"),
-        ({"nodata": 1e39}, "nodata cannot be 1e+39: the raster is float32, whose largest number is 3.40282e+38"),
-        ({"nodata": "none"}, "nodata cannot be 'none': it is a number"),
+        ({"bands": "b1"}, "bands: expected a list of unique names, found 'b1'"),
+        ({"bands": []}, "bands: expected a list of unique names, found []"),
+        ({"bands": ["b1", "b1"]}, "bands: expected a list of unique names, found ['b1', 'b1']"),
+        ({"names": ["x", "y"]}, "names: expected 1 name, found 2 names; the bands are 'b1'"),
+        ({"dtypes": {"b2": "uint8"}}, "dtypes contains 'b2', which is not a band; the bands are 'b1'"),
+        ({"dtypes": "complex64"}, "invalid dtype of a band 'complex64'"),
+        ({"dtypes": "unit8"}, "invalid dtype of a band 'unit8'"),
+        ({"tensor_depths": {"b7": 2}}, "tensor_depths contains 'b7', which is not a band; the bands are 'b1'"),
+        ({"nodata": 1e39}, "invalid nodata 1e+39: the raster is float32, so expected at most 3.40282e+38"),
+        ({"nodata": "none"}, "invalid nodata 'none': expected a number"),
         (
             {"nodata": -1, "dtypes": "uint8"},
-            "nodata cannot be -1: the raster is uint8, whose numbers are whole, from 0 to 255",
+            "invalid nodata -1: the raster is uint8, so expected a whole number from 0 to 255",
         ),
         (
             {"nodata": float("nan"), "dtypes": "int16"},
-            "nodata cannot be nan: the raster is int16, whose numbers are whole, from -32768 to 32767",
+            ("invalid nodata nan: the raster is int16, so expected a whole number from -32768 to 32767"),
         ),
-        ({"kernel_size": -1}, "kernel_size cannot be -1: it is a number from 0 to 65536, or two: [width, height]"),
-        ({"layout": "NHWC"}, "layout cannot be 'NHWC': it is one of 'HW', 'CHW', 'HWC'"),
-        ({"prefix": "p"}, "prefix says which files of a folder are meant, and here are arrays"),
+        ({"kernel_size": -1}, "invalid kernel_size -1: expected a number from 0 to 65536, or two: [width, height]"),
+        ({"layout": "NHWC"}, "invalid layout 'NHWC': expected one of 'HW', 'CHW', 'HWC'"),
+        ({"prefix": "p"}, "prefix does not apply to arrays"),
     ],
     ids=str,
 )
@@ -513,12 +519,14 @@ def test_options_that_contradict_the_patches_are_refused(options: dict[str, Any]
 
 def test_arrays_with_the_wrong_shape_of_patches_are_refused() -> None:
     for items, why in (
-        ([np.zeros(4)], "patch 0: its shape is (4,); a patch has 3 axes, a batch 4"),
+        ([np.zeros(4)], "patch 0: expected 3 axes for a patch or 4 for a batch, found shape (4,)"),
         (["text"], None),
-        ([np.array(["a"])], "patch 0: it is <U1, and no array of numbers"),
-        ([{}], "patch 0: it has no bands"),
-        ([{"a": np.zeros((2, 2, 2)), "b": np.zeros((2, 2))}], "patch 0: its bands are of batches of different sizes: "
-         "'a' 2, 'b' 1"),
+        ([np.array(["a"])], "patch 0: expected an array of numbers, found <U1"),
+        ([{}], "patch 0: the patch has no bands"),
+        (
+            [{"a": np.zeros((2, 2, 2)), "b": np.zeros((2, 2))}],
+            "patch 0: the bands have batches of different sizes: 'a' 2, 'b' 1",
+        ),
         ([[[1, 2], [3]]], None),
     ):  # fmt: skip
         if why is None:
@@ -527,28 +535,31 @@ def test_arrays_with_the_wrong_shape_of_patches_are_refused() -> None:
         else:
             assert message(lambda items=items: assemble(items, MIXER), FeatureError) == why
     assert message(lambda: assemble([np.zeros((2, 2, 2))], MIXER, bands=["a"]), FeatureError) == (
-        "patch 0: it has 2 bands, and 1 are named"
+        "patch 0: expected 1 bands as named, found 2"
     )
-    assert message(lambda: assemble(7, MIXER), UsageError) == "7 holds no patches"
+    assert (
+        message(lambda: assemble(7, MIXER), UsageError)
+        == "expected a folder or files of TFRecords, or an iterable of arrays, found 7"
+    )
 
 
 def test_an_invalid_mixer_is_refused(tmp_path: Path, records: list[bytes]) -> None:
     path = write(tmp_path / "p.bin", records)
     with pytest.raises(UsageError) as caught:
         assemble([path])
-    assert caught.value.message == "there is no mixer, which says where the patches lie"
-    assert caught.value.hint == (
-        "Give the <prefix>-mixer.json that was exported with the patches: mixer=...; --mixer FILE."
-    )
+    assert caught.value.message == ("the mixer is missing, so the places of the patches are unknown")
+    assert caught.value.hint == ("Give the mixer of the export: mixer='PREFIX-mixer.json'; --mixer PREFIX-mixer.json.")
     several: Any = {"splits": {"a": {"mixer": MIXER}, "b": {"mixer": None}}}
     assert message(lambda: assemble([path], several), UsageError) == "the version has the mixers of 2 splits: a, b"
     assert message(lambda: assemble([path], several, split="c"), UsageError) == (
-        "the version has no mixer of a split 'c'; it has a, b"
+        "the version does not have a mixer for split 'c', only for a, b"
     )
     assert message(lambda: assemble([path], several, split="b"), UsageError) == (
-        "the export has no mixer: patches were dropped where too much was masked, and their places are lost"
+        "the export has no mixer: maskedThreshold dropped patches, so the places of the others are unknown"
     )
-    assert message(lambda: assemble([path], 5), UsageError) == "5 is no mixer"  # type: ignore[arg-type]
+    assert message(lambda: assemble([path], 5), UsageError) == (
+        "expected a mixer (a path, a JSON text or document, a Mixer or a published version), found 5"
+    )  # type: ignore[arg-type]
     assert message(lambda: assemble([path], "{}"), PreparedFormatError).startswith("mixer.json")
 
 
@@ -560,7 +571,7 @@ def test_the_mixer_of_a_list_is_the_one_whose_prefix_the_first_file_has(tmp_path
     shutil.copy(tmp_path / "area-mixer.json", tmp_path / "area2-mixer.json")
     assert assemble([path]).to_array().tolist() == [RASTER.tolist()]
     assert message(lambda: assemble([tmp_path / "area-mixer.json"]), UsageError) == (
-        "the list holds no file of records"
+        "the list contains no TFRecord file"
     )
 
 

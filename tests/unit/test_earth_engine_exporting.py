@@ -32,7 +32,7 @@ SERIES = {"s": np.ones((2, 2)), "ts": [[[1, 2], []], [[3], [4]]]}
 
 
 def export(folder: Path | Store, prefix: str = "p", raster: Any = RASTER, **more: Any) -> Exported:
-    return export_image(raster, folder, prefix, **{"patchDimensions": 2, **PLACE, **more})
+    return export_image(raster, folder, prefix, **{"patch_dimensions": 2, **PLACE, **more})
 
 
 def names(folder: Path) -> list[str]:
@@ -46,8 +46,8 @@ def refused(make: Callable[[], object], kind: type[RegistryError]) -> tuple[str,
     return caught.value.message, caught.value.hint
 
 
-def test_the_result_of_an_export_describes_it(tmp_path: Path) -> None:
-    exported = export(tmp_path, "sub/p", kernelSize=3, maxFileSize=200, encoding="native", mask_band="ok")
+def test_what_was_exported_is_told(tmp_path: Path) -> None:
+    exported = export(tmp_path, "sub/p", kernel_size=3, max_file_size=200, encoding="native", mask_band="ok")
     assert exported.folder == str(tmp_path)
     assert exported.filenames == tuple(f"sub/p-{number:05}.tfrecord.gz" for number in range(3))
     assert (exported.records, exported.num_records) == ((2, 2, 2), 6)
@@ -70,7 +70,7 @@ def test_progress_counts_every_patch(tmp_path: Path) -> None:
         done: list[int] = []
         mask = np.zeros((5, 7), bool)
         mask[0, 0] = mask[3, 5] = True
-        export(tmp_path, f"p{threshold}", mask=mask, maskedThreshold=threshold, advance=done.append)
+        export(tmp_path, f"p{threshold}", mask=mask, masked_threshold=threshold, advance=done.append)
         assert sum(done) == 6
         assert len(done) == (6 if threshold == 1 else 5)
 
@@ -85,15 +85,15 @@ def test_the_same_raster_gives_the_same_bytes(tmp_path: Path) -> None:
     assert len(gzip.decompress(content)) > len(content)
 
 
-def test_no_mixer_is_written_if_patches_may_be_left_out(tmp_path: Path) -> None:
-    exported = export(tmp_path, maskedThreshold=0.5)
+def test_there_is_no_mixer_where_patches_may_be_left_out(tmp_path: Path) -> None:
+    exported = export(tmp_path, masked_threshold=0.5)
     assert (exported.mixer, exported.mixer_filename, exported.num_written) == (None, None, 6)
     assert names(tmp_path) == ["p-00000.tfrecord.gz"]
 
 
 def test_no_file_is_written_if_every_patch_is_left_out(tmp_path: Path) -> None:
     with pytest.warns(RegistryWarning) as caught:
-        exported = export(tmp_path, mask=np.ones((5, 7), bool), maskedThreshold=0.5)
+        exported = export(tmp_path, mask=np.ones((5, 7), bool), masked_threshold=0.5)
     assert str(caught[0].message) == (
         "all 6 patches of 'p' have more masked pixels than masked_threshold allows; no file was written"
     )
@@ -105,8 +105,8 @@ def test_no_file_is_written_if_every_patch_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("there", ["p-00000.tfrecord", "p-00007.tfrecord.gz", "p00000.tfrecord.gz", "p-mixer.json"])
 def test_an_export_of_that_prefix_is_not_written_over(there: str, tmp_path: Path) -> None:
     (tmp_path / there).write_bytes(b"old")
-    reported, hint = refused(lambda: export(tmp_path), AlreadyStoredError)
-    assert reported == f"there is an export with the prefix 'p' already: {tmp_path / there}"
+    told, hint = refused(lambda: export(tmp_path), AlreadyStoredError)
+    assert told == f"an export with the prefix 'p' already exists: {tmp_path / there}"
     assert hint == "Choose another prefix (--prefix), or replace it: overwrite=True; --overwrite."
     assert names(tmp_path) == [there]
 
@@ -127,10 +127,10 @@ def test_files_with_other_prefixes_do_not_prevent_an_export(tmp_path: Path) -> N
     assert all((tmp_path / name).read_bytes() == b"other" for name in others)
 
 
-def test_overwriting_removes_every_file_of_the_old_export(tmp_path: Path) -> None:
-    export(tmp_path, maxFileSize=1)
+def test_overwriting_leaves_nothing_of_the_old_export(tmp_path: Path) -> None:
+    export(tmp_path, max_file_size=1)
     assert len(names(tmp_path)) == 7
-    exported = export(tmp_path, overwrite=True, compressed=False, maskedThreshold=0.9)
+    exported = export(tmp_path, overwrite=True, compressed=False, masked_threshold=0.9)
     assert names(tmp_path) == ["p-00000.tfrecord"]
     assert list(exported.filenames) == names(tmp_path)
 
@@ -156,10 +156,10 @@ class Broken:
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_failure_leaves_existing_files_unchanged(error: BaseException, overwrite: bool, tmp_path: Path) -> None:
     if overwrite:
-        export(tmp_path, maxFileSize=1)
+        export(tmp_path, max_file_size=1)
     before = {name: (tmp_path / name).read_bytes() for name in names(tmp_path)}
     with pytest.raises(type(error)):
-        export_image(Broken(error), tmp_path, "p", patchDimensions=2, maxFileSize=100, overwrite=overwrite)
+        export_image(Broken(error), tmp_path, "p", patch_dimensions=2, max_file_size=100, overwrite=overwrite)
     assert {name: (tmp_path / name).read_bytes() for name in names(tmp_path)} == before
 
 
@@ -175,13 +175,13 @@ def test_a_failure_while_files_are_renamed_leaves_no_new_file(tmp_path: Path, mo
 
     monkeypatch.setattr(type(store), "move", failing)
     with pytest.raises(StorageError):
-        export(store, maxFileSize=1)
+        export(store, max_file_size=1)
     assert calls[:3] == ["p-00005.tfrecord.gz", "p-00004.tfrecord.gz", "p-00003.tfrecord.gz"]
     assert names(tmp_path) == []
 
 
 def test_the_first_file_and_the_mixer_appear_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    export(tmp_path, maxFileSize=150)
+    export(tmp_path, max_file_size=150)
     assert len(names(tmp_path)) == 3
     store, seen = open_store(tmp_path), []
     for method in ("move", "remove_tree"):
@@ -192,7 +192,7 @@ def test_the_first_file_and_the_mixer_appear_last(tmp_path: Path, monkeypatch: p
             seen.append([one for one in names(tmp_path) if one.startswith("p")])
 
         monkeypatch.setattr(type(store), method, watched)
-    export(store, maxFileSize=1, overwrite=True)
+    export(store, max_file_size=1, overwrite=True)
     whole = [shown for shown in seen if "p-00000.tfrecord.gz" in shown or "p-mixer.json" in shown]
     first, mixer = "p-00000.tfrecord.gz", "p-mixer.json"
     rest = [f"p-{number:05}.tfrecord.gz" for number in range(1, 6)]
@@ -210,7 +210,7 @@ def advance(count):
     done.append(count)
     if len(done) == 4:
         os.kill(os.getpid(), signal.SIGKILL)
-export_image({"b1": np.zeros((5, 7))}, sys.argv[1], "p", patchDimensions=2, maxFileSize=1, advance=advance,
+export_image({"b1": np.zeros((5, 7))}, sys.argv[1], "p", patch_dimensions=2, max_file_size=1, advance=advance,
              transform=(30, 0, 500000, 0, -30, 4100000), crs="EPSG:32610")
 """
 
@@ -242,20 +242,20 @@ def test_of_two_exports_of_one_prefix_at_once_one_is_refused(tmp_path: Path) -> 
         thread.start()
     for thread in threads:
         thread.join()
-    assert refusals == [f"there is an export with the prefix 'p' already: {tmp_path / 'p-mixer.json'} and 1 more"]
+    assert refusals == [f"an export with the prefix 'p' already exists: {tmp_path / 'p-mixer.json'} and 1 more"]
     assert names(tmp_path) == ["p-00000.tfrecord.gz", "p-mixer.json"]
 
 
 @pytest.mark.parametrize("prefix", ["", "/p", "p/", "../p", "a/../p", ".hidden", "a\\b", "a\nb", "a:b"])
 def test_a_prefix_stays_in_its_folder(prefix: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no prefix of file names"):
+    with pytest.raises(UsageError, match="invalid prefix of file names"):
         export(tmp_path / "folder", prefix)
     assert names(tmp_path) == []
 
 
 def test_a_prefix_of_unfinished_files_is_refused(tmp_path: Path) -> None:
     assert refused(lambda: export(tmp_path, "incomplete.0a1b2c3d_p"), UsageError)[0] == (
-        "'incomplete.0a1b2c3d_p' is no prefix of file names: files of such a name are unfinished ones"
+        "invalid prefix of file names 'incomplete.0a1b2c3d_p': such names are reserved for unfinished files"
     )
 
 
@@ -284,73 +284,73 @@ CONTRADICTIONS: dict[str, tuple[Any, dict[str, Any], str, str]] = {
         SERIES,
         {},
         "no depth for the array band 'ts'",
-        "Say how many elements of each pixel are written: tensor_depths={'ts': 12}; --depth ts=12.",
+        "Give the number of elements of each pixel: tensor_depths={'ts': 12}; --depth ts=12.",
     ),
     "no depths": (
         {**SERIES, "u": SERIES["ts"]},
-        {"collapseBands": True},
+        {"collapse_bands": True},
         "no depth for the array bands 'ts', 'u'",
-        "Say how many elements of each pixel are written: tensor_depths={'ts': 12}; --depth ts=12.",
+        "Give the number of elements of each pixel: tensor_depths={'ts': 12}; --depth ts=12.",
     ),
     "depth of a number": (
         SERIES,
-        {"tensorDepths": {"ts": 2, "s": 1}},
-        "tensor_depths has 's', which is a band of one number a pixel",
-        "Leave it out: only array bands have a depth.",
+        {"tensor_depths": {"ts": 2, "s": 1}},
+        "tensor_depths contains 's', which is not an array band: it has one number a pixel",
+        "Remove 's' from tensor_depths (--depth).",
     ),
     "depth of no band": (
         SERIES,
-        {"tensorDepths": {"t": 2}},
-        "tensor_depths has 't', which is no band",
+        {"tensor_depths": {"t": 2}},
+        "tensor_depths contains 't', which is not a band",
         "Did you mean 'ts'? There are: s, ts.",
     ),
     "mask band": (
         RASTER,
         {"mask_band": "b1"},
-        "mask_band is 'b1', which is the name of a band",
-        "Name the mask otherwise: mask_band='mask'; --mask-band mask.",
+        "mask_band 'b1' is already the name of a band",
+        "Choose another name for the mask: mask_band='mask'; --mask-band mask.",
     ),
     "NaN": (
         RASTER,
-        {"defaultValue": float("nan")},
-        "the default value NaN cannot stand in the band 'b1' of uint8",
-        "Give a number, or make the band one of floats.",
+        {"default_value": float("nan")},
+        "the default value NaN cannot be stored in the band 'b1' of uint8",
+        ("Choose a number (default_value=0; --default-value 0), or convert the band: array.astype('float32')."),
     ),
     "no patch": (
         RASTER,
-        {"patchDimensions": [8, 2]},
-        "the raster of 7 x 5 pixels holds no patch of 8 x 2",
-        "Take smaller patches (patch_dimensions; --patch), or fill them up: edge='pad'; --edge pad.",
+        {"patch_dimensions": [8, 2]},
+        "the raster of 7 x 5 pixels is smaller than a patch of 8 x 2",
+        ("Choose smaller patches (patch_dimensions=64; --patch 64), or pad them: edge='pad'; --edge pad."),
     ),
     "both ways": (
         RASTER,
         {"options": ExportOptions()},
-        "options are given at once, and patchDimensions by name",
-        "Give them one way: ExportOptions(...), or by name.",
+        "expected either options or keywords, found options and patch_dimensions",
+        "Move patch_dimensions to options, or pass every option as a keyword.",
     ),
     "no transform": (
         RASTER,
         {"transform": None},
-        "no transform: arrays do not tell where on the map they are",
-        "Give transform=(xScale, xShear, xTranslate, yShear, yScale, yTranslate) and crs='EPSG:...'.",
+        "transform is required for arrays, because they have no place on the map",
+        "For example: transform=(30, 0, 500000, 0, -30, 4100000), crs='EPSG:32610'.",
     ),
     "bands of arrays": (
         RASTER,
         {"bands": ["b1"]},
-        "bands is not for arrays: give those that are wanted",
-        "Leave bands out.",
+        "bands does not apply to arrays: pass only the bands to write",
+        "Remove bands.",
     ),
     "crs of a raster": (
         ArrayRaster(RASTER, **PLACE),
         {},
-        "transform is not for a ArrayRaster, which has its own",
-        "Leave transform out.",
+        "transform does not apply to a ArrayRaster, which has its own",
+        "Remove transform.",
     ),
     "mask of a file": (
         "scene.tif",
         {"mask": np.zeros((2, 2), bool)},
-        "mask is not for a GeoTIFF, which has masks of its own",
-        "Leave mask out.",
+        "mask does not apply to a GeoTIFF, which contains its masks",
+        "Remove mask.",
     ),
 }
 
@@ -365,10 +365,12 @@ def test_what_contradicts_itself_is_refused_before_anything_is_written(case: str
 
 def test_an_array_band_may_go_without_a_depth_in_sequences_with_a_warning(tmp_path: Path) -> None:
     with pytest.warns(RegistryWarning) as caught:
-        exported = export(tmp_path, "p", SERIES, sequenceData=True)
+        exported = export(tmp_path, "p", SERIES, sequence_data=True)
     assert [str(one.message) for one in caught] == [
-        "no depth for the array band 'ts': sequences are written as long as they are. Earth Engine asks for "
-        "tensorDepths of every array band"
+        (
+            "no depth for the array band 'ts': sequences keep their own lengths. Earth Engine "
+            "requires tensorDepths for every array band"
+        )
     ]
     assert caught[0].filename == __file__
     assert (exported.num_records, exported.num_patches, exported.sequence) == (4, 1, True)
@@ -378,8 +380,8 @@ def test_bands_of_the_same_name_are_refused(tmp_path: Path) -> None:
     raster = Broken(MemoryError())
     raster.bands = (*raster.bands, *raster.bands)  # type: ignore[assignment] # two of one name
     assert refused(lambda: export_image(raster, tmp_path, "p"), UsageError) == (
-        "2 bands are called 'b1'; each is a feature of its name",
-        "Name them anew: bands={'first': 1, 'second': 2}; --band first=1 --band second=2.",
+        "2 bands are called 'b1', but each feature needs its own name",
+        "Rename them: bands={'first': 1, 'second': 2}; --band first=1 --band second=2.",
     )
 
 
@@ -387,8 +389,8 @@ def test_a_record_that_no_file_can_hold_is_refused(tmp_path: Path) -> None:
     raster = Broken(MemoryError())
     raster.size = Size(2**15, 2**15)
     raster.bands = tuple(Band(name=f"b{number}", dtype=np.dtype(np.float32)) for number in range(3))  # type: ignore[assignment]
-    reported, _ = refused(lambda: export_image(raster, tmp_path, "p", patchDimensions=2**14), UsageError)
-    assert reported == "a record would have 3221225562 bytes, 2147483647 at most can be written"
+    told, _ = refused(lambda: export_image(raster, tmp_path, "p", patch_dimensions=2**14), UsageError)
+    assert told == "a record must not exceed 2147483647 bytes, but would have 3221225562"
 
 
 class Lying:
@@ -410,25 +412,25 @@ class Lying:
     [
         (
             BandRows(np.zeros((2, 3), np.uint8)),
-            "the band 'b1' is of uint8 and 4 pixels wide; read were uint8 of shape (2, 3)",
+            "band 'b1': expected uint8 of shape (2, 4), found uint8 of shape (2, 3)",
         ),
         (
             BandRows(np.zeros((2, 4), np.int16)),
-            "the band 'b1' is of uint8 and 4 pixels wide; read were int16 of shape (2, 4)",
+            "band 'b1': expected uint8 of shape (2, 4), found int16 of shape (2, 4)",
         ),
         (
             BandRows(np.zeros((2, 4, 1), np.uint8)),
-            "the band 'b1' is of uint8 and 4 pixels wide; read were uint8 of shape (2, 4, 1)",
+            "band 'b1': expected uint8 of shape (2, 4), found uint8 of shape (2, 4, 1)",
         ),
         (
             BandRows(np.zeros((2, 4), np.uint8), np.zeros((1, 4), bool)),
-            "the mask of the band 'b1' is of bool and shape (1, 4), not of bool and shape (2, 4)",
+            "mask of band 'b1': expected bool of shape (2, 4), found bool of shape (1, 4)",
         ),
     ],
     ids=["width", "dtype", "axes", "mask"],
 )
 def test_a_raster_that_reads_something_else_is_refused(rows: BandRows, expected: str, tmp_path: Path) -> None:
-    assert refused(lambda: export_image(Lying(rows), tmp_path, "p", patchDimensions=2), FeatureError)[0] == expected
+    assert refused(lambda: export_image(Lying(rows), tmp_path, "p", patch_dimensions=2), FeatureError)[0] == expected
     assert names(tmp_path) == []
 
 
@@ -445,7 +447,7 @@ def test_numbers_of_the_other_byte_order_are_the_same(dtype: str, encoding: str,
                 prefix,
                 {"b1": band},
                 encoding=encoding,
-                tensorDepths={"b1": 2} if band.ndim == 3 else {},
+                tensor_depths={"b1": 2} if band.ndim == 3 else {},
             )
         first, second = ((tmp_path / name / f"{prefix}-00000.tfrecord.gz").read_bytes() for prefix in "ab")
         assert first == second
@@ -454,7 +456,7 @@ def test_numbers_of_the_other_byte_order_are_the_same(dtype: str, encoding: str,
 def test_an_empty_time_series_is_written(tmp_path: Path) -> None:
     empty = [[[] for _ in range(4)] for _ in range(4)]
     with pytest.warns(RegistryWarning, match="no depth"):
-        exported = export(tmp_path, "p", {"ts": empty, "u": empty}, sequenceData=True, patchDimensions=4)
+        exported = export(tmp_path, "p", {"ts": empty, "u": empty}, sequence_data=True, patch_dimensions=4)
     records = list(read_records(open_store(tmp_path), exported.filenames[0]))
     assert [decode_sequence_example(record) for record in records] == [({}, {"ts": [], "u": []})] * 16
 
@@ -462,7 +464,7 @@ def test_an_empty_time_series_is_written(tmp_path: Path) -> None:
 def test_runs_of_values_equal_those_of_their_bands(tmp_path: Path) -> None:
     one, two = np.arange(32.0).reshape(4, 4, 2), [[[] for _ in range(4)] for _ in range(4)]
     with pytest.warns(RegistryWarning, match="no depth"):
-        export(tmp_path, "p", {"a": one, "b": two}, sequenceData=True, patchDimensions=4, tensorDepths={"a": 2})
+        export(tmp_path, "p", {"a": one, "b": two}, sequence_data=True, patch_dimensions=4, tensor_depths={"a": 2})
     records = list(read_records(open_store(tmp_path), "p-00000.tfrecord.gz"))
     found = [[step.tolist() for step in decode_sequence_example(record).lists["a"]] for record in records]  # type: ignore[union-attr] # arrays
     assert found == [[[2.0 * place], [2.0 * place + 1]] for place in range(16)]
@@ -471,8 +473,8 @@ def test_runs_of_values_equal_those_of_their_bands(tmp_path: Path) -> None:
 def test_an_integer_beyond_int64_is_refused_in_integer_bands(tmp_path: Path) -> None:
     raster = {"b1": np.full((2, 2), 2**63, np.uint64)}
     assert refused(lambda: export(tmp_path, "p", raster, encoding="native"), FeatureError) == (
-        "the band 'b1' holds 9223372036854775808; an int64_list has no number that large",
-        "Export with encoding='float', or divide the band first.",
+        "band 'b1' contains 9223372036854775808, which exceeds int64",
+        "Export with encoding='float' (--encoding float), or divide the band first.",
     )
     assert names(tmp_path) == []
 
@@ -495,17 +497,17 @@ class Counting:
 
 def test_every_row_is_read_once_a_row_of_patches_at_a_time(tmp_path: Path) -> None:
     raster = Counting(40, 103)
-    export_image(raster, tmp_path, "p", patchDimensions=10, kernelSize=6, encoding="native")
+    export_image(raster, tmp_path, "p", patch_dimensions=10, kernel_size=6, encoding="native")
     assert raster.asked == [(0, 13), *[(start, start + 10) for start in range(13, 103, 10)]]
     raster = Counting(40, 109)
-    export_image(raster, tmp_path, "q", patchDimensions=10, kernelSize=50)
+    export_image(raster, tmp_path, "q", patch_dimensions=10, kernel_size=50)
     assert raster.asked == [(0, 35), *[(start, start + 10) for start in range(35, 105, 10)], (105, 109)]
 
 
 def test_memory_is_one_row_of_patches_and_not_the_image(tmp_path: Path) -> None:
     import tracemalloc
 
-    options = {"patchDimensions": 64, "kernelSize": 16, "encoding": "native", "compressed": False}
+    options = {"patch_dimensions": 64, "kernel_size": 16, "encoding": "native", "compressed": False}
     peaks = []
     for height in (64 * 2, 64 * 4, 64 * 32):  # the first run creates cached objects
         tracemalloc.start()
@@ -519,7 +521,9 @@ def test_memory_is_one_row_of_patches_and_not_the_image(tmp_path: Path) -> None:
 
 def test_margins_of_a_tall_raster_equal_its_own_pixels(tmp_path: Path) -> None:
     raster = Counting(23, 41)
-    export_image(raster, tmp_path, "p", patchDimensions=[5, 4], kernelSize=[4, 7], encoding="native", compressed=False)
+    export_image(
+        raster, tmp_path, "p", patch_dimensions=[5, 4], kernel_size=[4, 7], encoding="native", compressed=False
+    )
     whole: npt.NDArray[Any] = np.pad(Counting(23, 41).read(0, 41)[0].values, ((3, 3), (2, 2)))
     records = [decode_example(record)["b1"] for record in read_records(open_store(tmp_path), "p-00000.tfrecord")]
     assert len(records) == 40
@@ -529,12 +533,12 @@ def test_margins_of_a_tall_raster_equal_its_own_pixels(tmp_path: Path) -> None:
         assert found == tile.tobytes()
 
 
-def test_a_plan_reads_nothing_and_knows_the_bytes_of_a_record(tmp_path: Path) -> None:
-    plan = plan_export(Broken(MemoryError()), patchDimensions=4, max_file_size=1000)
+def test_a_plan_reads_nothing_and_tells_the_bytes_of_a_record(tmp_path: Path) -> None:
+    plan = plan_export(Broken(MemoryError()), patch_dimensions=4, max_file_size=1000)
     assert plan.record_bytes == (78, 78)
     assert (plan.num_records, plan.num_files) == (25, (3, 3))
     assert plan.mixer is not None
-    exported = export(tmp_path, "p", np.zeros((100, 4)), patchDimensions=4, compressed=False, max_file_size=1000)
+    exported = export(tmp_path, "p", np.zeros((100, 4)), patch_dimensions=4, compressed=False, max_file_size=1000)
     assert len(exported.filenames) == 3
     assert (tmp_path / "p-00000.tfrecord").stat().st_size == 10 * (78 + 16)
 

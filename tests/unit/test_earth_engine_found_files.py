@@ -98,15 +98,15 @@ def test_every_lost_and_every_doubled_shard_is_named(tmp_path: Path) -> None:
     )
     assert isinstance(error, PreparedFormatError)
     assert lines(error) == [
-        "DIR: the files of 'p' are not all there once",
-        "p-00001.tfrecord.gz: shard 1 is there twice, see p-00001.tfrecord",
+        "DIR: files of 'p' are missing or duplicated",
+        "p-00001.tfrecord.gz: shard 1 is duplicated by p-00001.tfrecord",
         "Copy of p-00001.tfrecord.gz: it is a second download of p-00001.tfrecord.gz",
         "p-00001 (1).tfrecord.gz: it is a second download of p-00001.tfrecord.gz",
         "p-00002.tfrecord.gz: it is missing; p-00002.tfrecord (1).gz seems to be it: rename that file",
         "p-00003.tfrecord: it is missing",
-        "p-00004.tfrecord.gz: it is missing; p-00004.tfrecord.gz.crdownload is a download of it that did not end",
+        ("p-00004.tfrecord.gz: it is missing; p-00004.tfrecord.gz.crdownload is an incomplete download of it"),
     ]
-    assert error.hint == "Download what is missing again, and leave one of what is there twice."
+    assert error.hint == "Download missing files again, and remove duplicates."
     assert error.details["missing"] == ["p-00002.tfrecord.gz", "p-00003.tfrecord", "p-00004.tfrecord.gz"]
     assert error.details["doubled"] == ["p-00001.tfrecord.gz", "Copy of p-00001.tfrecord.gz", "p-00001 (1).tfrecord.gz"]
 
@@ -138,11 +138,11 @@ def test_a_second_download_is_recognised_by_its_name(tmp_path: Path, copy: str) 
 
 def test_a_mixer_may_be_there_twice_if_it_says_the_same(tmp_path: Path) -> None:
     fill(tmp_path, "p-00000.tfrecord", "p-mixer.json", "p-mixer (1).json")
-    assert find_export(tmp_path).notes == ("p-mixer (1).json says the same as p-mixer.json.",)
+    assert find_export(tmp_path).notes == ("p-mixer (1).json is equal to p-mixer.json.",)
     (tmp_path / "p-mixer (1).json").write_text(json.dumps(MIXER | {"totalPatches": 3}))
     error = refused(tmp_path)
-    assert error.message == ("DIR: p-mixer (1).json says something else than p-mixer.json: they are of two exports")
-    assert error.hint == "Leave the one that belongs to the files."
+    assert error.message == ("DIR: p-mixer (1).json differs from p-mixer.json, so they belong to two exports")
+    assert error.hint == "Keep only the mixer of these files."
 
 
 def test_a_mixer_that_exists_only_as_a_download_copy_must_be_renamed(tmp_path: Path) -> None:
@@ -153,8 +153,8 @@ def test_a_mixer_that_exists_only_as_a_download_copy_must_be_renamed(tmp_path: P
 def test_several_exports_need_a_prefix(tmp_path: Path) -> None:
     error = refused(tmp_path, "p-00000.tfrecord", "pq-00000.tfrecord", "pq-00001.tfrecord", "t.tfrecord.gz")
     assert isinstance(error, UsageError)
-    assert error.message == "DIR holds 3 exports: p, pq, t"
-    assert error.hint == "Say which one: prefix='p'; --prefix p"
+    assert error.message == "DIR contains 3 exports: p, pq, t"
+    assert error.hint == "Choose one: prefix='p'; --prefix p"
     assert find_export(tmp_path, prefix="p").filenames == ("p-00000.tfrecord",)
     assert find_export(tmp_path, prefix="pq").filenames == ("pq-00000.tfrecord", "pq-00001.tfrecord")
     assert find_export(tmp_path, prefix="t").is_table
@@ -168,7 +168,7 @@ def test_what_another_export_lost_does_not_matter(tmp_path: Path) -> None:
 def test_an_unknown_prefix_offers_the_nearest(tmp_path: Path) -> None:
     error = refused(tmp_path, "training-00000.tfrecord", prefix="trainin")
     assert isinstance(error, UsageError)
-    assert error.message == "DIR holds no TFRecords of the prefix 'trainin'; it has training"
+    assert error.message == "DIR contains no TFRecords with the prefix 'trainin'; its exports are training"
     assert error.hint == "Did you mean 'training'? There are: training."
 
 
@@ -177,10 +177,10 @@ def test_any_file_of_an_export_finds_the_whole_export(tmp_path: Path) -> None:
     for name in ("p-00000.tfrecord", "p-00001.tfrecord", "p-mixer.json"):
         assert find_export(tmp_path / name).filenames == ("p-00000.tfrecord", "p-00001.tfrecord")
     assert find_export(tmp_path / "t.tfrecord").filenames == ("t.tfrecord",)  # of two, the one that was given
-    with pytest.raises(PreparedFormatError, match=r"x\.txt is no file of an export: it is named as none$"):
+    with pytest.raises(PreparedFormatError, match=r"x\.txt is not a file of an export: its name does not match$"):
         find_export(tmp_path / "x.txt")
     fill(tmp_path, "r-00000 (1).tfrecord")
-    with pytest.raises(PreparedFormatError, match=r"it is named as a copy of r-00000\.tfrecord$"):
+    with pytest.raises(PreparedFormatError, match=r"its name is that of a copy of r-00000\.tfrecord$"):
         find_export(tmp_path / "r-00000 (1).tfrecord")
 
 
@@ -195,25 +195,24 @@ def test_a_given_file_selects_between_compressed_and_plain_files(tmp_path: Path)
     assert caught.value.details["missing"] == [names[0]]
 
 
-def test_the_error_for_a_folder_without_exports_names_the_files_that_nearly_match(tmp_path: Path) -> None:
-    assert refused(tmp_path, "notes.txt").message == "DIR holds no TFRecords of Earth Engine"
+def test_a_folder_without_exports_says_what_is_nearly_one(tmp_path: Path) -> None:
+    assert refused(tmp_path, "notes.txt").message == "DIR contains no TFRecords of Earth Engine"
     below = refused(tmp_path, "deep/p-00000.tfrecord")
-    assert below.hint == f"There are some below it: give {tmp_path / 'deep'}."
+    assert below.hint == f"A subfolder contains some: give {tmp_path / 'deep'}"
     assert find_export(tmp_path, prefix="deep/p").prefix == "p"
     assert lines(refused(tmp_path, "p-mixer.json", "q-00000.tfrecord.gz.part")) == [
-        "DIR holds no whole export",
-        "q-00000.tfrecord.gz: it is missing; q-00000.tfrecord.gz.part is a download of it that did not end",
+        "DIR contains no complete export",
+        ("q-00000.tfrecord.gz: it is missing; q-00000.tfrecord.gz.part is an incomplete download of it"),
         "p-mixer.json: its TFRecords are missing",
     ]
 
 
 def test_a_table_beside_shards_of_its_name_is_two_exports(tmp_path: Path) -> None:
     error = refused(tmp_path, "p-00000.tfrecord", "p.tfrecord.gz")
-    assert (
-        lines(error)[1]
-        == "p.tfrecord.gz: it has the prefix 'p', and so has p-00000.tfrecord: give the file that is meant"
+    assert lines(error)[1] == (
+        "p.tfrecord.gz: it has the same prefix 'p' as p-00000.tfrecord; give the path of the right file"
     )
-    assert refused(tmp_path / "b", "p-00000.tfrecord", "p00001.tfrecord").message.endswith("they are two exports")
+    assert refused(tmp_path / "b", "p-00000.tfrecord", "p00001.tfrecord").message.endswith("they belong to two exports")
 
 
 def test_a_huge_shard_number_does_not_list_every_missing_file(tmp_path: Path) -> None:
@@ -224,9 +223,7 @@ def test_a_huge_shard_number_does_not_list_every_missing_file(tmp_path: Path) ->
 def test_the_mixer_of_another_prefix_is_not_taken(tmp_path: Path) -> None:
     found = find_export(fill(tmp_path, "p.TFRecord", "image-mixer.json"))
     assert found.mixer is None
-    assert found.notes == (
-        "image-mixer.json lies beside the files, and has another prefix: it is not taken for their mixer.",
-    )
+    assert found.notes == ("image-mixer.json has another prefix than the files, so it is not used as their mixer.",)
 
 
 def test_exports_are_found_in_object_stores() -> None:
@@ -243,9 +240,12 @@ def test_exports_are_found_in_object_stores() -> None:
 def test_a_missing_folder_and_a_folder_of_zip_files_have_their_own_errors(tmp_path: Path) -> None:
     with pytest.raises(PreparedFormatError) as caught:
         find_export(tmp_path / "nope")
-    assert caught.value.message == f"{tmp_path / 'nope'} is no folder: there is none of this name"
+    assert caught.value.message == f"the folder {tmp_path / 'nope'} does not exist"
     (tmp_path / "exports-001.zip").write_bytes(b"PK")
     with pytest.raises(PreparedFormatError) as caught:
         find_export(tmp_path)
-    assert caught.value.message == f"file://{tmp_path} holds no TFRecords of Earth Engine, but exports-001.zip"
-    assert caught.value.hint == "Unpack what was downloaded first, every part of it into one folder."
+    assert (
+        caught.value.message
+        == f"file://{tmp_path} contains no TFRecords of Earth Engine, only archives: exports-001.zip"
+    )
+    assert caught.value.hint == "Unpack all archives into one folder first."

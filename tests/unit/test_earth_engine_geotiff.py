@@ -116,8 +116,8 @@ def test_an_existing_file_is_replaced_only_on_request(tmp_path: Path) -> None:
     path.write_bytes(b"mine")
     with pytest.raises(AlreadyStoredError) as caught:
         write(path, made())
-    assert caught.value.message == f"{path} is there already"
-    assert caught.value.hint == "Name another file, or replace it: overwrite=True; --overwrite."
+    assert caught.value.message == f"{path} already exists"
+    assert caught.value.hint == "Choose another file, or replace it: overwrite=True; --overwrite."
     assert path.read_bytes() == b"mine"
     write(path, made(), overwrite=True)
     with rasterio.open(path) as file:
@@ -153,7 +153,7 @@ def test_a_file_written_meanwhile_by_another_process_is_not_replaced(tmp_path: P
 
     with pytest.raises(AlreadyStoredError) as caught:
         late()
-    assert caught.value.message == f"{path} is there already"
+    assert caught.value.message == f"{path} already exists"
     assert names_in(tmp_path) == ["x.tif"]
     assert path.read_bytes() == b"first"
 
@@ -234,12 +234,12 @@ def test_a_full_disk_is_reported_and_leaves_no_files(tmp_path: Path, share: floa
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"compress": "jpeg"}, "compress cannot be 'jpeg': it is one of deflate, lzw, zstd, none"),
-        ({"predictor": 4}, "predictor cannot be 4: it is 1 (none), 2 (differences) or 3 (differences of floats)"),
-        ({"predictor": 3}, "predictor cannot be 3: the raster is int16; 3 is for floats"),
-        ({"predictor": 2, "compress": "none"}, "predictor cannot be 2: nothing is compressed"),
-        ({"block": 100}, "block cannot be 100: it is a multiple of 16, from 16 to 16384"),
-        ({"block": 0}, "block cannot be 0: it is a multiple of 16, from 16 to 16384"),
+        ({"compress": "jpeg"}, "invalid compress 'jpeg': expected one of deflate, lzw, zstd, none"),
+        ({"predictor": 4}, "invalid predictor 4: expected 1 (none), 2 (differences) or 3 (differences of floats)"),
+        ({"predictor": 3}, "invalid predictor 3: the raster is int16; 3 is for floats"),
+        ({"predictor": 2, "compress": "none"}, "invalid predictor 2: it requires compression"),
+        ({"block": 100}, "invalid block 100: expected a multiple of 16, from 16 to 16384"),
+        ({"block": 0}, "invalid block 0: expected a multiple of 16, from 16 to 16384"),
     ],
     ids=str,
 )
@@ -254,7 +254,7 @@ def test_invalid_file_options_are_refused(tmp_path: Path, options: dict[str, Any
 def test_a_crs_that_is_not_known_is_refused_with_the_mend(tmp_path: Path, crs: Any) -> None:
     with pytest.raises(UsageError) as caught:
         write(tmp_path / "x.tif", made(), crs=crs)
-    assert caught.value.message.startswith(f"{crs!r} is no CRS that is known here")
+    assert caught.value.message.startswith(f"unknown CRS {crs!r}")
     assert caught.value.hint == "Give the CRS as a code or as WKT: crs='EPSG:32610'; --crs EPSG:32610."
     assert names_in(tmp_path) == []
 
@@ -294,6 +294,6 @@ def test_gdal_keeps_the_settings_that_it_had(tmp_path: Path) -> None:
 def test_a_name_of_another_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         check_output(tmp_path / "classes.PNG")
-    assert caught.value.message == "classes.PNG is not called as a GeoTIFF is, which would be written"
-    assert caught.value.hint == "Name a .tif: output='classes.tif'; -o classes.tif."
+    assert caught.value.message == "expected the name of a GeoTIFF, found classes.PNG"
+    assert caught.value.hint == "Use the suffix .tif: output='classes.tif'; -o classes.tif."
     check_output(tmp_path / "classes")

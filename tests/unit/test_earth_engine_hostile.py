@@ -71,7 +71,7 @@ def test_a_point_beyond_the_range_of_floats_is_invalid(tmp_path: Path) -> None:
 def test_a_crs_of_a_mixer_opens_no_file_and_asks_no_server(crs: str) -> None:
     with pytest.raises(UsageError) as caught:
         read_crs(crs)
-    assert caught.value.message == f"{crs!r} is no CRS that is known here: it is neither a code nor WKT"
+    assert caught.value.message == f"unknown CRS {crs!r}: it is neither a code nor WKT"
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,10 @@ def test_a_crs_in_other_forms_is_known(crs: str) -> None:
 
 @pytest.mark.parametrize("prefix", ["\ud800", "incomplete.0a1b2c3d_t"], ids=["no-text", "unfinished"])
 def test_a_prefix_that_no_file_can_have_is_refused(tmp_path: Path, prefix: str) -> None:
-    with pytest.raises(UsageError, match="is no prefix of file names"):
+    with pytest.raises(UsageError, match="invalid prefix of file names"):
         check_prefix(prefix)
-    with pytest.raises(UsageError, match="is no prefix of file names"):
+    with pytest.raises(UsageError, match="invalid prefix of file names"):
         write_table([{"a": 1}], tmp_path, prefix)
-    with pytest.raises(UsageError, match="is no prefix of file names"):
-        export_image({"b": np.zeros((2, 2))}, tmp_path, prefix, patchDimensions=1, **_PLACE)
+    with pytest.raises(UsageError, match="invalid prefix of file names"):
+        export_image({"b": np.zeros((2, 2))}, tmp_path, prefix, patch_dimensions=1, **_PLACE)
     assert list(tmp_path.iterdir()) == []

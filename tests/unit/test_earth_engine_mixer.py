@@ -58,38 +58,40 @@ def test_south_up_and_turned_transforms_stay_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("projection", ..., "m.json: it has no 'projection'"),
-        ("projection.crs", ..., "m.json: projection: it has no 'crs'"),
-        ("projection.crs", "", "m.json: projection.crs: it is empty"),
+        ("projection", ..., "m.json: 'projection' is missing"),
+        ("projection.crs", ..., "m.json: projection: 'crs' is missing"),
+        ("projection.crs", "", "m.json: projection.crs: expected a CRS, found an empty text"),
         ("projection.crs", 4326, "m.json: projection.crs: expected text, found a number"),
         ("projection.affine", [1], "m.json: projection.affine: expected an object, found a list"),
         (
             "projection.affine.doubleMatrix",
             [1, 2],
-            "m.json: projection.affine.doubleMatrix: [1.0, 2.0] is no transform: it is made of six finite numbers",
+            ("m.json: projection.affine.doubleMatrix: invalid transform [1.0, 2.0]: expected six finite numbers"),
         ),
         (
             "projection.affine.doubleMatrix",
             [1, 2, 0, 2, 4, 0],
-            "m.json: projection.affine.doubleMatrix: (1.0, 2.0, 0.0, 2.0, 4.0, 0.0) is no transform: it cannot be "
-            "inverted: all pixels would lie on one line",
+            (
+                "m.json: projection.affine.doubleMatrix: invalid transform (1.0, 2.0, 0.0, 2.0, 4.0, "
+                "0.0): it maps all pixels to one line"
+            ),
         ),
         (
             "projection.affine.doubleMatrix",
             [1, "0", 0, 0, 1, 0],
             "m.json: projection.affine.doubleMatrix[1]: expected a number, found text",
         ),
-        ("patchDimensions", [256], "m.json: patchDimensions: it has 1 numbers; it has two, width and height"),
-        ("patchDimensions", [256, 0], "m.json: patchDimensions[1]: it is 0; it is a whole number above 0"),
+        ("patchDimensions", [256], "m.json: patchDimensions: expected two numbers, width and height, found 1"),
+        ("patchDimensions", [256, 0], "m.json: patchDimensions[1]: expected a whole number above 0, found 0"),
         ("patchDimensions", [256, 2.5], "m.json: patchDimensions[1]: expected an integer, found a number"),
-        ("patchesPerRow", ..., "m.json: it has no 'patchesPerRow'"),
-        ("patchesPerRow", 2**40, "m.json: patchesPerRow: it is 1099511627776; it is a whole number above 0"),
+        ("patchesPerRow", ..., "m.json: 'patchesPerRow' is missing"),
+        ("patchesPerRow", 2**40, "m.json: patchesPerRow: expected a whole number above 0, found 1099511627776"),
         (
             "totalPatches",
             11,
-            "m.json: the last row of patches is not complete: totalPatches is 11, and patchesPerRow is 5",
+            "m.json: totalPatches must be a multiple of patchesPerRow (5), found 11",
         ),
-        ("totalPatches", -10, "m.json: totalPatches: it is -10; it is a whole number above 0"),
+        ("totalPatches", -10, "m.json: totalPatches: expected a whole number above 0, found -10"),
     ],
     ids=lambda value: value if isinstance(value, str) and "m.json" not in value else "",
 )
@@ -127,7 +129,7 @@ def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
 def test_a_transform_has_six_or_nine_numbers() -> None:
     assert Transform.of([30, 0, 5, 0, -30, 4, 0, 0, 1]) == Transform(30, 0, 5, 0, -30, 4)
     for wrong in ([1, 2, 3], [1, 0, 0, 0, 1, float("inf")], "abcdef", 7, [30, 0, 5, 0, -30, 4, 0, 0, 2]):
-        with pytest.raises(UsageError, match="is no transform: "):
+        with pytest.raises(UsageError, match="invalid transform "):
             Transform.of(wrong)  # type: ignore[arg-type]
 
 
@@ -151,43 +153,45 @@ def test_the_tile_is_known_from_the_number_of_values() -> None:
             Size(256, 256),
             None,
             UsageError,
-            "the band 'b' has 66049 values, 257 x 257 around a patch of 256 x 256: the margin is not the same on both "
-            "sides",
+            (
+                "the band 'b' has 66049 values, 257 x 257 around a patch of 256 x 256: the margin "
+                "cannot be the same on both sides"
+            ),
         ),
         (
             10,
             Size(3, 2),
             None,
             UsageError,
-            "the band 'b' has 10 values around a patch of 3 x 2: how wide and how high the margin is cannot be told",
+            ("the band 'b' has 10 values around a patch of 3 x 2: the width and height of the margin are ambiguous"),
         ),
         (
             17,
             Size(2, 2),
             None,
             ShardMismatchError,
-            "the band 'b' has 17 values; a patch of 2 x 2 has 4, or more with a margin",
+            "the band 'b': expected 4, or more with a margin values for a patch of 2 x 2, found 17",
         ),
         (
             3,
             Size(2, 2),
             None,
             ShardMismatchError,
-            "the band 'b' has 3 values; a patch of 2 x 2 has 4, or more with a margin",
+            "the band 'b': expected 4, or more with a margin values for a patch of 2 x 2, found 3",
         ),
         (
             5,
             Size(3, 2),
             None,
             ShardMismatchError,
-            "the band 'b' has 5 values; a patch of 3 x 2 has 6, or more with a margin",
+            "the band 'b': expected 6, or more with a margin values for a patch of 3 x 2, found 5",
         ),
         (
             25,
             Size(2, 2),
             Size(2, 2),
             ShardMismatchError,
-            "the band 'b' has 25 values; a patch of 2 x 2 has 16 with a kernel of 2 x 2",
+            ("the band 'b': expected 16 with a kernel of 2 x 2 values for a patch of 2 x 2, found 25"),
         ),
     ],
     ids=["odd", "oblong", "no-square", "few", "few-oblong", "other-kernel"],

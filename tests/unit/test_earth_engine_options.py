@@ -79,57 +79,59 @@ def test_one_number_is_a_square(value: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"patchDimension": 3}, "no option 'patchDimension'"),
-        ({"skipEmptyTiles": True}, "no option 'skipEmptyTiles'"),
+        ({"patchDimension": 3}, "unknown option 'patchDimension'"),
+        ({"skipEmptyTiles": True}, "unknown option 'skipEmptyTiles'"),
         (
             {"patchDimensions": 3, "patch_dimensions": 4},
-            "the option patch_dimensions is given twice, once as 'patch_dimensions'",
+            "option patch_dimensions is given twice, once as 'patch_dimensions'",
         ),
         (
             {"patchDimensions": [0, 3]},
-            "patch_dimensions cannot be [0, 3]: it is a number from 1 to 65536, or two: [width, height]",
+            ("invalid patch_dimensions [0, 3]: expected a number from 1 to 65536, or two: [width, height]"),
         ),
         (
             {"patchDimensions": [1, 2, 3]},
-            "patch_dimensions cannot be [1, 2, 3]: it is a number from 1 to 65536, or two: [width, height]",
+            ("invalid patch_dimensions [1, 2, 3]: expected a number from 1 to 65536, or two: [width, height]"),
         ),
         (
             {"patchDimensions": True},
-            "patch_dimensions cannot be True: it is a number from 1 to 65536, or two: [width, height]",
+            ("invalid patch_dimensions True: expected a number from 1 to 65536, or two: [width, height]"),
         ),
         (
             {"patchDimensions": "256"},
-            "patch_dimensions cannot be '256': it is a number from 1 to 65536, or two: [width, height]",
+            ("invalid patch_dimensions '256': expected a number from 1 to 65536, or two: [width, height]"),
         ),
-        ({"kernelSize": -1}, "kernel_size cannot be -1: it is a number from 0 to 65536, or two: [width, height]"),
-        ({"kernelSize": 2.0}, "kernel_size cannot be 2.0: it is a number from 0 to 65536, or two: [width, height]"),
-        ({"compressed": 1}, "compressed cannot be 1: it is True or False"),
-        ({"encoding": "bytes"}, "encoding cannot be 'bytes': it is 'float' or 'native'"),
-        ({"masked": "all"}, "masked cannot be 'all': it is 'band' or 'pixel'"),
-        ({"edge": None}, "edge cannot be None: it is 'drop' or 'pad'"),
-        ({"maxFileSize": 0}, "max_file_size cannot be 0: it is a number of bytes above 0"),
-        ({"maxFileSize": "1GiB"}, "max_file_size cannot be '1GiB': it is a number of bytes above 0"),
-        ({"defaultValue": "0"}, "default_value cannot be '0': it is a number"),
-        ({"maskedThreshold": 1.5}, "masked_threshold cannot be 1.5: it is a share, from 0 to 1"),
-        ({"maskedThreshold": math.nan}, "masked_threshold cannot be nan: it is a share, from 0 to 1"),
-        ({"tensorDepths": [3]}, "tensor_depths cannot be [3]: it is a mapping of band to depth"),
+        ({"kernelSize": -1}, "invalid kernel_size -1: expected a number from 0 to 65536, or two: [width, height]"),
+        ({"kernelSize": 2.0}, "invalid kernel_size 2.0: expected a number from 0 to 65536, or two: [width, height]"),
+        ({"compressed": 1}, "invalid compressed 1: expected True or False"),
+        ({"encoding": "bytes"}, "invalid encoding 'bytes': expected 'float' or 'native'"),
+        ({"masked": "all"}, "invalid masked 'all': expected 'band' or 'pixel'"),
+        ({"edge": None}, "invalid edge None: expected 'drop' or 'pad'"),
+        ({"maxFileSize": 0}, "invalid max_file_size 0: expected a number of bytes above 0"),
+        ({"maxFileSize": "1GiB"}, "invalid max_file_size '1GiB': expected a number of bytes above 0"),
+        ({"defaultValue": "0"}, "invalid default_value '0': expected a number"),
+        ({"maskedThreshold": 1.5}, "invalid masked_threshold 1.5: expected a share from 0 to 1"),
+        ({"maskedThreshold": math.nan}, "invalid masked_threshold nan: expected a share from 0 to 1"),
+        ({"tensorDepths": [3]}, "invalid tensor_depths [3]: expected a mapping of band to depth"),
         (
             {"tensorDepths": {"a": 0}},
-            "tensor_depths cannot be {'a': 0}: a depth is a number from 1 to 65536, that of 'a' is not",
+            "invalid tensor_depths {'a': 0}: expected a depth from 1 to 65536 for 'a'",
         ),
-        ({"mask_band": ""}, "mask_band cannot be '': it is the name of a band"),
+        ({"mask_band": ""}, "invalid mask_band '': expected the name of a band"),
         (
             {"sequenceData": True, "kernelSize": 3},
-            "sequence_data and kernel_size contradict each other: a sequence is one pixel, and with margins pixels "
-            "would be written twice",
+            (
+                "sequence_data and kernel_size cannot be combined: each record is one pixel, and "
+                "margins would write pixels twice"
+            ),
         ),
         (
             {"mask_band": "ts", "tensorDepths": {"ts": 3}},
-            "mask_band is 'ts', of which tensor_depths has the depth: the mask is no array band",
+            "mask_band 'ts' is also in tensor_depths, but the mask is not an array band",
         ),
         (
             {"patchDimensions": 2**15},
-            "a patch of 32768 x 32768 pixels with its margin is more than a record can hold (2 GiB)",
+            ("a patch of 32768 x 32768 pixels with its margin exceeds the maximum size of a record (2 GiB)"),
         ),
     ],
     ids=lambda value: "" if isinstance(value, dict) else None,
@@ -143,7 +145,7 @@ def test_options_that_make_no_sense_are_refused(given: dict[str, Any], message: 
 def test_a_list_of_depths_is_refused_with_the_mapping_to_write() -> None:
     with pytest.raises(UsageError) as caught:
         ExportOptions.of({"tensorDepths": [3]})
-    assert caught.value.hint == "Write {'ndvi': 24}. It used to be a list, and the guide's table still says so."
+    assert caught.value.hint == "For example: {'ndvi': 24}. The guide's table still shows the list of older versions."
 
 
 @pytest.mark.parametrize(
@@ -197,7 +199,7 @@ def test_nan_is_a_default_of_floats_only() -> None:
     assert math.isnan(fit_default(math.nan, "float32"))
     with pytest.raises(UsageError) as caught:
         fit_default(math.nan, "int16")
-    assert caught.value.message == "the default value NaN cannot stand in a band of int16"
+    assert caught.value.message == "the default value NaN cannot be stored in a band of int16"
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

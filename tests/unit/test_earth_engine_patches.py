@@ -191,7 +191,7 @@ def test_a_value_that_is_neither_a_version_nor_one_pin_is_refused(
     with pytest.raises(UsageError) as caught:
         Patches(str(folder))  # type: ignore[arg-type]  # a folder is read by of_files
     assert caught.value.message.endswith("is no published version and no pin")
-    assert caught.value.hint == "Give catalog.dataset('NAME'); a folder is read by of_files('FOLDER')."
+    assert caught.value.hint == "Pass catalog.dataset('NAME'); to read a folder, use of_files('FOLDER')."
     import_export(catalog, folder, kernel_size=[2, 4], copy=True)
     dataset = catalog.dataset("p")
     dataset.pin({"one": "train[:1]", "rest": "train[1:]"}).save(tmp_path / "two.yaml")
@@ -254,8 +254,11 @@ def test_patches_have_places_only_with_a_mixer_and_known_numbers(catalog: Catalo
 def test_a_mixer_of_another_export_is_refused(dataset: Dataset) -> None:
     with pytest.raises(ShardMismatchError) as caught:
         Patches(dataset, mixer=mixer_of(PATCH, 3, 6))
-    assert caught.value.message == "the mixer has 6 patches, 6 records, and the split train has 9"
-    with pytest.raises(ShardMismatchError, match="a tile has 36 values; a patch of 256 x 256 has 67080"):
+    assert caught.value.message == "split train: expected 6 records for the mixer's 6 patches, found 9"
+    with pytest.raises(
+        ShardMismatchError,
+        match=r"a tile: expected 67080 \(with a kernel of 2 x 4\) values for a patch of 256 x 256, found 36",
+    ):
         Patches(dataset, mixer=mixer_of((256, 256), 3, 9))
 
 
@@ -266,19 +269,19 @@ def test_a_mixer_of_another_export_is_refused(dataset: Dataset) -> None:
         ({"splits": 1}, "the version's metadata: earth_engine.splits: expected an object, found a number"),
         (
             {"splits": {"train": {"bands": [{"name": "a"}]}}},
-            "the version's metadata: earth_engine.splits.train.bands[0]: it has no 'kind'",
+            "the version's metadata: earth_engine.splits.train.bands[0]: 'kind' is missing",
         ),
         (
             {"splits": {"train": {"bands": [{"name": "zz", "kind": "float"}]}}},
-            "the version's metadata has a band 'zz' of the split train, and its examples have none",
+            "band 'zz' of split train is in the version's metadata, but not in its examples",
         ),
-        ({"splits": {"train": {"patches": [-1]}}}, "patches: the number of a patch is never negative"),
+        ({"splits": {"train": {"patches": [-1]}}}, "patches: the index of a patch must not be negative"),
         (
             {"splits": {"train": {"patches": [0, 1]}}},
-            "the version's metadata has the numbers of 2 patches, and the split train has 9 records",
+            "split train: expected 2 records as in the version's metadata, found 9",
         ),
-        ({"splits": {"train": {"tile": [1, 2, 3]}}}, "tile: it is no width and height from 1 to 262144"),
-        ({"splits": {"train": {"mixer": {"a": 1}}}}, "mixer: it has no 'projection'"),
+        ({"splits": {"train": {"tile": [1, 2, 3]}}}, "tile: expected a width and height from 1 to 262144"),
+        ({"splits": {"train": {"mixer": {"a": 1}}}}, "mixer: 'projection' is missing"),
     ],
     ids=["list", "splits", "kind", "band", "patches", "few patches", "tile", "mixer"],
 )
@@ -294,7 +297,7 @@ def test_a_band_that_a_record_may_lack_is_refused() -> None:
     )
     with pytest.raises(UsageError) as refused:
         places_of_split(features, None, num_records=3, split="train")
-    assert str(refused.value) == "the band 'b' is optional: a record may lack it, and a patch has no null"
+    assert str(refused.value) == "band 'b' is optional, but patches cannot represent a missing band"
     assert refused.value.hint == "Read the others: bands=['a']."
     assert [one.feature for one in places_of_split(features, None, num_records=3, split="t", bands=["a"]).bands] == [
         "a"
@@ -306,15 +309,18 @@ def test_a_band_that_a_record_may_lack_is_refused() -> None:
 
 def test_a_version_without_patches_is_refused(catalog: Catalog) -> None:
     catalog.build("digits")
-    with pytest.raises(UsageError, match="this version has no patches: no features of one height and width"):
+    with pytest.raises(UsageError, match="this version has no patches: its bands do not share a height and width"):
         Patches(catalog.dataset("digits"))
 
 
 def test_unknown_bands_and_layouts_are_refused(dataset: Dataset) -> None:
     with pytest.raises(UsageError) as caught:
         Patches(dataset, bands=["nir"])
-    assert (caught.value.message, caught.value.hint) == ("no band 'nir'", "There are: class, grey, ndvi.")
-    with pytest.raises(UsageError, match="layout cannot be 'WHC': it is one of 'CHW', 'HWC', 'bands'"):
+    assert (caught.value.message, caught.value.hint) == (
+        "band 'nir' does not exist",
+        "The bands are: class, grey, ndvi.",
+    )
+    with pytest.raises(UsageError, match="invalid layout 'WHC': expected one of 'CHW', 'HWC', 'bands'"):
         Patches(dataset, layout="WHC")  # type: ignore[arg-type] # what is refused
 
 

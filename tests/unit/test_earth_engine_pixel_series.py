@@ -35,7 +35,7 @@ def write_series(folder: Path) -> Path:
 def test_pixels_have_values_series_and_a_place(catalog: Catalog, tmp_path: Path) -> None:
     folder = write_series(tmp_path / "exports")
     plan = preview_export(folder)
-    assert plan.notes == ("ndvi: series are no features of an example; PixelSeries reads them with the other bands.",)
+    assert plan.notes == ("ndvi: the features of examples do not include series; read them with PixelSeries.",)
     assert list(plan.prepared.features) == ["label"]
     import_export(catalog, folder)
     pixels = PixelSeries(catalog.dataset("p"))
@@ -67,9 +67,9 @@ def test_plain_files_are_read_without_a_catalog(tmp_path: Path) -> None:
 def test_patches_cannot_be_read_as_pixels_or_pixels_as_patches(catalog: Catalog, tmp_path: Path) -> None:
     import_export(catalog, write_series(tmp_path / "exports"))
     import_export(catalog, write_image(tmp_path / "image", "image", {"a": ramp(4, 4)}, (2, 2)))
-    with pytest.raises(UsageError, match="no record is a pixel and its series: this is no export with sequenceData"):
+    with pytest.raises(UsageError, match=r"expected pixels with series \(sequenceData\), found another export"):
         PixelSeries(catalog.dataset("image"))
-    with pytest.raises(UsageError, match="each record is a pixel and its series"):
+    with pytest.raises(UsageError, match=r"expected patches, found pixels with series \(sequenceData\)"):
         Patches(catalog.dataset("p"))
     with pytest.raises(UsageError, match="no band 'evi'"):
         PixelSeries(catalog.dataset("p"), bands=["evi"])
@@ -80,7 +80,5 @@ def test_a_series_of_another_kind_is_named(tmp_path: Path) -> None:
     write_records(tmp_path, "p", records)
     pixels = iter(PixelSeries.of_files(tmp_path, sequence=True))
     next(pixels)
-    with pytest.raises(
-        CorruptExampleError, match=r"^p-00000\.tfrecord\.gz__1: the band 'label' is a feature of no kind"
-    ):
+    with pytest.raises(CorruptExampleError, match=r"^p-00000\.tfrecord\.gz__1: band 'label': expected pixels"):
         next(pixels)

@@ -70,5 +70,5 @@ def test_margins_are_drawn_around_their_patches(tmp_path: Path) -> None:
 
 def test_only_patches_are_drawn(tmp_path: Path) -> None:
     write_records(tmp_path, "p", [sequence_record({"a": 1}, {"b": [1, 2]})])
-    with pytest.raises(UsageError, match="this export is pixels with series, and no patches that could be drawn"):
+    with pytest.raises(UsageError, match="expected patches of an image, found pixels with series"):
         draw_export(open_export(tmp_path, count=True))

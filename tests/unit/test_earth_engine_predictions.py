@@ -131,17 +131,15 @@ def test_an_export_without_a_mixer_is_counted(tmp_path: Path) -> None:
     assert (written.mixer, names_in(tmp_path / "out")) == (None, ["p-00000.tfrecord.gz"])
     with pytest.raises(UsageError) as caught:
         written.upload_command("users/me/x")
-    assert caught.value.message == (
-        "there is no mixer beside these predictions, and Earth Engine makes no image without it"
-    )
+    assert caught.value.message == ("these predictions have no mixer, which Earth Engine requires")
 
 
 @pytest.mark.parametrize(
     ("count", "why"),
     [
-        (3, "the export has 4 records; the predictions have 3"),
-        (0, "the export has 4 records; the predictions have 0"),
-        (5, "the export has 4 records; the predictions have more"),
+        (3, "expected 4 patches, one for each record of the export; found 3"),
+        (0, "expected 4 patches, one for each record of the export; found 0"),
+        (5, "expected 4 patches, one for each record of the export; found more"),
     ],
 )
 def test_a_wrong_number_of_patches_is_refused_and_leaves_no_files(
@@ -151,8 +149,9 @@ def test_a_wrong_number_of_patches_is_refused_and_leaves_no_files(
         write_predictions(patches(count, 2, 3), mixer, tmp_path / "out", "p", max_file_size=1)
     assert caught.value.message == why
     assert caught.value.hint == (
-        "Give one patch for each record of the export, in its order: do not shuffle, drop, or repeat what the model "
-        "reads. An array of three axes is one patch, (bands, height, width): of batches of one band say layout='HW'."
+        "Give the patches in the order of the export: do not shuffle, drop or repeat the "
+        "model's input. An array with three axes is one patch, (bands, height, width); for "
+        "batches of one band, pass layout='HW'."
     )
     assert names_in(tmp_path / "out") == []
 
@@ -170,12 +169,12 @@ def test_a_failing_model_leaves_no_files(tmp_path: Path, mixer: Path) -> None:
 @pytest.mark.parametrize(
     ("second", "kind", "why"),
     [
-        ({"x": np.zeros((2, 2))}, ShardMismatchError, "patch 1: the band 'x' has 2 x 2 values; in the first patch it "
-         "has 2 x 3"),
-        ({"y": np.zeros((2, 3))}, ShardMismatchError, "patch 1: it has no band 'x'; it has 'y'"),
-        ({"x": np.zeros((2, 3), "i4")}, ShardMismatchError, "patch 1: the band 'x' is int32; in the first patch it is "
-         "float32"),
-        ({"x": np.full((2, 3), 1e300)}, FeatureError, "patch 1: the band 'x' holds 1e+300, which is no float32"),
+        ({"x": np.zeros((2, 2))}, ShardMismatchError, "patch 1: band 'x': "
+         "expected 2 x 3 values as in the first patch, found 2 x 2"),
+        ({"y": np.zeros((2, 3))}, ShardMismatchError, "patch 1: band 'x' is missing; the patch has 'y'"),
+        ({"x": np.zeros((2, 3), "i4")}, ShardMismatchError, "patch 1: band 'x': "
+         "expected float32 as in the first patch, found int32"),
+        ({"x": np.full((2, 3), 1e300)}, FeatureError, "patch 1: band 'x' contains 1e+300, which float32 cannot store"),
     ],
     ids=["size", "band", "kind", "value"],
 )  # fmt: skip
@@ -192,26 +191,26 @@ def test_bytes_are_written_unchanged(tmp_path: Path) -> None:
     items = [{"x": np.uint8([[255]])}, {"x": np.uint16([[256]])}]
     with pytest.raises(FeatureError) as caught:
         write_predictions(items, 2, tmp_path, "p")
-    assert caught.value.message == "patch 1: the band 'x' holds 256, which is no uint8"
+    assert caught.value.message == "patch 1: band 'x' contains 256, which uint8 cannot store"
 
 
 def test_patches_that_are_not_of_the_export_are_refused(tmp_path: Path, mixer: Path) -> None:
     with pytest.raises(ShardMismatchError) as caught:
         write_predictions(patches(4, 3, 2), mixer, tmp_path / "out", "p")
     assert caught.value.message == (
-        "patch 0: the band 'b1' is 2 x 3 pixels wide and high, which is no tile around a patch of 3 x 2"
+        "patch 0: the band 'b1': expected a tile around a patch of 3 x 2, found 2 x 3 pixels"
     )
 
 
 def test_invalid_calls_are_refused(tmp_path: Path, mixer: Path) -> None:
     for like, options, why in (
-        (0, {}, "an export has one record at least, not 0"),
-        (1, {"crop": True}, "the margin cannot be cut off: without a mixer the size of a patch is not known"),
-        (1, {"encoding": "int"}, "encoding cannot be 'int': it is 'float' or 'native'"),
-        (1, {"max_file_size": 0}, "max_file_size cannot be 0: it is a number of bytes above 0"),
-        (1, {"layout": "WH"}, "layout cannot be 'WH': it is one of 'HW', 'CHW', 'HWC'"),
-        (True, {}, "True is no export"),
-        (None, {}, "None is no export"),
+        (0, {}, "like: expected at least 1 record, found 0"),
+        (1, {"crop": True}, "crop requires a mixer, which contains the size of a patch"),
+        (1, {"encoding": "int"}, "invalid encoding 'int': expected 'float' or 'native'"),
+        (1, {"max_file_size": 0}, "invalid max_file_size 0: expected a number of bytes above 0"),
+        (1, {"layout": "WH"}, "invalid layout 'WH': expected one of 'HW', 'CHW', 'HWC'"),
+        (True, {}, "like: expected an export, a mixer or a number of records, found True"),
+        (None, {}, "like: expected an export, a mixer or a number of records, found None"),
     ):
         with pytest.raises(UsageError) as caught:
             write_predictions([], like, tmp_path / "out", "p", **options)  # type: ignore[arg-type]
@@ -251,4 +250,6 @@ def test_a_folder_can_be_given_as_mixer_and_one_name_as_bands(tmp_path: Path, mi
     (tmp_path / "out" / "p-mixer.json").unlink()
     with pytest.raises(UsageError) as caught:
         assemble(patches(4, 2, 3), tmp_path / "out")
-    assert caught.value.message == f"{tmp_path / 'out'}: the export has no mixer, which says where its patches lie"
+    assert (
+        caught.value.message == f"{tmp_path / 'out'}: the export has no mixer, so the places of its patches are unknown"
+    )

@@ -105,45 +105,52 @@ def test_array_bands_have_arrays_of_one_length_or_of_any() -> None:
     ("bands", "kind", "expected"),
     [
         ({}, UsageError, "a raster without bands cannot be exported"),
-        (5, UsageError, "a int is no raster"),
-        (np.zeros(3), UsageError, "an array of shape (3,) is no raster"),
-        ({"": np.zeros((2, 2))}, UsageError, "a band cannot be called '': its name is a printable text"),
-        ({1: np.zeros((2, 2))}, UsageError, "a band cannot be called 1: its name is a printable text"),
+        (5, UsageError, ("expected the path of a GeoTIFF, a Raster, or arrays by the name of their band, found a int")),
+        (
+            np.zeros(3),
+            UsageError,
+            (
+                "expected the path of a GeoTIFF, a Raster, or arrays by the name of their band, found "
+                "an array of shape (3,)"
+            ),
+        ),
+        ({"": np.zeros((2, 2))}, UsageError, "invalid band name '': expected printable text"),
+        ({1: np.zeros((2, 2))}, UsageError, "invalid band name 1: expected printable text"),
         (
             {"a": np.zeros((2, 2)), "b": np.zeros((2, 3))},
             UsageError,
-            "the band 'b' has 3 x 2 pixels, and 'a' has 2 x 2",
+            "all bands must have the same size: 'a' has 2 x 2 pixels, 'b' has 3 x 2",
         ),
         (
             {"a": np.zeros((2, 2), complex)},
             FeatureError,
-            "the band 'a' is of complex128; bands hold booleans, integers or floats",
+            "band 'a': expected booleans, integers or floats, found complex128",
         ),
         (
             {"a": np.zeros((2, 2, 2, 2))},
             FeatureError,
-            "the band 'a' has 4 axes; a band has (height, width), an array band (height, width, depth)",
+            ("band 'a': expected shape (height, width), or (height, width, depth) for an array band, found 4 axes"),
         ),
         (
             {"a": [[[1], [[2, 3]]]]},
             FeatureError,
-            "the band 'a' has at row 0, column 1 an array of 2 dimensions; a pixel of an array band is an array of one",
+            ("band 'a', row 0, column 1: expected an array of 1 dimension, found 2 dimensions"),
         ),
         (
             {"a": [[[1], 2]]},
             FeatureError,
-            "the band 'a' has at row 0, column 1 a number; a pixel of an array band is an array of one",
+            ("band 'a', row 0, column 1: expected an array of 1 dimension, found a number"),
         ),
         (
             {"a": [[["x"], [2]]]},
             FeatureError,
-            "the band 'a' is of <U1; bands hold booleans, integers or floats",
+            "band 'a': expected booleans, integers or floats, found <U1",
         ),
-        ({"a": [[1, 2], [3]]}, FeatureError, "the band 'a' has rows of different lengths"),
+        ({"a": [[1, 2], [3]]}, FeatureError, "band 'a' has rows of different lengths"),
         (
             {"a": np.ma.array(np.zeros((1, 1, 2)), mask=[[[True, False]]])},
             FeatureError,
-            "the band 'a' has pixels of which some elements are masked and some are not",
+            "band 'a' has pixels in which only some elements are masked",
         ),
     ],
     ids=[
@@ -169,13 +176,13 @@ def test_a_value_that_is_not_a_raster_is_refused(bands: Any, kind: type[Registry
 def test_masks_and_nodata_of_unknown_bands_are_refused() -> None:
     one = {"a": np.zeros((2, 3)), "t": np.zeros((2, 3, 4))}
     assert message(lambda: ArrayRaster(one, nodata={"t": 1}, **PLACE), UsageError) == (
-        "nodata has 't', which is no band of one number a pixel"
+        "nodata contains 't', which is not a band with one number a pixel"
     )
     assert message(lambda: ArrayRaster(one, mask={"b": np.zeros((2, 3), bool)}, **PLACE), UsageError) == (
-        "mask has 'b', which is no band"
+        "mask contains 'b', which is not a band"
     )
     assert message(lambda: ArrayRaster(one, mask=np.zeros((2, 3), "uint8"), **PLACE), UsageError) == (
-        "the mask of 'a' is of uint8 and shape (2, 3); a mask is of bool and shape (2, 3)"
+        "mask of 'a': expected bool of shape (2, 3), found uint8 of shape (2, 3)"
     )
 
 
@@ -190,7 +197,7 @@ def test_a_crs_is_given_in_any_form(crs: Any, expected: str) -> None:
 
 @pytest.mark.parametrize("crs", [None, "", 0, rasterio.CRS()], ids=["none", "empty", "zero", "rasterio"])
 def test_a_raster_without_a_crs_is_refused(crs: Any) -> None:
-    expected = "the raster has no CRS, so nothing tells where on the map it is"
+    expected = "the raster has no CRS, so its place on the map is unknown"
     assert message(lambda: crs_text(crs), UsageError) == expected
 
 
@@ -255,13 +262,13 @@ def test_bands_are_chosen_and_named(scene: Callable[..., Path], wanted: Any, nam
 def test_bands_that_are_not_there_or_doubled_are_refused(scene: Callable[..., Path]) -> None:
     path = scene([BAND, BAND, BAND], names=("B4", "B4", ""))
     for wanted, expected in (
-        (None, "two bands are called 'B4'; each is a feature of its name"),
+        (None, "two bands are called 'B4', but each feature needs its own name"),
         (["B4"], "2 bands are called 'B4': 1, 2"),
         (["B5"], f"{path} has no band 'B5'"),
         ([0], f"{path} has no band 0"),
         ([4], f"{path} has no band 4"),
         ([True], f"{path} has no band True"),
-        ([], "no band is left to export"),
+        ([], "no band to export"),
     ):
         assert message(lambda wanted=wanted: GeoTiffRaster(path, bands=wanted), UsageError) == expected  # type: ignore[misc]
 
@@ -332,10 +339,10 @@ def test_a_file_without_a_place_is_refused_unless_one_is_given(scene: Callable[.
     with pytest.warns(rasterio.errors.NotGeoreferencedWarning):
         path = scene([BAND], crs=None, transform=None)
     assert message(lambda: GeoTiffRaster(path), UsageError) == (
-        f"{path} has no transform, so nothing tells where on the map it is"
+        f"{path} has no transform, so its place on the map is unknown"
     )
     assert message(lambda: GeoTiffRaster(path, transform=HERE), UsageError) == (
-        "the raster has no CRS, so nothing tells where on the map it is"
+        "the raster has no CRS, so its place on the map is unknown"
     )
     with GeoTiffRaster(path, transform=[1, 0, 0, 0, 1, 0], crs=4326) as raster:
         assert (raster.crs, raster.transform) == ("EPSG:4326", Transform(1, 0, 0, 0, 1, 0))
@@ -343,7 +350,7 @@ def test_a_file_without_a_place_is_refused_unless_one_is_given(scene: Callable[.
 
 def test_files_that_cannot_be_read_are_refused(scene: Callable[..., Path], tmp_path: Path) -> None:
     missing, text = tmp_path / "none.tif", tmp_path / "text.tif"
-    assert message(lambda: GeoTiffRaster(missing), NotStoredError) == f"cannot read {missing}: there is no such file"
+    assert message(lambda: GeoTiffRaster(missing), NotStoredError) == f"cannot read {missing}: the file does not exist"
     text.write_text("no raster")
     assert message(lambda: GeoTiffRaster(text), StorageError).startswith(f"cannot read {text}: ")
     whole = scene([np.arange(300 * 300, dtype="uint32").reshape(300, 300) * 2654435761])
@@ -355,9 +362,10 @@ def test_files_that_cannot_be_read_are_refused(scene: Callable[..., Path], tmp_p
 def test_a_band_marked_as_alpha_that_holds_data_is_reported_and_can_be_named(scene: Callable[..., Path]) -> None:
     colors = (ColorInterp.gray, ColorInterp.alpha)
     path = scene([BAND, BAND], colors=colors, photometric="minisblack", alpha=True)
-    expected = (
-        f"band 2 of {path} is marked as alpha: it masks the others where it is 0, and is not written; but it holds "
-        "more than two numbers. If it is data, such as near infrared, name the bands: bands=[1, 2]; --band 1 --band 2"
+    told = (
+        f"band 2 of {path} is marked as alpha, so it masks the other bands where it is 0 and is "
+        f"not written, but it has more than two values. If it is data, such as near infrared, "
+        f"name the bands: bands=[1, 2]; --band 1 --band 2"
     )
     with GeoTiffRaster(path) as raster:
         with pytest.warns(RegistryWarning) as caught:
@@ -371,7 +379,7 @@ def test_a_band_marked_as_alpha_that_holds_data_is_reported_and_can_be_named(sce
 
 @pytest.mark.parametrize("crs", ["hello", "EPSG:99999999"])
 def test_an_invalid_crs_is_refused_before_anything_is_written(scene: Callable[..., Path], crs: str) -> None:
-    assert message(lambda: GeoTiffRaster(scene([BAND]), crs=crs), UsageError).startswith(f"{crs!r} is no CRS that is")
+    assert message(lambda: GeoTiffRaster(scene([BAND]), crs=crs), UsageError).startswith(f"unknown CRS {crs!r}")
 
 
 def test_a_crs_of_an_authority_that_only_earth_engine_knows_is_kept(scene: Callable[..., Path]) -> None:
@@ -387,8 +395,8 @@ def test_a_transform_in_the_order_of_gdal_is_refused_with_the_numbers_reordered(
         ArrayRaster({"b1": BAND}, transform=gdal, crs="EPSG:32610")
     assert caught.value.message == "(500000.0, 30.0, 0.0, 4100000.0, 0.0, -30.0) is a transform in GDAL's order"
     assert caught.value.hint == (
-        "Give it as Earth Engine, affine and rasterio have it: transform=(30, 0, 500000, 0, -30, 4100000); "
-        "--transform 30,0,500000,0,-30,4100000."
+        "Use the order of Earth Engine, affine and rasterio: transform=(30, 0, 500000, 0, "
+        "-30, 4100000); --transform 30,0,500000,0,-30,4100000."
     )
 
 
@@ -396,8 +404,8 @@ def test_a_geotiff_of_complex_integers_is_refused_by_its_band(tmp_path: Path) ->
     place = {"transform": rasterio.Affine(30, 0, 500000, 0, -30, 4100000), "crs": "EPSG:32610"}
     path = tmp_path / "x.tif"
     rasterio.open(path, "w", driver="GTiff", width=4, height=4, count=1, dtype="complex_int16", **place).close()
-    with pytest.raises(FeatureError, match="the band 'b1' is of complex64; bands hold booleans, integers or floats"):
-        export_image(path, tmp_path, "p", patchDimensions=2)
+    with pytest.raises(FeatureError, match="band 'b1': expected booleans, integers or floats, found complex64"):
+        export_image(path, tmp_path, "p", patch_dimensions=2)
 
 
 def test_bands_of_several_types_and_masks_are_read_in_their_order(tmp_path: Path) -> None:

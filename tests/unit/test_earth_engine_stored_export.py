@@ -59,11 +59,11 @@ def test_values_that_cannot_be_derived_must_be_given(tmp_path: Path) -> None:
     error = refused(tmp_path)
     assert isinstance(error, UsageError)
     assert error.message == (
-        "the band 'a' has 10 values around a patch of 3 x 2: how wide and how high the margin is cannot be told"
+        "the band 'a' has 10 values around a patch of 3 x 2: the width and height of the margin are ambiguous"
     )
     error = refused(tmp_path, kernel_size=[4, 4])
     assert isinstance(error, ShardMismatchError)
-    assert error.message == "the band 'a' has 10 values; a patch of 3 x 2 has 42 with a kernel of 4 x 4"
+    assert error.message == ("the band 'a': expected 42 with a kernel of 4 x 4 values for a patch of 3 x 2, found 10")
 
 
 def test_an_odd_kernel_in_the_guides_words_is_read_with_a_warning(tmp_path: Path) -> None:
@@ -71,8 +71,10 @@ def test_an_odd_kernel_in_the_guides_words_is_read_with_a_warning(tmp_path: Path
     (tmp_path / "p-mixer.json").write_text(json.dumps(mixer_of((2, 2), 1, 1)))
     export = open_export(tmp_path, kernel_size=3)
     assert export.warnings == (
-        "The tiles are 5 x 5, a patch and its odd kernel: the pixels beyond twice half a kernel are taken to be on the "
-        "right and below.",
+        (
+            "The tiles are 5 x 5, a patch plus its odd kernel: the additional pixels are assumed "
+            "to be on the right and at the bottom."
+        ),
     )
     assert export.kernel == Size(3, 3)
 
@@ -82,18 +84,18 @@ def test_the_depth_of_an_array_band_is_derived_from_the_other_bands_or_given(tmp
     write_image(tmp_path, "p", {"flat": ramp(4, 4), "ndvi": series}, (2, 2))
     inferred = open_export(tmp_path)
     assert [band.depth for band in inferred.bands] == [1, 3]
-    assert inferred.warnings == ("The band 'ndvi' has 3 values a pixel, as told by the size of 'flat'.",)
+    assert inferred.warnings == ("The band 'ndvi' has 3 values a pixel, inferred from the size of 'flat'.",)
     given = open_export(tmp_path, tensor_depths={"ndvi": 3}, count=True)
     assert [band.depth for band in given.bands] == [1, 3]
     assert (given.warnings, given.num_channels) == ((), 4)
     error = refused(tmp_path, tensor_depths={"ndvi": 4})
     assert isinstance(error, ShardMismatchError)
-    assert error.message == "the band 'ndvi' has 3 values; a patch of 2 x 2 has 4, or more with a margin"
+    assert error.message == ("the band 'ndvi': expected 4, or more with a margin values for a patch of 2 x 2, found 3")
     assert refused(tmp_path, tensor_depths={"ndvi": 2}).message == (
-        "the band 'ndvi' has 6 values a level, and 'flat' has 4: they are of several sizes"
+        "the bands have different sizes: 'ndvi' has 6 values a level, 'flat' has 4"
     )
     assert refused(tmp_path, tensor_depths={"ndvi": 5}).message == (
-        "the band 'ndvi' has 12 values, which are no pixels of depth 5"
+        "band 'ndvi': expected a multiple of its depth 5, found 12 values"
     )
     with pytest.raises(FeatureNotFoundError, match="no feature 'evi' in"):
         open_export(tmp_path, tensor_depths={"evi": 3})
@@ -115,8 +117,8 @@ def test_bands_are_chosen_and_ordered(tmp_path: Path) -> None:
     error = refused(tmp_path, bands=["d"])
     assert isinstance(error, FeatureNotFoundError)
     assert error.message == "no feature 'd' in DIR/p-00000.tfrecord.gz"
-    assert refused(tmp_path, bands=["a", "a"]).message == "the band 'a' is asked for twice"
-    assert refused(tmp_path, bands=[]).message == "no band is asked for"
+    assert refused(tmp_path, bands=["a", "a"]).message == "band 'a' is requested twice"
+    assert refused(tmp_path, bands=[]).message == "no band is requested"
 
 
 @pytest.mark.parametrize(("total", "per_row"), [(9, 3), (3, 3)])
@@ -127,10 +129,10 @@ def test_another_count_than_the_mixers_names_the_files(tmp_path: Path, total: in
     error = refused(tmp_path, count=True)
     assert isinstance(error, ShardMismatchError)
     assert error.message == (
-        f"DIR: p-mixer.json has {total} patches, and the files hold 6 records\n"
-        "  p-00000.tfrecord.gz: 3\n  p-00001.tfrecord.gz: 3"
+        f"DIR: expected {total} patches as in p-mixer.json, found 6 records\n  p-00000.tfrecord.gz: "
+        f"3\n  p-00001.tfrecord.gz: 3"
     )
-    assert error.hint == "Were all files downloaded, the last one too? Or is it the mixer of another export?"
+    assert error.hint == ("Check that all files were downloaded completely, and that the mixer belongs to this export.")
     assert error.details == {"expected": total, "found": 6, "counts": [3, 3]}
 
 
@@ -138,7 +140,7 @@ def test_the_mixer_of_other_patches_is_refused(tmp_path: Path) -> None:
     write_image(tmp_path, "p", {"a": ramp(6, 4)}, (2, 2))
     (tmp_path / "p-mixer.json").write_text(json.dumps(mixer_of((256, 256), 3, 6)))
     assert refused(tmp_path).message == (
-        "the band 'a' has 4 values; a patch of 256 x 256 has 65536, or more with a margin"
+        "the band 'a': expected 65536, or more with a margin values for a patch of 256 x 256, found 4"
     )
 
 
@@ -148,15 +150,15 @@ def test_records_that_are_not_alike_are_named(tmp_path: Path) -> None:
     odd: dict[str, tuple[bytes, str]] = {
         "values": (
             encode_example({"a": np.zeros(5, np.float32), "b": np.zeros(4, np.float32)}),
-            "its band 'a' has 5 values, that of the first record has 4",
+            "band 'a': expected 4 values as in the first record, found 5",
         ),
         "kind": (
             encode_example({"a": np.zeros(4, np.int64), "b": np.zeros(4, np.float32)}),
-            "its band 'a' is of the kind int64, that of the first record is float",
+            "band 'a': expected kind float as in the first record, found int64",
         ),
         "lost": (
             encode_example({"a": np.zeros(4, np.float32)}),
-            "it has no band 'b', which the first record has",
+            "band 'b' of the first record is missing",
         ),
     }
     for name, (record, problem) in odd.items():
@@ -176,15 +178,17 @@ def test_without_a_mixer_tiles_are_square_or_of_the_size_that_is_given(tmp_path:
     assert export.tile is not None
     assert (export.tile.size, export.mixer, export.grid, export.counts) == (Size(4, 4), None, None, (4,))
     assert export.warnings == (
-        "There is no mixer, as of an export with maskedThreshold: where a patch lies is not known. "
-        "If there was one, put p-mixer.json beside the files.",
+        (
+            "The export has no mixer, as with maskedThreshold, so the places of its patches are "
+            "unknown. If Earth Engine wrote p-mixer.json, put it next to the files."
+        ),
     )
     given = open_export(tmp_path, patch_dimensions=[2, 2]).tile
     assert given is not None
     assert (given.patch, given.margin) == (Size(2, 2), Size(1, 1))
     write_image(tmp_path / "b", "p", {"a": ramp(6, 4)}, (3, 2), mixer=False)
     error = refused(tmp_path / "b")
-    assert error.message == "a tile has 6 pixels, and nothing tells its width: there is no mixer"
+    assert error.message == "cannot infer the width of a tile with 6 pixels, because the mixer is missing"
     assert error.hint == "Give the size of a patch: patch_dimensions=[width, height]; --patch WIDTH,HEIGHT."
     tile = open_export(tmp_path / "b", patch_dimensions=[3, 2]).tile
     assert tile is not None
@@ -204,10 +208,10 @@ def test_a_pixel_with_a_series_is_recognised_by_its_shape(tmp_path: Path) -> Non
     assert (export.counts, export.tile, export.num_channels) == ((8,), None, None)
     (tmp_path / "p-mixer.json").write_text(json.dumps(mixer_of((2, 2), 2, 4)))
     assert refused(tmp_path, count=True).message.startswith(
-        "DIR: p-mixer.json has 4 patches of 4 pixels, 16 records, and the files hold 8 records"
+        "DIR: expected 4 patches of 4 pixels, 16 records as in p-mixer.json, found 8 records"
     )
     error = refused(tmp_path, kernel_size=4)
-    assert error.message == "an export with sequenceData has no margins, and kernel_size says that this one has"
+    assert error.message == "kernel_size does not apply to an export with sequenceData, which has no margins"
 
 
 def test_pixels_of_scalar_bands_only_are_recognised_by_the_mixer(tmp_path: Path) -> None:
@@ -223,13 +227,13 @@ def test_compression_is_detected_from_the_bytes_and_a_wrong_suffix_is_warned_of(
     write_image(tmp_path, "p", {"a": ramp(2, 2)}, (2, 2))
     (tmp_path / "p-00000.tfrecord.gz").rename(tmp_path / "p-00000.tfrecord")
     assert open_export(tmp_path, count=True).warnings == (
-        "p-00000.tfrecord is compressed, and its name does not say so: it is read as what it is.",
+        ("p-00000.tfrecord is gzip, but its name does not end in .gz; it is read by its content."),
     )
     plain = gzip.decompress((tmp_path / "p-00000.tfrecord").read_bytes())
     (tmp_path / "p-00000.tfrecord").unlink()
     (tmp_path / "p-00000.tfrecord.gz").write_bytes(plain)
     assert open_export(tmp_path, count=True).warnings == (
-        "p-00000.tfrecord.gz is named .gz, and is none: it is read as what it is.",
+        "p-00000.tfrecord.gz ends in .gz, but is not gzip; it is read by its content.",
     )
 
 
@@ -251,22 +255,28 @@ def test_damaged_files_are_named_with_the_record(tmp_path: Path) -> None:
     file.write_bytes(b"")
     error = refused(tmp_path)
     assert isinstance(error, PreparedFormatError)
-    assert error.message == "DIR/p-00000.tfrecord.gz is empty: 0 bytes, a download that was broken off"
+    assert error.message == "DIR/p-00000.tfrecord.gz is empty (0 bytes): its download was interrupted"
     file.write_bytes(gzip.compress(b""))
-    assert refused(tmp_path).message == "DIR/p-00000.tfrecord.gz holds no records"
+    assert refused(tmp_path).message == "DIR/p-00000.tfrecord.gz contains no records"
 
 
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"patchDimensions": [10**18, 1]}, "it is 1000000000000000000; it is a whole number above 0"),
-        ({"totalPatches": 10**9, "patchesPerRow": 10**9}, "has 1,000,000,000 patches, and the files hold 1 record"),
+        ({"patchDimensions": [10**18, 1]}, "expected a whole number above 0, found 1000000000000000000"),
+        (
+            {"totalPatches": 10**9, "patchesPerRow": 10**9},
+            "expected 1,000,000,000 patches as in p-mixer.json, found 1 record",
+        ),
         ({"totalPatches": 10**400}, "has more than 64 bits"),
-        ({"totalPatches": -1}, "it is -1; it is a whole number above 0"),
-        ({"patchesPerRow": 0}, "it is 0; it is a whole number above 0"),
-        ({"totalPatches": 5, "patchesPerRow": 2}, "the last row of patches is not complete"),
-        ({"projection": {"crs": "", "affine": {"doubleMatrix": [1, 0, 0, 0, 1, 0]}}}, "it is empty"),
-        ({"projection": {"crs": "EPSG:1", "affine": {"doubleMatrix": [0] * 6}}}, "it cannot be inverted"),
+        ({"totalPatches": -1}, "expected a whole number above 0, found -1"),
+        ({"patchesPerRow": 0}, "expected a whole number above 0, found 0"),
+        ({"totalPatches": 5, "patchesPerRow": 2}, "totalPatches must be a multiple of patchesPerRow"),
+        (
+            {"projection": {"crs": "", "affine": {"doubleMatrix": [1, 0, 0, 0, 1, 0]}}},
+            "expected a CRS, found an empty text",
+        ),
+        ({"projection": {"crs": "EPSG:1", "affine": {"doubleMatrix": [0] * 6}}}, "it maps all pixels to one line"),
     ],
     ids=["huge side", "a milliard patches", "10**400", "negative", "zero", "incomplete", "no crs", "flat"],
 )
@@ -304,7 +314,7 @@ def test_the_columns_of_a_table_are_derived_from_all_rows(tmp_path: Path) -> Non
     write_records(tmp_path / "b", "t", [encode_example({"b": [b"x"]}), encode_example({"b": np.zeros(1, np.float32)})])
     (tmp_path / "b" / "t-00000.tfrecord.gz").rename(tmp_path / "b" / "t.tfrecord.gz")
     assert refused(tmp_path / "b").message == (
-        "DIR/t.tfrecord.gz: the column 'b' is of the kind bytes in some rows, and of the kind float in others"
+        "DIR/t.tfrecord.gz: column 'b' has kind bytes in some rows and kind float in others"
     )
 
 
@@ -314,14 +324,16 @@ def test_columns_of_a_table_are_chosen_and_options_of_images_are_refused(tmp_pat
     assert [column.name for column in open_export(tmp_path, bands=["b"]).columns] == ["b"]
     assert refused(tmp_path, bands=["c"]).message == "no feature 'c' in DIR/t.tfrecord.gz"
     error = refused(tmp_path, kernel_size=2)
-    assert error.message == "t.tfrecord.gz is a table: one file without a number, and without a mixer"
+    assert error.message == (
+        "kernel_size and tensor_depths do not apply to a table: t.tfrecord.gz has no number and no mixer"
+    )
     assert error.hint == (
-        "Its columns have shapes: shapes={...}; --shape NAME=2,2. If it is an image, give patch_dimensions; "
-        "--patch WIDTH,HEIGHT."
+        "For a table, give the shapes of columns: shapes={'NAME': (2, 2)}; --shape NAME=2,2. "
+        "For an image, give patch_dimensions; --patch WIDTH,HEIGHT."
     )
     as_image = open_export(tmp_path, bands=["a"], kernel_size=2, patch_dimensions=2)
     assert not as_image.is_table
     assert as_image.tile is not None
     assert as_image.tile.size == Size(4, 4)
     (tmp_path / "t.tfrecord.gz").write_bytes(gzip.compress(b""))
-    assert refused(tmp_path).message == "DIR/t.tfrecord.gz holds no records"
+    assert refused(tmp_path).message == "DIR/t.tfrecord.gz contains no records"

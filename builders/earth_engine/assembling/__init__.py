@@ -1,1 +1,1 @@
-"""Puts patches of records or arrays together, without their margins: as a GeoTIFF, a numpy array or for xarray."""
+"""Assembles patches from records or arrays, without their margins, into a GeoTIFF, a numpy array or a DataArray."""

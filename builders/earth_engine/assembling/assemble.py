@@ -1,9 +1,9 @@
-"""Brings predictions back to the map with the mixer of their export: as a GeoTIFF, numpy arrays or for xarray.
+"""Assembles predictions with the mixer of their export into a GeoTIFF, numpy arrays or a DataArray.
 
     assemble("predictions/", "patches-mixer.json", "classes.tif", nodata=0)
     assemble((model.predict(batch) for batch in batches), "patches-mixer.json", bands=["class"]).to_array()
 
-The predictions have the order and the number of the patches of the export, in any number of files.
+Predictions must have the order and number of the export's patches, in any number of files.
 """
 
 from __future__ import annotations
@@ -48,45 +48,48 @@ def assemble(
     overwrite: bool = False,
     advance: Callable[[int], None] | None = None,
 ) -> Assembly:
-    """Put patches together to the raster that they were cut out of; written to ``output``, a GeoTIFF, if it is given.
+    """Assemble patches into a georeferenced raster, and write it to the GeoTIFF ``output`` if it is not None.
 
     Args:
-        predictions: TFRecords: a folder, a file of an export, the beginning of its files' paths, or a list of files in
-            their order. Or an iterable of arrays: see ``patches``. Patches may have a margin or none.
-        mixer: of the export that the predictions are of, as a path, text, document or Mixer, or the published version
-            that was imported, or its metadata; None takes the one beside the files.
-        output: path of the GeoTIFF; None writes none.
-        prefix: which files of a folder are meant, where it holds several exports.
-        split: which mixer of a version's is meant, where it has several.
-        bands: features that are taken, in their order; None takes all, in the order that a published version keeps,
-            else sorted. For arrays of several bands, their names.
-        kernel_size: that the patches were exported with; needed where the margin cannot be told from the number of
-            values.
-        tensor_depths: depth of each array band, also of the one feature that a collapsed export has.
-        dtypes: one dtype, or one for each band by its name, that int64 or other values are brought to.
-        names: of the raster's bands, in their order.
-        nodata: the number in the raster that means no value.
-        crs: instead of the mixer's: anything that rasterio takes.
-        size: width and height of the raster, where its last patches were filled up (``edge="pad"``): what was filled is
-            cut off. No file tells it; ``Exported.size`` does.
-        layout: how the axes of an array's patch lie, ``"HW"``, ``"CHW"`` or ``"HWC"``.
-        sequence: whether each record is a pixel; None looks.
-        compress: of the GeoTIFF, ``"deflate"``, ``"lzw"``, ``"zstd"`` or ``"none"``.
-        predictor: of its compression, see ``create_geotiff``.
-        block: side of its tiles.
-        overwrite: replace a file of that name.
-        advance: called with the number of patches that were written.
+        predictions: TFRecords: a folder, one file of an export, the common prefix of its paths, or a list of files in
+            order. Or an iterable of arrays of shape (H, W), (C, H, W) or (H, W, C), of batches of them, or of mappings
+            of band to array. Patches may include the margin.
+        mixer: the mixer of the export as a path, JSON text, document or Mixer; or the imported version, or its
+            metadata. None uses the mixer next to the files.
+        output: path of the GeoTIFF, or None.
+        prefix: prefix of the export, if the folder contains several.
+        split: the split whose mixer to use, if the version has several.
+        bands: the features to use, in order. None uses all, in the order of the imported version, else sorted. For
+            arrays, the names of their bands.
+        kernel_size: width and height in pixels of the export's kernel; required if the margin is ambiguous.
+        tensor_depths: depth of each array band, also of a collapsed export's single feature.
+        dtypes: the dtype of the raster, or a mapping of band to dtype.
+        names: names of the raster's bands, in order.
+        nodata: the pixel value that means no data.
+        crs: replaces the CRS of the mixer; any value that rasterio accepts.
+        size: width and height of the raster in pixels, if it was exported with ``edge="pad"``, to cut off the padding.
+            No file contains it; ``Exported.size`` does.
+        layout: the axes of one patch in an array: ``"HW"``, ``"CHW"`` or ``"HWC"``.
+        sequence: whether each record is a pixel; None infers it.
+        compress: compression of the GeoTIFF: ``"deflate"``, ``"lzw"``, ``"zstd"`` or ``"none"``.
+        predictor: 1, 2 or 3, see ``create_geotiff``.
+        block: side of the GeoTIFF's tiles in pixels, a multiple of 16.
+        overwrite: replace ``output`` if it exists.
+        advance: called with the number of patches written since the last call.
+
+    Returns:
+        The raster, which is read when its rows or arrays are requested.
 
     Raises:
-        ShardMismatchError: not as many patches as the mixer says, or patches of unequal size.
-        UsageError: no mixer, or options that the patches contradict.
-        FeatureError: a value that its band cannot hold.
-        PreparedFormatError: no such files, lost or doubled ones, or a malformed mixer.
-        CorruptRecordError, CorruptExampleError: a damaged record, by its file and number.
-        AlreadyStoredError: ``output`` is there already.
+        ShardMismatchError: the number of patches differs from the mixer, or patches differ in size.
+        UsageError: the mixer is missing, or options contradict the patches.
+        FeatureError: a value does not fit the dtype of its band.
+        PreparedFormatError: files are missing or duplicated, or the mixer is malformed.
+        CorruptRecordError, CorruptExampleError: a record is damaged; the error names file and record.
+        AlreadyStoredError: ``output`` exists, and ``overwrite`` is False.
         MissingExtraError: rasterio is not installed.
     """
-    if output is not None:  # before hours of a model's work
+    if output is not None:  # fail before the model runs for hours
         from registry.builders.earth_engine.assembling.geotiff import check_output
 
         check_output(output, compress=compress, predictor=predictor, block=block, overwrite=overwrite)
@@ -97,15 +100,15 @@ def assemble(
         files, beside = find_files(predictions, prefix=prefix)
     elif prefix is not None:
         raise UsageError(
-            "prefix says which files of a folder are meant, and here are arrays",
-            hint="Leave prefix out, or give the folder.",
+            "prefix does not apply to arrays",
+            hint="Remove prefix, or give the folder of TFRecords.",
             details={"option": "prefix"},
         )
     found = found or beside
     if found is None:
         raise UsageError(
-            "there is no mixer, which says where the patches lie",
-            hint="Give the <prefix>-mixer.json that was exported with the patches: mixer=...; --mixer FILE.",
+            "the mixer is missing, so the places of the patches are unknown",
+            hint="Give the mixer of the export: mixer='PREFIX-mixer.json'; --mixer PREFIX-mixer.json.",
             details={"option": "mixer"},
         )
     depths = dict(tensor_depths or {})
@@ -158,17 +161,21 @@ def to_xarray(
     layout: Layout | None = None,
     sequence: bool | None = None,
 ) -> Any:
-    """The raster that predictions make, as a DataArray; all of it in memory. Arguments as ``assemble``.
+    """Assemble patches into a DataArray, which is in memory as a whole. The arguments are those of ``assemble``.
 
     Returns:
-        A DataArray of dims (band, y, x). ``band`` has the names. ``x`` and ``y`` are the centres of the pixels; where
-        the raster is turned or sheared they depend on both, and are coordinates ``xc`` and ``yc`` of dims (y, x), as
-        rioxarray names them. ``attrs`` has ``crs`` (text), ``transform`` (six numbers) and, if there is one,
-        ``nodata``. Where rioxarray is installed, ``.rio.crs`` and ``.rio.transform()`` say the same.
+        A DataArray with dims (band, y, x). ``band`` has the names, ``x`` and ``y`` the centres of pixels in units of
+        the CRS. For a rotated or sheared raster, these are coordinates ``xc`` and ``yc`` with dims (y, x), as in
+        rioxarray. ``attrs`` contains ``crs`` (text), ``transform`` (six numbers) and ``nodata`` if it is set. If
+        rioxarray is installed, ``.rio.crs`` and ``.rio.transform()`` agree with them.
 
     Raises:
         MissingExtraError: xarray is not installed.
-        Otherwise as ``assemble`` and ``Assembly.rows``.
+        ShardMismatchError: the number of patches differs from the mixer, or patches differ in size.
+        UsageError: the mixer is missing, options contradict the patches, or the raster does not fit into memory.
+        FeatureError: a value does not fit the dtype of its band.
+        PreparedFormatError: files are missing or duplicated, or the mixer is malformed.
+        CorruptRecordError, CorruptExampleError: a record is damaged; the error names file and record.
     """
     return assemble(
         predictions,
@@ -189,14 +196,14 @@ def to_xarray(
 
 
 def _check_names(option: str, names: Any) -> None:
-    """Names are a list of different texts, and not one text, which is a list of letters."""
+    """Check that names are a list of unique texts; a single text would be read as a list of letters."""
     if names is None:
         return
     given = [] if isinstance(names, str) else list(names)
     if not given or not all(isinstance(name, str) and name for name in given) or len(set(given)) != len(given):
         raise UsageError(
-            f"{option} cannot be {names!r:.60}: it is a list of names, each of them once",
-            hint=f"Write {option}=['red', 'green'].",
+            f"{option}: expected a list of unique names, found {names!r:.60}",
+            hint=f"For example: {option}=['red', 'green'].",
             details={"option": option},
         )
 
@@ -205,33 +212,34 @@ Files: TypeAlias = Sequence[tuple[Store, str]]
 
 
 def is_path(value: Any) -> bool:
-    """Whether it is a path or URL, and not patches."""
+    """Whether ``value`` is a path or URL."""
     return isinstance(value, str | PathLike)
 
 
 def are_files(value: Any) -> bool:
-    """Whether it names files: a path, a list of paths, or an export that was found."""
+    """Whether ``value`` names files: a path, a list of paths, or a ``FoundExport``."""
     if is_path(value) or isinstance(value, FoundExport):
         return True
     return isinstance(value, list | tuple) and bool(value) and all(map(is_path, value))
 
 
 def find_files(source: Any, *, prefix: str | None = None) -> tuple[Files, FoundMixer | None]:
-    """The files that a folder, a prefix, a file or a list of files names, and the mixer beside them if there is one.
+    """Find the files of predictions, and the mixer next to them or None.
 
-    A folder, a file of an export, or the beginning of a path that an export's files have, is searched: files are
-    ordered by their numbers, and none may be missing. A list is taken as it is; a mixer may be among it.
+    A folder, one file or a common prefix of paths is searched for a complete export. A list of files is used in its
+    order; it may contain a mixer.
 
     Raises:
-        PreparedFormatError: no files, lost ones, doubled ones.
-        UsageError: several exports in one folder, several mixers in a list, or ``prefix`` with a list.
+        PreparedFormatError: there are no files, or files are missing or duplicated.
+        UsageError: a folder contains several exports, a list contains several mixers, or ``prefix`` was passed with a
+            list.
         StorageError: the folder cannot be read.
     """
     if not isinstance(source, FoundExport) and not is_path(source):
         if prefix is not None:
             raise UsageError(
-                "prefix says which files of a folder are meant, and here files are listed",
-                hint="Leave prefix out, or give the folder.",
+                "prefix does not apply to a list of files",
+                hint="Remove prefix, or give the folder.",
                 details={"option": "prefix"},
             )
         listed = [split_path(fspath(path)) for path in source]
@@ -239,8 +247,8 @@ def find_files(source: Any, *, prefix: str | None = None) -> tuple[Files, FoundM
         mixers = [(store, name) for store, name in listed if _MIXER.fullmatch(name)]
         if not files or len(mixers) > 1:
             raise UsageError(
-                f"the list holds {len(mixers)} mixers" if files else "the list holds no file of records",
-                hint="List the files of one export in their order, with its mixer or without.",
+                f"the list contains {len(mixers)} mixers" if files else "the list contains no TFRecord file",
+                hint="List the files of one export in order, with or without its mixer.",
                 details={"files": [store.locate(name) for store, name in listed[:100]]},
             )
         return files, read_mixer_file(*mixers[0]) if mixers else _mixer_beside(*files[0])
@@ -250,16 +258,16 @@ def find_files(source: Any, *, prefix: str | None = None) -> tuple[Files, FoundM
 
 
 def split_path(text: str) -> tuple[Store, str]:
-    """The folder of a file, and its name.
+    """Split a path into the store of its folder and the file name.
 
     Raises:
         PreparedFormatError: the path ends with a slash.
     """
     if "://" not in text:
-        text = os.path.expanduser(text)  # noqa: PTH111 - text stays text: "~" of nobody is a name, and no error
+        text = os.path.expanduser(text)  # noqa: PTH111 - unlike Path.expanduser, it keeps "~" of an unknown user as a name
     folder, slash, name = text.rpartition("/")
     if not name:
-        raise PreparedFormatError(f"{text!r} names a folder, and no file", details={"path": text})
+        raise PreparedFormatError(f"expected a file, found the folder {text!r}", details={"path": text})
     return open_store(folder + slash if folder in ("", "file://") and slash else folder or "."), name
 
 
@@ -272,7 +280,7 @@ def _find(text: str, prefix: str | None) -> FoundExport:
 
 
 def _mixer_beside(store: Store, filename: str) -> FoundMixer | None:
-    """The mixer that lies beside a file and begins as its name does; of several, the one of the longest prefix."""
+    """The mixer next to a file whose prefix matches the file name; the longest prefix wins."""
     folder, slash, last = filename.rpartition("/")
     known = [
         (match[1], name)

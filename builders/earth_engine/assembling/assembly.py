@@ -1,9 +1,9 @@
-"""The raster that patches make, read row of patches by row of patches.
+"""Assembles a raster from patches, one row of patches at a time.
 
     predictions -> PatchValues -> Assembly.rows() -> GeoTIFF, numpy, xarray
 
-Patch number i of an export lies in row i // patchesPerRow of patches, whatever file it is in. Margins are cut off.
-One row of patches is held in memory, except where the whole raster is asked for.
+Patch i of an export is in row i // patchesPerRow of the grid, whichever file contains it. Margins are cut off. One row
+of patches is in memory at a time, unless the whole raster is requested as an array.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from registry.builders.earth_engine.stored.kept_split import FoundMixer
 from registry.errors import RegistryWarning, ShardMismatchError, UsageError, require_extra
 
 _MOST_INFLATION: Final = 1032
-"""Gzip makes bytes at most so many times shorter."""
+"""The maximum compression ratio of gzip."""
 
 
 class RasterRows(NamedTuple):
@@ -50,25 +50,25 @@ class RasterRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RasterBand:
-    """A band of the raster that comes back."""
+    """A band of the assembled raster."""
 
     name: str
     dtype: np.dtype[Any]
 
 
 class Assembly:
-    """A raster that is put together of patches: known by its first patch, made while it is read.
+    """A raster that is assembled from patches. Its bands are known from the first patch; the rest is read on demand.
 
-    ``rows()`` makes it row of patches by row of patches; ``to_array``, ``to_arrays`` and ``to_xarray`` hold all of it,
-    ``write_geotiff`` a row. An Assembly of files can be read again and again, one of an iterator once.
+    ``rows()`` and ``write_geotiff`` keep one row of patches in memory; ``to_array``, ``to_arrays`` and ``to_xarray``
+    the whole raster. An Assembly of files can be read repeatedly, one of an iterator only once.
 
     Attributes:
-        mixer: where the patches lie.
-        bands: the bands in their order; an array band of depth 2 is the bands ``name_0`` and ``name_1``.
-        nodata: the number that means no value, or None.
-        crs: as text, of the mixer or as it was given.
-        size: width and height of the raster: whole patches, unless it was told.
-        is_sorted: whether nothing tells the order of the bands, which then is that of their names.
+        mixer: the places of the patches.
+        bands: the bands in order; an array band of depth 2 becomes the bands ``name_0`` and ``name_1``.
+        nodata: the pixel value that means no data, or None.
+        crs: the CRS of the mixer, or the one that replaces it.
+        size: width and height of the raster in pixels.
+        is_sorted: whether the bands are sorted by name because their order is unknown.
     """
 
     def __init__(
@@ -109,32 +109,32 @@ class Assembly:
 
     @property
     def grid(self) -> Grid:
-        """The patches of the raster."""
+        """The grid of patches."""
         return self.mixer.grid()
 
     @property
     def transform(self) -> Transform:
-        """From pixels to the map."""
+        """The transform from pixels to the map."""
         return self.mixer.transform
 
     @property
     def bounds(self) -> Bounds:
-        """Where the raster lies on the map."""
+        """The bounds of the raster, in units of its CRS."""
         return self.transform.bounds(0, 0, *self.size)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype that holds every band exactly, as a GeoTIFF needs it: uint8 and float32 make float32."""
+        """The common dtype of all bands, which a GeoTIFF requires: float32 for uint8 and float32."""
         return common_dtype([band.dtype for band in self.bands])
 
     def rows(self, advance: Callable[[int], None] | None = None) -> Iterator[RasterRows]:
-        """The raster, one row of patches at a time; ``advance`` is called with the number of patches of each.
+        """Yield the raster one row of patches at a time; ``advance`` is called with the number of patches in each.
 
         Raises:
-            ShardMismatchError: there are fewer or more patches than the mixer says, or one is of another size.
+            ShardMismatchError: the number of patches differs from the mixer, or a patch has another size.
             FeatureError: a value does not fit the dtype of its band.
-            CorruptRecordError, CorruptExampleError: a record is damaged; names file and record.
-            UsageError: an iterator was read before.
+            CorruptRecordError, CorruptExampleError: a record is damaged; the error names file and record.
+            UsageError: the patches came from an iterator that was already read.
         """
         patches = self._start()
         grid = self.grid
@@ -160,7 +160,7 @@ class Assembly:
             yield RasterRows(top, {band.name: plane for band, plane in zip(self.bands, planes, strict=True)})
 
     def to_arrays(self, advance: Callable[[int], None] | None = None) -> dict[str, npt.NDArray[Any]]:
-        """Every band, (height, width), of its own dtype. Raises as ``rows``."""
+        """Every band as an array of shape (height, width) with its own dtype. Raises the errors of ``rows``."""
         width, height = self.size
         found = {band.name: _empty((height, width), band.dtype) for band in self.bands}
         for start, bands in self.rows(advance):
@@ -169,7 +169,7 @@ class Assembly:
         return found
 
     def to_array(self, advance: Callable[[int], None] | None = None) -> npt.NDArray[Any]:
-        """All bands, (bands, height, width), of the dtype that holds each. Raises as ``rows``."""
+        """All bands as one array of shape (bands, height, width) and ``dtype``. Raises the errors of ``rows``."""
         width, height = self.size
         found = _empty((len(self.bands), height, width), self.dtype)
         for start, bands in self.rows(advance):
@@ -178,7 +178,7 @@ class Assembly:
         return found
 
     def to_xarray(self, advance: Callable[[int], None] | None = None) -> Any:
-        """A DataArray (band, y, x) with the coordinates of pixel centres; see ``assemble.to_xarray``."""
+        """A DataArray with dims (band, y, x) and coordinates of pixel centres; see ``earth_engine.to_xarray``."""
         with require_extra("xarray", package="xarray", needed_for="a DataArray"):
             import xarray
         transform, (width, height) = self.transform, self.size
@@ -202,7 +202,7 @@ class Assembly:
 
         rasterio = import_rasterio("a CRS for rioxarray")
         located = array.rio.write_crs(read_crs(self.crs)).rio.write_transform(rasterio.Affine(*transform))
-        located.attrs = attrs  # of which rioxarray takes some away
+        located.attrs = attrs  # rioxarray removes some of them
         return located
 
     def write_geotiff(
@@ -215,7 +215,7 @@ class Assembly:
         overwrite: bool = False,
         advance: Callable[[int], None] | None = None,
     ) -> str:
-        """Write the raster to a GeoTIFF, a row of patches at a time; its path. See ``geotiff.create_geotiff``."""
+        """Write the raster to a GeoTIFF and return its path. The options are described at ``assemble``."""
         from registry.builders.earth_engine.assembling.geotiff import create_geotiff
 
         with create_geotiff(
@@ -236,20 +236,20 @@ class Assembly:
         return file.path
 
     def _start(self) -> Iterator[PatchValues]:
-        """All patches from the first on."""
+        """An iterator over all patches, from the first."""
         if not self._is_read:
             self._is_read = True
             return self._waiting
         items = self._patches.items if isinstance(self._patches, ArrayPatches) else ()
         if isinstance(items, Iterator):
             raise UsageError(
-                "the patches came from an iterator, which has been read to its end",
-                hint="Assemble anew from the start, or write the patches to files: write_predictions(...).",
+                "the patches came from an iterator, which was already read",
+                hint="Call assemble again with new patches, or write them to files: write_predictions(...).",
             )
         return iter(self._patches)
 
     def _wrong_count(self, found: int, *, others: Iterator[PatchValues] | None = None) -> ShardMismatchError:
-        """The error for ``found`` patches, and ``others`` after them, where the mixer says another number."""
+        """The error if the number of patches, ``found`` plus ``others``, differs from the mixer."""
         expected, per_row = self.mixer.total_patches, self.mixer.patches_per_row
         details: dict[str, Any] = {"expected": expected, "found": found}
         shown, where = _counted(found, "patch"), ""
@@ -261,15 +261,15 @@ class Assembly:
         elif found > expected:
             shown = "more"  # an iterator may have no end
         message = (
-            f"the mixer says {_counted(expected, 'patch')}, {_counted(expected // per_row, 'row')} of {per_row}; "
-            f"found {shown}{where}"
+            f"expected {_counted(expected, 'patch')} as in the mixer, {_counted(expected // per_row, 'row')} of "
+            f"{per_row}; found {shown}{where}"
         )
         if found < expected:
             rows, rest = divmod(found, per_row)
             message += f": {_counted(rows, 'whole row')} and {_counted(rest, 'patch')} more"
         return ShardMismatchError(
             message,
-            hint="Is a file missing, cut off or doubled, or is it the mixer of another export? Predictions have one "
+            hint="Check that all files are complete and that the mixer belongs to this export. Predictions have one "
             "record for each record of the export, in its order."
             if isinstance(self._patches, RecordPatches)
             else "Give one patch for each record of the export, in its order, with the mixer of that export.",
@@ -281,21 +281,21 @@ class Assembly:
         if uneven:
             width, height = uneven[0].tile.size
             warnings.warn(
-                f"the tiles of {uneven[0].name!r} are {width} x {height}, one pixel more than a margin of the same "
-                "width on both sides gives: it is taken to be on the right, and below",
+                f"the tiles of {uneven[0].name!r} are {width} x {height}, one pixel more than with equal margins on "
+                "both sides; it is assumed to be on the right and at the bottom",
                 RegistryWarning,
                 stacklevel=4,
             )
 
 
 def _band_order(first: PatchValues, bands: Sequence[str] | None, found: FoundMixer) -> list[str]:
-    """The bands that are wanted, in their order: as asked for, as the catalog has them, as arrays have, else sorted."""
+    """The order of bands: as requested, as in the imported version, as in the arrays, else sorted."""
     if bands is not None:
         return list(bands)
     if not first.bands:
         raise ShardMismatchError(
-            f"{first.place}: it has no bands",
-            hint="Is it the right file? An Example of a patch has a feature for each band.",
+            f"{first.place}: the record has no bands",
+            hint="Check the file: the Example of a patch has a feature for each band.",
             details=first.place.details,
         )
     if found.bands and set(found.bands) == set(first.bands):
@@ -316,23 +316,23 @@ def _name_bands(
         names = channels  # a collapsed export's
     if names is not None and len(names) != len(own):
         raise UsageError(
-            f"names has {_counted(len(names), 'name')} for {_counted(len(own), 'band')}: "
+            f"names: expected {_counted(len(own), 'name')}, found {_counted(len(names), 'name')}; the bands are "
             f"{listed([name for name, _ in own])}",
-            hint="Name each band of the raster, array bands once for each of their elements.",
+            hint="Name each band of the raster; an array band needs a name for each element.",
             details={"option": "names", "expected": len(own), "found": len(names)},
         )
     final = [name for name, _ in own] if names is None else list(names)
     if len(set(final)) != len(final):
         raise UsageError(
-            f"two bands of the raster have one name: {', '.join(map(repr, final[:10]))}",
-            hint="Name them: names=[...]; --name NAME, once for each.",
+            f"two bands of the raster have the same name: {', '.join(map(repr, final[:10]))}",
+            hint="Name each band: names=[...]; --name NAME, once for each.",
             details={"option": "names"},
         )
     return tuple(RasterBand(name=name, dtype=dtype) for name, (_, dtype) in zip(final, own, strict=True))
 
 
 def _check_raster_size(size: Size, grid: Grid) -> Size:
-    """The size of a raster whose last patches were filled up. Raises UsageError where it would lose a whole patch."""
+    """Return the size of a padded raster. Raises UsageError if it does not match the grid."""
     for own, whole, patch in zip(size, grid.covered, grid.patch, strict=True):
         if not whole - patch < own <= whole:
             raise UsageError(
@@ -346,16 +346,16 @@ def _check_raster_size(size: Size, grid: Grid) -> Size:
 
 
 def _check_size(patches: RecordPatches | ArrayPatches, mixer: Mixer) -> None:
-    """Refuse a mixer of more pixels than the files can hold, before memory is asked for on its word."""
+    """Refuse a mixer with more pixels than the files can contain, before memory is allocated for it."""
     if not isinstance(patches, RecordPatches):
         return
     num_bytes = patches.num_stored_bytes()
     width, height = mixer.patch
     if width * height * mixer.total_patches > num_bytes * _MOST_INFLATION:
         raise ShardMismatchError(
-            f"the mixer says {_counted(mixer.total_patches, 'patch')} of {width} x {height} pixels, more than "
-            f"{_counted(len(patches.files), 'file')} of {_counted(num_bytes, 'byte')} can hold",
-            hint="Is a file missing or cut off, or is it the mixer of another export?",
+            f"expected {_counted(mixer.total_patches, 'patch')} of {width} x {height} pixels as in the mixer, more "
+            f"than {_counted(len(patches.files), 'file')} of {_counted(num_bytes, 'byte')} can contain",
+            hint="Check that all files are complete and that the mixer belongs to this export.",
             details={"expected": mixer.total_patches, "num_bytes": num_bytes},
         )
 
@@ -365,18 +365,18 @@ def _new_row(layout: BandLayout, grid: Grid) -> npt.NDArray[Any]:
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """A new array. Raises UsageError where no memory holds it."""
+    """Allocate an array. Raises UsageError if it does not fit into memory."""
     try:
         return np.empty(shape, dtype)
     except (MemoryError, ValueError) as error:
         raise UsageError(
             f"{' x '.join(map(str, shape))} values of {dtype} do not fit into memory",
-            hint="Is it the mixer of these patches? If it is, write a GeoTIFF, which takes one row of patches: "
+            hint="Check that the mixer belongs to these patches, or write a GeoTIFF, which needs less memory: "
             "output='out.tif'; -o out.tif.",
             details={"shape": list(shape), "dtype": str(dtype)},
         ) from error
 
 
 def _counted(number: int, noun: str) -> str:
-    """As ``splits.counted``, whose plural of patch would be wrong."""
+    """Like ``splits.counted``, but with the right plural of patch."""
     return f"{number:,} {noun}{'' if number == 1 else 'es' if noun.endswith('ch') else 's'}"

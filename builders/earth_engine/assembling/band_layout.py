@@ -1,9 +1,9 @@
-"""Finds, by the first patch, where each band lies in the values of a patch and which dtype it has in the raster.
+"""Infers the layout of each band in a patch, and its dtype in the raster, from the first patch.
 
     bytes -> uint8       int64 -> int32, or as declared       float -> float32
 
-Arrays keep their dtype, except for int64 (often the indexes of classes), booleans and halves. Numbers are never rounded
-or cut off silently: a number that does not fit is an error, which names it.
+Arrays keep their dtype, except for int64 (often class indexes), booleans and float16. Numbers are never rounded or
+clipped silently: a number that does not fit is an error that names it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from registry.builders.earth_engine.grid import NO_MARGIN, Size, Tile, infer_til
 from registry.errors import FeatureError, ShardMismatchError, UsageError, suggest
 
 DTYPES: Final = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float32", "float64")
-"""What a band of a GeoTIFF can be."""
+"""The dtypes that a band of a GeoTIFF can have."""
 
 _DEFAULT: Final[Mapping[np.dtype[Any], np.dtype[Any]]] = {
     np.dtype(np.int64): np.dtype(np.int32),
@@ -32,16 +32,16 @@ _DEFAULT: Final[Mapping[np.dtype[Any], np.dtype[Any]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandLayout:
-    """How the values of one band lie in every patch, and what they become.
+    """The layout of one band in every patch, and its dtype in the raster.
 
     Attributes:
-        name: of the feature.
-        shape: of its values in a patch, which is the same in all.
+        name: name of the feature.
+        shape: shape of its values, the same in all patches.
         source: dtype of its values.
-        depth: bands of the raster that it makes.
-        is_array: whether it is an array band; of a depth of 1, it is one all the same.
-        tile: where the patch is in its tile.
-        dtype: of the raster.
+        depth: number of bands in the raster that it becomes.
+        is_array: whether it is an array band, even with a depth of 1.
+        tile: the tile and the position of the patch in it.
+        dtype: dtype in the raster.
     """
 
     name: str
@@ -116,14 +116,15 @@ def check_same_form(
     """Refuse a band of another size or kind than in the first patch. Raises ShardMismatchError."""
     if values.shape != shape:
         raise ShardMismatchError(
-            f"{place}: the band {name!r} has {_count(values.shape)} values; in the first patch it has {_count(shape)}",
-            hint="All patches of one raster have one size: do not mix those with a margin and those without.",
+            f"{place}: band {name!r}: expected {_count(shape)} values as in the first patch, found "
+            f"{_count(values.shape)}",
+            hint="All patches of a raster must have the same size: do not mix patches with and without a margin.",
             details={**place.details, "band": name, "expected": list(shape), "found": list(values.shape)},
         )
     if values.dtype != dtype and values.dtype.kind != dtype.kind:
         raise ShardMismatchError(
-            f"{place}: the band {name!r} is {values.dtype}; in the first patch it is {dtype}",
-            hint="Write all patches with one dtype, or put together those that are alike.",
+            f"{place}: band {name!r}: expected {dtype} as in the first patch, found {values.dtype}",
+            hint="Write all patches with the same dtype.",
             details={**place.details, "band": name},
         )
 
@@ -157,8 +158,8 @@ def fit_exactly(values: npt.NDArray[Any], dtype: npt.DTypeLike, name: str, where
         value = values[wrong][0].item()
         wider = _wider(values.dtype, dtype)
         raise FeatureError(
-            f"{where}{': ' if where else ''}the band {name!r} holds {value!r}, which is no {dtype}",
-            hint=f"Declare a dtype that holds it: dtypes={{{name!r}: {wider!r}}}; --dtype {name}={wider}.",
+            f"{where}{': ' if where else ''}band {name!r} contains {value!r}, which {dtype} cannot store",
+            hint=f"Choose another dtype: dtypes={{{name!r}: {wider!r}}}; --dtype {name}={wider}.",
             details={"band": name, "value": value if math.isfinite(value) else str(value), "dtype": str(dtype)},
         )
     return made
@@ -174,21 +175,20 @@ def common_dtype(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
 
 
 def check_nodata(nodata: Any, dtype: np.dtype[Any]) -> None:
-    """Refuse a number that a band of ``dtype`` cannot hold, and so never has. Raises UsageError."""
+    """Refuse a number that ``dtype`` cannot store. Raises UsageError."""
     why = ""
     if isinstance(nodata, bool) or not isinstance(nodata, int | float):
-        why = "it is a number"
+        why = "expected a number"
     elif dtype.kind in "iu":
         low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
         if not math.isfinite(nodata) or nodata != int(nodata) or not low <= nodata <= high:
-            why = f"the raster is {dtype}, whose numbers are whole, from {low} to {high}"
+            why = f"the raster is {dtype}, so expected a whole number from {low} to {high}"
     elif math.isfinite(nodata) and abs(nodata) > float(np.finfo(dtype).max):
-        why = f"the raster is {dtype}, whose largest number is {float(np.finfo(dtype).max):.6g}"
+        why = f"the raster is {dtype}, so expected at most {float(np.finfo(dtype).max):.6g}"
     if why:
         raise UsageError(
-            f"nodata cannot be {nodata!r:.60}: {why}",
-            hint="Take a number that no pixel with a value has, or declare another dtype: dtypes='float32'; "
-            "--dtype float32.",
+            f"invalid nodata {nodata!r:.60}: {why}",
+            hint="Choose a number that no valid pixel has, or another dtype: dtypes='float32'; --dtype float32.",
             details={"option": "nodata", "dtype": str(dtype)},
         )
 
@@ -203,16 +203,16 @@ def _measure(
             return 1, infer_tile(values.size, patch, kernel, what=what)
         if values.size % depth:
             raise ShardMismatchError(
-                f"{what} has {values.size} values, which is no multiple of its depth of {depth}",
-                hint="Give the depth that was exported: tensor_depths={...}; --depth BAND=N.",
+                f"{what}: expected a multiple of its depth {depth}, found {values.size} values",
+                hint="Give the depth of the export: tensor_depths={...}; --depth BAND=N.",
                 details={"values": values.size, "depth": depth},
             )
         return depth, infer_tile(values.size // depth, patch, kernel, what=f"{what} of depth {depth}")
     found = 1 if values.ndim == 2 else values.shape[0]
     if found != (depth or found) or not found:
         raise ShardMismatchError(
-            f"{what} has a depth of {found}" + (f", and {depth} is declared" if depth else ""),
-            hint="Give the depth that it has: tensor_depths={...}; --depth BAND=N.",
+            f"{what} has a depth of {found}" + (f", expected {depth}" if depth else ""),
+            hint="Give its depth: tensor_depths={...}; --depth BAND=N.",
             details={"found": found, "depth": depth},
         )
     return found, _tile_of(Size(values.shape[-1], values.shape[-2]), patch, kernel, what)
@@ -231,18 +231,18 @@ def _tile_of(size: Size, patch: Size, kernel: Size | None, what: str) -> Tile:
         if min(more) >= 0 and not any(side % 2 for side in more):
             return Tile(size=size, patch=patch, margin=Size(more.width // 2, more.height // 2))
     raise ShardMismatchError(
-        f"{what} is {size.width} x {size.height} pixels wide and high, which is no tile around a patch of "
-        f"{patch.width} x {patch.height}",
-        hint="Arrays are (height, width), and (bands, height, width): where bands come last, say layout='HWC'. Is it "
-        "the mixer of this export? If it is, give the kernel_size that was exported; --kernel.",
+        f"{what}: expected a tile around a patch of {patch.width} x {patch.height}, found {size.width} x "
+        f"{size.height} pixels",
+        hint="Arrays are (height, width) or (bands, height, width); if bands come last, pass layout='HWC'. Check that "
+        "the mixer belongs to this export. If it does, give the kernel_size of the export; --kernel.",
         details={"tile": list(size), "patch": list(patch)},
     )
 
 
 def _check_margins(layouts: Sequence[BandLayout], place: Place, patch: Size) -> None:
-    """Refuse to guess where a band that seems to have a margin, beside one that has none, may be an array band.
+    """Refuse to guess whether a larger band has a margin or is an array band.
 
-    It may be none where its values are no multiple of a patch: the margin of 384 x 384 around 256 x 256 is one.
+    It must have a margin if its number of values is not a multiple of the patch, as 384 x 384 around 256 x 256.
     """
     margins = {layout.tile.size: layout.tile.num_pixels for layout in layouts if layout.tile.size != patch}
     if len(margins) == 1 and not any(pixels % (patch.width * patch.height) == 0 for pixels in margins.values()):
@@ -251,11 +251,10 @@ def _check_margins(layouts: Sequence[BandLayout], place: Place, patch: Size) -> 
         f"{layout.name!r} {layout.tile.size.width} x {layout.tile.size.height}" for layout in layouts[:10]
     )
     if all(len(layout.shape) > 1 for layout in layouts):
-        return  # arrays tell their sizes
+        return  # the shapes of arrays are unambiguous
     raise UsageError(
         f"{place}: the bands seem to have tiles of different sizes: {sizes}. Is one of them an array band?",
-        hint="Give the kernel that the margin is of (kernel_size; --kernel), and the depths of array bands "
-        "(tensor_depths; --depth).",
+        hint="Give the kernel size (kernel_size; --kernel), and the depths of array bands (tensor_depths; --depth).",
         details=place.details,
     )
 
@@ -274,8 +273,8 @@ def _read_dtypes(dtypes: Any, order: Sequence[str]) -> dict[str, np.dtype[Any]]:
             dtype = None
         if dtype is None or str(dtype) not in DTYPES:
             raise UsageError(
-                f"{given!r:.60} is no dtype of a raster's band",
-                hint=f"There are {', '.join(DTYPES)}.",
+                f"invalid dtype of a band {given!r:.60}",
+                hint=f"Choose one of {', '.join(DTYPES)}.",
                 details={"option": "dtypes", "band": name},
             )
         found[name] = dtype
@@ -284,17 +283,17 @@ def _read_dtypes(dtypes: Any, order: Sequence[str]) -> dict[str, np.dtype[Any]]:
 
 def _unknown_band(option: str, name: str, known: Sequence[str]) -> UsageError:
     return UsageError(
-        f"{option} names {name!r:.80}, which is no band: there is {listed(known)}",
+        f"{option} contains {name!r:.80}, which is not a band; the bands are {listed(known)}",
         hint=suggest(str(name), known),
         details={"option": option, "band": str(name), "known": sorted(known)},
     )
 
 
 def _differs(made: npt.NDArray[Any], values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Where a cast between integers and floats made another number of one."""
+    """Where a cast between integers and floats changed a number."""
     if values.dtype.kind == "f":
         info = np.iinfo(made.dtype)
-        # the largest integers are no floats: compared as floats they would seem to be equal to what overflows
+        # floats cannot represent the largest integers, so compared as floats they would equal overflowing values
         with np.errstate(invalid="ignore"):
             outside = ~((values >= float(info.min)) & (values < float(info.max) + 1))
         inside = np.where(outside, 0, values)
@@ -306,7 +305,7 @@ def _differs(made: npt.NDArray[Any], values: npt.NDArray[Any]) -> npt.NDArray[np
 
 
 def _wider(source: np.dtype[Any], dtype: np.dtype[Any]) -> str:
-    """A dtype that holds what ``dtype`` does not: that of the values, if a raster has it."""
+    """A dtype for values that do not fit ``dtype``."""
     return "float64" if source.kind in "iu" and dtype.kind == "f" and source.itemsize < 8 else str(source)
 
 

@@ -1,7 +1,7 @@
-"""Writes a raster to a GeoTIFF while its rows are made: each block once, and the file's name last.
+"""Writes a raster to a GeoTIFF row by row: each block once, under a temporary name until the file is on disk.
 
-Rows of patches are not rows of the file's blocks, so rows wait until a row of blocks is full: a block that is written
-twice is compressed twice, and the file keeps both. The file has a temporary name until all of it is on disk.
+Rows of patches rarely coincide with rows of blocks, so rows are buffered until a row of blocks is complete. A block
+that is written twice would be compressed twice, and the file would keep both versions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PREDICTORS: Final = (1, 2, 3)
 _OTHERS: Final = frozenset(
     {".csv", ".geojson", ".gz", ".img", ".jpeg", ".jpg", ".json", ".nc", ".npy", ".png", ".vrt", ".zarr"}
 )
-"""Suffixes that say another format."""
+"""Suffixes of other formats."""
 
 _MOST_PIXELS: Final = 2**31 - 1
 """Of a side of the raster."""
@@ -56,12 +56,12 @@ def read_crs(crs: Any) -> Any:
     """The ``rasterio.crs.CRS`` of a code of an authority, WKT, or anything else that rasterio takes.
 
     Raises:
-        UsageError: it is no CRS, or one of an authority that PROJ does not know, as SR-ORG.
+        UsageError: the CRS is invalid, or PROJ does not know it, such as SR-ORG codes.
     """
     rasterio = import_rasterio("reading a CRS")
     if isinstance(crs, str) and not _CRS_TEXT.match(crs):  # GDAL would open the file, or ask the server, of that name
         raise UsageError(
-            f"{crs!r:.120} is no CRS that is known here: it is neither a code nor WKT",
+            f"unknown CRS {crs!r:.120}: it is neither a code nor WKT",
             hint="Give the CRS as a code or as WKT: crs='EPSG:32610'; --crs EPSG:32610.",
             details={"option": "crs"},
         )
@@ -69,7 +69,7 @@ def read_crs(crs: Any) -> Any:
         return rasterio.crs.CRS.from_user_input(crs)
     except (rasterio.errors.RasterioError, ValueError, TypeError) as error:
         raise UsageError(
-            f"{crs!r:.120} is no CRS that is known here: {error}",
+            f"unknown CRS {crs!r:.120}: {error}",
             hint="Give the CRS as a code or as WKT: crs='EPSG:32610'; --crs EPSG:32610.",
             details={"option": "crs"},
         ) from error
@@ -83,21 +83,21 @@ def check_output(
     block: int = 256,
     overwrite: bool = False,
 ) -> None:
-    """Refuse what ``create_geotiff`` would refuse, before anything is read. Raises as it does."""
+    """Check the arguments of ``create_geotiff`` before anything is read. Raises the same errors."""
     import_rasterio()
     if compress not in COMPRESSIONS:
-        raise _refuse("compress", compress, f"it is one of {', '.join(COMPRESSIONS)}")
+        raise _refuse("compress", compress, f"expected one of {', '.join(COMPRESSIONS)}")
     if predictor is not None and predictor not in PREDICTORS:
-        raise _refuse("predictor", predictor, "it is 1 (none), 2 (differences) or 3 (differences of floats)")
+        raise _refuse("predictor", predictor, "expected 1 (none), 2 (differences) or 3 (differences of floats)")
     if predictor in (2, 3) and compress == "none":
-        raise _refuse("predictor", predictor, "nothing is compressed")
+        raise _refuse("predictor", predictor, "it requires compression")
     if type(block) is not int or not 16 <= block <= 2**14 or block % 16:
-        raise _refuse("block", block, "it is a multiple of 16, from 16 to 16384")
+        raise _refuse("block", block, "expected a multiple of 16, from 16 to 16384")
     target = _local_path(path)
     if target.suffix.lower() in _OTHERS:
         raise UsageError(
-            f"{target.name:.120} is not called as a GeoTIFF is, which would be written",
-            hint="Name a .tif: output='classes.tif'; -o classes.tif.",
+            f"expected the name of a GeoTIFF, found {target.name:.120}",
+            hint="Use the suffix .tif: output='classes.tif'; -o classes.tif.",
             details={"option": "output"},
         )
     if not overwrite and os.path.lexists(target):
@@ -180,8 +180,8 @@ def create_geotiff(
 ) -> Iterator[GeoTiffRows]:
     """Write a new GeoTIFF: a context manager that takes its rows. At its end the file is on disk, under its name.
 
-    Tiled, band after band, BigTIFF where it may become larger than 4 GiB. Where the block ends with an exception,
-    nothing of that name is there, and what was there before is as it was.
+    The file is tiled, has one band after another, and is a BigTIFF if it may exceed 4 GiB. If the with block raises, no
+    new file is left, and an existing file is unchanged.
 
     Args:
         path: of the file, on this machine.
@@ -209,7 +209,7 @@ def create_geotiff(
     if max(size) > _MOST_PIXELS or len(names) > _MOST_BANDS:
         raise UsageError(
             f"{len(names):,} bands of {size.width:,} x {size.height:,} pixels are more than a GeoTIFF can have",
-            hint="Is it the mixer of these patches? If it is, name fewer bands: bands=[...]; --band NAME.",
+            hint="Check that the mixer belongs to these patches, or choose fewer bands: bands=[...]; --band NAME.",
             details={"size": list(size), "bands": len(names)},
         )
     if predictor == 3 and np.dtype(dtype).kind != "f":
@@ -226,9 +226,9 @@ def create_geotiff(
         "tiled": True,
         "blockxsize": block,
         "blockysize": block,
-        "interleave": "band",  # a block of one band is written when its rows are there, whatever the other bands
+        "interleave": "band",  # so that blocks of each band can be written separately
         "BIGTIFF": "IF_SAFER",
-        "alpha": "no",  # GDAL takes the last of four bands of bytes for one, and others are masked where it is 0
+        "alpha": "no",  # by default GDAL treats the fourth band of bytes as alpha, which masks the others
     }
     if compress != "none":
         default = 3 if np.dtype(dtype).kind == "f" else 1
@@ -256,7 +256,7 @@ def create_geotiff(
 
 
 def _check_written(temporary: str, target: Path) -> None:
-    """Refuse a file of which GDAL could not write all: on a full disk it says so in a log, if at all."""
+    """Check that GDAL wrote the last block: on a full disk it reports no error."""
     rasterio = import_rasterio()
     num_bytes = Path(temporary).stat().st_size
     with _rasterio_errors(str(target)), warnings.catch_warnings():
@@ -272,8 +272,8 @@ def _check_written(temporary: str, target: Path) -> None:
             length = int(dataset.get_tag_item(f"BLOCK_SIZE_{place}", "TIFF", bidx=band) or 0)
             if not offset or offset + length > num_bytes:
                 raise StorageError(
-                    f"cannot write {target}: its last block is not there",
-                    hint="Is the disk full? Free some space, or choose another place.",
+                    f"cannot write {target}: its last block is missing",
+                    hint="The disk may be full: free some space, or choose another folder.",
                     details={"path": str(target), "errno": None, "doing": "write"},
                 )
 
@@ -290,7 +290,7 @@ def _rasterio_errors(path: str) -> Iterator[None]:
             raise
         raise StorageError(
             f"cannot write {path}: {error}",
-            hint="Is there room on the disk, and may you write there?",
+            hint="Check the free space on the disk, and the permissions of the folder.",
             details={"path": path, "errno": getattr(error, "errno", None), "doing": "write"},
         ) from error
 
@@ -299,24 +299,26 @@ def _local_path(path: str | PathLike[str]) -> Path:
     text = fspath(path)
     if "://" in text:
         raise UsageError(
-            f"a GeoTIFF is written to a disk of this machine, and not to {text:.200}",
-            hint="Name a file here, and copy it when it is done.",
+            f"expected a local path of a GeoTIFF, found {text:.200}",
+            hint="Write a local file, and copy it afterwards.",
             details={"option": "output"},
         )
     if not text or "\0" in text or text.endswith("/"):
         raise UsageError(
-            f"{text!r:.200} names no file", hint="Give the path of the GeoTIFF.", details={"option": "output"}
+            f"expected the path of a GeoTIFF, found {text!r:.200}",
+            hint="For example: output='classes.tif'.",
+            details={"option": "output"},
         )
-    return Path(os.path.expanduser(text)).absolute()  # noqa: PTH111 - "~" of nobody is a name, and no error
+    return Path(os.path.expanduser(text)).absolute()  # noqa: PTH111 - unlike Path.expanduser, it keeps "~" of an unknown user as a name
 
 
 def _already_there(target: Path) -> AlreadyStoredError:
     return AlreadyStoredError(
-        f"{target} is there already",
-        hint="Name another file, or replace it: overwrite=True; --overwrite.",
+        f"{target} already exists",
+        hint="Choose another file, or replace it: overwrite=True; --overwrite.",
         details={"path": str(target)},
     )
 
 
 def _refuse(name: str, value: Any, why: str) -> UsageError:
-    return UsageError(f"{name} cannot be {value!r:.60}: {why}", details={"option": name})
+    return UsageError(f"invalid {name} {value!r:.60}: {why}", details={"option": name})

@@ -1,14 +1,14 @@
-"""Reads patches as arrays by band: from records, in the order of their files, or from the arrays that a model gives.
+"""Reads patches as arrays by band, from records in the order of their files or from the arrays of a model.
 
-A record is an Example of one patch. Where each pixel was written as a SequenceExample, or as an Example of one value a
-band, the records of a patch are gathered: series of one length become the depth of an array band. Arrays have the axes
+A record is an Example of one patch. If each record is a pixel instead (``sequenceData``), the records of a patch are
+gathered, and series of equal length become array bands. Arrays have the axes
 
     (H, W)         one patch of one band                       layout "HW", and of a mapping's values
     (C, H, W)      one patch of C bands                        layout "CHW"
     (H, W, C)      the same, bands last                        layout "HWC"
     one axis more  a batch of them, first axis                 (N, H, W), (N, C, H, W), (N, H, W, C)
 
-An item may also be a mapping of bands to arrays of these shapes, or what ``Patches`` gives: then its order is checked.
+An item may also be a mapping of bands to such arrays, or a ``Patch`` or ``PatchBatch``, whose order is then checked.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LAYOUTS: Final = ("HW", "CHW", "HWC")
 
 
 class Place(NamedTuple):
-    """Where a patch comes from, for messages."""
+    """The origin of a patch, for messages."""
 
     patch: int
     file: str | None = None
@@ -46,12 +46,12 @@ class Place(NamedTuple):
 
     @property
     def details(self) -> dict[str, Any]:
-        """The same for programs."""
+        """The same as fields of an error."""
         return {"path": self.file, "record": self.record, "patch": self.patch}
 
 
 class PatchValues(NamedTuple):
-    """The values of one patch by band: flat as a record has them, or of a shape that ends with height and width."""
+    """The values of one patch by band: flat as in a record, or of a shape that ends with height and width."""
 
     place: Place
     bands: Mapping[str, npt.NDArray[Any]]
@@ -65,14 +65,14 @@ class _Record(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordPatches:
-    """The patches in TFRecord files, which are read anew each time.
+    """The patches in TFRecord files. Each iteration reads the files again.
 
     Attributes:
-        files: the files in order, each a store and a name in it; gzip is known by the first bytes.
-        patch: size of a patch without its margin: so many records are one patch of an export of pixels.
-        bands: features that are read; None for all.
-        sequence: whether a record is a pixel; None looks at the first one.
-        counts: records of each file, by its path, as far as it was read.
+        files: the files in order, each a store and a name; gzip is detected by the first bytes.
+        patch: size of a patch without its margin; with ``sequenceData``, the records of one patch.
+        bands: features to read; None reads all.
+        sequence: whether a record is a pixel; None infers it from the first record.
+        counts: number of records read from each file, by path.
     """
 
     files: Sequence[tuple[Store, str]]
@@ -98,7 +98,7 @@ class RecordPatches:
         for store, name in self.files:
             path = store.locate(name)
             self.counts[path] = number = 0
-            for block, _ in read_blocks(store, name):  # and not mapped: all of the file would count as memory
+            for block, _ in read_blocks(store, name):  # not memory-mapped, because the whole file would count as memory
                 for payload in block.views():
                     self.counts[path] += 1
                     yield _Record(payload, path, number)
@@ -128,9 +128,9 @@ class RecordPatches:
             place = Place(index, record.file, record.number)
             if len(group) != width * height:
                 raise ShardMismatchError(
-                    f"{place}: the last patch has {len(group)} records; with a record for each pixel a patch of "
-                    f"{width} x {height} has {width * height}",
-                    hint="A file is missing or was cut off, or it is the mixer of another export.",
+                    f"{place}: expected {width * height} records for the pixels of a patch of {width} x {height}, "
+                    f"found {len(group)}",
+                    hint="Check that all files are complete and that the mixer belongs to this export.",
                     details={**place.details, "expected": width * height, "found": len(group)},
                 )
             yield PatchValues(place, _gather(group, index, self.bands, self.patch))
@@ -166,8 +166,8 @@ def names_of(features: Mapping[str, Any], bands: Sequence[str] | None, place: Pl
 def missing_band(name: str, known: Mapping[str, Any], place: Place) -> ShardMismatchError:
     """The error for a patch without a band that another has, or that was asked for."""
     return ShardMismatchError(
-        f"{place}: it has no band {name!r}; it has {listed(known)}",
-        hint="Name bands that every patch has: bands=[...]; --band NAME.",
+        f"{place}: band {name!r} is missing; the patch has {listed(known)}",
+        hint="Choose bands that every patch has: bands=[...]; --band NAME.",
         details={**place.details, "band": name, "known": sorted(known)},
     )
 
@@ -179,8 +179,8 @@ def other_bands(patch: PatchValues, expected: Sequence[str]) -> ShardMismatchErr
             return missing_band(name, patch.bands, patch.place)
     more = sorted(set(patch.bands) - set(expected))
     return ShardMismatchError(
-        f"{patch.place}: it has a band {more[0]!r}, which the first patch has not; that has {listed(expected)}",
-        hint="Name bands that every patch has: bands=[...]; --band NAME.",
+        f"{patch.place}: unexpected band {more[0]!r}; the first patch has {listed(expected)}",
+        hint="Choose bands that every patch has: bands=[...]; --band NAME.",
         details={**patch.place.details, "band": more[0], "known": sorted(expected)},
     )
 
@@ -192,7 +192,7 @@ def listed(names: Mapping[str, Any] | Sequence[str]) -> str:
 
 
 def read_at(place: Place, read: Callable[..., Any], *arguments: Any) -> Any:
-    """What ``read`` makes of a record; its error with the place of the record before it."""
+    """Call ``read`` on a record; prefix its errors with the place of the record."""
     try:
         return read(*arguments)
     except RegistryError as error:
@@ -261,11 +261,11 @@ class ArrayPatches:
     """The patches in an iterable of arrays, or of mappings of bands to arrays.
 
     Attributes:
-        items: what is iterated; where it is an iterator, it is used up.
-        bands: bands that are taken of a mapping; names for the bands of arrays, ``b1``, ``b2``, ... by default.
-        depths: bands of a mapping that are array bands: their patches are (depth, H, W).
-        layout: how the axes of one patch lie; None takes arrays of two dimensions as HW, others as CHW.
-        channels: names for the bands of arrays of so many, where ``bands`` is None.
+        items: the arrays or mappings; an iterator is consumed.
+        bands: the bands to use from mappings, or the names of the bands of arrays, by default ``b1``, ``b2``, ...
+        depths: array bands of mappings, whose patches are (depth, H, W).
+        layout: the axes of one patch; None means HW for arrays of two dimensions and CHW for others.
+        channels: names of the bands of arrays with the same number of bands, if ``bands`` is None.
     """
 
     items: Iterable[Any]
@@ -277,8 +277,8 @@ class ArrayPatches:
     def __post_init__(self) -> None:
         if self.layout is not None and self.layout not in LAYOUTS:
             raise UsageError(
-                f"layout cannot be {self.layout!r:.60}: it is one of {', '.join(map(repr, LAYOUTS))}",
-                hint="It is the layout of one patch; an array with one axis more is a batch.",
+                f"invalid layout {self.layout!r:.60}: expected one of {', '.join(map(repr, LAYOUTS))}",
+                hint="Give the layout of one patch; an array with one more axis is a batch.",
                 details={"option": "layout"},
             )
 
@@ -287,12 +287,12 @@ class ArrayPatches:
         items = [self.items] if isinstance(self.items, Mapping) else self.items  # a mapping is one batch
         for item in items:
             place = Place(index)
-            item = _values_of(item, place)  # noqa: PLW2901 - from here on it is no more than its values
+            item = _values_of(item, place)  # noqa: PLW2901 - only its values are used from here on
             batch = self._split_mapping(item, place) if isinstance(item, Mapping) else self._split_array(item, place)
             size = {len(values) for values in batch.values()}
             if len(size) != 1:
                 raise FeatureError(
-                    f"{place}: its bands are of batches of different sizes: "
+                    f"{place}: the bands have batches of different sizes: "
                     + ", ".join(f"{name!r} {len(values)}" for name, values in batch.items()),
                     hint="Give each band the same number of patches.",
                     details=place.details,
@@ -304,7 +304,7 @@ class ArrayPatches:
     def _split_mapping(self, item: Mapping[str, Any], place: Place) -> dict[str, npt.NDArray[Any]]:
         """The bands of a mapping, each (N, H, W), or (N, depth, H, W) of an array band."""
         if not item:
-            raise FeatureError(f"{place}: it has no bands", details=place.details)
+            raise FeatureError(f"{place}: the patch has no bands", details=place.details)
         found = {}
         for name in names_of(item, self.bands, place):
             values = as_array(item[name], f"{place}, band {name!r}")
@@ -328,7 +328,7 @@ class ArrayPatches:
             names = self.channels if len(self.channels) == len(own) else own
         if len(names) != batch.shape[1]:
             raise FeatureError(
-                f"{place}: it has {batch.shape[1]} bands, and {len(names)} are named",
+                f"{place}: expected {len(names)} bands as named, found {batch.shape[1]}",
                 hint="Name each band: bands=['class', 'probability']. If bands come last, layout='HWC'; if this is a "
                 "batch of patches of one band, layout='HW'.",
                 details={**place.details, "expected": len(names), "found": batch.shape[1]},
@@ -337,14 +337,14 @@ class ArrayPatches:
 
 
 def check_iterable(predictions: Any) -> Iterable[Any]:
-    """What is iterated for patches. Raises UsageError where it cannot be."""
+    """Return ``predictions`` if it is iterable. Raises UsageError otherwise."""
     items: Iterable[Any] = predictions
     try:
         iter(items)
     except TypeError as error:
         raise UsageError(
-            f"{predictions!r:.60} holds no patches",
-            hint="Give a folder or files of TFRecords, or an iterable of arrays.",
+            f"expected a folder or files of TFRecords, or an iterable of arrays, found {predictions!r:.60}",
+            hint="For example: assemble('predictions/', mixer='PREFIX-mixer.json').",
             details={"option": "predictions"},
         ) from error
     return items
@@ -360,19 +360,19 @@ def as_array(value: Any, what: str) -> npt.NDArray[Any]:
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:  # torch raises each of them
         raise FeatureError(
-            f"{what}: it cannot be turned into an array: {error}",
-            hint="Give numpy arrays; of a torch tensor: tensor.detach().cpu().numpy().",
+            f"{what}: cannot convert it to an array: {error}",
+            hint="Pass numpy arrays; for a torch tensor: tensor.detach().cpu().numpy().",
         ) from error
     if array.dtype.kind not in "buif":
         raise FeatureError(
-            f"{what}: it is {array.dtype}, and no array of numbers",
+            f"{what}: expected an array of numbers, found {array.dtype}",
             hint="Give arrays of integers or floats, patch by patch or in batches.",
         )
     return array
 
 
 def _values_of(item: Any, place: Place) -> Any:
-    """The values of a ``Patch`` or a ``PatchBatch``, which have to be the next ones; anything else as it is."""
+    """The values of a ``Patch`` or ``PatchBatch``, which must be next in order; other items unchanged."""
     if not hasattr(item, "values") or not (
         hasattr(item, "indexes") or (hasattr(item, "index") and hasattr(item, "row"))
     ):
@@ -382,7 +382,7 @@ def _values_of(item: Any, place: Place) -> Any:
     if not np.array_equal(indexes, expected):
         wrong = int(np.flatnonzero(indexes != expected)[0])
         raise UsageError(
-            f"patch {expected[wrong]}: what comes here is patch {indexes[wrong]} of the export",
+            f"expected patch {expected[wrong]} of the export, found patch {indexes[wrong]}",
             hint="Read all patches of one split, in the export's order: without shuffling or slices.",
             details={"patch": int(expected[wrong]), "found": int(indexes[wrong])},
         )
@@ -396,6 +396,6 @@ def _batch_of(values: npt.NDArray[Any], num_axes: int, what: str) -> npt.NDArray
     if values.ndim == num_axes + 1:
         return values
     raise FeatureError(
-        f"{what}: its shape is {values.shape}; a patch has {num_axes} axes, a batch {num_axes + 1}",
-        hint="Say how the axes lie: layout='HW', 'CHW' or 'HWC'. In mappings, name array bands in tensor_depths.",
+        f"{what}: expected {num_axes} axes for a patch or {num_axes + 1} for a batch, found shape {values.shape}",
+        hint="Give the layout: layout='HW', 'CHW' or 'HWC'. In mappings, name array bands in tensor_depths.",
     )

@@ -1,10 +1,10 @@
-"""Writes predictions as files for Earth Engine: one record for each record of the export, in its order.
+"""Writes predictions as TFRecords that Earth Engine imports: one record for each record of the export, in order.
 
     written = write_predictions((model(tile) for tile in tiles), "exports/", "out/", "classes", bands=["class"])
     assemble("out/", output="classes.tif")
     print(written.upload_command("users/me/classes"))
 
-The mixer of the export is copied beside them byte for byte.
+The mixer of the export is copied unchanged to the same folder.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from registry.wire import FlatValue, encode_example
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenPredictions:
-    """What was written.
+    """What ``write_predictions`` wrote.
 
     Attributes:
-        store: the folder.
-        filenames: of the records, in order.
-        mixer: name of the copied mixer; None where the export had none.
-        num_patches: records in all.
-        num_bytes: of all files together, as they are stored.
+        store: the folder that was written to.
+        filenames: names of the TFRecord files, in order.
+        mixer: name of the copied mixer; None if the export had no mixer.
+        num_patches: number of records.
+        num_bytes: bytes of all files as stored.
     """
 
     store: Store
@@ -54,20 +54,20 @@ class WrittenPredictions:
     num_bytes: int = field(compare=False)
 
     def upload_command(self, asset_id: str, *, bucket: str | None = None) -> str:
-        """The command line that uploads the files to Earth Engine as one image; nothing here runs it.
+        """Return the command line that uploads the files to Earth Engine as one image. It is not run.
 
         Args:
-            asset_id: of the image to be made.
-            bucket: ``gs://`` URL of the folder where the files are then: Earth Engine takes them from Google Cloud
-                Storage only. None for the folder they were written to, if it is there, else ``gs://BUCKET``.
+            asset_id: the asset ID of the new image.
+            bucket: ``gs://`` URL of the folder to which you copied the files, because Earth Engine imports only from
+                Google Cloud Storage. None uses the folder they were written to, or ``gs://BUCKET``.
 
         Raises:
-            UsageError: there is no mixer, without which no image can be made.
+            UsageError: the mixer is missing, which Earth Engine requires.
         """
         if self.mixer is None:
             raise UsageError(
-                "there is no mixer beside these predictions, and Earth Engine makes no image without it",
-                hint="Write them with the export, or its mixer, in place of a number: like='exports/'.",
+                "these predictions have no mixer, which Earth Engine requires",
+                hint="Write them with the export or its mixer instead of a number: like='exports/'.",
                 details={"option": "like"},
             )
         if bucket is None:
@@ -94,34 +94,37 @@ def write_predictions(
     overwrite: bool = False,
     advance: Callable[[int], None] | None = None,
 ) -> WrittenPredictions:
-    """Write one record for each patch, in the order in which they come, as many as the export ``like`` has.
+    """Write one record for each patch, in order. The number of patches must be that of the export ``like``.
 
     Args:
-        predictions: an iterable of arrays, patch by patch or in batches: see ``patches``. Patches may have the
-            margin of the export or none.
-        like: the export: its folder, one of its files or the beginning of their paths; or its mixer, as a path, text,
-            document or Mixer; or the published version that was imported; or the number of its records.
-        folder: where the files go.
-        prefix: of their names.
-        bands: names for the bands of arrays; of mappings, the bands that are written.
-        encoding: ``native`` keeps the type: uint8 as bytes, other integers as int64, floats as floats of 32 bits;
-            ``float`` makes floats of all.
-        crop: write the patches without their margins.
-        kernel_size: that the patches were exported with; needed where arrays do not tell the margin.
-        tensor_depths: depths of the array bands of mappings.
-        layout: how the axes of an array's patch lie, ``"HW"``, ``"CHW"`` or ``"HWC"``.
-        split: whose mixer is meant, where a version has several.
-        compressed: gzip.
-        max_file_size: most bytes of a file before compression.
-        overwrite: replace the files of that prefix.
-        advance: called with the number of records written.
+        predictions: an iterable of arrays of shape (H, W), (C, H, W) or (H, W, C), of batches of them, or of mappings
+            of band to array. Patches may include the margin.
+        like: the export: its folder, one of its files or their common prefix; its mixer as a path, JSON text,
+            document or Mixer; the imported version; or the number of its records.
+        folder: path, URL or store to write to.
+        prefix: prefix of the files.
+        bands: names of the bands of arrays; for mappings, the bands to write.
+        encoding: ``"native"`` stores uint8 as bytes, other integers as int64 and floats as float32; ``"float"``
+            stores all numbers as float32.
+        crop: write the patches without their margin.
+        kernel_size: width and height in pixels of the export's kernel; required if the margin is ambiguous.
+        tensor_depths: depths of array bands in mappings, by name.
+        layout: the axes of one patch in an array: ``"HW"``, ``"CHW"`` or ``"HWC"``.
+        split: the split whose mixer to use, if a version has several.
+        compressed: compress with gzip.
+        max_file_size: maximum bytes of a file before compression.
+        overwrite: replace existing files with this prefix.
+        advance: called with the number of records written since the last call.
+
+    Returns:
+        The names and sizes of the files.
 
     Raises:
-        ShardMismatchError: fewer or more patches than the export has, or patches of unequal size.
-        FeatureError: a patch is no array of numbers, or not of the type of the first one.
-        UsageError: an invalid option.
-        AlreadyStoredError: there are files of that prefix.
-        StorageError: a file cannot be written. In every case nothing of this call is left.
+        ShardMismatchError: the number of patches differs from the export, or patches differ in size.
+        FeatureError: a patch is not an array of numbers, or its dtype differs from the first patch.
+        UsageError: an option is invalid.
+        AlreadyStoredError: files with this prefix exist, and ``overwrite`` is False.
+        StorageError: a file cannot be written. After any error, no file of this call is left.
     """
     options = ExportOptions(compressed=compressed, max_file_size=max_file_size, encoding=encoding)
     expected, found = read_like(like, split=split)
@@ -160,11 +163,11 @@ def write_predictions(
 
 
 def read_like(like: Any, *, split: str | None = None) -> tuple[int, FoundMixer | None]:
-    """The number of an export's records, and its mixer if it has one. Raises UsageError for what is no export."""
+    """The number of records of an export, and its mixer or None. Raises UsageError for other values."""
     if type(like) is int:
         if like < 1:
             raise UsageError(
-                f"an export has one record at least, not {like}",
+                f"like: expected at least 1 record, found {like}",
                 hint="Give the number of records, or the export itself.",
                 details={"option": "like"},
             )
@@ -174,19 +177,19 @@ def read_like(like: Any, *, split: str | None = None) -> tuple[int, FoundMixer |
     else:
         if not are_files(like):
             raise UsageError(
-                f"{like!r:.60} is no export",
-                hint="Give its folder, its mixer, or the number of its records.",
+                f"like: expected an export, a mixer or a number of records, found {like!r:.60}",
+                hint="For example: like='exports/'.",
                 details={"option": "like"},
             )
         files, found = find_files(like)
-        if found is None:  # patches were dropped at a maskedThreshold: the files alone tell how many there are
+        if found is None:  # maskedThreshold dropped patches, so only the files show their number
             return sum(1 for store, name in files for _ in read_records(store, name)), None
     assert found is not None  # noqa: S101 (for mypy)
     return found.mixer.total_patches, found
 
 
 def _is_mixer(like: Any) -> bool:
-    """Whether it is a mixer, or what has one: no files."""
+    """Whether ``like`` is a mixer or contains one, instead of naming files."""
     if isinstance(like, Mixer | Mapping) or hasattr(like, "metadata") or hasattr(like, "custom"):
         return True
     text = os.fspath(like) if isinstance(like, str | os.PathLike) else ""
@@ -194,7 +197,7 @@ def _is_mixer(like: Any) -> bool:
 
 
 class _Encoder:
-    """The values of a patch to those of a record: checked against the first patch."""
+    """Encodes the values of a patch, and checks them against the first patch."""
 
     def __init__(self, *, mixer: Mixer | None, kernel: Any, depths: Mapping[str, int], encoding: Encoding, crop: bool):
         self._mixer = mixer
@@ -206,8 +209,8 @@ class _Encoder:
         self._tiles: dict[str, Any] = {}
         if crop and mixer is None:
             raise UsageError(
-                "the margin cannot be cut off: without a mixer the size of a patch is not known",
-                hint="Give the export, or its mixer, as like=...",
+                "crop requires a mixer, which contains the size of a patch",
+                hint="Give the export or its mixer: like='exports/'.",
                 details={"options": ["crop", "like"]},
             )
 
@@ -239,10 +242,9 @@ class _Encoder:
 
 def _wrong_count(expected: int, found: int | None) -> ShardMismatchError:
     return ShardMismatchError(
-        f"the export has {expected:,} record{'' if expected == 1 else 's'}; "
-        f"the predictions have {'more' if found is None else f'{found:,}'}",
-        hint="Give one patch for each record of the export, in its order: do not shuffle, drop, or repeat what the "
-        "model reads. An array of three axes is one patch, (bands, height, width): of batches of one band say "
-        "layout='HW'.",
+        f"expected {expected:,} patch{'' if expected == 1 else 'es'}, one for each record of the export; "
+        f"found {'more' if found is None else f'{found:,}'}",
+        hint="Give the patches in the order of the export: do not shuffle, drop or repeat the model's input. An array "
+        "with three axes is one patch, (bands, height, width); for batches of one band, pass layout='HW'.",
         details={"expected": expected, "found": found},
     )

@@ -1,4 +1,4 @@
-"""``registry earth-engine``: rasters to TFRecords and back. Subcommands are imported when they are run."""
+"""Defines ``registry earth-engine``. Each subcommand is imported when it runs, so that help needs no numpy."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from registry.cli.lazy_group import LazyGroup
 _COMMANDS: Final = {
     "export": (
         "registry.builders.earth_engine.cli.export:command",
-        "Write a raster or a table as Earth Engine exports it.",
+        "Write a raster or a table in the format of an Earth Engine export.",
     ),
     "inspect": (
         "registry.builders.earth_engine.cli.inspect:command",
-        "Show what an export holds: bands, patches, places on the map.",
+        "Show the bands, patches and location of an export.",
     ),
     "assemble": (
         "registry.builders.earth_engine.cli.assemble:command",
-        "Bring patches or predictions back: a GeoTIFF, or a table.",
+        "Assemble patches or predictions into a GeoTIFF, or a table into CSV.",
     ),
 }
 
@@ -30,4 +30,4 @@ _COMMANDS: Final = {
     table=_COMMANDS,
 )
 def command() -> None:
-    """Rasters and tables to Earth Engine's TFRecords, and back to the map."""
+    """Convert rasters and tables to Earth Engine's TFRecords and back."""

@@ -1,4 +1,4 @@
-"""``registry earth-engine assemble``: patches or predictions to a GeoTIFF, a table's TFRecord to rows."""
+"""``registry earth-engine assemble``: writes patches or predictions to a GeoTIFF, or a table to CSV or JSON."""
 
 from __future__ import annotations
 
@@ -32,29 +32,52 @@ _SUFFIXES = (".tif", ".tiff")
     ),
 )
 @click.argument("predictions", metavar="PREDICTIONS...", nargs=-1, required=True)
-@click.option("-o", "--output", metavar="FILE", required=True, help="A .tif to write; of a table .csv or .geojson.")
-@click.option("--mixer", metavar="FILE", help="The mixer of the export.  [default: the one beside the files]")
-@click.option("--prefix", metavar="P", help="Which files are meant, where a folder holds several exports.")
-@click.option("--band", "bands", metavar="NAME", multiple=True, help="A band to take; may be repeated.  [default: all]")
-@click.option("--name", "names", metavar="NAME", multiple=True, help="A name for each band of the raster, in order.")
-@click.option("--kernel", metavar="W,H", help="The kernelSize of the export, where the margin cannot be told.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    required=True,
+    help="File to write: .tif for an image; .csv, .geojson, .json or .jsonl for a table.",
+)
+@click.option("--mixer", metavar="FILE", help="Mixer of the export.  [default: the one next to the files]")
+@click.option("--prefix", metavar="P", help="Prefix of the export, if the folder contains several.")
+@click.option("--band", "bands", metavar="NAME", multiple=True, help="Band to write; may be repeated.  [default: all]")
+@click.option(
+    "--name", "names", metavar="NAME", multiple=True, help="New name of each band, in order; may be repeated."
+)
+@click.option("--kernel", metavar="W,H", help="kernelSize of the export, if the margin cannot be inferred.")
 @click.option("--depth", "depths", metavar="BAND=N", multiple=True, help="Depth of an array band; may be repeated.")
-@click.option("--dtype", "dtypes", metavar="[BAND=]T", multiple=True, help="uint8, int16, float32, ... of the raster.")
-@click.option("--nodata", metavar="N", type=float, help="The number that marks pixels without a value in the raster.")
-@click.option("--crs", metavar="CRS", help="In place of the mixer's.")
-@click.option("--size", "raster_size", metavar="W,H", help="Of the raster, where it was exported with --edge pad.")
-@click.option("--sequence/--no-sequence", default=None, help="Each record is a pixel, or a patch.  [default: looks]")
+@click.option(
+    "--dtype", "dtypes", metavar="[BAND=]T", multiple=True, help="Data type of the raster: uint8, int16, float32, ..."
+)
+@click.option("--nodata", metavar="N", type=float, help="Pixel value that means no data.")
+@click.option("--crs", metavar="CRS", help="Replaces the CRS of the mixer.")
+@click.option(
+    "--size", "raster_size", metavar="W,H", help="Size of the raster in pixels, if it was exported with --edge pad."
+)
+@click.option(
+    "--sequence/--no-sequence", default=None, help="Each record is a pixel (or a patch).  [default: inferred]"
+)
 @click.option(
     "--compress",
     type=click.Choice(["deflate", "lzw", "zstd", "none"]),
     default="deflate",
     show_default=True,
-    help="How the GeoTIFF is compressed.",
+    help="Compression of the GeoTIFF.",
 )
-@click.option("--predictor", type=click.IntRange(1, 3), metavar="N", help="2 or 3: smaller files of smooth pictures.")
-@click.option("--block", metavar="N", type=int, default=256, show_default=True, help="Side of the GeoTIFF's tiles.")
-@click.option("--overwrite", is_flag=True, help="Replace FILE.")
-@click.option("--dry-run", is_flag=True, help="Show what the first record and the mixer make; write nothing.")
+@click.option(
+    "--predictor",
+    type=click.IntRange(1, 3),
+    metavar="N",
+    help="TIFF predictor: 2 or 3 make files of smooth images smaller.",
+)
+@click.option(
+    "--block", metavar="N", type=int, default=256, show_default=True, help="Side of the GeoTIFF's tiles, in pixels."
+)
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
+@click.option(
+    "--dry-run", is_flag=True, help="Read the mixer and the first record, and show the result; write nothing."
+)
 def command(
     session: Session,
     predictions: tuple[str, ...],
@@ -77,11 +100,11 @@ def command(
     overwrite: bool,
     dry_run: bool,
 ) -> None:
-    """Put TFRecords together again: patches to a GeoTIFF that lies where their export lay.
+    """Assemble TFRecords into a georeferenced GeoTIFF, or write a table's TFRecord as CSV, GeoJSON or JSON.
 
-    PREDICTIONS is a folder, a file of an export, the beginning of its files' names, or several files in their order.
-    They have one record for each patch of the export, in its order, in any number of files, gzip or not, each with the
-    margin or without. Memory is one row of patches.
+    PREDICTIONS is a folder, one file of an export, the common prefix of its files, or several files in order. They
+    contain one record for each patch of the export, in its order, in any number of files, gzipped or not, with or
+    without the margin. One row of patches is in memory at a time.
     """
     from registry.builders.earth_engine.row_files import is_table_file
 
@@ -90,8 +113,8 @@ def command(
         return
     if Path(output).suffix.lower() not in _SUFFIXES:
         raise UsageError(
-            f"{output} has no suffix that tells what to write",
-            hint="Name a .tif; or, of a table, a .csv or .geojson.",
+            f"expected an output file that ends in .tif, .tiff, .csv, .geojson, .json or .jsonl, found {output}",
+            hint="Write an image to a GeoTIFF: -o FILE.tif; write a table to -o FILE.csv or -o FILE.geojson.",
             details={"option": "output"},
         )
     from registry.builders.earth_engine.assembling.assemble import assemble
@@ -113,7 +136,7 @@ def command(
         sequence=sequence,
     )
     if not bands and len(assembly.bands) > 1 and assembly.is_sorted:
-        session.out.note("note: the bands are in the order of their names; --band, once for each, chooses another")
+        session.out.note("note: the bands are sorted by name; to choose another order, repeat --band NAME")
     if dry_run:
         read_crs(assembly.crs)
         _print(session, assembly, output, None)
@@ -126,7 +149,7 @@ def command(
 
 
 def _print(session: Session, assembly: Assembly, output: str, num_bytes: int | None) -> None:
-    """Say what was written; ``num_bytes`` is None where nothing was."""
+    """Print what was written; ``num_bytes`` is None for a dry run."""
     width, height = assembly.size
     data = {
         "output": output,
@@ -178,8 +201,8 @@ def _write_table(
 
     if len(files) > 1:
         raise UsageError(
-            f"a table is one file, and {len(files)} are given",
-            hint="Write each into a file of its own.",
+            f"expected one file of a table, found {len(files)}",
+            hint="Run the command once for each file, each with its own -o FILE.",
             details={"option": "predictions"},
         )
     table = read_table(_find_table(files[0], prefix), columns=list(columns) or None)
@@ -196,7 +219,7 @@ def _write_table(
 
 
 def _find_table(given: str, prefix: str | None) -> str:
-    """The file of a table, where a folder of it may be given."""
+    """Return the file of a table; ``given`` is that file or the folder that contains it."""
     from registry.builders.earth_engine.stored.found_files import find_export
 
     if prefix is None and not Path(given).expanduser().is_dir():
@@ -204,25 +227,25 @@ def _find_table(given: str, prefix: str | None) -> str:
     found = find_export(given, prefix=prefix)
     if not found.is_table:
         raise UsageError(
-            f"{found.prefix!r} in {given} is the export of an image, and no table",
-            hint="Put its patches together in a GeoTIFF: -o FILE.tif.",
+            f"expected the export of a table, found the export of an image: {found.prefix!r} in {given}",
+            hint="Write its patches to a GeoTIFF: -o FILE.tif.",
             details={"option": "output"},
         )
     return found.store.locate(found.filenames[0])
 
 
 def _pairs(texts: Iterable[str], option: str) -> Iterator[tuple[str, str]]:
-    """``NAME=VALUE``; the name may have further equal signs."""
+    """Split ``NAME=VALUE`` at the last equal sign: names of bands may contain one."""
     for text in texts:
         name, equals, value = text.rpartition("=")
         if not (equals and name and value):
-            raise _refuse(option, text, "it is written BAND=VALUE")
+            raise _refuse(option, text, "expected BAND=VALUE")
         yield name, value
 
 
 def _number(text: str, option: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise _refuse(option, text, "it is a whole number")
+        raise _refuse(option, text, "expected a whole number")
     return int(text)
 
 
@@ -232,7 +255,7 @@ def _numbers(text: str, option: str) -> list[int]:
 
 
 def _dtypes(given: tuple[str, ...]) -> Any:
-    """One dtype, or one for each band that is named."""
+    """One dtype for all bands, or a mapping of band to dtype."""
     if not given:
         return None
     if len(given) == 1 and "=" not in given[0]:
@@ -241,4 +264,4 @@ def _dtypes(given: tuple[str, ...]) -> Any:
 
 
 def _refuse(option: str, text: str, why: str) -> UsageError:
-    return UsageError(f"{option} cannot be {text!r:.60}: {why}", details={"option": option})
+    return UsageError(f"invalid {option} {text!r:.60}: {why}", details={"option": option})

@@ -1,4 +1,4 @@
-"""``registry earth-engine export``: a raster or a table as the files that Earth Engine would write."""
+"""``registry earth-engine export``: writes a raster or a table in the format of an Earth Engine export."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _UNITS: Final = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE | re.ASCII)
 
 _ROUNDED = ("int32", "int64", "uint32", "uint64")
-"""Integers of more bits than a float of 32 bits has digits."""
+"""Integer types with values that float32 rounds."""
 _TABLE: Final = frozenset({"columns", "geometry", "include_index", "text"})
 _SPELLED: Final = {
     "bands": "--band",
@@ -55,47 +55,56 @@ _RASTER: Final = frozenset(
 )
 @click.argument("source", metavar="FILE")
 @click.argument("folder", metavar="DIR")
-@click.option("--prefix", metavar="P", help="What the names of the files begin with.  [default: the name of FILE]")
-@click.option("--patch", metavar="N|W,H", help="Width and height of a patch.  [default: 256]")
-@click.option("--kernel", metavar="N|W,H", help="Of the kernel: half of it is added as a margin.  [default: 1]")
+@click.option("--prefix", metavar="P", help="Prefix of the files to write.  [default: the name of FILE]")
+@click.option("--patch", metavar="N|W,H", help="Width and height of a patch, in pixels.  [default: 256]")
+@click.option("--kernel", metavar="N|W,H", help="Kernel size; each side gets a margin of half of it.  [default: 1]")
 @click.option(
     "--band",
     "bands",
     metavar="[NEW=]BAND",
     multiple=True,
-    help="A band by name or number, or several as one array band: ndvi=1-12; may be repeated.",
+    help="Band by name or number, or several as one array band: ndvi=1-12; may be repeated.",
 )
-@click.option("--compress/--no-compress", default=None, help="gzip.  [default: compress]")
-@click.option("--max-file-size", metavar="SIZE", help="Of a file before compression, such as 64MiB.  [default: 1GiB]")
-@click.option("--default-value", metavar="N", type=float, help="Where a pixel is masked or outside.  [default: 0]")
+@click.option("--compress/--no-compress", default=None, help="Compress with gzip.  [default: compress]")
+@click.option(
+    "--max-file-size", metavar="SIZE", help="Maximum size of a file before compression, such as 64MiB.  [default: 1GiB]"
+)
+@click.option(
+    "--default-value",
+    metavar="N",
+    type=float,
+    help="Value of pixels that are masked or outside the raster.  [default: 0]",
+)
 @click.option("--depth", "depths", metavar="BAND=N", multiple=True, help="Depth of an array band; may be repeated.")
-@click.option("--sequence", is_flag=True, default=None, help="A SequenceExample for each pixel.")
-@click.option("--collapse", is_flag=True, default=None, help="All bands in one feature.")
+@click.option("--sequence", is_flag=True, default=None, help="Write a SequenceExample for each pixel.")
+@click.option("--collapse", is_flag=True, default=None, help="Write all bands as one feature.")
 @click.option(
-    "--masked-threshold", metavar="X", type=float, help="Leave out patches masked more than that.  [default: 1]"
-)
-@click.option("--encoding", type=click.Choice(["float", "native"]), help="Of numbers.  [default: float]")
-@click.option("--masked", type=click.Choice(["band", "pixel"]), help="What a masked band hides.  [default: band]")
-@click.option("--mask-band", metavar="NAME", help="One more band: 1 where no band is masked, else 0.")
-@click.option(
-    "--edge", type=click.Choice(["drop", "pad"]), help="What becomes of pixels that fill no patch.  [default: drop]"
+    "--masked-threshold", metavar="X", type=float, help="Drop patches with a larger masked share.  [default: 1]"
 )
 @click.option(
-    "--nodata", metavar="N", type=float, help="A number that marks pixels without data, in addition to the file's own."
+    "--encoding",
+    type=click.Choice(["float", "native"]),
+    help="Store all numbers as float, or by type.  [default: float]",
 )
-@click.option("--crs", metavar="CRS", help="Instead of the file's own.")
-@click.option("--transform", metavar="A,B,C,D,E,F", help="Instead of the file's own.")
-@click.option("--column", "columns", metavar="NAME", multiple=True, help="Of a table: a property; may be repeated.")
-@click.option("--geometry", type=click.Choice(["lonlat", "geojson"]), help="Of a table: write the geometry, and how.")
-@click.option("--index", "include_index", is_flag=True, default=None, help="Of a table: write system:index.")
-@click.option("--text", metavar="COLUMN", multiple=True, help="Of a CSV file: a column of numbers that is text.")
-@click.option("--overwrite", is_flag=True, help="Replace an export of that prefix, when the new one is complete.")
+@click.option(
+    "--masked", type=click.Choice(["band", "pixel"]), help="A mask hides its band, or the pixel.  [default: band]"
+)
+@click.option("--mask-band", metavar="NAME", help="Add a band with 1 for pixels without a mask, else 0.")
+@click.option("--edge", type=click.Choice(["drop", "pad"]), help="Drop or pad incomplete patches.  [default: drop]")
+@click.option("--nodata", metavar="N", type=float, help="Another pixel value that means no data.")
+@click.option("--crs", metavar="CRS", help="Replaces the CRS of FILE.")
+@click.option("--transform", metavar="A,B,C,D,E,F", help="Replaces the transform of FILE.")
+@click.option("--column", "columns", metavar="NAME", multiple=True, help="Table: property to write; may be repeated.")
+@click.option("--geometry", type=click.Choice(["lonlat", "geojson"]), help="Table: write the geometry in this form.")
+@click.option("--index", "include_index", is_flag=True, default=None, help="Table: write system:index.")
+@click.option("--text", metavar="COLUMN", multiple=True, help="CSV: read this column as text.")
+@click.option("--overwrite", is_flag=True, help="Replace an export with this prefix once the new one is complete.")
 @click.option("--dry-run", is_flag=True, help="Show what would be written; write nothing.")
 def command(session: Session, source: str, folder: str, *, prefix: str | None, dry_run: bool, **given: Any) -> None:
-    """Write the raster or the table FILE to DIR as Earth Engine exports it.
+    """Write the raster or table FILE to DIR in the format of an Earth Engine export.
 
-    A raster becomes PREFIX-00000.tfrecord.gz and so on, a record for each patch, and PREFIX-mixer.json. A table (.csv,
-    .geojson, .json, .jsonl) becomes PREFIX.tfrecord.gz, a record for each row.
+    A raster becomes PREFIX-00000.tfrecord.gz and so on, with one record for each patch, and PREFIX-mixer.json. A table
+    (.csv, .geojson, .json, .jsonl) becomes PREFIX.tfrecord.gz, with one record for each row.
     """
     from registry.builders.earth_engine.row_files import is_table_file
 
@@ -113,7 +122,9 @@ def _of(chosen: dict[str, Any], wanted: frozenset[str], others: str) -> dict[str
     for option in chosen:
         if option not in wanted:
             spelled = _SPELLED.get(option, "--" + option.replace("_", "-"))
-            raise UsageError(f"{spelled} is for {others}", hint="Leave it out.", details={"option": spelled})
+            raise UsageError(
+                f"{spelled} applies only to {others}", hint=f"Remove {spelled}.", details={"option": spelled}
+            )
     return chosen
 
 
@@ -133,7 +144,7 @@ def _export_raster(
 
 
 def raster_arguments(chosen: dict[str, Any]) -> dict[str, Any]:
-    """What ``export_image`` takes, from what the command line has."""
+    """Convert options of the command line to arguments of ``export_image``."""
     named: dict[str, tuple[str, Callable[[Any], Any]]] = {
         "patch": ("patch_dimensions", _read_sides),
         "kernel": ("kernel_size", _read_sides),
@@ -159,7 +170,9 @@ def _as_given(value: Any) -> Any:
 def _read_sides(text: str) -> list[int]:
     sides = re.split(r"[,x]", text)
     if not all(side.strip().isdecimal() for side in sides):
-        raise UsageError(f"{text!r:.60} is no size", hint="Write a number, or width and height: 256 or 256,128.")
+        raise UsageError(
+            f"invalid size {text!r:.60}", hint="Give a number of pixels, or width and height: 256 or 256,128."
+        )
     return [int(side) for side in sides]
 
 
@@ -167,7 +180,7 @@ def _read_bytes(text: str) -> int:
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise UsageError(
-            f"{text!r:.60} is no size of a file", hint="Write a number of bytes, or one with KiB, MiB or GiB: 64MiB."
+            f"invalid file size {text!r:.60}", hint="Give a number of bytes, or a number with KiB, MiB or GiB: 64MiB."
         )
     return int(float(found[1]) * _UNITS[(found[2] or "").lower()])
 
@@ -177,13 +190,13 @@ def _read_depths(texts: Iterable[str]) -> dict[str, int]:
     for text in texts:
         band, sign, depth = text.rpartition("=")
         if not sign or not depth.isdecimal():
-            raise UsageError(f"{text!r:.60} is no depth of a band", hint="Write --depth ndvi=24.")
+            raise UsageError(f"invalid depth {text!r:.60}: expected BAND=N", hint="For example: --depth ndvi=24.")
         depths[band] = int(depth)
     return depths
 
 
 def _read_bands(texts: Iterable[str]) -> list[str | int] | dict[str, Any]:
-    """Names and numbers; a mapping where any has a new name, or several are the elements of an array band."""
+    """Return names and numbers, or a mapping if a band is renamed or several form an array band."""
     pairs = [text.rpartition("=") if "=" in text else ("", "", text) for text in texts]
     if not any(new for new, _, _ in pairs):
         return [_number_or_name(which) for _, _, which in pairs]
@@ -191,9 +204,14 @@ def _read_bands(texts: Iterable[str]) -> list[str | int] | dict[str, Any]:
     for new, _, text in pairs:
         which = _numbers_of(text) if new else _number_or_name(text)
         if not new and isinstance(which, int):
-            raise UsageError(f"band {which} has no new name, and others do", hint=f"Write --band name={which}.")
+            raise UsageError(
+                f"band {which} needs a name, because other bands have one",
+                hint=f"For example: --band b{which}={which}.",
+            )
         if (new or text) in found:
-            raise UsageError(f"two bands are called {new or text!r}", hint="Give each a name of its own.")
+            raise UsageError(
+                f"two bands are called {new or text!r}", hint="Give each band a different name: --band NEW=BAND."
+            )
         found[new or text] = which
     return found
 
@@ -269,13 +287,13 @@ def _print_exported(session: Session, exported: Exported) -> None:
             f"{size_text(exported.num_bytes)}: {exported.folder}"
         )
         if exported.dropped:
-            yield f"left out {len(exported.dropped):,} of {exported.num_patches:,}: too many pixels masked"
+            yield f"dropped {len(exported.dropped):,} of {exported.num_patches:,} patches: too many masked pixels"
         yield ""
         yield from _describe_grid(exported)
         yield ""
         for filename, count in zip(exported.filenames, exported.records, strict=True):
             yield f"{filename}  {counted(count, 'record')}"
-        yield exported.mixer_filename or "no mixer: patches may be left out, so places are not kept"
+        yield exported.mixer_filename or "no mixer, because --masked-threshold may drop patches"
 
     session.out.present("earth-engine.export", data, human)
 
@@ -331,8 +349,8 @@ def _describe_grid(found: ExportPlan | Exported) -> Iterator[Block]:
     ]
     if rounded:
         yield Note(
-            f"note: {', '.join(rounded)}: integers beyond 16,777,216 are rounded, because they are stored as floats of "
-            "32 bits; --encoding native keeps them"
+            f"note: {', '.join(rounded)}: integers beyond 16,777,216 are rounded, because they are stored as float32; "
+            "--encoding native keeps them"
         )
 
 

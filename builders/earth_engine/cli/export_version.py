@@ -1,4 +1,4 @@
-"""``registry export earth-engine``: a published version as the files that Earth Engine writes and takes."""
+"""``registry export earth-engine``: writes a published version in the format of an Earth Engine export."""
 
 from __future__ import annotations
 
@@ -23,15 +23,17 @@ from registry.splits import counted
 )
 @reference_argument
 @click.argument("folder", metavar="DIR")
-@click.option("--split", "splits", metavar="S", multiple=True, help="A split; may be repeated.  [default: all]")
-@click.option("--compress/--no-compress", default=True, show_default=True, help="gzip; a table always is.")
-@click.option("--overwrite", is_flag=True, help="Replace exports of the same names.")
+@click.option("--split", "splits", metavar="S", multiple=True, help="Split to write; may be repeated.  [default: all]")
+@click.option(
+    "--compress/--no-compress", default=True, show_default=True, help="Compress with gzip; tables always are."
+)
+@click.option("--overwrite", is_flag=True, help="Replace exports with the same names.")
 def command(
     session: Session, reference: str, folder: str, splits: tuple[str, ...], *, compress: bool, overwrite: bool
 ) -> None:
-    """Write splits of the version REF to DIR as exports of Earth Engine, each with its mixer: SPLIT-00000.tfrecord.gz.
+    """Write splits of the version REF to DIR as Earth Engine exports: SPLIT-00000.tfrecord.gz and SPLIT-mixer.json.
 
-    REF was imported from Earth Engine, or keeps as much of its patches. Records are written as they are.
+    REF was imported from Earth Engine, or its builder keeps the mixer. Records are written unchanged.
     """
     from registry.builders.earth_engine.exporting.version import export_version
 

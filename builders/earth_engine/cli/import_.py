@@ -1,4 +1,4 @@
-"""``registry import earth-engine``: exports in a folder become a published version."""
+"""``registry import earth-engine``: publishes the exports in a folder as a version."""
 
 from __future__ import annotations
 
@@ -38,22 +38,28 @@ if TYPE_CHECKING:  # numpy is loaded when something is imported
 )
 @click.argument("folder", metavar="DIR|FILE")
 @click.option(
-    "--prefix", "prefixes", metavar="[SPLIT=]P", multiple=True, help="Which export; several as a split each: SPLIT=P."
+    "--prefix",
+    "prefixes",
+    metavar="[SPLIT=]P",
+    multiple=True,
+    help="Prefix of an export; to import several as splits: SPLIT=P.",
 )
-@click.option("--split", metavar="S", default="train", show_default=True, help="The split that a single export is.")
-@click.option("--name", metavar="N", help="Name of the dataset.  [default: made of the prefix, or of the folder's]")
-@click.option("--version", metavar="V", default="1.0.0", show_default=True, help="Number of the version.")
-@click.option("--config", metavar="C", help="Name of the config, where the dataset has several.")
-@click.option("--description", metavar="TEXT", default="", help="What the dataset is.")
-@click.option("--band", "bands", metavar="NAME", multiple=True, help="A band to take; may be repeated.  [default: all]")
-@click.option("--kernel", metavar="W,H", help="The kernelSize of the export, where the margin cannot be told.")
-@click.option("--patch", metavar="W,H", help="The patchDimensions of an export that has no mixer.")
+@click.option("--split", metavar="S", default="train", show_default=True, help="Name of the split of a single export.")
+@click.option("--name", metavar="N", help="Name of the dataset.  [default: from the prefix or the folder]")
+@click.option("--version", metavar="V", default="1.0.0", show_default=True, help="Version number.")
+@click.option("--config", metavar="C", help="Name of the config, if the dataset has several.")
+@click.option("--description", metavar="TEXT", default="", help="Description of the dataset.")
+@click.option("--band", "bands", metavar="NAME", multiple=True, help="Band to import; may be repeated.  [default: all]")
+@click.option("--kernel", metavar="W,H", help="kernelSize of the export, if the margin cannot be inferred.")
+@click.option("--patch", metavar="W,H", help="patchDimensions of an export without a mixer.")
 @click.option("--depth", "depths", metavar="BAND=N", multiple=True, help="Depth of an array band; may be repeated.")
 @click.option("--shape", "shapes", metavar="COLUMN=H,W", multiple=True, help="Shape of a table's array column.")
-@click.option("--sequence/--no-sequence", default=None, help="Each record is a pixel, or a patch.  [default: looks]")
-@click.option("--copy", is_flag=True, help="Copy the files into the data directory; else DIR has to stay as it is.")
+@click.option(
+    "--sequence/--no-sequence", default=None, help="Each record is a pixel (or a patch).  [default: inferred]"
+)
+@click.option("--copy", is_flag=True, help="Copy the files into the data directory; without it, keep DIR unchanged.")
 @promote_option
-@click.option("--dry-run", is_flag=True, help="Show what would be published; read all records, write nothing.")
+@click.option("--dry-run", is_flag=True, help="Read all records and show what would be published; write nothing.")
 def command(
     session: Session,
     folder: str,
@@ -74,10 +80,10 @@ def command(
     promote: bool | None,
     dry_run: bool,
 ) -> None:
-    """Publish exports of Earth Engine: find their files, check that none is lost, and keep the mixer with the version.
+    """Publish Earth Engine exports as a version. Check that their files are complete, and keep the mixer.
 
-    DIR|FILE is a folder, or one file of an export in it. Bands, kinds, tile size and overlap are told by the records
-    and reported. DIR is left as it is, and read where it lies.
+    DIR|FILE is a folder, or one file of an export in it. Bands, data types, tile size and overlap are inferred from the
+    records and reported. Without --copy, the version reads the files in DIR, so keep them unchanged.
     """
     from registry.builders.earth_engine.stored.importing import preview_export
 
@@ -110,20 +116,20 @@ def command(
 
 
 def _read_prefixes(texts: Sequence[str]) -> str | dict[str, str] | None:
-    """One prefix, or one for each split."""
+    """Return one prefix, or a mapping of split to prefix."""
     if len(texts) == 1 and "=" not in texts[0]:
         return texts[0]
     if plain := [text for text in texts if "=" not in text]:
         raise UsageError(
-            f"several prefixes, and {plain[0]!r} is of no split",
-            hint=f"Give each a split: --prefix train={plain[0]}",
+            f"expected SPLIT=PREFIX for each of several prefixes, found {plain[0]!r}",
+            hint=f"For example: --prefix train={plain[0]}",
             details={"option": "prefix"},
         )
     return read_pairs(texts, "--prefix") or None
 
 
 def _print(session: Session, plan: ImportPlan, publication: Publication | None, published: str | None) -> None:
-    """Say what the exports hold and what was published; without a ``publication``, what would be."""
+    """Print the exports and what was published; without a ``publication``, what would be published."""
     reference = plan.prepared.reference
     num_examples = sum(one.num_examples for one in plan.prepared.splits)
     for sentence in plan.notes:

@@ -1,6 +1,6 @@
-"""``registry earth-engine inspect``: what an export holds, and a picture of its patches.
+"""``registry earth-engine inspect``: shows the content of an export and draws its patches.
 
-``import`` shows exports in the same way and reads the same options, with the functions of this module.
+``cli/import_.py`` uses this module to describe exports and to parse the same options.
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ _MOST_FILES = 20
     ),
 )
 @click.argument("folder", metavar="DIR|FILE")
-@click.option("--prefix", metavar="P", help="Which export is meant, where the folder holds several.")
-@click.option("--count", is_flag=True, help="Read all records: count them, and check that all are alike.")
-@click.option("--band", "bands", metavar="NAME", multiple=True, help="A band to show; may be repeated.  [default: all]")
-@click.option("--kernel", metavar="W,H", help="The kernelSize of the export, where the margin cannot be told.")
-@click.option("--patch", metavar="W,H", help="The patchDimensions of an export that has no mixer.")
+@click.option("--prefix", metavar="P", help="Prefix of the export, if the folder contains several.")
+@click.option("--count", is_flag=True, help="Read all records: count them and check that their features agree.")
+@click.option("--band", "bands", metavar="NAME", multiple=True, help="Band to show; may be repeated.  [default: all]")
+@click.option("--kernel", metavar="W,H", help="kernelSize of the export, if the margin cannot be inferred.")
+@click.option("--patch", metavar="W,H", help="patchDimensions of an export without a mixer.")
 @click.option("--depth", "depths", metavar="BAND=N", multiple=True, help="Depth of an array band; may be repeated.")
-@click.option("--sequence/--no-sequence", default=None, help="Each record is a pixel, or a patch.  [default: looks]")
-@click.option("--plot", metavar="FILE.png", help="Draw the patches where they lie: three bands as colours, or one.")
-@click.option("--margins", is_flag=True, help="Draw the margin of each patch, too.")
-@click.option("--overwrite", is_flag=True, help="Replace the picture.")
+@click.option(
+    "--sequence/--no-sequence", default=None, help="Each record is a pixel (or a patch).  [default: inferred]"
+)
+@click.option("--plot", metavar="FILE.png", help="Draw the patches at their places: three bands as RGB, or one.")
+@click.option("--margins", is_flag=True, help="Draw the margin of each patch too.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE.png if it exists.")
 def command(
     session: Session,
     folder: str,
@@ -55,10 +57,10 @@ def command(
     margins: bool,
     overwrite: bool,
 ) -> None:
-    """Show what an export holds: its files, bands, patches, and where it lies on the map.
+    """Show the files, bands, patches and location of an export.
 
-    DIR|FILE is a folder, or one file of an export in it. One record is read; all of them with --count, of a table, and
-    for a picture.
+    DIR|FILE is a folder, or one file of an export in it. One record is read; all records are read for a table, with
+    --count and with --plot.
     """
     from registry.builders.earth_engine.plot import check_plot, plot_export
     from registry.builders.earth_engine.stored.export import open_export
@@ -93,7 +95,7 @@ def command(
 
 
 def export_json(export: StoredExport) -> dict[str, Any]:
-    """What an export holds, as JSON."""
+    """Return the content of an export as JSON values."""
     found, tile, mixer, grid = export.found, export.tile, export.mixer, export.grid
     counts = export.counts or (None,) * len(found.filenames)
     return {
@@ -125,14 +127,14 @@ def export_json(export: StoredExport) -> dict[str, Any]:
 
 
 def form_of(export: StoredExport) -> str:
-    """What a record of an export is: a row of a table, a pixel with its series, or a patch of an image."""
+    """Return what one record is: ``table`` (a row), ``series`` (a pixel) or ``image`` (a patch)."""
     if export.is_table:
         return "table"
     return "series" if export.is_sequence else "image"
 
 
 def describe_export(export: StoredExport, *, title: str = "") -> Iterator[Block]:
-    """What an export holds, as fields and tables."""
+    """Yield the content of an export as fields and tables."""
     data = export_json(export)
     records = data["num_records"]
     rows = [
@@ -178,52 +180,52 @@ def describe_export(export: StoredExport, *, title: str = "") -> Iterator[Block]
 
 
 def _some(number: int | None) -> str:
-    """A number; None is one that differs."""
+    """Format a number; None means that records differ."""
     return "differs" if number is None else str(number)
 
 
 def read_pairs(texts: Iterable[str], option: str) -> dict[str, str]:
-    """``NAME=VALUE`` of an option that may be repeated; the value may have equal signs.
+    """Parse ``NAME=VALUE`` texts of an option that may be repeated; the value may contain equal signs.
 
     >>> read_pairs(["train=a", "eval=b=c"], "--prefix")
     {'train': 'a', 'eval': 'b=c'}
 
     Raises:
-        UsageError: one has another form, or a name twice.
+        UsageError: a text is malformed, or a name occurs twice.
     """
     found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not (equals and name and value):
-            raise _refuse(option, text, "it is written NAME=VALUE")
+            raise _refuse(option, text, "expected NAME=VALUE")
         if name in found:
-            raise _refuse(option, text, f"{name} is there twice")
+            raise _refuse(option, text, f"{name} occurs twice")
         found[name] = value
     return found
 
 
 def read_numbers(text: str, option: str) -> list[int]:
-    """``N`` or ``W,H``, also written ``WxH``.
+    """Parse ``N``, ``W,H`` or ``WxH``.
 
     >>> read_numbers("128", "--kernel"), read_numbers("3x2", "--kernel")
     ([128], [3, 2])
 
     Raises:
-        UsageError: something else.
+        UsageError: the text has another form.
     """
     parts = [part.strip() for part in text.replace("x", ",").split(",")]
     if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
-        raise _refuse(option, text, "it is a whole number, or several: 128,128")
+        raise _refuse(option, text, "expected a whole number or several, such as 128,128")
     return [int(part) for part in parts]
 
 
 def read_number(text: str, option: str) -> int:
-    """``N``. Raises UsageError where it is something else."""
+    """Parse ``N``. Raises UsageError for any other text."""
     numbers = read_numbers(text, option)
     if len(numbers) != 1:
-        raise _refuse(option, text, "it is one whole number")
+        raise _refuse(option, text, "expected one whole number")
     return numbers[0]
 
 
 def _refuse(option: str, text: str, why: str) -> UsageError:
-    return UsageError(f"{option} {text!r:.80} cannot be read: {why}", details={"option": option})
+    return UsageError(f"invalid {option} {text!r:.80}: {why}", details={"option": option})

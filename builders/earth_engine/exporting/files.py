@@ -1,13 +1,13 @@
-"""Writes records as the files of an export: numbered files of a limited size, and the mixer after all of them.
+"""Writes records to the files of an export: numbered files of limited size, then the mixer.
 
     <prefix>-00000.tfrecord.gz  <prefix>-00001.tfrecord.gz  ...  <prefix>-mixer.json
 
-They are written in a staged folder beside their place and moved when all are complete and on disk, the first file and
-the mixer last. A reader that finds the mixer, or the file 00000 of an export without one, finds the whole export.
+Files are written to a staged folder and moved when all are complete and on disk, file 00000 and the mixer last. So a
+reader that finds the mixer, or file 00000 of an export without a mixer, finds a complete export.
 
-Files that a dead process left in a staged folder are no export, and the next export clears them away. A process that
-dies while it moves files leaves a note: all files of its export are complete in the staged folder then, and the next
-writer ends what it had begun. Files of the replaced export are removed, and the others get their names.
+If a process dies while it writes, the next export removes its staged folder. If it dies while it moves files, it leaves
+a note in the staged folder, whose files are then complete: the next writer removes the remaining files of the replaced
+export and finishes the moves.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from registry.storage import StagedFolder, Store
 from registry.storage.store import abandoned_folders
 
 _ASIDE: Final = "replaced"
-"""Where the files are that are replaced, until the others have their names."""
+"""Subfolder for the replaced files until the new files have their names."""
 _NOTE: Final = "commit.json"
 _MOST_BYTES: Final = 10_000
 _SUFFIXES: Final = (".tfrecord", ".tfrecord.gz")
@@ -34,13 +34,13 @@ _FIVE_DIGITS: Final = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenFiles:
-    """What was written.
+    """The files of a committed export.
 
     Attributes:
-        filenames: of the records, in order.
-        records: how many each of them has.
-        mixer: name of the sidecar, None without one.
-        num_bytes: of all files together, as they are stored.
+        filenames: names of the TFRecord files, in order.
+        records: number of records in each file.
+        mixer: name of the mixer, or None.
+        num_bytes: bytes of all files as stored.
     """
 
     filenames: tuple[str, ...]
@@ -50,19 +50,19 @@ class WrittenFiles:
 
 
 class ExportFiles:
-    """The files of one export while they are written: a context manager; what is not committed is removed.
+    """Writes the files of one export. Use it as a context manager; files that are not committed are removed.
 
     Args:
-        store: the folder.
-        prefix: what all names begin with. It may lie in folders within the folder: ``2024/summer``.
-        compressed: gzip.
-        max_file_size: most bytes of a file before compression, the framing of records included; a larger record has a
-            file of its own.
-        overwrite: remove the files of an export of this prefix when the new one is complete.
+        store: the folder to write to.
+        prefix: prefix of all names; it may contain folders: ``2024/summer``.
+        compressed: compress with gzip.
+        max_file_size: maximum bytes of a file before compression, framing included; a larger record is written to its
+            own file.
+        overwrite: remove the files of an existing export with this prefix when the new one is complete.
 
     Raises:
         UsageError: an invalid prefix.
-        AlreadyStoredError: there is an export of this prefix, and ``overwrite`` is False.
+        AlreadyStoredError: an export with this prefix exists, and ``overwrite`` is False.
         StorageError: a file cannot be written.
 
     >>> from registry.storage import open_store
@@ -95,17 +95,17 @@ class ExportFiles:
         self._records: list[int] = []
 
     def write(self, record: bytes) -> None:
-        """Append one record, to a new file where the last has no room for it."""
+        """Append one record; start a new file if the current one would become too large."""
         if self._file is None or self._is_full(self._file, len(record)):
             self._file = self._next_file()
         self._file.write(record)
         self._records[-1] += 1
 
     def commit(self, mixer: bytes | None) -> WrittenFiles:
-        """Make the export visible, the ``mixer`` last; with ``overwrite``, remove first what is there of this prefix.
+        """Make the export visible, the ``mixer`` last; with ``overwrite``, first remove the export it replaces.
 
         Raises:
-            AlreadyStoredError: another process has written files of this prefix meanwhile.
+            AlreadyStoredError: another process wrote files with this prefix in the meantime.
         """
         folder = self._folder()
         self._stack.close()
@@ -118,7 +118,9 @@ class ExportFiles:
         with self._store.exclusive(self._prefix):
             end_begun(self._store, self._parent)
             self._refuse_others()
-            found = self._found()  # the mixer first, then 00000: never is there what looks like a whole export
+            found = (
+                self._found()
+            )  # the mixer first, then 00000, so that no reader sees an incomplete export as complete
             aside = [(name, f"{folder.name}/{_ASIDE}/{name.rpartition('/')[2]}") for name in found]
             begun.note(folder)
             self._move(aside + moves)
@@ -149,31 +151,33 @@ class ExportFiles:
 
     def _folder(self) -> StagedFolder:
         if self._staged is None:
-            raise UsageError("files are written within a with block", hint="Write: with ExportFiles(...) as files:")
+            raise UsageError(
+                "ExportFiles must be used in a with block", hint="with ExportFiles(...) as files: files.write(record)"
+            )
         return self._staged
 
     def _is_full(self, file: RecordFile, num_bytes: int) -> bool:
         return bool(file.num_records) and file.num_content_bytes + FRAME_BYTES + num_bytes > self._limit
 
     def _next_file(self) -> RecordFile:
-        self._stack.close()  # the file before is on disk then
+        self._stack.close()  # puts the previous file on disk
         number = len(self._records)
         file = self._stack.enter_context(self._folder().store.create(f"{number:05}"))
         self._records.append(0)
         return self._stack.enter_context(RecordFile(file, compressed=self._compressed))
 
     def _move(self, pairs: list[tuple[str, str]]) -> None:
-        """Give the files other names; give them their own again where that fails half-way."""
+        """Rename the files; undo the renames if one fails."""
         moved: list[tuple[str, str]] = []
         try:
             for name, final in pairs:
-                moved.append((name, final))  # first: an interrupt may come just after the move
+                moved.append((name, final))  # appended first, because an interrupt may come just after the move
                 self._store.move(name, final)
         except BaseException as error:
             if isinstance(error, AlreadyStoredError):
-                moved.pop()  # the file of that name is another process's
+                moved.pop()  # the existing file belongs to another process
             for name, final in reversed(moved):
-                if self._store.exists(name):  # not moved, or only half
+                if self._store.exists(name):  # not moved, or copied in part
                     self._store.remove_tree(final)
                 else:
                     self._store.move(final, name)
@@ -186,7 +190,7 @@ class ExportFiles:
         found = [] if self._overwrite else self._found()
         if found:
             raise AlreadyStoredError(
-                f"there is an export with the prefix {self._prefix!r} already: "
+                f"an export with the prefix {self._prefix!r} already exists: "
                 f"{self._store.locate(found[0])}" + (f" and {len(found) - 1} more" if len(found) > 1 else ""),
                 hint="Choose another prefix (--prefix), or replace it: overwrite=True; --overwrite.",
                 details={"path": self._store.locate(found[0]), "files": found[:100]},
@@ -195,12 +199,13 @@ class ExportFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BegunCommit:
-    """Which files an export has: staged as ``00000``, ``00001``, ..., and ``mixer.json``.
+    """The note of a commit: the files of an export, staged as ``00000``, ``00001``, ... and ``mixer.json``.
 
     Attributes:
-        prefix, suffix: of their names.
-        count: files of records.
-        mixer: whether there is one.
+        prefix: prefix of the final names.
+        suffix: suffix of the final names.
+        count: number of TFRecord files.
+        mixer: whether the export has a mixer.
     """
 
     prefix: str
@@ -210,28 +215,28 @@ class BegunCommit:
 
     @property
     def filenames(self) -> list[str]:
-        """The files of records by the names they get."""
+        """The final names of the TFRecord files."""
         return [f"{self.prefix}-{number:05}{self.suffix}" for number in range(self.count)]
 
     @property
     def mixer_name(self) -> str | None:
-        """The name that the sidecar gets."""
+        """The final name of the mixer, or None."""
         return f"{self.prefix}-mixer.json" if self.mixer else None
 
     def moves(self, folder: str) -> list[tuple[str, str]]:
-        """The files in the staged ``folder`` with the names they get: the first and the mixer last."""
+        """Pairs of staged and final names; file 00000 and the mixer come last."""
         pairs = [(f"{folder}/{number:05}", name) for number, name in enumerate(self.filenames)]
         sidecar = [(f"{folder}/mixer.json", name) for name in [self.mixer_name] if name is not None]
         return pairs[1:][::-1] + pairs[:1] + sidecar
 
     def note(self, folder: StagedFolder) -> None:
-        """Write down in the staged folder that the names are given from now on."""
+        """Write the note to the staged folder, before files are moved."""
         with folder.store.create(_NOTE) as file:
             file.write(json.dumps(asdict(self)).encode())
 
     @classmethod
     def read(cls, store: Store, folder: str) -> BegunCommit | None:
-        """The note in a staged folder; None without one, and for a file that another program made."""
+        """Read the note of a staged folder; None if it is missing or invalid."""
         try:
             content: Any = json.loads(store.read_bytes(f"{folder}/{_NOTE}", limit=_MOST_BYTES))
             made = cls(**content)
@@ -247,18 +252,18 @@ class BegunCommit:
 
 
 def end_begun(store: Store, parent: str) -> None:
-    """End what dead processes had begun in the folder ``parent``, which the caller has locked."""
+    """Finish the commits that dead processes started in the folder ``parent``, which the caller has locked."""
     for folder in abandoned_folders(store, parent):
         begun = BegunCommit.read(store, folder)
         if begun is None:
             continue
         found = find_files(store, begun.prefix)
-        if begun.count > len(store.child(folder).list()) + len(found):  # a note may say anything
+        if begun.count > len(store.child(folder).list()) + len(found):  # do not trust the note
             continue
         moves = begun.moves(folder)
         left = {name: staged for staged, name in moves if store.exists(staged)}
         if not left or not all(name in left or store.exists(name) for _, name in moves):
-            continue  # it was done; or these are not all of its files
+            continue  # the commit is complete, or files are missing
         names = {name for _, name in moves}
         for name in found:
             if name in left or name not in names:
@@ -269,10 +274,10 @@ def end_begun(store: Store, parent: str) -> None:
 
 
 def check_image_prefix(prefix: str) -> str:
-    """``prefix`` if the names of an image's files can begin with it, folders before them included.
+    """Return ``prefix`` if it is a valid prefix of an image's files; it may contain folders.
 
     Raises:
-        UsageError: a part of it is no name, or one that this registry gives to unfinished files.
+        UsageError: a part is not a valid name, or is reserved for unfinished files.
     """
     for part in prefix.split("/"):
         check_prefix(part)
@@ -280,10 +285,10 @@ def check_image_prefix(prefix: str) -> str:
 
 
 def find_files(store: Store, prefix: str) -> list[str]:
-    """The files of the image export that ``prefix`` has: its mixer first, then the others by number.
+    """The files of the image export with ``prefix``: its mixer first, then the others by number.
 
-    Also those of the older style, without a dash, whose numbers have five digits. A longer number is of a file among
-    so many others, else a date: ``samples-20240131.tfrecord.gz`` is a table of another prefix.
+    Names in the older style, without a dash, are included. A number of more than five digits counts only if the
+    numbers before it exist; otherwise it is a date: ``samples-20240131.tfrecord.gz`` is a table with another prefix.
     """
     folder, _, last = prefix.rpartition("/")
     ours = re.compile(

@@ -1,4 +1,4 @@
-"""Reads a GeoTIFF, or any format that GDAL reads, as a raster: through rasterio, by windows of whole rows."""
+"""Reads a GeoTIFF, or any other format of GDAL, as a raster: through rasterio, in windows of whole rows."""
 
 from __future__ import annotations
 
@@ -29,30 +29,27 @@ from registry.builders.earth_engine.grid import Size, Transform
 from registry.errors import NotStoredError, RegistryWarning, StorageError, UsageError, require_extra, suggest
 
 _CACHE_BYTES: Final = 2**26
-"""What GDAL keeps of decoded blocks, at least; it takes more where two rows of blocks are more."""
+"""Minimum bytes of GDAL's block cache; it is larger if two rows of blocks need more."""
 
 
 class GeoTiffRaster:
-    """A raster in a file, a context manager that closes what it opened.
+    """A raster in a file. Use it as a context manager; it closes the file if it opened it.
 
-    Bands are called as their descriptions, else b1, b2, ... as Earth Engine does. A pixel is masked where it is nodata,
-    where the file's mask says so, and where an alpha band is 0. An alpha band is a mask and no band, unless it is
-    named, or described as another: then it is a band like others, and masks nothing. GDAL marks the fourth band of
-    uint8 so where nobody tells it otherwise, near infrared, too: a warning tells of one that holds more than two
-    numbers.
+    Bands are named by their descriptions, or b1, b2, ... as in Earth Engine. A pixel is masked if it is nodata, if the
+    file's mask says so, or if an alpha band is 0. An alpha band is a mask instead of a band, unless ``bands`` names it
+    or its description is not "alpha"; then it is an ordinary band and masks nothing. By default GDAL marks the fourth
+    band of uint8 as alpha, even if it is near infrared, so a warning reports an alpha band with more than two values.
 
     Args:
         source: path or URL of the file, or an open dataset of rasterio, which stays open.
-        bands: which bands, in order: names, or numbers from 1; or a mapping of new names to these. There, a list of
-            several makes an array band of them, such as a time series; a pixel of it is masked where any of them is.
-            None: all bands.
-        transform: instead of the file's own.
-        crs: instead of the file's own.
-        nodata: one more number that means no data, for all bands, or for each of some by name.
+        bands: the bands to read, in order: names, or numbers from 1; or a mapping of new names to these. In a mapping,
+            a list makes an array band, such as a time series; its pixel is masked if any element is. None reads all.
+        transform: replaces the transform of the file.
+        crs: replaces the CRS of the file.
+        nodata: an additional number that means no data in all bands, or a mapping of band name to number.
 
     Raises:
-        UsageError: the file has no CRS or no transform and none is given, or no band of that name.
-        UsageError: an invalid ``crs``, or a ``transform`` in GDAL's order.
+        UsageError: the CRS or transform is missing or invalid, or a band does not exist.
         StorageError: the file cannot be read.
         MissingExtraError: rasterio is not installed.
     """
@@ -71,20 +68,21 @@ class GeoTiffRaster:
         self._stack = ExitStack()
         try:
             self._stack.enter_context(rasterio.Env())
-            with warnings.catch_warnings():  # that it has no transform is told below, by an error
+            with warnings.catch_warnings():  # a missing transform is reported below, by an error
                 warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
                 self._data = self._open(source)
                 found = Transform.of(self._data.transform) if transform is None else Transform.given(transform)
             if transform is None and tuple(found) == (1.0, 0.0, 0.0, 0.0, 1.0, 0.0):
                 raise UsageError(
-                    f"{self._data.name} has no transform, so nothing tells where on the map it is",
-                    hint="Give it: transform=(xScale, xShear, xTranslate, yShear, yScale, yTranslate); --transform.",
+                    f"{self._data.name} has no transform, so its place on the map is unknown",
+                    hint="For example: transform=(30, 0, 500000, 0, -30, 4100000); "
+                    "--transform 30,0,500000,0,-30,4100000.",
                     details={"option": "transform"},
                 )
             self.transform = found
             self.crs = crs_text(self._data.crs) if crs is None else _check_crs(crs_text(crs))
             self.size = Size(self._data.width, self._data.height)
-            # Of all bands at once: rasterio looks at each of them whenever it is asked for one.
+            # Read once for all bands: each access makes rasterio look at every band.
             self._dtypes = tuple(self._data.dtypes)
             self._flags = [{flag.name for flag in flags} for flags in self._data.mask_flag_enums]
             chosen = self._choose(bands)
@@ -100,7 +98,7 @@ class GeoTiffRaster:
             raise
 
     def read(self, start: int, stop: int) -> list[BandRows]:
-        """The pixel rows start..stop of every band."""
+        """Read the pixel rows start..stop (stop excluded) of every band."""
         from rasterio.errors import RasterioError
         from rasterio.windows import Window
 
@@ -123,7 +121,7 @@ class GeoTiffRaster:
         return rows
 
     def _read_values(self, window: Any) -> dict[int, npt.NDArray[Any]]:
-        """The bands of the file that are wanted, by number; those of one type at once, as each call looks at all."""
+        """The chosen bands by number. Bands with the same dtype are read in one call, which is faster."""
         groups: dict[str, dict[int, None]] = {}
         for number in chain.from_iterable(self._numbers):
             groups.setdefault(self._dtypes[number - 1], {})[number] = None
@@ -133,7 +131,7 @@ class GeoTiffRaster:
         return values
 
     def _read_masks(self, window: Any) -> dict[int, Mask]:
-        """The masks of those of these bands that have one; a mask that all share is read once."""
+        """The masks of the chosen bands that have one; a shared mask is read once."""
         masked = [
             number
             for number in dict.fromkeys(chain.from_iterable(self._numbers))
@@ -151,11 +149,11 @@ class GeoTiffRaster:
         return masks
 
     def _is_data(self, number: int) -> bool:
-        """Whether an alpha band, which would mask this one, is data here."""
+        """Whether an alpha band that would mask this band is treated as data."""
         return "alpha" in self._flags[number - 1] and (self._is_alpha_named or not any(self._alpha))
 
     def _look_at_alpha(self, opacity: Any) -> None:
-        """Tell, once, of an alpha band that seems to be more than a mask."""
+        """Warn once about an alpha band that seems to be data."""
         lit = opacity[opacity > 0]
         if self._is_alpha_told or lit.size == 0 or lit.min() == lit.max():
             return
@@ -163,8 +161,8 @@ class GeoTiffRaster:
         number = self._alpha.index(True) + 1
         named = range(1, len(self._alpha) + 1)
         warnings.warn(
-            f"band {number} of {self._data.name} is marked as alpha: it masks the others where it is 0, and is not "
-            "written; but it holds more than two numbers. If it is data, such as near infrared, name the bands: "
+            f"band {number} of {self._data.name} is marked as alpha, so it masks the other bands where it is 0 and "
+            "is not written, but it has more than two values. If it is data, such as near infrared, name the bands: "
             f"bands={list(named)}; {' '.join(f'--band {one}' for one in named)}",
             RegistryWarning,
             stacklevel=2,
@@ -172,7 +170,7 @@ class GeoTiffRaster:
 
     @property
     def _alpha(self) -> list[bool]:
-        """Whether each band of the file is alpha: marked so, and not described as another; of alpha alone, none is."""
+        """Whether each band of the file is alpha: marked, and not described otherwise. If all are marked, none is."""
         marked = [
             color.name == "alpha" and (text or "alpha").lower() == "alpha"
             for color, text in zip(self._data.colorinterp, self._data.descriptions, strict=True)
@@ -196,13 +194,15 @@ class GeoTiffRaster:
 
         if not isinstance(source, str | os.PathLike):
             if getattr(source, "closed", False):
-                raise UsageError(f"{source.name} is closed", hint="Export it within its with block, or give its path.")
+                raise UsageError(f"{source.name} is closed", hint="Export it within its with block, or pass its path.")
             return source
         path = os.fspath(source)
         if "://" not in path and not path.startswith("/vsi"):
             path = str(Path(path).expanduser())
         if "://" not in path and not path.startswith("/vsi") and not Path(path).exists():
-            raise NotStoredError(f"cannot read {path}: there is no such file", details={"path": path, "doing": "read"})
+            raise NotStoredError(
+                f"cannot read {path}: the file does not exist", details={"path": path, "doing": "read"}
+            )
         try:
             return self._stack.enter_context(rasterio.open(path))
         except rasterio.errors.RasterioError as error:
@@ -212,20 +212,20 @@ class GeoTiffRaster:
         dtypes = [self._dtypes[number - 1] for number in numbers]
         if len(set(dtypes)) > 1:
             raise UsageError(
-                f"the array band {name!r} would be made of {', '.join(sorted(set(dtypes)))}",
-                hint="Make it of bands of one type.",
+                f"all elements of array band {name!r} must have the same dtype, found {', '.join(sorted(set(dtypes)))}",
+                hint="Choose bands with the same dtype.",
                 details={"band": name},
             )
         try:
             dtype = np.dtype(dtypes[0])
-        except TypeError:  # integers of two parts, of which numpy has none
+        except TypeError:  # complex integers, which numpy does not support
             dtype = np.dtype(np.complex64)
         return Band(name=name, dtype=dtype, is_array=isinstance(numbers, list))
 
     def _choose(
         self, bands: Sequence[str | int] | Mapping[str, str | int | Sequence[str | int]] | None
     ) -> dict[str, Sequence[int]]:
-        """The numbers of the bands that are wanted, by name, in order: a list of an array band, else a tuple of one."""
+        """Map band names, in order, to numbers in the file: a list for an array band, else a tuple of one."""
         names = [text or f"b{number}" for number, text in enumerate(self._data.descriptions, start=1)]
         wanted: list[tuple[str | None, Any]]
         if bands is None:
@@ -243,13 +243,13 @@ class GeoTiffRaster:
             name = check_band_name(names[number - 1] if new is None else new)
             if name in chosen:
                 raise UsageError(
-                    f"two bands are called {name!r}; each is a feature of its name",
-                    hint="Name them anew: bands={'first': 1, 'second': 2}; --band first=1 --band second=2.",
+                    f"two bands are called {name!r}, but each feature needs its own name",
+                    hint="Rename them: bands={'first': 1, 'second': 2}; --band first=1 --band second=2.",
                     details={"band": name},
                 )
             chosen[name] = (number,)
         if not chosen:
-            raise UsageError("no band is left to export", hint=f"Name one of them: {', '.join(names)}.")
+            raise UsageError("no band to export", hint=f"Name at least one of: {', '.join(names)}.")
         return chosen
 
     def _number_of(self, which: Any, names: list[str]) -> int:
@@ -261,7 +261,7 @@ class GeoTiffRaster:
             numbers = [number for number, name in enumerate(names, start=1) if name == which]
             raise UsageError(
                 f"{len(numbers)} bands are called {which!r}: {', '.join(map(str, numbers))}",
-                hint="Name them by number: bands={'first': 1}; --band first=1.",
+                hint="Choose bands by number: bands={'first': 1}; --band first=1.",
                 details={"band": which},
             )
         raise UsageError(
@@ -271,7 +271,7 @@ class GeoTiffRaster:
         )
 
     def _bound_cache(self) -> None:
-        """Keep GDAL from caching a twentieth of the machine's memory: rows are read once, from top to bottom."""
+        """Limit GDAL's cache, by default 5 % of the machine's memory: rows are read only once."""
         from rasterio.env import get_gdal_config, set_gdal_config
 
         dtypes = [8 if dtype.startswith("complex") else np.dtype(dtype).itemsize for dtype in self._dtypes]
@@ -283,18 +283,18 @@ class GeoTiffRaster:
 
 
 def _check_crs(text: str) -> str:
-    """A CRS that was given, if it is one: later, predictions are brought back by it. Raises UsageError."""
+    """Return a CRS if PROJ knows it, because assembly needs it later. Raises UsageError."""
     from rasterio.crs import CRS
     from rasterio.errors import CRSError
 
     authority, colon, _ = text.partition(":")
-    if colon and authority == "SR-ORG":  # as that of MODIS, which Earth Engine knows and PROJ does not
+    if colon and authority == "SR-ORG":  # e.g. SR-ORG:6974 of MODIS, which Earth Engine knows and PROJ does not
         return text
     try:
         CRS.from_user_input(text)
     except CRSError as error:
         raise UsageError(
-            f"{text!r:.120} is no CRS that is known here: {error}",
+            f"unknown CRS {text!r:.120}: {error}",
             hint="Give the CRS as a code or as WKT: crs='EPSG:32610'; --crs EPSG:32610.",
             details={"option": "crs"},
         ) from error
@@ -302,9 +302,9 @@ def _check_crs(text: str) -> str:
 
 
 def _as_ours(error: Exception, path: str) -> StorageError:
-    """What rasterio and GDAL raise, as an error of a file."""
+    """Convert an error of rasterio or GDAL to a StorageError."""
     return StorageError(
         f"cannot read {path}: {error}",
-        hint="Is it a GeoTIFF, and is it whole? gdalinfo tells.",
+        hint=f"Check that the file is a complete raster: gdalinfo {path}",
         details={"path": path, "doing": "read"},
     )

@@ -1,21 +1,21 @@
-"""Exports a raster as Earth Engine does, in one call: patches, files, and the mixer."""
+"""Exports a raster in one call: it plans the export (``plan``), encodes records (``records``) and writes ``files``."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from registry.builders.earth_engine.exporting.files import ExportFiles, check_image_prefix
-from registry.builders.earth_engine.exporting.options import ExportOptions
+from registry.builders.earth_engine.exporting.options import Edge, ExportOptions, Masked
 from registry.builders.earth_engine.exporting.plan import ExportedBand, ExportPlan, plan_raster
 from registry.builders.earth_engine.exporting.raster import ArrayRaster, Raster
 from registry.builders.earth_engine.exporting.records import PatchRecord, iterate_patches
 from registry.builders.earth_engine.grid import Grid, Size, Transform
-from registry.builders.earth_engine.kinds import Kind
+from registry.builders.earth_engine.kinds import Encoding, Kind
 from registry.builders.earth_engine.mixer import Mixer
 from registry.errors import RegistryWarning, UsageError
 from registry.storage import Store, open_store
@@ -23,25 +23,27 @@ from registry.storage import Store, open_store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """An export that was written.
+    """What ``export_image`` wrote.
 
     Attributes:
         folder: path or URL of the folder.
-        prefix: what the names of its files begin with.
-        filenames: of the records, in order; none where every patch was left out.
-        records: how many records each of them has.
-        mixer: the sidecar's content, None without one: patches were, or might have been, left out.
-        mixer_filename: its name.
-        num_bytes: of all files.
-        num_patches: of the grid.
-        num_written: patches that were not left out.
-        dropped: the patches that were left out, by their number in the grid, because too many pixels are masked.
-        bands: in order, the mask band included.
-        collapsed: the kind of the one feature of all bands, None where each has its own.
-        sequence: whether a record is a pixel's SequenceExample.
-        grid: the patches, with their margin.
-        kernel: the kernel size of the export.
-        size, transform, crs: of the raster.
+        prefix: prefix of the files.
+        filenames: names of the TFRecord files, in order; empty if all patches were dropped.
+        records: number of records in each file.
+        mixer: content of the mixer; None if ``masked_threshold`` is below 1.
+        mixer_filename: name of the mixer's file, or None.
+        num_bytes: bytes of all files as stored.
+        num_patches: number of patches in the grid.
+        num_written: number of patches written.
+        dropped: indexes in the grid of the patches that were dropped because too many pixels are masked.
+        bands: the bands in order, the mask band included.
+        collapsed: the kind of the single feature with ``collapse_bands``, else None.
+        sequence: whether each record is the SequenceExample of a pixel.
+        grid: the grid of patches with its margin.
+        kernel: kernel size of the export in pixels.
+        size: width and height of the raster in pixels.
+        transform: maps pixels to coordinates of ``crs``.
+        crs: the raster's coordinate reference system: a code or WKT.
     """
 
     folder: str
@@ -65,12 +67,12 @@ class Exported:
 
     @property
     def num_records(self) -> int:
-        """Records in all files."""
+        """Number of records in all files."""
         return sum(self.records)
 
     @property
     def patches(self) -> tuple[int, ...] | None:
-        """The patch of each one written, by its number in the grid; None where none is left out."""
+        """Indexes in the grid of the patches that were written; None if no patch was dropped."""
         if not self.dropped:
             return None
         dropped = set(self.dropped)
@@ -82,7 +84,7 @@ def export_image(
     folder: str | os.PathLike[str] | Store,
     prefix: str,
     *,
-    options: ExportOptions | None = None,
+    options: ExportOptions | Mapping[str, Any] | None = None,
     overwrite: bool = False,
     advance: Callable[[int], None] | None = None,
     bands: Any = None,
@@ -90,42 +92,91 @@ def export_image(
     crs: Any = None,
     nodata: Any = None,
     mask: Any = None,
-    **named: Any,
+    patch_dimensions: int | Sequence[int] | None = None,
+    kernel_size: int | Sequence[int] | None = None,
+    compressed: bool | None = None,
+    max_file_size: int | None = None,
+    default_value: float | None = None,
+    tensor_depths: Mapping[str, int] | None = None,
+    sequence_data: bool | None = None,
+    collapse_bands: bool | None = None,
+    masked_threshold: float | None = None,
+    encoding: Encoding | None = None,
+    masked: Masked | None = None,
+    mask_band: str | None = None,
+    edge: Edge | None = None,
 ) -> Exported:
-    """Write the patches of a raster as TFRecord files, and the mixer that says where they lie.
+    """Write the patches of a raster as TFRecord files, and the mixer that locates them.
 
-    Memory is one row of patches with its margin, whatever the size of the raster.
+    The files follow Earth Engine's guide to TFRecord. One row of patches with its margin is in memory at a time.
 
     Args:
-        raster: path of a GeoTIFF, an open dataset of rasterio, a ``Raster``, or numpy arrays as ``ArrayRaster`` takes.
-        folder: where the files go: a path, URL or store; it need not exist.
-        prefix: what their names begin with, such as ``training_patches``.
-        options: all options at once; or give them by name, see ``ExportOptions``, or as Earth Engine calls them.
-        overwrite: replace an export of this prefix, when the new one is complete.
-        advance: called with the number of patches that are done since the last call.
-        bands: of a GeoTIFF: which bands, in which order, see ``GeoTiffRaster``.
-        transform: of arrays; of a GeoTIFF instead of its own.
-        crs: of arrays; of a GeoTIFF instead of its own.
-        nodata: the number that means no data, of arrays, see ``ArrayRaster``; of a GeoTIFF beside its own.
-        mask: of arrays: True where masked.
-        **named: options by name.
+        raster: path of a GeoTIFF, an open dataset of rasterio, a ``Raster``, or numpy arrays (see ``ArrayRaster``).
+        folder: path, URL or store to write to; it is created if it does not exist.
+        prefix: prefix of the files, such as ``training_patches``.
+        options: all options as one value: an ``ExportOptions``, or a mapping such as the ``formatOptions`` of Earth
+            Engine's clients, whose camelCase names are accepted. Use it instead of the keywords from
+            ``patch_dimensions`` on.
+        overwrite: replace an export with this prefix once the new one is complete.
+        advance: called with the number of patches done since the last call.
+        bands: for a GeoTIFF: the bands to write, see ``GeoTiffRaster``.
+        transform: (xScale, xShear, xTranslate, yShear, yScale, yTranslate), required for arrays; replaces the
+            transform of a GeoTIFF.
+        crs: the coordinate reference system, required for arrays; replaces the CRS of a GeoTIFF.
+        nodata: a number that means no data, see ``ArrayRaster``; for a GeoTIFF in addition to its own.
+        mask: for arrays: True where masked, see ``ArrayRaster``.
+        patch_dimensions: width and height of a patch in pixels; default 256 x 256. This option and the next ones are
+            described at ``ExportOptions``; None means the default.
+        kernel_size: width and height in pixels of the kernel that determines the margin; default 1 x 1, no margin.
+        compressed: compress with gzip; default True.
+        max_file_size: maximum bytes of a file before compression; default 1 GiB.
+        default_value: the value of pixels that are masked or outside the raster; default 0.
+        tensor_depths: number of elements of each array band, by band name.
+        sequence_data: write a SequenceExample for each pixel; default False.
+        collapse_bands: write all bands to one feature; default False.
+        masked_threshold: drop patches with a larger share of masked pixels; default 1.
+        encoding: ``"float"`` (default) or ``"native"``.
+        masked: ``"band"`` (default) or ``"pixel"``.
+        mask_band: name of an additional band with the mask.
+        edge: ``"drop"`` (default) or ``"pad"`` for incomplete patches.
+
+    Returns:
+        What was written: files, mixer, grid and bands.
 
     Raises:
-        UsageError: options that contradict each other or the raster, no place on the map, no whole patch.
-        FeatureError: a band of numbers that are no pixels.
-        AlreadyStoredError: there is an export of this prefix, and ``overwrite`` is False.
-        StorageError: a file cannot be read or written. Nothing of the export is left then, as after Ctrl-C.
-        MissingExtraError: a GeoTIFF, and rasterio is not installed.
+        UsageError: an option is invalid or contradicts another one or the raster, the transform or CRS is missing, or
+            the raster is smaller than a patch.
+        FeatureError: a band has a dtype or shape that cannot be exported, or a number exceeds int64.
+        AlreadyStoredError: an export with this prefix exists, and ``overwrite`` is False.
+        StorageError: a file cannot be read or written. No file of the export is left then, nor after Ctrl-C.
+        MissingExtraError: reading a GeoTIFF requires rasterio, which is not installed.
 
     >>> import numpy as np
     >>> exported = export_image(
-    ...     {"b1": np.zeros((5, 7), "uint8")}, "memory://docs", "zeros", patchDimensions=[2, 2],
+    ...     {"b1": np.zeros((5, 7), "uint8")}, "memory://docs", "zeros", patch_dimensions=[2, 2],
     ...     transform=(30, 0, 500000, 0, -30, 4100000), crs="EPSG:32610")
     >>> exported.filenames, exported.mixer_filename, exported.num_written
     (('zeros-00000.tfrecord.gz',), 'zeros-mixer.json', 6)
     """
     check_image_prefix(prefix)
-    chosen = read_options(options, named)
+    chosen = read_options(
+        options,
+        {
+            "patch_dimensions": patch_dimensions,
+            "kernel_size": kernel_size,
+            "compressed": compressed,
+            "max_file_size": max_file_size,
+            "default_value": default_value,
+            "tensor_depths": tensor_depths,
+            "sequence_data": sequence_data,
+            "collapse_bands": collapse_bands,
+            "masked_threshold": masked_threshold,
+            "encoding": encoding,
+            "masked": masked,
+            "mask_band": mask_band,
+            "edge": edge,
+        },
+    )
     store = folder if isinstance(folder, Store) else open_store(folder)
     with open_raster(raster, bands=bands, transform=transform, crs=crs, nodata=nodata, mask=mask) as source:
         plan = plan_raster(source, chosen)
@@ -135,34 +186,74 @@ def export_image(
 def plan_export(
     raster: Any,
     *,
-    options: ExportOptions | None = None,
+    options: ExportOptions | Mapping[str, Any] | None = None,
     bands: Any = None,
     transform: Iterable[float] | None = None,
     crs: Any = None,
     nodata: Any = None,
     mask: Any = None,
-    **named: Any,
+    patch_dimensions: int | Sequence[int] | None = None,
+    kernel_size: int | Sequence[int] | None = None,
+    compressed: bool | None = None,
+    max_file_size: int | None = None,
+    default_value: float | None = None,
+    tensor_depths: Mapping[str, int] | None = None,
+    sequence_data: bool | None = None,
+    collapse_bands: bool | None = None,
+    masked_threshold: float | None = None,
+    encoding: Encoding | None = None,
+    masked: Masked | None = None,
+    mask_band: str | None = None,
+    edge: Edge | None = None,
 ) -> ExportPlan:
-    """What ``export_image`` would write: patches, bands with their kinds, bytes of a record, number of files.
+    """Plan an export without reading pixels: patches, bands, bytes of a record, number of files.
 
-    Arguments and errors are those of ``export_image``; no pixel of a GeoTIFF is read.
+    The arguments are described at ``export_image``.
+
+    Raises:
+        UsageError: an option is invalid or contradicts another one or the raster, the transform or CRS is missing, or
+            the raster is smaller than a patch.
+        FeatureError: a band has a dtype or shape that cannot be exported.
+        StorageError: the file cannot be opened.
+        MissingExtraError: reading a GeoTIFF requires rasterio, which is not installed.
     """
-    chosen = read_options(options, named)
+    chosen = read_options(
+        options,
+        {
+            "patch_dimensions": patch_dimensions,
+            "kernel_size": kernel_size,
+            "compressed": compressed,
+            "max_file_size": max_file_size,
+            "default_value": default_value,
+            "tensor_depths": tensor_depths,
+            "sequence_data": sequence_data,
+            "collapse_bands": collapse_bands,
+            "masked_threshold": masked_threshold,
+            "encoding": encoding,
+            "masked": masked,
+            "mask_band": mask_band,
+            "edge": edge,
+        },
+    )
     with open_raster(raster, bands=bands, transform=transform, crs=crs, nodata=nodata, mask=mask) as source:
         return plan_raster(source, chosen)
 
 
-def read_options(options: ExportOptions | None, named: Mapping[str, Any]) -> ExportOptions:
-    """The options, given at once or by name. Raises UsageError where both ways are used."""
+def read_options(options: ExportOptions | Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> ExportOptions:
+    """Return the options from one value or from keywords; a keyword that is None was not passed.
+
+    Raises UsageError if both are used, or an option is unknown or invalid.
+    """
+    named = {name: value for name, value in keywords.items() if value is not None}
     if options is None:
-        return ExportOptions.of(named)
+        return ExportOptions(**named)
     if named:
         raise UsageError(
-            f"options are given at once, and {', '.join(sorted(named))} by name",
-            hint="Give them one way: ExportOptions(...), or by name.",
+            f"expected either options or keywords, found options and {', '.join(sorted(named))}",
+            hint=f"Move {', '.join(sorted(named))} to options, or pass every option as a keyword.",
             details={"options": sorted(named)},
         )
-    return options
+    return options if isinstance(options, ExportOptions) else ExportOptions.of(options)
 
 
 @contextmanager
@@ -175,14 +266,14 @@ def open_raster(
     nodata: Any = None,
     mask: Any = None,
 ) -> Iterator[Raster]:
-    """What ``export_image`` is given as a raster, as one; what is opened here is closed again."""
+    """Open the ``raster`` argument of ``export_image``; a file that is opened here is closed at the end."""
     is_file = isinstance(raster, str | os.PathLike) or hasattr(raster, "read_masks")
     more = {"bands": bands, "transform": transform, "crs": crs, "nodata": nodata, "mask": mask}
     if is_file:
         from registry.builders.earth_engine.exporting.geotiff_raster import GeoTiffRaster
 
         if mask is not None:
-            raise _not_of("mask", "a GeoTIFF, which has masks of its own")
+            raise _not_of("mask", "a GeoTIFF, which contains its masks")
         with GeoTiffRaster(raster, bands=bands, transform=transform, crs=crs, nodata=nodata) as opened:
             yield opened
     elif isinstance(raster, Raster):
@@ -192,19 +283,19 @@ def open_raster(
         yield raster
     else:
         if bands is not None:
-            raise _not_of("bands", "arrays: give those that are wanted")
+            raise _not_of("bands", "arrays: pass only the bands to write")
         for name in ("transform", "crs"):
             if more[name] is None:
                 raise UsageError(
-                    f"no {name}: arrays do not tell where on the map they are",
-                    hint="Give transform=(xScale, xShear, xTranslate, yShear, yScale, yTranslate) and crs='EPSG:...'.",
+                    f"{name} is required for arrays, because they have no place on the map",
+                    hint="For example: transform=(30, 0, 500000, 0, -30, 4100000), crs='EPSG:32610'.",
                     details={"option": name},
                 )
         yield ArrayRaster(raster, transform=transform or (), crs=crs, nodata=nodata, mask=mask)
 
 
 def _not_of(name: str, what: str) -> UsageError:
-    return UsageError(f"{name} is not for {what}", hint=f"Leave {name} out.", details={"option": name})
+    return UsageError(f"{name} does not apply to {what}", hint=f"Remove {name}.", details={"option": name})
 
 
 def _write(

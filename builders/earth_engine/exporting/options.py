@@ -1,6 +1,6 @@
-"""The options of an export: those of Earth Engine's guide, of its clients and of its REST interface, and ours.
+"""Defines and checks the options of an export: Earth Engine's own and the additional ones of this package.
 
-Pairs are width first. A whole number means a square, and so does a list of one.
+``exporting.image`` passes them to ``plan``. Pairs are (width, height); one number, or a list of one, means a square.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Edge: TypeAlias = Literal["drop", "pad"]
 DEFAULT_PATCH: Final = Size(256, 256)
 
 MAX_SIDE: Final = 2**16
-"""A patch, or a kernel, of 65,536 pixels a side is a mistake."""
+"""Maximum side of a patch or kernel, in pixels; a larger one is certainly a mistake."""
 
 _LARGEST_RECORD: Final = 2**31 - 1
-"""A message of protobuf has 2 GiB at most."""
+"""Maximum bytes of a protobuf message."""
 
 NAMES: Final[Mapping[str, str]] = {
     "patchDimensions": "patch_dimensions",
@@ -44,7 +44,7 @@ NAMES: Final[Mapping[str, str]] = {
     "maskedThreshold": "masked_threshold",
     "maxMaskedRatio": "masked_threshold",
 }
-"""What the guide, the clients and the REST interface call an option, and what it is called here."""
+"""Names of options in Earth Engine's guide, clients and REST interface, mapped to the names of ``ExportOptions``."""
 
 
 _FLAGS: Final[Mapping[str, str]] = {
@@ -55,30 +55,32 @@ _FLAGS: Final[Mapping[str, str]] = {
     "default_value": "--default-value",
     "mask_band": "--mask-band",
 }
-"""What the command line calls an option that is refused."""
+"""Options on the command line, named in hints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions:
-    """How an image becomes patches in files. Everything is checked when it is made; what contradicts itself is refused.
+    """The options of an image export. Values and combinations are checked on construction.
 
     Attributes:
-        patch_dimensions: width and height of a patch, above 0.
-        kernel_size: width and height of the kernel that will be run over the patches: a margin of half of it, without
-            its fraction, is added on every side.
-        compressed: gzip, and file names that end in ``.gz``.
-        max_file_size: most bytes of a file before compression; a larger record has a file of its own.
-        default_value: the value of pixels that are masked or outside of the raster; cut to the type of each band.
-        tensor_depths: how many elements of each array band are written, by its name: more are cut off, fewer filled up.
-        sequence_data: a SequenceExample for each pixel instead of an Example for each patch.
-        collapse_bands: all bands in one feature, which is named as the first.
-        masked_threshold: a patch is left out where more than this share of its tile's pixels is masked.
-        encoding: ``float`` stores every number as a float of 32 bits, as the guide says: integers beyond 16,777,216 are
-            rounded; ``native`` in the three kinds that real exports have.
-        masked: ``band`` puts the default value where a band is masked, ``pixel`` into all bands of a pixel of which any
-            is masked.
-        mask_band: name of one more band, uint8, 1 where no band is masked and 0 elsewhere; None for none.
-        edge: ``drop`` leaves out the pixels at the right and at the bottom that fill no patch, ``pad`` fills one.
+        patch_dimensions: width and height of a patch in pixels, above 0.
+        kernel_size: width and height in pixels of the kernel that a model will apply to the patches. Each side of a
+            patch gets a margin of half of it, rounded down.
+        compressed: compress files with gzip; their names then end in ``.gz``.
+        max_file_size: maximum bytes of a file before compression. A larger record is written to its own file.
+        default_value: the value of pixels that are masked or outside the raster, clamped to the dtype of each band.
+        tensor_depths: the number of elements of each array band to write, by band name. Longer arrays are cut, shorter
+            ones are filled with ``default_value``.
+        sequence_data: write a SequenceExample for each pixel instead of an Example for each patch.
+        collapse_bands: write all bands to one feature, which has the name of the first band.
+        masked_threshold: drop a patch if more than this share of its pixels, margin included, is masked; 0 to 1.
+        encoding: ``float`` stores all numbers as float32, as the guide specifies; integers beyond 16,777,216 are
+            rounded. ``native`` stores uint8 as bytes, other integers as int64 and floats as float32, as real exports
+            do.
+        masked: ``band`` replaces the masked values of each band. ``pixel`` replaces a pixel in all bands if any band
+            masks it.
+        mask_band: name of an additional uint8 band that is 1 where no band is masked and 0 elsewhere; None omits it.
+        edge: ``drop`` drops pixels at the right and bottom that do not fill a patch; ``pad`` fills up their patches.
 
     Raises:
         UsageError: an invalid value, or two options that contradict each other.
@@ -103,37 +105,38 @@ class ExportOptions:
         object.__setattr__(self, "kernel_size", read_size(self.kernel_size, "kernel_size", least=0))
         for name in ("compressed", "sequence_data", "collapse_bands"):
             if not isinstance(getattr(self, name), bool):
-                raise _refuse(name, getattr(self, name), "it is True or False")
+                raise _refuse(name, getattr(self, name), "expected True or False")
         for name, known in (
             ("encoding", ("float", "native")),
             ("masked", ("band", "pixel")),
             ("edge", ("drop", "pad")),
         ):
             if getattr(self, name) not in known:
-                raise _refuse(name, getattr(self, name), f"it is {known[0]!r} or {known[1]!r}")
+                raise _refuse(name, getattr(self, name), f"expected {known[0]!r} or {known[1]!r}")
         object.__setattr__(self, "max_file_size", _read_size_in_bytes(self.max_file_size))
         for name in ("default_value", "masked_threshold"):
             object.__setattr__(self, name, _plain(getattr(self, name)))
             _check_number(name, getattr(self, name))
         if not 0 <= self.masked_threshold <= 1:
-            raise _refuse("masked_threshold", self.masked_threshold, "it is a share, from 0 to 1")
+            raise _refuse("masked_threshold", self.masked_threshold, "expected a share from 0 to 1")
         object.__setattr__(self, "tensor_depths", _read_depths(self.tensor_depths))
         mask_band: Any = self.mask_band
         if mask_band is not None and not (isinstance(mask_band, str) and mask_band):
-            raise _refuse("mask_band", self.mask_band, "it is the name of a band")
+            raise _refuse("mask_band", self.mask_band, "expected the name of a band")
         self._check_together()
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> ExportOptions:
-        """Options by the names that they have here, in the guide (``patchDimensions``), or in the REST interface.
+        """Options from a mapping such as the ``formatOptions`` of Earth Engine's clients.
 
-        ``tfrecordPatchDimensions`` and the like, as older code has them, too.
+        Keys may be spelled as here (``patch_dimensions``), as in the guide (``patchDimensions``), as in the REST
+        interface (``tileDimensions``) or with a prefix as in older code (``tfrecordPatchDimensions``).
 
         >>> ExportOptions.of({"patchDimensions": [256, 256], "kernelSize": 128}).kernel_size
         Size(width=128, height=128)
 
         Raises:
-            UsageError: an option of another name, or given twice under two names.
+            UsageError: an unknown option, with the nearest name; or one option under two names.
         """
         own = [one.name for one in fields(cls)]
         found: dict[str, Any] = {}
@@ -142,47 +145,47 @@ class ExportOptions:
             name = given if given in own else NAMES.get(bare[:1].lower() + bare[1:])
             if name is None:
                 raise UsageError(
-                    f"no option {given!r}",
+                    f"unknown option {given!r}",
                     hint=suggest(given, [*own, *NAMES]),
                     details={"option": given, "known": own},
                 )
             if name in found:
                 raise UsageError(
-                    f"the option {name} is given twice, once as {given!r}",
-                    hint="Give it once.",
+                    f"option {name} is given twice, once as {given!r}",
+                    hint=f"Remove {given!r}, or its other spelling.",
                     details={"option": name},
                 )
             found[name] = value
         return cls(**found)
 
     def _check_together(self) -> None:
-        """Refuse options of which one makes no sense beside another."""
+        """Refuse options that contradict each other."""
         if self.sequence_data and self.kernel_size not in (NO_KERNEL, NO_MARGIN):
             raise UsageError(
-                "sequence_data and kernel_size contradict each other: a sequence is one pixel, and with margins pixels "
-                "would be written twice",
-                hint="Leave one out: kernel_size (--kernel), or sequence_data (--sequence).",
+                "sequence_data and kernel_size cannot be combined: each record is one pixel, and margins would write "
+                "pixels twice",
+                hint="Remove kernel_size (--kernel) or sequence_data (--sequence).",
                 details={"options": ["kernel_size", "sequence_data"]},
             )
         if self.mask_band is not None and self.mask_band in self.tensor_depths:
             raise UsageError(
-                f"mask_band is {self.mask_band!r}, of which tensor_depths has the depth: the mask is no array band",
-                hint="Name the mask otherwise: mask_band='mask'; --mask-band mask.",
+                f"mask_band {self.mask_band!r} is also in tensor_depths, but the mask is not an array band",
+                hint="Choose another name for the mask: mask_band='mask'; --mask-band mask.",
                 details={"options": ["mask_band", "tensor_depths"]},
             )
         width, height = self.patch_dimensions
         if (width + self.kernel_size.width) * (height + self.kernel_size.height) * 4 > _LARGEST_RECORD:
             raise UsageError(
-                f"a patch of {width} x {height} pixels with its margin is more than a record can hold (2 GiB)",
-                hint="Take smaller patches: patch_dimensions; --patch.",
+                f"a patch of {width} x {height} pixels with its margin exceeds the maximum size of a record (2 GiB)",
+                hint="Choose smaller patches: patch_dimensions=256; --patch 256.",
                 details={"options": ["patch_dimensions"]},
             )
 
 
 def read_size(value: Any, name: str, *, least: int) -> Size:
-    """A size of a whole number, or of one or two of them, width first; or ``{"width": w, "height": h}`` as REST has it.
+    """A size from one number, a list of one or two numbers (width first), or REST's ``{"width": w, "height": h}``.
 
-    Raises UsageError, which names the option.
+    Raises UsageError that names the option if a number is not an integer from ``least`` to ``MAX_SIDE``.
     """
     if isinstance(value, Mapping) and set(value) == {"width", "height"}:
         numbers = [value["width"], value["height"]]
@@ -194,30 +197,30 @@ def read_size(value: Any, name: str, *, least: int) -> Size:
     if len(numbers) == 1:
         numbers *= 2
     if len(numbers) != 2 or not all(type(number) is int and least <= number <= MAX_SIDE for number in numbers):
-        raise _refuse(name, value, f"it is a number from {least} to {MAX_SIDE}, or two: [width, height]")
+        raise _refuse(name, value, f"expected a number from {least} to {MAX_SIDE}, or two: [width, height]")
     return Size(*numbers)
 
 
 def _plain(value: Any) -> Any:
-    """A number of numpy as Python's own, everything else as it is."""
+    """Convert a numpy scalar to a Python number; return other values unchanged."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def read_raster_size(value: Any) -> Size:
-    """A raster's width and height: two numbers above 0. Raises UsageError."""
+    """A raster's size from two numbers above 0. Raises UsageError."""
     numbers = [_plain(number) for number in value] if isinstance(value, Sequence | np.ndarray) else []
     if len(numbers) != 2 or not all(type(number) is int and 0 < number < 2**31 for number in numbers):
-        raise _refuse("size", value, "it is [width, height] in pixels")
+        raise _refuse("size", value, "expected [width, height] in pixels")
     return Size(*numbers)
 
 
 def _read_size_in_bytes(value: Any) -> int:
-    """Bytes; the REST interface has 64-bit integers as text."""
+    """A number of bytes; the REST interface writes 64-bit integers as text."""
     value = _plain(value)
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
         value = int(value)
     if type(value) is not int or value < 1:
-        raise _refuse("max_file_size", value, "it is a number of bytes above 0")
+        raise _refuse("max_file_size", value, "expected a number of bytes above 0")
     return value
 
 
@@ -226,23 +229,23 @@ def _read_depths(value: Any) -> dict[str, int]:
         raise _refuse(
             "tensor_depths",
             value,
-            "it is a mapping of band to depth",
-            hint="Write {'ndvi': 24}. It used to be a list, and the guide's table still says so.",
+            "expected a mapping of band to depth",
+            hint="For example: {'ndvi': 24}. The guide's table still shows the list of older versions.",
         )
     for name, depth in value.items():
         if not isinstance(name, str) or type(depth) is not int or not 0 < depth <= MAX_SIDE:
-            raise _refuse("tensor_depths", value, f"a depth is a number from 1 to {MAX_SIDE}, that of {name!r} is not")
+            raise _refuse("tensor_depths", value, f"expected a depth from 1 to {MAX_SIDE} for {name!r}")
     return dict(value)
 
 
 def _check_number(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _refuse(name, value, "it is a number")
+        raise _refuse(name, value, "expected a number")
     if math.isnan(value) and name == "masked_threshold":
-        raise _refuse(name, value, "it is a share, from 0 to 1")
+        raise _refuse(name, value, "expected a share from 0 to 1")
 
 
 def _refuse(name: str, value: Any, why: str, *, hint: str | None = None) -> UsageError:
     flag = _FLAGS.get(name)
-    hint = hint or (None if flag is None else f"Mend {name}=...; on the command line {flag}.")
-    return UsageError(f"{name} cannot be {value!r:.60}: {why}", hint=hint, details={"option": name})
+    hint = hint or (None if flag is None else f"Correct {name}; on the command line, {flag}.")
+    return UsageError(f"invalid {name} {value!r:.60}: {why}", hint=hint, details={"option": name})

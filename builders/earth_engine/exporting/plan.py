@@ -1,9 +1,9 @@
-"""Checks a raster and options against each other before anything is read, and goes through the raster in strips.
+"""Checks a raster against the options before any pixel is read, then reads the raster in strips.
 
     raster, options -> ExportPlan: grid, bands with their kinds, depths and default values -> strips -> records -> files
 
-A strip holds the pixels of one row of patches with its margin, and no more is in memory. Pixels of a strip that lie
-outside of the raster have the default value and are masked. Rows that two strips share are read once.
+A strip contains the pixels of one row of patches with its margin; one strip is in memory at a time. Pixels outside the
+raster have the default value and are masked. Rows that two strips share are read once.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from registry.tfrecord.framing import FRAMING_BYTES, MAX_RECORD_BYTES
 _MOST_VARINT: Final = 10
 
 _CHUNK_BYTES: Final = 2**25
-"""About so many bytes of a raster are asked for at once, a row at least."""
+"""Approximate bytes of a raster that are read at once, but at least one row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedBand:
-    """One band as it is written.
+    """One band of an export.
 
     Attributes:
-        name: its id.
-        dtype: of its numbers in the raster.
-        kind: of the list that holds them.
-        depth: elements of each pixel of an array band; None where each has its own number, which only sequences have.
-            1 where a pixel is a number.
+        name: name of the band and its feature.
+        dtype: dtype of its numbers in the raster.
+        kind: kind of the list that stores them.
+        depth: number of elements of each pixel of an array band, or None if it differs, which only sequences allow; 1
+            if a pixel is a number.
         is_array: whether a pixel is an array.
         default: the value of masked pixels.
     """
@@ -64,14 +64,16 @@ class ExportedBand:
 
 @dataclass(frozen=True)
 class ExportPlan:
-    """What an export will hold.
+    """The content of an export, known before any pixel is read.
 
     Attributes:
-        options: as they were given.
-        size, transform, crs: of the raster.
-        bands: in the order of the raster; the mask band, where one is asked for, comes last.
-        grid: the patches.
-        collapsed: the kind of the one feature that holds all bands; None where each has its own.
+        options: the options of the export.
+        size: width and height of the raster in pixels.
+        transform: maps pixels to coordinates of ``crs``.
+        crs: the raster's coordinate reference system: a code or WKT.
+        bands: the bands in the order of the raster, then the mask band if ``options`` request one.
+        grid: the grid of patches.
+        collapsed: the kind of the single feature with ``collapse_bands``, else None.
     """
 
     options: ExportOptions
@@ -84,24 +86,24 @@ class ExportPlan:
 
     @property
     def mixer(self) -> Mixer | None:
-        """The sidecar; None where patches may be left out, and their places are lost."""
+        """The mixer; None if patches may be dropped, because a mixer then could not locate the others."""
         return None if self.options.masked_threshold != 1 else Mixer.of(self.grid, self.crs, self.transform)
 
     @property
     def records_per_patch(self) -> int:
-        """One, or as many as the patch has pixels."""
+        """1, or with ``sequence_data`` the number of pixels of a patch."""
         return self.grid.patch.width * self.grid.patch.height if self.options.sequence_data else 1
 
     @property
     def num_records(self) -> int:
-        """Records of all patches, of which masked_threshold may leave some out."""
+        """Number of records if ``masked_threshold`` drops no patch."""
         return self.grid.num_patches * self.records_per_patch
 
     @cached_property
     def record_bytes(self) -> tuple[int, int] | None:
-        """The least and the most bytes of a record; the same where no integers are, which differ in length.
+        """Minimum and maximum bytes of a record; they differ only for integers, whose varints vary in length.
 
-        None where arrays of any length are written.
+        None if arrays of any length are written.
         """
         if any(band.depth is None for band in self.bands):
             return None
@@ -119,7 +121,7 @@ class ExportPlan:
 
     @property
     def num_files(self) -> tuple[int, int] | None:
-        """The fewest and the most files, where no patch is left out."""
+        """Minimum and maximum number of files if no patch is dropped; None if the size of records is unknown."""
         if self.record_bytes is None:
             return None
         fewest, most = (
@@ -149,22 +151,23 @@ class ExportPlan:
 
 
 def plan_raster(raster: Raster, options: ExportOptions) -> ExportPlan:
-    """What an export of ``raster`` will hold. Nothing of it is read.
+    """Plan an export of ``raster`` without reading pixels.
 
     Raises:
-        UsageError: the raster holds no patch, an array band without a depth, a depth of a band that is none or of one
-            number a pixel, a mask band of a name that is taken, NaN as the default of a band of integers.
-        FeatureError: a band of numbers that are no pixels.
+        UsageError: the raster has no bands or is smaller than a patch; two bands have the same name; an array band
+            has no depth, or ``tensor_depths`` names another band; the name of the mask band is taken; NaN is the
+            default value of an integer band; or a record would be too large.
+        FeatureError: a band has a dtype that cannot be exported.
     """
     names = [band.name for band in raster.bands]
     if not names:
-        raise UsageError("a raster without bands cannot be exported", hint="Give at least one.")
+        raise UsageError("a raster without bands cannot be exported", hint="Pass at least one band: {'b1': array}.")
     for name, times in Counter(names).items():
         check_band_name(name)
         if times > 1:
             raise UsageError(
-                f"{times} bands are called {name!r}; each is a feature of its name",
-                hint="Name them anew: bands={'first': 1, 'second': 2}; --band first=1 --band second=2.",
+                f"{times} bands are called {name!r}, but each feature needs its own name",
+                hint="Rename them: bands={'first': 1, 'second': 2}; --band first=1 --band second=2.",
                 details={"band": name},
             )
     _check_depths(raster, options)
@@ -184,8 +187,8 @@ def plan_raster(raster: Raster, options: ExportOptions) -> ExportPlan:
     if options.mask_band is not None:
         if options.mask_band in names:
             raise UsageError(
-                f"mask_band is {options.mask_band!r}, which is the name of a band",
-                hint="Name the mask otherwise: mask_band='mask'; --mask-band mask.",
+                f"mask_band {options.mask_band!r} is already the name of a band",
+                hint="Choose another name for the mask: mask_band='mask'; --mask-band mask.",
                 details={"option": "mask_band"},
             )
         dtype = np.dtype(np.uint8)
@@ -201,8 +204,8 @@ def plan_raster(raster: Raster, options: ExportOptions) -> ExportPlan:
     )
     if plan.record_bytes is not None and plan.record_bytes[0] > MAX_RECORD_BYTES:
         raise UsageError(
-            f"a record would have {plan.record_bytes[0]} bytes, {MAX_RECORD_BYTES} at most can be written",
-            hint="Take smaller patches (patch_dimensions; --patch), or fewer bands.",
+            f"a record must not exceed {MAX_RECORD_BYTES} bytes, but would have {plan.record_bytes[0]}",
+            hint="Choose smaller patches (patch_dimensions=256; --patch 256), or fewer bands.",
             details={"option": "patch_dimensions"},
         )
     return plan
@@ -216,12 +219,12 @@ def _check_depths(raster: Raster, options: ExportOptions) -> None:
         known = [band.name for band in raster.bands]
         if name in known:
             raise UsageError(
-                f"tensor_depths has {name!r}, which is a band of one number a pixel",
-                hint="Leave it out: only array bands have a depth.",
+                f"tensor_depths contains {name!r}, which is not an array band: it has one number a pixel",
+                hint=f"Remove {name!r} from tensor_depths (--depth).",
                 details={"band": name},
             )
         raise UsageError(
-            f"tensor_depths has {name!r}, which is no band", hint=suggest(name, known), details={"band": name}
+            f"tensor_depths contains {name!r}, which is not a band", hint=suggest(name, known), details={"band": name}
         )
     without = [name for name in arrays if name not in options.tensor_depths]
     if not without:
@@ -230,13 +233,13 @@ def _check_depths(raster: Raster, options: ExportOptions) -> None:
     if not options.sequence_data:
         raise UsageError(
             f"no depth for the array band{'s' if len(without) > 1 else ''} {shown}",
-            hint=f"Say how many elements of each pixel are written: tensor_depths={{{without[0]!r}: 12}}; "
+            hint=f"Give the number of elements of each pixel: tensor_depths={{{without[0]!r}: 12}}; "
             f"--depth {without[0]}=12.",
             details={"bands": without},
         )
     warnings.warn(
-        f"no depth for the array band{'s' if len(without) > 1 else ''} {shown}: sequences are written as long as they "
-        "are. Earth Engine asks for tensorDepths of every array band",
+        f"no depth for the array band{'s' if len(without) > 1 else ''} {shown}: sequences keep their own lengths. "
+        "Earth Engine requires tensorDepths for every array band",
         RegistryWarning,
         stacklevel=4,
     )
@@ -247,19 +250,19 @@ def _default_of(name: str, dtype: np.dtype[Any], value: float) -> int | float:
         return fit_default(value, dtype)
     except UsageError as error:
         raise UsageError(
-            f"the default value NaN cannot stand in the band {name!r} of {dtype}",
-            hint="Give a number, or make the band one of floats.",
+            f"the default value NaN cannot be stored in the band {name!r} of {dtype}",
+            hint="Choose a number (default_value=0; --default-value 0), or convert the band: array.astype('float32').",
             details={"band": name, "dtype": str(dtype)},
         ) from error
 
 
 def _field(size: int) -> int:
-    """Bytes of a field of ``size`` bytes, with its tag and length."""
+    """Bytes of a protobuf field with ``size`` bytes of content, its tag and length included."""
     return 1 + max(1, -(-size.bit_length() // 7)) + size
 
 
 def _kind_bytes(kind: Kind, count: int, most: bool) -> int:
-    """Bytes of a message Feature of ``count`` values."""
+    """Bytes of a Feature with ``count`` values; ``most`` takes the longest varints, else the shortest."""
     if kind == "bytes":
         return _field(_field(count))
     return _field(_field(count * (STORED[kind].itemsize if kind == "float" else _MOST_VARINT if most else 1)))
@@ -270,7 +273,7 @@ def _feature_bytes(name: str, kind: Kind, count: int, most: bool) -> int:
 
 
 def _entry_bytes(name: str, size: int) -> int:
-    """Bytes of the entry of a map whose value has ``size`` bytes."""
+    """Bytes of a map entry whose value has ``size`` bytes."""
     return _field(len(name.encode())) + _field(size)
 
 
@@ -279,11 +282,11 @@ class Strip:
     """One row of patches.
 
     Attributes:
-        row: of patches.
-        bands: the pixels of each band of the plan, of shape (depth, height, width); of an array band without a depth
-            objects of shape (height, width), 1-d arrays or None outside of the raster. They are valid until the next
-            strip is asked for.
-        masked: pixels of which any band is masked, of shape (height, width); None where nobody asks.
+        row: index of the row of patches.
+        bands: the pixels of each band of the plan, of shape (depth, height, width). For an array band without a depth:
+            objects of shape (height, width), each a 1-d array, or None outside the raster. The arrays are reused for
+            the next strip.
+        masked: True where any band is masked, of shape (height, width); None if no option needs it.
     """
 
     row: int
@@ -292,10 +295,10 @@ class Strip:
 
 
 def iterate_strips(raster: Raster, plan: ExportPlan) -> Iterator[Strip]:
-    """The rows of patches from top to bottom.
+    """Yield the rows of patches from top to bottom.
 
     Raises:
-        FeatureError: a raster that does not read what it says it has.
+        FeatureError: the raster returned arrays of another shape or dtype than it declares.
     """
     reader = _StripReader(raster, plan)
     for row in range(plan.grid.num_rows):
@@ -303,7 +306,7 @@ def iterate_strips(raster: Raster, plan: ExportPlan) -> Iterator[Strip]:
 
 
 class _StripReader:
-    """Holds the arrays of a strip, whose lower rows become the upper ones of the next."""
+    """Owns the arrays of a strip; the margin's lower rows become the upper rows of the next strip."""
 
     def __init__(self, raster: Raster, plan: ExportPlan) -> None:
         self._raster = raster
@@ -312,14 +315,14 @@ class _StripReader:
         self._height, self._width = grid.tile.height, grid.covered.width + 2 * grid.margin.width
         self._left = grid.margin.width
         self._used = min(plan.size.width, grid.covered.width + grid.margin.width)
-        """Columns of the raster that are in a patch or in a margin."""
+        """Number of the raster's columns that are in a patch or a margin."""
         self._num_read = len(raster.bands)
         self._bands = [self._empty(band) for band in plan.bands]
         wanted = options.masked == "pixel" or options.mask_band is not None or options.masked_threshold != 1
         self._masked = np.ones((self._height, self._width), np.bool_) if wanted else None
 
     def read(self, row: int) -> Strip:
-        """The strip of one row of patches; rows are asked for in order."""
+        """Read the strip of one row of patches; rows must be read in order."""
         grid = self._plan.grid
         first = row * grid.patch.height - grid.margin.height
         kept = self._height - grid.patch.height if row else 0
@@ -337,7 +340,7 @@ class _StripReader:
         return Strip(row=row, bands=self._bands, masked=self._masked)
 
     def _fill(self, start: int, stop: int, first: int) -> None:
-        """Read the pixel rows start..stop; ``first`` is the row of the raster in which the strip begins."""
+        """Read the pixel rows start..stop; ``first`` is the raster's row at which the strip starts."""
         found = self._raster.read(start, stop)
         self._check(found, stop - start)
         rows, columns = slice(start - first, stop - first), slice(self._left, self._left + self._used)
@@ -363,16 +366,16 @@ class _StripReader:
             axes = 3 if band.is_array and values.dtype.kind != "O" else 2
             if values.shape[:2] != shape or values.ndim != axes or dtype != band.dtype:
                 raise FeatureError(
-                    f"the band {band.name!r} is of {band.dtype} and {shape[1]} pixels wide; read were {values.dtype} "
-                    f"of shape {values.shape}",
-                    hint="Raster.read gives arrays of (rows, width), of array bands (rows, width, depth).",
+                    f"band {band.name!r}: expected {band.dtype} of shape {shape}, found {values.dtype} of shape "
+                    f"{values.shape}",
+                    hint="Raster.read must return (rows, width) for each band, (rows, width, depth) for an array band.",
                     details={"feature": band.name},
                 )
             if mask is not None and (mask.shape != shape or mask.dtype != np.bool_):
                 raise FeatureError(
-                    f"the mask of the band {band.name!r} is of {mask.dtype} and shape {mask.shape}, not of bool and "
-                    f"shape {shape}",
-                    hint="Raster.read gives a mask of (rows, width), True where masked.",
+                    f"mask of band {band.name!r}: expected bool of shape {shape}, found {mask.dtype} of shape "
+                    f"{mask.shape}",
+                    hint="Raster.read must return a mask of (rows, width) that is True where a pixel is masked.",
                     details={"feature": band.name},
                 )
 
@@ -385,9 +388,9 @@ class _StripReader:
         return self._bands if self._masked is None else [*self._bands, self._masked]
 
     def _clear(self, start: int, stop: int, *, before: bool) -> None:
-        """Make those rows of the strip that are not of the raster the default value: below, and ``before`` the first.
+        """Fill the rows outside the raster with the default value: below it, and with ``before`` above it.
 
-        Columns outside of the raster were made so at the start, and stay.
+        Columns outside the raster were filled when the arrays were allocated, and no read writes to them.
         """
         outside = [slice(max(stop, start), self._height)] + ([slice(0, start)] if before else [])
         for rows in outside:
@@ -398,7 +401,7 @@ class _StripReader:
 
 
 def _place(band: ExportedBand, out: npt.NDArray[Any], values: npt.NDArray[Any], mask: Mask | None) -> None:
-    """Write rows of one band into its strip, the default value where it is masked."""
+    """Copy rows of one band to its strip, with the default value where a pixel is masked."""
     if band.depth is None:
         out[...] = _native_arrays(band, values, mask)
     elif band.is_array:
@@ -410,7 +413,7 @@ def _place(band: ExportedBand, out: npt.NDArray[Any], values: npt.NDArray[Any], 
 
 
 def _native_arrays(band: ExportedBand, values: npt.NDArray[Any], mask: Mask | None) -> npt.NDArray[Any]:
-    """Arrays of their own length; of a masked pixel as many default values as it has elements."""
+    """Arrays that keep their lengths; the elements of a masked pixel are default values."""
     out = np.empty(values.shape[:2], object)
     for place in np.ndindex(out.shape):
         found: Any = values[place]

@@ -1,10 +1,10 @@
-"""A raster: bands of pixels with a place on the map, read a few rows at a time.
+"""Defines what an export reads: a georeferenced raster whose rows are read a few at a time.
 
-    numpy arrays        ArrayRaster     transform and CRS are given
-    GeoTIFF             GeoTiffRaster   geotiff_raster.py: through rasterio, which reads windows
-    anything else       Raster          four attributes and ``read``
+    numpy arrays        ArrayRaster     with a transform and CRS from the caller
+    GeoTIFF             GeoTiffRaster   read through rasterio; see geotiff_raster.py
+    anything else       Raster          a protocol of four attributes and ``read``
 
-Bands of numbers have two axes, arrays of one length have three, and arrays of any length are objects.
+Bands of numbers have two axes, array bands of one length have three, and array bands of any length are object arrays.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Band:
     """One band.
 
     Attributes:
-        name: its id, which names its feature.
-        dtype: of its numbers.
-        is_array: whether a pixel is a 1-d array, and not one number.
+        name: name of the band and its feature.
+        dtype: dtype of its numbers.
+        is_array: whether a pixel is a 1-d array instead of one number.
     """
 
     name: str
@@ -45,9 +45,9 @@ class BandRows(NamedTuple):
     """Some rows of one band.
 
     Attributes:
-        values: of shape (rows, width). Of an array band (rows, width, depth); where the arrays differ in length,
-            objects of shape (rows, width), each a 1-d array, or None without values.
-        mask: of shape (rows, width); None where no pixel is masked.
+        values: an array of shape (rows, width). For an array band: (rows, width, depth), or if the arrays differ in
+            length, objects of shape (rows, width), each a 1-d array or None.
+        mask: True where masked, of shape (rows, width); None if no pixel is masked.
     """
 
     values: npt.NDArray[Any]
@@ -56,41 +56,41 @@ class BandRows(NamedTuple):
 
 @runtime_checkable
 class Raster(Protocol):
-    """Bands of pixels, of which rows can be read. Rows are asked for from top to bottom, each once."""
+    """The protocol of a raster. An export reads its rows once, from top to bottom."""
 
     @property
     def size(self) -> Size:
-        """Width and height, in pixels."""
+        """Width and height in pixels."""
 
     @property
     def transform(self) -> Transform:
-        """Of the pixels' outer corners."""
+        """The transform from the corners of pixels to the map."""
 
     @property
     def crs(self) -> str:
-        """What the transform leads to: the code of an authority, such as EPSG:32610, or WKT."""
+        """The coordinate reference system of the map: a code such as EPSG:32610, or WKT."""
 
     @property
     def bands(self) -> tuple[Band, ...]:
-        """At least one; no two of a name."""
+        """The bands: at least one, with unique names."""
 
     def read(self, start: int, stop: int) -> list[BandRows]:
-        """The pixel rows start..stop (stop excluded) of every band, in the order of ``bands``."""
+        """Read the pixel rows start..stop (stop excluded) of every band, in the order of ``bands``."""
 
 
 class ArrayRaster:
-    """A raster of numpy arrays.
+    """A raster in numpy arrays.
 
     Args:
-        bands: arrays of shape (height, width) by the name of their band, numpy.ma masked or not. An array band is of
-            shape (height, width, depth), or holds 1-d arrays of any length: objects, or lists of rows of lists. Without
-            names: one array of shape (height, width), or (bands, height, width) as rasterio reads them; bands are then
-            called b1, b2, ... as Earth Engine does.
-        transform: six numbers as Earth Engine has them, or an ``affine.Affine``.
-        crs: the code of an authority, WKT, or an object of rasterio or pyproj.
-        nodata: the number that means no data, for all bands that hold one number a pixel; or a number for each of
-            some bands by name. NaN is a number like others. None: every number is data.
-        mask: True where a pixel is masked, of shape (height, width); or one for each of some bands by name.
+        bands: a mapping of band name to an array of shape (height, width), or a ``numpy.ma`` masked array. An array
+            band has shape (height, width, depth), or contains 1-d arrays of any length: an object array, or lists of
+            rows of lists. Alternatively one array of shape (height, width), or (bands, height, width) as rasterio
+            reads it; its bands are called b1, b2, ... as in Earth Engine.
+        transform: (xScale, xShear, xTranslate, yShear, yScale, yTranslate), or an ``affine.Affine``.
+        crs: a code such as EPSG:32610, WKT, or a CRS of rasterio or pyproj.
+        nodata: the number that means no data in all bands with one number a pixel, or a mapping of band name to
+            number. It may be NaN. None means that every number is data.
+        mask: a boolean array of shape (height, width), True where masked, or a mapping of band name to such an array.
 
     >>> place = {"transform": (30, 0, 500000, 0, -30, 4100000), "crs": "EPSG:32610"}
     >>> raster = ArrayRaster({"b1": np.zeros((5, 7), "uint8")}, **place)
@@ -98,8 +98,9 @@ class ArrayRaster:
     (Size(width=7, height=5), dtype('uint8'))
 
     Raises:
-        UsageError: no bands, two sizes, or a name in ``nodata`` or ``mask`` that is no band's.
-        FeatureError: numbers that are no pixels, or arrays of more than one dimension; the band is named.
+        UsageError: there are no bands, their sizes differ, ``nodata`` or ``mask`` names an unknown band, or
+            ``transform`` or ``crs`` is invalid.
+        FeatureError: a band has a dtype or shape that cannot be exported.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class ArrayRaster:
         self._add_masks(mask)
 
     def read(self, start: int, stop: int) -> list[BandRows]:
-        """The pixel rows start..stop of every band: views."""
+        """Return the pixel rows start..stop (stop excluded) of every band, as views."""
         rows = []
         for band in self.bands:
             values, mask = self._values[band.name][start:stop], self._masks.get(band.name)
@@ -143,8 +144,9 @@ class ArrayRaster:
         for name, shape in shapes.items():
             if shape != (height, width):
                 raise UsageError(
-                    f"the band {name!r} has {shape[1]} x {shape[0]} pixels, and {first!r} has {width} x {height}",
-                    hint="Resample one to the grid of the other first: the bands of an image share its pixels.",
+                    f"all bands must have the same size: {first!r} has {width} x {height} pixels, {name!r} has "
+                    f"{shape[1]} x {shape[0]}",
+                    hint=f"Resample {name!r} to the grid of {first!r} first.",
                     details={"bands": [first, name]},
                 )
         return Size(width, height)
@@ -155,20 +157,20 @@ class ArrayRaster:
         masks = mask if isinstance(mask, Mapping) else dict.fromkeys(self._values, mask)
         for name, one in masks.items():
             if name not in self._values:
-                raise UsageError(f"mask has {name!r}, which is no band", hint=suggest(name, self._values))
+                raise UsageError(f"mask contains {name!r}, which is not a band", hint=suggest(name, self._values))
             found = np.asarray(one)
             if found.dtype != np.bool_ or found.shape != (self.size.height, self.size.width):
                 raise UsageError(
-                    f"the mask of {name!r} is of {found.dtype} and shape {found.shape}; a mask is of bool and shape "
-                    f"({self.size.height}, {self.size.width})",
-                    hint="True is masked. A mask of rasterio has 0 there: mask=(found == 0).",
+                    f"mask of {name!r}: expected bool of shape ({self.size.height}, {self.size.width}), found "
+                    f"{found.dtype} of shape {found.shape}",
+                    hint="Pass True where masked. rasterio's masks are 0 there: mask=(rasterio_mask == 0).",
                     details={"band": name},
                 )
             self._masks[name] = either(self._masks.get(name), found)
 
 
 def name_bands(bands: Any) -> dict[str, Any]:
-    """Arrays by the name of their band; b1, b2, ... where they have none. Raises UsageError where there are none."""
+    """Map band names to arrays; bands without a name become b1, b2, ... Raises UsageError if there are no bands."""
     if isinstance(bands, Mapping):
         named = dict(bands)
         for name in named:
@@ -178,46 +180,44 @@ def name_bands(bands: Any) -> dict[str, Any]:
     else:
         found = f"an array of shape {bands.shape}" if isinstance(bands, np.ndarray) else f"a {type(bands).__name__}"
         raise UsageError(
-            f"{found} is no raster",
-            hint="Give arrays of shape (height, width) by the name of their band: {'b1': array}.",
+            f"expected the path of a GeoTIFF, a Raster, or arrays by the name of their band, found {found}",
+            hint="Pass arrays of shape (height, width): {'b1': array}.",
         )
     if not named:
-        raise UsageError("a raster without bands cannot be exported", hint="Give at least one.")
+        raise UsageError("a raster without bands cannot be exported", hint="Pass at least one band: {'b1': array}.")
     return named
 
 
 def check_band_name(name: Any) -> str:
-    """``name`` if it can name a feature. Raises UsageError."""
+    """Return ``name`` if it is a valid name of a feature. Raises UsageError otherwise."""
     if not isinstance(name, str) or not name or not name.isprintable():
-        raise UsageError(
-            f"a band cannot be called {name!r:.60}: its name is a printable text", hint="Give it one, such as 'b1'."
-        )
+        raise UsageError(f"invalid band name {name!r:.60}: expected printable text", hint="Choose a name such as 'b1'.")
     return name
 
 
 def crs_text(crs: Any) -> str:
-    """A CRS as the mixer has it: text as it is; objects of rasterio and pyproj by their code, else as WKT.
+    """Return a CRS as the text that a mixer contains: a code such as EPSG:32610, or WKT.
 
     >>> crs_text("EPSG:32610"), crs_text(4326), crs_text("4326")
     ('EPSG:32610', 'EPSG:4326', 'EPSG:4326')
 
     Raises:
-        UsageError: there is none.
+        UsageError: ``crs`` is missing.
     """
     if (type(crs) is int and crs > 0) or (isinstance(crs, str) and crs.isascii() and crs.isdigit()):
         return f"EPSG:{crs}"
     text = crs if isinstance(crs, str) else getattr(crs, "to_string", lambda: "")() if crs is not None else ""
     if not text or not isinstance(text, str):
         raise UsageError(
-            "the raster has no CRS, so nothing tells where on the map it is",
-            hint="Give the one that its coordinates are in: crs='EPSG:32610'; --crs EPSG:32610.",
+            "the raster has no CRS, so its place on the map is unknown",
+            hint="Give the CRS of its coordinates: crs='EPSG:32610'; --crs EPSG:32610.",
             details={"option": "crs"},
         )
     return text
 
 
 def nodata_by_band(nodata: float | Mapping[str, float] | None, bands: Iterable[str]) -> dict[str, float]:
-    """The number that means no data, for each of ``bands`` that has one; they hold one number a pixel."""
+    """Map each of ``bands`` that has a nodata number to it. Array bands cannot have one."""
     if nodata is None:
         return {}
     known = list(bands)
@@ -226,7 +226,7 @@ def nodata_by_band(nodata: float | Mapping[str, float] | None, bands: Iterable[s
     for name in nodata:
         if name not in known:
             raise UsageError(
-                f"nodata has {name!r}, which is no band of one number a pixel",
+                f"nodata contains {name!r}, which is not a band with one number a pixel",
                 hint=suggest(name, known),
                 details={"band": name},
             )
@@ -234,19 +234,19 @@ def nodata_by_band(nodata: float | Mapping[str, float] | None, bands: Iterable[s
 
 
 def is_nodata(values: npt.NDArray[Any], nodata: float | None) -> Mask | None:
-    """Where ``values`` is the number for no data; None where it cannot be."""
+    """Where ``values`` equals the nodata number; None if the dtype cannot represent it."""
     if nodata is None:
         return None
     if values.dtype.kind == "f":
         return np.isnan(values) if math.isnan(nodata) else np.asarray(values == values.dtype.type(nodata))
     low, high = (0, 1) if values.dtype.kind == "b" else (np.iinfo(values.dtype).min, np.iinfo(values.dtype).max)
-    if not low <= nodata <= high or nodata != int(nodata):  # NaN is between no two numbers
+    if not low <= nodata <= high or nodata != int(nodata):  # the comparison is also False for NaN
         return None
     return np.asarray(values == values.dtype.type(int(nodata)))
 
 
 def either(one: Mask | None, other: Mask | None) -> Any:
-    """Masked in any of two masks; None where nothing is."""
+    """The union of two masks; None if both are None."""
     if one is None or other is None:
         return other if one is None else one
     return one | other
@@ -257,8 +257,8 @@ class Pixels(NamedTuple):
 
     Attributes:
         values: of shape (height, width), or (height, width, depth), or objects of shape (height, width).
-        mask: True where masked, of shape (height, width); None where nothing is.
-        dtype: of the numbers.
+        mask: True where masked, of shape (height, width); None if nothing is.
+        dtype: dtype of the numbers.
         is_array: whether a pixel is an array.
     """
 
@@ -269,15 +269,15 @@ class Pixels(NamedTuple):
 
 
 def as_pixels(given: Any, name: str) -> Pixels:
-    """The pixels of the band ``name``.
+    """Check and convert the pixels of the band ``name``.
 
     Args:
-        given: numbers of shape (height, width) or (height, width, depth), numpy.ma masked or not; or of two axes
-            objects or lists of any length, where None is a masked pixel.
-        name: of the band, in errors.
+        given: an array of shape (height, width) or (height, width, depth), or a ``numpy.ma`` masked array; or objects
+            or lists of any length with two axes, where None is a masked pixel.
+        name: name of the band, for errors.
 
     Raises:
-        FeatureError: another number of axes, numbers that are no pixels, or a pixel that is masked in part.
+        FeatureError: wrong number of axes, a dtype that cannot be exported, or a partly masked pixel.
     """
     found = _rows_of_arrays(given, name) if isinstance(given, list | tuple) else np.asanyarray(given)
     mask = (
@@ -291,8 +291,8 @@ def as_pixels(given: Any, name: str) -> Pixels:
     if found.ndim not in (2, 3):
         axes = "1 axis" if found.ndim == 1 else f"{found.ndim} axes"
         raise FeatureError(
-            f"the band {name!r} has {axes}; a band has (height, width), an array band (height, width, depth)",
-            hint="Arrays of more than one dimension have no form in an export: make a band of each, or flatten them."
+            f"band {name!r}: expected shape (height, width), or (height, width, depth) for an array band, found {axes}",
+            hint="An export cannot store pixels with more than one dimension: flatten them, or make several bands."
             if found.ndim > 3
             else "Reshape it to (height, width).",
             details={"feature": name, "shape": list(found.shape)},
@@ -302,12 +302,12 @@ def as_pixels(given: Any, name: str) -> Pixels:
 
 
 def check_dtype(dtype: np.dtype[Any], name: str) -> None:
-    """Raise FeatureError, which names the band, where numbers of ``dtype`` are no pixels."""
+    """Raise FeatureError that names the band if ``dtype`` cannot be exported."""
     try:
         kind_of(dtype)
     except FeatureError as error:
         raise FeatureError(
-            f"the band {name!r} is of {dtype}; bands hold booleans, integers or floats",
+            f"band {name!r}: expected booleans, integers or floats, found {dtype}",
             hint=error.hint,
             details={"feature": name, "dtype": str(dtype)},
         ) from error
@@ -316,14 +316,14 @@ def check_dtype(dtype: np.dtype[Any], name: str) -> None:
 def stack_arrays(
     values: npt.NDArray[Any], mask: npt.NDArray[np.bool_] | None, *, depth: int, dtype: np.dtype[Any], default: float
 ) -> npt.NDArray[Any]:
-    """Rows of an array band as (depth, rows, width): longer arrays cut off, shorter ones filled up with ``default``.
+    """Convert rows of an array band to (depth, rows, width): cut longer arrays, fill shorter ones with ``default``.
 
     Args:
-        values: (rows, width, any depth), or (rows, width) of 1-d arrays and None.
-        mask: pixels that are ``default`` all through; None for none.
-        depth: elements of each pixel.
-        dtype: of the result.
-        default: the value where an element is missing.
+        values: of shape (rows, width, any depth), or (rows, width) with 1-d arrays and None.
+        mask: pixels whose elements all become ``default``, or None.
+        depth: number of elements of each pixel.
+        dtype: dtype of the result.
+        default: the value of missing elements.
     """
     rows, width = values.shape[:2]
     out = np.full((depth, rows, width), default, dtype)
@@ -343,22 +343,24 @@ def stack_arrays(
 
 
 def _rows_of_arrays(given: Any, name: str) -> npt.NDArray[Any]:
-    """Lists of rows of numbers, or of pixels of any length."""
+    """Convert lists of rows of numbers, or of pixels of any length, to an array."""
     rows = [list(row) for row in given]
     width = len(rows[0]) if rows else 0
     if any(len(row) != width for row in rows):
-        raise FeatureError(f"the band {name!r} has rows of different lengths", hint="Give as many pixels in each row.")
+        raise FeatureError(
+            f"band {name!r} has rows of different lengths", hint="Pass the same number of pixels in each row."
+        )
     pixels = [pixel for row in rows for pixel in row]
     if all(np.ndim(pixel) == 0 and pixel is not None for pixel in pixels):
         return np.asarray(rows)
     out = np.empty((len(rows), width), object)
-    for place, pixel in enumerate(pixels):  # one by one: numpy would make axes of arrays of the same length
+    for place, pixel in enumerate(pixels):  # one by one, because numpy would stack arrays of equal length
         out[divmod(place, width)] = pixel
     return out
 
 
 def _as_arrays(pixels: npt.NDArray[Any], mask: npt.NDArray[np.bool_] | None, name: str) -> Pixels:
-    """Objects as 1-d arrays of one dtype: that which holds the numbers of all; float64 where all are empty."""
+    """Convert objects to 1-d arrays with their common dtype, or float64 if all are empty."""
     out = np.empty(pixels.shape, object)
     missing = np.zeros(pixels.shape, np.bool_) if mask is None else mask.copy()
     dtypes: set[np.dtype[Any]] = set()
@@ -374,10 +376,9 @@ def _as_arrays(pixels: npt.NDArray[Any], mask: npt.NDArray[np.bool_] | None, nam
         if found.ndim != 1:
             row, column = place
             raise FeatureError(
-                f"the band {name!r} has at row {row}, column {column} "
-                + ("a number" if found.ndim == 0 else f"an array of {found.ndim} dimensions")
-                + "; a pixel of an array band is an array of one",
-                hint="Flatten it, or make a band of each element: arrays of more dimensions have no form in an export.",
+                f"band {name!r}, row {row}, column {column}: expected an array of 1 dimension, found "
+                + ("a number" if found.ndim == 0 else f"{found.ndim} dimensions"),
+                hint="Flatten it, or make a band of each element: an export cannot store more dimensions.",
                 details={"feature": name, "row": row, "column": column},
             )
         out[place] = found
@@ -390,14 +391,14 @@ def _as_arrays(pixels: npt.NDArray[Any], mask: npt.NDArray[np.bool_] | None, nam
 
 
 def _pixel_mask(mask: npt.NDArray[np.bool_], name: str) -> npt.NDArray[np.bool_]:
-    """The mask of pixels, made of one of values."""
+    """Convert a mask of values to a mask of pixels."""
     if mask.ndim != 3:
         return np.asarray(mask)
     whole: npt.NDArray[np.bool_] = np.any(mask, axis=2)
     if not np.array_equal(whole, np.all(mask, axis=2)):
         raise FeatureError(
-            f"the band {name!r} has pixels of which some elements are masked and some are not",
-            hint="Mask a pixel as a whole, or fill the elements in: array.filled(0).",
+            f"band {name!r} has pixels in which only some elements are masked",
+            hint="Mask all elements of a pixel, or fill the masked ones: array.filled(0).",
             details={"feature": name},
         )
     return whole

@@ -1,9 +1,9 @@
-"""Writes one file of an export: frames of records, as they are or in one gzip member that all cores compress.
+"""Writes one TFRecord file of an export, plain or as one gzip member that is compressed on all cores.
 
-A block of content is deflated by itself, with the last 32 KiB of the block before as its dictionary, and ends at a
-byte: joined, the blocks are one deflate stream, a few bytes longer than one thread makes it. The same records give the
-same bytes, however many threads there are: gzip without name and time, by zlib at its usual level. Content of one
-block (1 MiB) gives the bytes of TensorFlow's writer.
+Each block of 1 MiB is deflated separately, with the last 32 KiB of the previous block as its dictionary, and ends at a
+byte boundary. The joined blocks are one deflate stream, a few bytes longer than the output of a single thread. The
+output does not depend on the number of threads: the header has no name or time, and zlib uses its default level. A
+file of a single block has the bytes that TensorFlow's writer produces.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from registry.storage.names import is_unfinished
 from registry.tfrecord import frame_record
 
 FRAME_BYTES: Final = 16
-"""What a frame adds to a record: its length, and two checksums."""
+"""Bytes that a frame adds to a record: its length and two checksums."""
 BLOCK_BYTES: Final = 2**20
 _LEVEL: Final = 6
 
 _RAW: Final = -15
-"""The largest window, without a header: that of the member is written here."""
+"""zlib's window bits: the largest window, without a header, because ``_HEADER`` is written instead."""
 
 _MEMORY: Final = 9
-"""The level, the window and this are those of TensorFlow's own writer."""
+"""zlib's memory level. TensorFlow's writer uses the same level, window and memory level."""
 _WINDOW_BYTES: Final = 2**15
 
 _HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03"
-"""Deflate, no name, no time, the system Unix: as zlib writes it."""
+"""Method deflate, no name, no time, system Unix: the header that zlib writes."""
 _TRAILER: Final = struct.Struct("<II")
 
 
 class RecordFile:
-    """Writes records to a binary file that is open for writing; who opened it closes it.
+    """Writes records to a binary file that is open for writing. The caller closes the file.
 
     Attributes:
-        num_records: records written.
-        num_content_bytes: bytes of their frames, before compression.
+        num_records: number of records written.
+        num_content_bytes: bytes of the framed records before compression.
 
     >>> import io
     >>> file = io.BytesIO()
@@ -77,23 +77,23 @@ class RecordFile:
 
 
 def check_prefix(prefix: str) -> str:
-    """``prefix`` if the names of an export's files may begin with it: one name, and no path.
+    """Return ``prefix`` if it can be the prefix of file names: one name, without a folder.
 
     Raises:
-        UsageError: it is empty, hidden, holds a character that no file name has everywhere, or is a name that this
-            registry gives to unfinished files.
+        UsageError: it is empty, starts with a dot, contains a character that some file systems forbid, or is reserved
+            for unfinished files.
     """
-    is_text = not any(0xD800 <= ord(letter) < 0xE000 for letter in prefix)  # halves of pairs are none
+    is_text = not any(0xD800 <= ord(letter) < 0xE000 for letter in prefix)  # surrogates are not text
     if not prefix or prefix[0] == "." or set(prefix) & set('/\\\0:*?"<>|\r\n') or not is_text:
         raise UsageError(
-            f"{prefix!r:.120} is no prefix of file names",
-            hint="Write a name such as 'Predict1'; the folder is given apart from it.",
+            f"invalid prefix of file names {prefix!r:.120}",
+            hint="Choose a name such as 'Predict1'; pass the folder separately.",
             details={"prefix": prefix[:120]},
         )
     if is_unfinished(f"{prefix}-"):
         raise UsageError(
-            f"{prefix!r:.120} is no prefix of file names: files of such a name are unfinished ones",
-            hint="Write a name such as 'Predict1'.",
+            f"invalid prefix of file names {prefix!r:.120}: such names are reserved for unfinished files",
+            hint="Choose a name such as 'Predict1'.",
             details={"prefix": prefix[:120]},
         )
     return prefix
@@ -122,17 +122,17 @@ class GzipStream:
         file.write(_HEADER)
 
     def write(self, content: bytes) -> None:
-        """Compress ``content``; memory holds some blocks of it."""
+        """Compress ``content``. A few blocks are in memory at a time."""
         self._crc = zlib.crc32(content, self._crc)
         self._size += len(content)
         self._buffer += content
-        while len(self._buffer) > BLOCK_BYTES:  # more is there, so this block is not the last one
+        while len(self._buffer) > BLOCK_BYTES:  # more content follows, so this block is not the last
             block = bytes(memoryview(self._buffer)[:BLOCK_BYTES])
             del self._buffer[:BLOCK_BYTES]
             self._submit(block)
 
     def finish(self) -> None:
-        """Write what is left, and the end of the member."""
+        """Write the remaining blocks and the end of the gzip member."""
         while self._waiting:
             self._file.write(self._waiting.popleft().result())
         self._file.write(_deflate(bytes(self._buffer), self._before, last=True))

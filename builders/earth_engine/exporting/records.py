@@ -1,15 +1,17 @@
-"""Makes the records of an image: a tf.train.Example for each patch, or a tf.train.SequenceExample for each pixel.
+"""Encodes the records of an image: a tf.train.Example for each patch, or a tf.train.SequenceExample for each pixel.
 
-Patches: a feature for each band holds the values of the patch with its margin, row by row; that of an array band holds
-one such tile after the other, (depth, height, width). With ``collapse_bands`` one feature holds the tiles of all bands.
+It takes strips of pixels from ``plan`` and gives records to ``files``.
 
-Pixels (time series): bands of one number are the context, lists of length 1. An array band is a feature list with a
-step for each element. With ``collapse_bands`` there is no context, and one feature list has all values in band order.
+Patches: the feature of a band contains the values of the patch with its margin, row by row. The feature of an array
+band has the order (depth, height, width). With ``collapse_bands`` one feature contains the tiles of all bands.
 
-Records that differ only in their values are made as copies. Two records are encoded, one of zeros and one of ones in
-every bit: they differ in exactly the bytes that hold values, and those bytes are written into a copy of the first for
-each record. So only the encoder knows the form of a record. Integers of an int64_list differ in length and are encoded
-one by one.
+Pixels (time series): a band with one number a pixel is a context feature of length 1. An array band is a feature list
+with one step for each element. With ``collapse_bands`` one feature list contains all values in band order.
+
+To encode fast, records that differ only in their values are copied from a template. The encoder runs twice, on zeros
+and on values with all bits set. The two results differ exactly in the bytes of values, and each record gets its own
+values at those bytes. So only the encoder knows the wire format. Records with an int64_list are encoded one by one,
+because varints differ in length.
 """
 
 from __future__ import annotations
@@ -27,40 +29,40 @@ from registry.builders.earth_engine.kinds import STORED, Kind, to_flat
 from registry.wire import FlatValue, encode_example, encode_sequence_example
 
 _CHUNK_BYTES: Final = 2**20
-"""About so many bytes of records are made at once: no more than a processor's cache holds."""
+"""Approximate bytes of patch records that are encoded at once, so that they fit in the processor's cache."""
 
 _SERIES_BYTES: Final = 2**22
-"""About so many bytes of records are made at once."""
+"""Approximate bytes of pixel records that are encoded at once."""
 
 _STEP_BYTES: Final = 12
-"""Of a step and its value, about."""
+"""Approximate bytes of a step with its value."""
 
 _MIN_COPIED: Final = 4
-"""Pixels of one length from which on it pays to copy a record."""
+"""Minimum number of pixels of the same length for which copying a template is faster."""
 
 _MAX_RUNS: Final = 32
-"""Up to so many runs of values are copied run by run; of more, byte by byte, by a list of their places."""
+"""Up to this number of runs, values are copied run by run; beyond it, by an index of all their bytes."""
 
 
 class PatchRecord(NamedTuple):
-    """A record, and the patch that it is of; several are of one where pixels are sequences."""
+    """A record and the index of its patch. With ``sequence_data`` a patch has one record for each pixel."""
 
     patch: int
     record: bytes
 
 
 class KeptStrip(NamedTuple):
-    """A row of patches, and those of its columns that are written."""
+    """A row of patches, and the columns of the patches to write."""
 
     strip: Strip
     columns: list[int]
 
 
 def iterate_patches(raster: Raster, plan: ExportPlan) -> Iterator[PatchRecord]:
-    """The records of an image whose patches are Examples, in the order of the patches; those left out are passed over.
+    """Yield the Example of each patch that is not dropped, in the order of the grid.
 
     Raises:
-        FeatureError: a raster that does not read what it says it has, or an integer beyond int64.
+        FeatureError: the raster returned arrays of another shape or dtype than it declares, or a number exceeds int64.
     """
     for strip, columns in iterate_kept(raster, plan):
         tiles = [_tiles_of(band, plan) for band in strip.bands]
@@ -70,7 +72,7 @@ def iterate_patches(raster: Raster, plan: ExportPlan) -> Iterator[PatchRecord]:
 
 
 def _tiles_of(band: npt.NDArray[Any], plan: ExportPlan) -> npt.NDArray[Any]:
-    """The tiles of a strip, of shape (patches, depth, height, width): a view, for they overlap."""
+    """The tiles of a strip as a view of shape (patches, depth, height, width); neighbours overlap."""
     windows = np.lib.stride_tricks.sliding_window_view(band, plan.grid.tile.width, axis=2)
     return np.moveaxis(windows[:, :, :: plan.grid.patch.width], 2, 0)
 
@@ -94,16 +96,16 @@ def _encode_columns(plan: ExportPlan, tiles: list[npt.NDArray[Any]], columns: li
 
 
 def iterate_kept(raster: Raster, plan: ExportPlan) -> Iterator[KeptStrip]:
-    """The rows of patches, with those patches of which no more than masked_threshold is masked."""
+    """Yield each row of patches with the patches whose masked share is at most ``masked_threshold``."""
     for strip in iterate_strips(raster, plan):
         yield KeptStrip(strip, _kept_columns(strip, plan))
 
 
 def _kept_columns(strip: Strip, plan: ExportPlan) -> list[int]:
     grid, threshold = plan.grid, plan.options.masked_threshold
-    if threshold == 1:  # no share is more than all
+    if threshold == 1:  # no share exceeds 1
         return list(range(grid.patches_per_row))
-    assert strip.masked is not None  # noqa: S101 (asked for by the threshold)
+    assert strip.masked is not None  # noqa: S101 (the threshold requests it)
     by_column = strip.masked.sum(axis=0, dtype=np.int64)
     until = np.concatenate([[0], np.cumsum(by_column)])
     first = np.arange(grid.patches_per_row) * grid.patch.width
@@ -112,7 +114,7 @@ def _kept_columns(strip: Strip, plan: ExportPlan) -> list[int]:
 
 
 def _encode_tiles(plan: ExportPlan, tiles: Sequence[npt.NDArray[Any]]) -> bytes:
-    """The Example of a patch, from the pixels of each band."""
+    """Encode the pixels of each band as the Example of a patch."""
     pairs = list(zip(plan.bands, tiles, strict=True))
     if plan.collapsed is None:
         return encode_example({band.name: to_flat(tile, band.kind, band.name) for band, tile in pairs})
@@ -121,21 +123,21 @@ def _encode_tiles(plan: ExportPlan, tiles: Sequence[npt.NDArray[Any]]) -> bytes:
 
 
 def join_flat(values: list[FlatValue], kind: Kind) -> FlatValue:
-    """The values of several features of one kind in one."""
+    """Concatenate the values of several features of the same kind."""
     if kind == "bytes":
         return [b"".join(piece for value in values for piece in value)]
     return np.concatenate(values)
 
 
 Pixels: TypeAlias = npt.NDArray[Any] | list[npt.NDArray[Any]]
-"""The numbers of some pixels, of one band: of shape (pixels, depth), or an array for each."""
+"""Values of one band: an array of shape (pixels, depth), or one array for each pixel."""
 
 
 def iterate_sequences(raster: Raster, plan: ExportPlan) -> Iterator[PatchRecord]:
-    """The records of an image whose pixels are SequenceExamples: patch by patch, the pixels of each row by row.
+    """Yield the SequenceExample of each pixel: patch by patch, and row by row within a patch.
 
     Raises:
-        FeatureError: a raster that does not read what it says it has, or an integer beyond int64.
+        FeatureError: the raster returned arrays of another shape or dtype than it declares, or a number exceeds int64.
     """
     patch = plan.grid.patch
     for strip, columns in iterate_kept(raster, plan):
@@ -155,7 +157,7 @@ def _pixels_of(band: npt.NDArray[Any]) -> Pixels:
 
 
 def _encode_pixels(plan: ExportPlan, bands: list[Pixels]) -> Iterator[bytes]:
-    """The records of some pixels, of which ``bands`` has the numbers of each band."""
+    """Encode some pixels; ``bands`` contains the values of each band."""
     count = len(bands[0])
     kinds: list[Kind] = [plan.collapsed or band.kind for band in plan.bands]
     steps = sum(max(map(len, pixels)) for pixels in bands)
@@ -172,7 +174,7 @@ def _encode_pixels(plan: ExportPlan, bands: list[Pixels]) -> Iterator[bytes]:
 
 
 def _by_length(plan: ExportPlan, bands: list[Pixels]) -> list[bytes]:
-    """The records of pixels whose arrays differ in length."""
+    """Encode pixels whose arrays differ in length, grouped by length."""
     lengths = np.array([[len(pixel) for pixel in pixels] for pixels in bands]).T
     _, groups = np.unique(lengths, axis=0, return_inverse=True)
     order = np.argsort(groups.reshape(-1), kind="stable")
@@ -189,13 +191,13 @@ def _by_length(plan: ExportPlan, bands: list[Pixels]) -> list[bytes]:
 
 
 def _copies(plan: ExportPlan, bands: list[Any]) -> list[bytes]:
-    """The records of pixels whose arrays are of one length, and whose numbers all take as many bytes."""
+    """Encode pixels whose arrays have the same length and whose values have a fixed size."""
     kinds: list[Kind] = [plan.collapsed or band.kind for band in plan.bands]
     return copy_records(partial(_encode_pixel, plan), kinds, bands, _order(plan))
 
 
 def _order(plan: ExportPlan) -> list[int]:
-    """The bands in the order of a record: the context by name, then the lists by name."""
+    """The bands in the order in which a record stores them: the context by name, then the lists by name."""
     if plan.collapsed:
         return list(range(len(plan.bands)))
     keys = [(band.is_array, band.name.encode()) for band in plan.bands]
@@ -203,7 +205,7 @@ def _order(plan: ExportPlan) -> list[int]:
 
 
 def _encode_pixel(plan: ExportPlan, pixel: Sequence[npt.NDArray[Any]]) -> bytes:
-    """The record of one pixel, of which ``pixel`` has the numbers of each band."""
+    """Encode one pixel; ``pixel`` contains the values of each band."""
     series = [
         _steps(numbers, plan.collapsed or band.kind, band.name) for band, numbers in zip(plan.bands, pixel, strict=True)
     ]
@@ -227,19 +229,19 @@ def _steps(numbers: npt.NDArray[Any], kind: Kind, name: str) -> list[FlatValue]:
 
 
 Encode: TypeAlias = Callable[[Sequence[npt.NDArray[Any]]], bytes]
-"""Encodes a record of the numbers of each of its bands."""
+"""Encodes one record from the values of each band."""
 
 
 def copy_records(
     encode: Encode, kinds: Sequence[Kind], numbers: Sequence[npt.NDArray[Any]], order: Sequence[int]
 ) -> list[bytes]:
-    """The records of which ``numbers`` has the numbers.
+    """Encode records as copies of a template.
 
     Args:
-        encode: encodes one of them.
-        kinds: of each band: ``float`` or ``bytes``.
-        numbers: of each band, of shape (records, ...).
-        order: the bands in the order in which a record has them.
+        encode: encodes one record.
+        kinds: the kind of each band, ``float`` or ``bytes``.
+        numbers: the values of each band, of shape (records, ...).
+        order: indexes of the bands in the order in which a record stores them.
     """
     count = len(numbers[0])
     blank, full = (
@@ -262,7 +264,7 @@ def copy_records(
     values = [_stored(numbers[which], kinds[which]) for which in order]
     runs = np.split(places, np.flatnonzero(np.diff(places) != 1) + 1) if places.size else []
     lengths = [len(run) for run in runs]
-    if lengths != [own.shape[1] for own in values]:  # bands share a feature, or are cut into steps
+    if lengths != [own.shape[1] for own in values]:  # bands share a feature, or are split into steps
         joined = np.concatenate(values, axis=1)
         values = np.split(joined, np.cumsum(lengths)[:-1], axis=1) if len(runs) <= _MAX_RUNS else [joined]
     if len(values) == len(runs):
@@ -275,7 +277,7 @@ def copy_records(
 
 
 def _stored(numbers: npt.NDArray[Any], kind: Kind) -> npt.NDArray[np.uint8]:
-    """The bytes of each record's numbers, of shape (records, bytes)."""
-    with np.errstate(over="ignore"):  # as ``kinds.to_flat``
+    """The bytes of each record's values, of shape (records, bytes)."""
+    with np.errstate(over="ignore"):  # see ``kinds.to_flat``
         stored = np.ascontiguousarray(numbers, STORED[kind].newbyteorder("<"))
     return stored.reshape(len(stored), -1).view(np.uint8)

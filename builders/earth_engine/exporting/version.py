@@ -1,4 +1,4 @@
-"""Writes a published version as files of Earth Engine again: its records unchanged, and the mixer that it keeps."""
+"""Writes splits of a published version as Earth Engine exports: the stored records unchanged, and the kept mixer."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedSplit:
-    """A split that was written.
+    """One split, as ``export_version`` wrote it.
 
     Attributes:
-        split: its name.
-        prefix: what the names of its files begin with.
-        filenames: of the records, in order.
-        mixer_filename: None of a table, and of an export that had no mixer.
-        num_records: in all files.
-        num_bytes: of all files.
+        split: name of the split.
+        prefix: prefix of its files.
+        filenames: names of the TFRecord files, in order.
+        mixer_filename: name of the mixer; None for a table, and for an export without a mixer.
+        num_records: number of records in all files.
+        num_bytes: bytes of all files as stored.
     """
 
     split: str
@@ -51,24 +51,28 @@ def export_version(
     overwrite: bool = False,
     advance: Callable[[int], None] | None = None,
 ) -> tuple[ExportedSplit, ...]:
-    """Write splits of a version as the exports that they were made of, one prefix each: the split's name.
+    """Write splits of a version as Earth Engine exports. The prefix of each export is the name of its split.
 
         export_version(catalog.dataset("earth_patches"), "exports/", splits=["china"])
 
     Args:
-        dataset: a version that was imported from Earth Engine, or keeps what such a one does: see ``kept_split``.
-        folder: where the files go.
-        splits: names of splits; None for all.
-        compressed: gzip; a table always is.
-        max_file_size: most bytes of a file before compression.
-        overwrite: replace exports of these prefixes.
+        dataset: a version that ``import_export`` published, or whose metadata has the same ``earth_engine`` entry.
+        folder: path, URL or store to write to; it is created if it does not exist.
+        splits: names of the splits to write; None writes all.
+        compressed: compress image exports with gzip; tables are always compressed.
+        max_file_size: maximum bytes of a file before compression.
+        overwrite: replace existing exports with these prefixes.
         advance: called with the number of records written since the last call.
 
+    Returns:
+        One ``ExportedSplit`` for each split, in order.
+
     Raises:
-        UsageError: a split that is no export of Earth Engine.
-        SplitNotFoundError: the version has no such split.
-        AlreadyStoredError: there are files of such a prefix.
-        VerificationError: a stored record is damaged. Nothing of its split is left then.
+        UsageError: a split was not imported from Earth Engine.
+        SplitNotFoundError: the version does not have one of the splits.
+        AlreadyStoredError: an export with one of the prefixes exists, and ``overwrite`` is False.
+        VerificationError: a stored record is damaged. No file of its split is left then.
+        StorageError: a file cannot be read or written.
     """
     store = folder if isinstance(folder, Store) else open_store(folder)
     chosen = list(dataset.splits) if splits is None else list(splits)
@@ -85,8 +89,8 @@ def _kept(dataset: Dataset, split: str) -> KeptSplit:
     found = KeptSplit.find(dataset.metadata.custom, split)
     if found is None:
         raise UsageError(
-            f"the split {split} of {dataset.reference} is no export of Earth Engine: the version keeps no mixer of it",
-            hint="Write it for others: registry export tfds REF DIR.",
+            f"split {split} of {dataset.reference} was not imported from Earth Engine: the version has no mixer for it",
+            hint=f"Write it in the layout of TFDS instead: registry export tfds {dataset.reference} DIR",
             details={"split": split, "reference": str(dataset.reference)},
         )
     return found
@@ -104,7 +108,7 @@ def _write(
     advance: Callable[[int], None] | None,
 ) -> ExportedSplit:
     prefix = check_prefix(split)
-    # One file after the other: the order of the export, whatever the order of other reads.
+    # Read one file after another: assembly depends on the order of the export, and interleaving would change it.
     reader = dataset.read(split, ReadConfig(interleave_cycle_length=1))
     mixer = None if kept.mixer is None else Mixer.from_json(json.dumps(kept.mixer), f"the mixer of {split}")
     if kept.is_table:

@@ -1,1 +1,1 @@
-"""Stored exports: their files by name, their form by their records, and the version that is made of them."""
+"""Imports exports: finds their files by name, infers their content from records, and publishes a version."""

@@ -1,10 +1,10 @@
-"""Finds out what an export holds: its bands, their kinds and the size of its tiles, from its records and its mixer.
+"""Infers the bands, kinds and tile size of an export from its records and mixer.
 
     files, mixer (found_files) -> first record -> bands, tile, kernel      (open_export)
-                               -> every record -> counts, and whether all are alike
+                               -> every record -> counts, and a check that all records agree
 
-Only the number of values tells the margin of a patch. Where it is ambiguous, ``kernel_size`` and ``tensor_depths`` have
-to be given.
+The margin of a patch is inferred from its number of values. If that is ambiguous, ``kernel_size`` and
+``tensor_depths`` are required.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ from registry.tfrecord import RecordBlock
 from registry.wire.codec import decode_features
 
 _LOOKED_AT: Final = 256
-"""Records of which an export of series is known: the first series of a band may be empty."""
+"""Number of records from which the bands of series are inferred, because the first series may be empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredBand:
-    """One band, as it is stored.
+    """One stored band.
 
     Attributes:
-        name: of the feature.
+        name: name of the feature.
         kind: ``bytes``, ``int64`` or ``float``.
-        depth: values of a pixel; None in a series whose length differs from pixel to pixel.
-        is_series: whether it is a feature list, of an export with ``sequenceData``.
+        depth: number of values of a pixel; None for a series whose length differs between pixels.
+        is_series: whether it is a feature list, which exports with ``sequenceData`` have.
     """
 
     name: str
@@ -66,7 +66,7 @@ class StoredBand:
 
     @property
     def dtype(self) -> str:
-        """What its numbers are read as: uint8, int64 or float32."""
+        """The dtype of its numbers when read: uint8, int64 or float32."""
         return STORED[self.kind].name
 
     def to_value(self) -> dict[str, Any]:
@@ -76,21 +76,21 @@ class StoredBand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredExport:
-    """What the files of an export hold.
+    """The content of an export.
 
     Attributes:
         found: the files.
-        mixer: where its patches lie on the map; None of a table, and of an image that has none.
-        bands: of an image, in the order in which they are read; none of a table.
-        columns: of a table, sorted by name; none of an image.
-        tile: the stored tiles; None of a table, and of an export with ``sequenceData``.
-        kernel: which margins of a tile are meant; inferred, it is twice the margin. None where there is no tile.
-        is_sequence: whether each record is a pixel (``sequenceData``), a SequenceExample.
-        collapsed: the names of the channels that one feature holds, where these were given (``bands``).
-        counts: records of each file, where they were counted.
-        patches: the numbers of the stored patches, where some were left out; None of all.
-        num_bytes: of all records, where they were counted: without what frames them.
-        warnings: what there is to know: one sentence each.
+        mixer: the places of its patches; None for a table and for an image without a mixer.
+        bands: the bands of an image, in the order in which they are read; empty for a table.
+        columns: the columns of a table, sorted by name; empty for an image.
+        tile: the size of stored tiles; None for a table and for an export with ``sequenceData``.
+        kernel: the kernel size; if it was inferred, twice the margin. None if there is no tile.
+        is_sequence: whether each record is the SequenceExample of a pixel (``sequenceData``).
+        collapsed: names of the channels in the single feature of a collapsed export, if ``bands`` named them.
+        counts: number of records in each file, or None if they were not counted.
+        patches: indexes in the grid of the stored patches, if some were dropped; None if all are stored.
+        num_bytes: bytes of all records without framing, if they were counted.
+        warnings: findings that a user should know, one sentence each.
     """
 
     found: FoundExport
@@ -113,18 +113,18 @@ class StoredExport:
 
     @property
     def sizes(self) -> dict[str, tuple[Kind, int]]:
-        """The kind of each band of a patch, and the number of its values."""
+        """The kind and number of values of each band of a patch."""
         pixels = 0 if self.tile is None else self.tile.num_pixels
         return {band.name: (band.kind, pixels * (band.depth or 1)) for band in self.bands}
 
     @property
     def num_records(self) -> int | None:
-        """Records in all; None where nobody counted them."""
+        """Number of records; None if they were not counted."""
         return None if self.counts is None else sum(self.counts)
 
     @property
     def grid(self) -> Grid | None:
-        """The patches, with the margin that is stored; None without a mixer."""
+        """The grid of patches with the stored margin; None without a mixer."""
         if self.mixer is None:
             return None
         grid = self.mixer.grid()
@@ -133,7 +133,7 @@ class StoredExport:
 
     @property
     def num_channels(self) -> int | None:
-        """Channels of a patch, bands one after the other; None where the length of a series differs."""
+        """Number of channels of all bands; None if a series differs in length."""
         depths = [band.depth for band in self.bands]
         return None if None in depths else sum(depth for depth in depths if depth is not None)
 
@@ -152,29 +152,32 @@ def open_export(
     count: bool = False,
     advance: Advance | None = None,
 ) -> StoredExport:
-    """What an export holds: its first record is read, or with ``count`` all of them.
+    """Inspect an export: read its first record, or with ``count`` all records.
 
     Args:
-        folder: as ``find_export`` takes it, or what that found.
-        prefix: as ``find_export``.
-        bands: those to read, in this order; None takes all, sorted by name. More names than there are features name
-            the channels of the only one: an export with ``collapseBands``.
-        kernel_size: that it was exported with; None infers it, which needs square patches.
-        patch_dimensions: of an export that has no mixer; None takes its tiles to be square.
-        tensor_depths: values of a pixel of each array band, by name; None infers them by the other bands.
-        sequence: whether each record is a pixel; None looks for the lists that such a record has.
-        mixer: instead of the one that lies beside the files.
-        patches: the numbers of the patches that are stored, ascending, where an export left some out.
-        count: read all records, check that all are alike, and as many as the mixer says. Of a table always.
+        folder: path or URL of the folder or of one file of the export, a store, or the result of ``find_export``.
+        prefix: prefix of the export, if the folder contains several; ``sub/name`` is the export ``name`` in ``sub``.
+        bands: the bands to read, in order; None reads all, sorted by name. For an export with ``collapseBands``, the
+            names of the channels.
+        kernel_size: width and height in pixels of the export's kernel; None infers it, which requires square patches.
+        patch_dimensions: width and height in pixels of a patch without a mixer; None assumes square tiles.
+        tensor_depths: number of values of a pixel of each array band, by name; None infers it from other bands.
+        sequence: whether each record is a pixel; None infers it from the first record.
+        mixer: replaces the mixer next to the files.
+        patches: indexes in the grid of the stored patches, ascending, if the export dropped some.
+        count: read all records, check that they agree, and compare their number with the mixer. Tables are always
+            read completely.
         advance: called with the number of records read since the last call.
 
     Raises:
-        PreparedFormatError: as ``find_export``; or a file is empty.
-        ShardMismatchError: tiles or records are not those of the mixer, or not alike.
-        CorruptRecordError: a file is damaged or cut off; it names file and record.
-        CorruptExampleError: a record is not an Example, or a band holds no pixels.
-        FeatureNotFoundError: a band that is not there.
-        UsageError: options that contradict each other or what is stored, or the margin cannot be told.
+        PreparedFormatError: the folder does not contain an export, files are missing or duplicated, a file is empty,
+            or the mixer is malformed.
+        ShardMismatchError: tiles or records do not agree with the mixer or with each other.
+        CorruptRecordError: a file is damaged or truncated; the error names file and record.
+        CorruptExampleError: a record is not an Example, or a band does not contain pixels.
+        FeatureNotFoundError: a band does not exist.
+        UsageError: the folder contains several exports and ``prefix`` is None, options contradict each other or the
+            files, or the margin is ambiguous.
         StorageError: a file cannot be read.
     """
     found = folder if isinstance(folder, FoundExport) else find_export(folder, prefix=prefix)
@@ -190,7 +193,7 @@ def open_export(
     first = next(blocks_of(found, found.filenames[0], most=_LOOKED_AT), None)
     if first is None:
         raise PreparedFormatError(
-            f"{found.store.locate(found.filenames[0])} holds no records",
+            f"{found.store.locate(found.filenames[0])} contains no records",
             hint="Download it again.",
             details={"file": found.filenames[0]},
         )
@@ -207,8 +210,8 @@ def open_export(
             check_counts(found, counts, mixer, patches=patches, is_sequence=sequence)
     if mixer is None:
         warnings.append(
-            "There is no mixer, as of an export with maskedThreshold: where a patch lies is not "
-            f"known. If there was one, put {found.prefix}-mixer.json beside the files."
+            "The export has no mixer, as with maskedThreshold, so the places of its patches are unknown. "
+            f"If Earth Engine wrote {found.prefix}-mixer.json, put it next to the files."
         )
     return StoredExport(
         found=found,
@@ -227,7 +230,7 @@ def open_export(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """What the caller says."""
+    """The options of the caller."""
 
     bands: tuple[str, ...] | None
     kernel: Size | None
@@ -236,12 +239,12 @@ class _Asked:
 
 
 def _of_table(found: FoundExport, asked: _Asked, warnings: list[str], advance: Advance | None) -> StoredExport:
-    """A table, by all of its rows."""
+    """Inspect a table by reading all rows."""
     if asked.kernel is not None or asked.depths:
         raise UsageError(
-            f"{found.filenames[0]} is a table: one file without a number, and without a mixer",
-            hint="Its columns have shapes: shapes={...}; --shape NAME=2,2. If it is an image, give patch_dimensions; "
-            "--patch WIDTH,HEIGHT.",
+            f"kernel_size and tensor_depths do not apply to a table: {found.filenames[0]} has no number and no mixer",
+            hint="For a table, give the shapes of columns: shapes={'NAME': (2, 2)}; --shape NAME=2,2. For an image, "
+            "give patch_dimensions; --patch WIDTH,HEIGHT.",
             details={"options": ["kernel_size", "tensor_depths"]},
         )
     table = look_at_columns(all_blocks(found, advance))
@@ -262,7 +265,7 @@ def _of_table(found: FoundExport, asked: _Asked, warnings: list[str], advance: A
 def _of_patches(
     found: FoundExport, mixer: Mixer | None, record: memoryview, asked: _Asked, warnings: list[str]
 ) -> StoredExport:
-    """An export whose records are patches, by the first of them."""
+    """Inspect an export of patches by its first record."""
     stored = decode_features(record)
     names, collapsed = _names(found, stored, asked)
     kinds: dict[str, Kind] = {}
@@ -272,8 +275,8 @@ def _of_patches(
         depth = asked.depths.get(name, len(collapsed) if collapsed else 1)
         if values.size % depth or not values.size:
             raise ShardMismatchError(
-                f"the band {name!r} has {values.size} values, which are no pixels of depth {depth}",
-                hint="Give the depth that it was exported with: tensor_depths={...}; --depth BAND=N.",
+                f"band {name!r}: expected a multiple of its depth {depth}, found {values.size} values",
+                hint=f"Give the depth of the export: tensor_depths={{{name!r}: N}}; --depth {name}=N.",
                 details={"feature": name, "values": int(values.size), "depth": depth},
             )
         sizes[name] = int(values.size) // depth
@@ -286,19 +289,19 @@ def _of_patches(
         is_declared = name in asked.depths or collapsed is not None
         if rest or (is_declared and times != 1):
             raise ShardMismatchError(
-                f"the band {name!r} has {sizes[name]} values"
-                f"{' a level' if is_declared else ''}, and {base!r} has {sizes[base]}: they are of several sizes",
-                hint="Give the depths of array bands: tensor_depths={...}; --depth BAND=N.",
+                f"the bands have different sizes: {name!r} has {sizes[name]} values"
+                f"{' a level' if is_declared else ''}, {base!r} has {sizes[base]}",
+                hint=f"Give the depths of array bands: tensor_depths={{{name!r}: N}}; --depth {name}=N.",
                 details={"feature": name, "values": sizes[name], "expected": tile.num_pixels},
             )
         depth = asked.depths.get(name, len(collapsed) if collapsed else 1) * times
         if times > 1:
-            warnings.append(f"The band {name!r} has {depth} values a pixel, as told by the size of {base!r}.")
+            warnings.append(f"The band {name!r} has {depth} values a pixel, inferred from the size of {base!r}.")
         bands.append(StoredBand(name=name, kind=kinds[name], depth=depth))
     if tile.is_uneven:
         warnings.append(
-            f"The tiles are {tile.size.width} x {tile.size.height}, a patch and its odd kernel: the pixels beyond "
-            "twice half a kernel are taken to be on the right and below."
+            f"The tiles are {tile.size.width} x {tile.size.height}, a patch plus its odd kernel: the additional pixels "
+            "are assumed to be on the right and at the bottom."
         )
     kernel = asked.kernel or (NO_KERNEL if tile.margin == NO_MARGIN else Size(*(2 * one for one in tile.margin)))
     return StoredExport(found=found, mixer=mixer, bands=tuple(bands), tile=tile, kernel=kernel, collapsed=collapsed)
@@ -307,10 +310,12 @@ def _of_patches(
 def _names(
     found: FoundExport, stored: Mapping[str, Any], asked: _Asked
 ) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
-    """The features that are read, and the names of the channels where one feature holds them all."""
+    """The features to read, and the names of the channels if a single feature contains all bands."""
     where = found.store.locate(found.filenames[0])
     if not stored:
-        raise CorruptExampleError(f"{where}: its first record holds no bands", hint="Is it an export of an image?")
+        raise CorruptExampleError(
+            f"{where}: the first record has no bands", hint="Check that it is an export of an image."
+        )
     for name in asked.depths:
         if name not in stored and name not in (asked.bands or ()):
             raise FeatureNotFoundError.of(name, list(stored), where=where)
@@ -333,8 +338,8 @@ def _patch_size(mixer: Mixer | None, asked: _Asked, num_pixels: int) -> Size:
     if mixer is not None:
         if asked.patch is not None and asked.patch != mixer.patch:
             raise UsageError(
-                f"patch_dimensions is {tuple(asked.patch)}, and the mixer has {tuple(mixer.patch)}",
-                hint="Leave patch_dimensions out: the mixer tells them.",
+                f"patch_dimensions: expected {tuple(mixer.patch)} as in the mixer, found {tuple(asked.patch)}",
+                hint="Remove patch_dimensions (--patch): the mixer contains them.",
                 details={"option": "patch_dimensions"},
             )
         return mixer.patch
@@ -345,7 +350,7 @@ def _patch_size(mixer: Mixer | None, asked: _Asked, num_pixels: int) -> Size:
     size = Size(side - margin.width // 2 * 2, side - margin.height // 2 * 2)
     if side * side != num_pixels or min(size) < 1:
         raise UsageError(
-            f"a tile has {num_pixels} pixels, and nothing tells its width: there is no mixer",
+            f"cannot infer the width of a tile with {num_pixels} pixels, because the mixer is missing",
             hint="Give the size of a patch: patch_dimensions=[width, height]; --patch WIDTH,HEIGHT.",
             details={"option": "patch_dimensions", "values": num_pixels},
         )
@@ -353,7 +358,7 @@ def _patch_size(mixer: Mixer | None, asked: _Asked, num_pixels: int) -> Size:
 
 
 def _is_one_pixel(record: memoryview, mixer: Mixer) -> bool:
-    """Whether a record of a patch of several pixels holds one of each band: it is a pixel of an export of series."""
+    """Whether a record has one value in each band although a patch has several pixels, so it is a single pixel."""
     if mixer.patch == (1, 1):
         return False
     values = list(decode_features(record).values())
@@ -365,11 +370,11 @@ def _is_number(value: Any) -> bool:
 
 
 def _of_sequence(found: FoundExport, mixer: Mixer | None, first: RecordBlock, asked: _Asked) -> StoredExport:
-    """An export whose records are pixels, by the first of them."""
+    """Inspect an export of pixels by its first records."""
     if asked.kernel not in (None, NO_KERNEL, NO_MARGIN):
         raise UsageError(
-            "an export with sequenceData has no margins, and kernel_size says that this one has",
-            hint="Leave kernel_size out; --kernel.",
+            "kernel_size does not apply to an export with sequenceData, which has no margins",
+            hint="Remove kernel_size (--kernel).",
             details={"option": "kernel_size"},
         )
     seen = series_of(first)
@@ -381,8 +386,8 @@ def _of_sequence(found: FoundExport, mixer: Mixer | None, first: RecordBlock, as
     for name, depth in asked.depths.items():
         if name in seen.series and seen.series[name][1] not in (None, depth):
             raise ShardMismatchError(
-                f"the series {name!r} has {seen.series[name][1]} steps, and its depth is said to be {depth}",
-                hint="Leave its depth out: the records tell it.",
+                f"series {name!r}: expected {depth} steps, found {seen.series[name][1]}",
+                hint=f"Remove {name!r} from tensor_depths (--depth): the records contain it.",
                 details={"feature": name, "depth": depth},
             )
     names, _ = _names(found, bands, asked)
@@ -398,9 +403,9 @@ def _check_patches(patches: Sequence[int], mixer: Mixer | None) -> tuple[int, ..
         or any(before >= after for before, after in pairwise(found))
     ):
         raise UsageError(
-            "patches are no numbers of patches, ascending"
-            + ("; there is no mixer" if total is None else f" from 0 to {total - 1}"),
-            hint="Give those of the grid that are stored, with its mixer: patches=[0, 1, 5], mixer=Mixer(...).",
+            "patches: expected ascending indexes of patches"
+            + ("; the mixer is missing" if total is None else f" from 0 to {total - 1}"),
+            hint="Give the indexes of the stored patches, and the mixer: patches=[0, 1, 5], mixer=Mixer(...).",
             details={"option": "patches"},
         )
     return found
@@ -411,8 +416,8 @@ def _check_bands(bands: Sequence[str]) -> tuple[str, ...]:
     twice = [name for name in names if names.count(name) > 1]
     if not names or twice:
         raise UsageError(
-            f"the band {twice[0]!r} is asked for twice" if twice else "no band is asked for",
-            hint="Leave bands out to have all of them; --band.",
+            f"band {twice[0]!r} is requested twice" if twice else "no band is requested",
+            hint="To read all bands, omit bands (--band).",
             details={"option": "bands"},
         )
     return names
@@ -423,7 +428,7 @@ def _check_depths(depths: Mapping[str, int] | None) -> dict[str, int]:
     for name, depth in found.items():
         if type(depth) is not int or depth < 1:
             raise UsageError(
-                f"the depth of {name!r} is {depth!r:.40}; it is a whole number above 0",
+                f"depth of {name!r}: expected a whole number above 0, found {depth!r:.40}",
                 details={"option": "tensor_depths"},
             )
     return found

@@ -1,11 +1,11 @@
-"""Finds the files of an export in a folder by their names, in order and complete.
+"""Finds the files of an export in a folder by their names, puts them in order and checks that they are complete.
 
-    <prefix>-00000.tfrecord.gz ... <prefix>-mixer.json      an image; ``.tfrecord`` where it was not compressed
+    <prefix>-00000.tfrecord.gz ... <prefix>-mixer.json      an image; ``.tfrecord`` if it was not compressed
     <prefix>00000.tfrecord.gz  ... <prefix>mixer.json       the same, as older exports are named
     <prefix>.tfrecord.gz                                    a table, or predictions in one file
 
-Exports are downloaded by hand, file by file, so missing files and second downloads are named. Suffixes may be of any
-case. A prefix may end in digits or a dash, so a name can be read in two ways: the wanted prefix decides.
+Exports are often downloaded by hand, file by file, so errors name missing files and second downloads. The case of
+suffixes is ignored. A prefix may end in digits or a dash, so a name can be ambiguous: the requested prefix decides.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_LISTED: Final = 10
 _NAMES_HINT: Final = (
     "An image is PREFIX-00000.tfrecord.gz and so on, with PREFIX-mixer.json; a table is PREFIX.tfrecord.gz."
 )
-_AGAIN: Final = "Download what is missing again, and leave one of what is there twice."
+_AGAIN: Final = "Download missing files again, and remove duplicates."
 _SUFFIX: Final = r"\.tfrecord(?:\.gz)?"
 SHARD = re.compile(rf"(?P<prefix>.*?)(?P<dash>-?)(?P<digits>[0-9]{{5,}})(?P<suffix>{_SUFFIX})", re.I | re.S)
 TABLE = re.compile(rf"(?P<prefix>.+?)(?P<suffix>{_SUFFIX})", re.I | re.S)
@@ -40,7 +40,7 @@ _COPIES: Final = (
     re.compile(rf"(?P<before>.+?\.tfrecord)(?:{_MARK}|-[0-9]{{1,3}})(?P<after>\.gz)", re.I | re.S),
     re.compile(rf"(?P<before>.+?{_SUFFIX}|.+?\.json){_MARK}(?P<after>)", re.I | re.S),
 )
-"""How browsers, Drive and file managers name the second file of a name."""
+"""Names that browsers, Google Drive and file managers give to a second file with the same name."""
 _UNFINISHED = re.compile(r"(?P<name>.+)\.(?:crdownload|part|partial|download|gstmp)", re.I | re.S)
 _USUAL_DIGITS: Final = 5
 
@@ -51,13 +51,12 @@ class FoundExport:
 
     Attributes:
         store: the folder.
-        prefix: what their names begin with, without the dash.
-        filenames: in the order of the export; one at least.
-        mixer: where the patches lie on the map; None of a table, and of an image without one: an export with a
-            ``maskedThreshold`` has none.
-        mixer_name: its file.
-        is_table: whether it is one file without a number, and without a mixer.
-        notes: what there is to know of the folder: one sentence each.
+        prefix: prefix of the files, without the dash.
+        filenames: names of the TFRecord files in the order of the export; at least one.
+        mixer: the places of the patches; None for a table, and for an image without a mixer (``maskedThreshold``).
+        mixer_name: name of the mixer's file, or None.
+        is_table: whether the export is a single file without a number and without a mixer.
+        notes: findings about the folder, one sentence each.
     """
 
     store: Store
@@ -70,16 +69,16 @@ class FoundExport:
 
 
 def find_export(folder: str | os.PathLike[str] | Store, *, prefix: str | None = None) -> FoundExport:
-    """The export in a folder, its files in order.
+    """Find the export in a folder.
 
     Args:
         folder: path or URL of the folder, or of one file of the export; or a store.
-        prefix: of the names, where the folder holds several exports; ``sub/name`` is the export ``name`` in ``sub``.
+        prefix: prefix of the export, if the folder contains several; ``sub/name`` is the export ``name`` in ``sub``.
 
     Raises:
-        UsageError: several exports and no prefix, or a prefix that none has.
-        PreparedFormatError: the folder holds no such files; shards are lost, or there twice, and each is named; or the
-            mixer is malformed.
+        UsageError: the folder contains several exports and ``prefix`` is None, or no export has the prefix.
+        PreparedFormatError: the folder does not contain an export; files are missing or duplicated, and the error
+            names each; or the mixer is malformed.
         StorageError: the folder or the mixer cannot be read.
     """
     store, file = _open_folder(folder)
@@ -103,12 +102,12 @@ def find_export(folder: str | os.PathLike[str] | Store, *, prefix: str | None = 
 
 
 def _open_folder(folder: str | os.PathLike[str] | Store) -> tuple[Store, str | None]:
-    """The folder, and the name of the file in it where that was given."""
+    """The folder, and the name of the file if ``folder`` is a file."""
     if isinstance(folder, Store):
         return folder, None
     text = os.fspath(folder)
     if "://" not in text:
-        path = os.path.expanduser(text)  # noqa: PTH111 - text stays text: "~" of nobody is a name, and no error
+        path = os.path.expanduser(text)  # noqa: PTH111 - unlike Path.expanduser, it keeps "~" of an unknown user as a name
         if os.path.isfile(path):  # noqa: PTH113 - as above
             parent, name = os.path.split(path)
             return open_store(parent or "."), name
@@ -122,7 +121,7 @@ def _open_folder(folder: str | os.PathLike[str] | Store) -> tuple[Store, str | N
 
 
 def _find_of_file(store: Store, file: str, names: Sequence[str]) -> FoundExport:
-    """The export of which ``file`` is a part."""
+    """The export that ``file`` belongs to."""
     copy = parse_copy(file, frozenset(names))
     if copy is None:
         for prefix, group in group_names(names, None).items():
@@ -132,16 +131,16 @@ def _find_of_file(store: Store, file: str, names: Sequence[str]) -> FoundExport:
                 raise _no_such(store, prefix, [], {prefix: group})
             if file in group.mixers or any(shard.filename == file for shard in group.shards):
                 return _gather(store, prefix, {prefix: _as_named(group, file)})
-    known = f"it is named as a copy of {copy.original}" if copy is not None else "it is named as none"
+    known = f"its name is that of a copy of {copy.original}" if copy is not None else "its name does not match"
     raise PreparedFormatError(
-        f"{store.locate(file)} is no file of an export: {known}",
+        f"{store.locate(file)} is not a file of an export: {known}",
         hint=_NAMES_HINT if copy is None else f"Rename it to {copy.original}, if it is the only one.",
         details={"folder": store.url, "file": file},
     )
 
 
 def _as_named(group: NamedFiles, file: str) -> NamedFiles:
-    """The group with the shards whose names end as that of ``file``, where they are there compressed and not."""
+    """The group with only the shards that have the suffix of ``file``, if compressed and plain shards exist."""
     numbers = [shard.number for shard in group.shards]
     match = SHARD.fullmatch(file)
     if match is None or len(set(numbers)) == len(numbers):
@@ -150,12 +149,12 @@ def _as_named(group: NamedFiles, file: str) -> NamedFiles:
 
 
 def _gather(store: Store, prefix: str, groups: dict[str, NamedFiles]) -> FoundExport:
-    """The export of ``prefix``, which has files."""
+    """Collect and check the files of the export with ``prefix``."""
     group = groups[prefix]
     problems, details = _problems(prefix, group)
     if problems:
         raise PreparedFormatError(
-            f"{store.url}: the files of {prefix!r} are not all there once{_listed(problems)}",
+            f"{store.url}: files of {prefix!r} are missing or duplicated{_listed(problems)}",
             hint=_AGAIN,
             details={"folder": store.url, "prefix": prefix, "problems": problems[:100], **details},
         )
@@ -167,8 +166,8 @@ def _gather(store: Store, prefix: str, groups: dict[str, NamedFiles]) -> FoundEx
         and len(strangers) == 1
         and not any(other.shards for one, other in groups.items() if one != prefix)
     ):
-        notes.append(f"{strangers[0]} lies beside the files, and has another prefix: it is not taken for their mixer.")
-    notes += [f"{copy.filename} is a download that did not end." for copy in group.copies if not copy.is_whole]
+        notes.append(f"{strangers[0]} has another prefix than the files, so it is not used as their mixer.")
+    notes += [f"{copy.filename} is an incomplete download." for copy in group.copies if not copy.is_whole]
     filenames = tuple(shard.filename for shard in sorted(group.shards)) or tuple(group.tables)
     return FoundExport(
         store=store,
@@ -182,7 +181,7 @@ def _gather(store: Store, prefix: str, groups: dict[str, NamedFiles]) -> FoundEx
 
 
 def _problems(prefix: str, group: NamedFiles) -> tuple[list[str], dict[str, list[str]]]:
-    """What is lost or there twice, in words and as names."""
+    """Missing and duplicated files, as sentences and as names."""
     problems: list[str] = []
     missing: list[str] = []
     doubled: list[str] = []
@@ -195,11 +194,11 @@ def _problems(prefix: str, group: NamedFiles) -> tuple[list[str], dict[str, list
         twin = places.setdefault(shard.number, shard.filename)
         if twin != shard.filename:
             doubled.append(shard.filename)
-            problems.append(f"{shard.filename}: shard {shard.number} is there twice, see {twin}")
+            problems.append(f"{shard.filename}: shard {shard.number} is duplicated by {twin}")
     if (group.shards and group.tables) or len(group.tables) > 1:
         first, second = [*(shard.filename for shard in group.shards[:1]), *group.tables][:2]
         doubled.append(second)
-        problems.append(f"{second}: it has the prefix {prefix!r}, and so has {first}: give the file that is meant")
+        problems.append(f"{second}: it has the same prefix {prefix!r} as {first}; give the path of the right file")
     for original in sorted(one for one in copies if one in files or number_of(one) in places):
         for copy in copies[original]:
             if copy.is_whole:
@@ -209,40 +208,42 @@ def _problems(prefix: str, group: NamedFiles) -> tuple[list[str], dict[str, list
         usual = max((shard.pattern for shard in group.shards), key=[one.pattern for one in group.shards].count)
         lost = _lost_numbers(places, copies)
         for number in lost:
-            stand_in = next((copy for one, own in copies.items() for copy in own if number_of(one) == number), None)
-            name = usual % number if stand_in is None else stand_in.original
+            renamed = next((copy for one, own in copies.items() for copy in own if number_of(one) == number), None)
+            name = usual % number if renamed is None else renamed.original
             missing.append(name)
-            problems.append(f"{name}: it is missing{'' if stand_in is None else _say_stand_in(stand_in)}")
+            problems.append(f"{name}: it is missing{'' if renamed is None else _describe_copy(renamed)}")
         dashes = {shard.pattern.rpartition("%0")[0].endswith("-") for shard in group.shards}
         if len(dashes) > 1 and not doubled:
-            problems.append(f"{group.shards[0].filename} and others are named in two ways: they are two exports")
+            problems.append(
+                f"{group.shards[0].filename} and others mix two styles of names, so they belong to two exports"
+            )
     return problems, {"missing": missing[:100], "doubled": doubled[:100]}
 
 
 def _lost_numbers(places: Iterable[int], copies: Iterable[str]) -> list[int]:
-    """The numbers that are missing: all of them, as long as they are no more than can be real."""
+    """The missing numbers; only the first few if a number is too large to be plausible."""
     known = set(places)
-    stood_for = {number for number in map(number_of, copies) if number is not None}
-    last = max(known | stood_for)
+    copied = {number for number in map(number_of, copies) if number is not None}
+    last = max(known | copied)
     if last < len(known) + 10_000:
         return sorted(set(range(last + 1)) - known)
     return sorted(set(range(len(known) + _MOST_LISTED)) - known)
 
 
-def _say_stand_in(copy: NamedCopy) -> str:
+def _describe_copy(copy: NamedCopy) -> str:
     if not copy.is_whole:
-        return f"; {copy.filename} is a download of it that did not end"
+        return f"; {copy.filename} is an incomplete download of it"
     return f"; {copy.filename} seems to be it: rename that file"
 
 
 def _choose_mixer(store: Store, group: NamedFiles, notes: list[str]) -> str | None:
-    """The mixer of a group: one, or several that say the same."""
+    """The mixer of a group; several are accepted if they are equal."""
     copies = [copy for copy in group.copies if copy.is_whole and MIXER.fullmatch(copy.original)]
     names = sorted(group.mixers, key=lambda name: (not name.endswith("-mixer.json"), name))
     if not names:
         if copies:
             raise PreparedFormatError(
-                f"{store.url}: {copies[0].original} is missing{_say_stand_in(copies[0])}",
+                f"{store.url}: {copies[0].original} is missing{_describe_copy(copies[0])}",
                 hint=_AGAIN,
                 details={"folder": store.url, "missing": [copies[0].original], "doubled": []},
             )
@@ -253,62 +254,62 @@ def _choose_mixer(store: Store, group: NamedFiles, notes: list[str]) -> str | No
         for other in others:
             if Mixer.read(store, other) != mixer:
                 raise PreparedFormatError(
-                    f"{store.url}: {other} says something else than {names[0]}: they are of two exports",
-                    hint="Leave the one that belongs to the files.",
+                    f"{store.url}: {other} differs from {names[0]}, so they belong to two exports",
+                    hint="Keep only the mixer of these files.",
                     details={"folder": store.url, "missing": [], "doubled": [other]},
                 )
-            notes.append(f"{other} says the same as {names[0]}.")
+            notes.append(f"{other} is equal to {names[0]}.")
     return names[0]
 
 
 def _several(store: Store, prefixes: Sequence[str]) -> UsageError:
     return UsageError(
-        f"{store.url} holds {len(prefixes)} exports: {_some(prefixes)}",
-        hint=f"Say which one: prefix={prefixes[0]!r}; --prefix {prefixes[0]}",
+        f"{store.url} contains {len(prefixes)} exports: {_some(prefixes)}",
+        hint=f"Choose one: prefix={prefixes[0]!r}; --prefix {prefixes[0]}",
         details={"folder": store.url, "prefixes": list(prefixes[:100])},
     )
 
 
 def _no_such(store: Store, prefix: str, exports: Sequence[str], groups: dict[str, NamedFiles]) -> UsageError:
     has_mixer = prefix in groups and bool(groups[prefix].mixers)
-    known = f"it has {_some(exports)}" if exports else "it has none"
+    known = f"its exports are {_some(exports)}" if exports else "it contains no exports"
     return UsageError(
-        f"{store.url} holds no TFRecords of the prefix {prefix!r}"
+        f"{store.url} contains no TFRecords with the prefix {prefix!r}"
         + (f", only {groups[prefix].mixers[0]}" if has_mixer else f"; {known}"),
-        hint="Download the files as well." if has_mixer else suggest(prefix, exports) or _NAMES_HINT,
+        hint="Download the TFRecord files too." if has_mixer else suggest(prefix, exports) or _NAMES_HINT,
         details={"folder": store.url, "prefix": prefix, "prefixes": list(exports[:100])},
     )
 
 
 def _nothing(store: Store, groups: dict[str, NamedFiles]) -> PreparedFormatError:
-    """The error for a folder of no exports, which says what is there, if that is nearly one."""
+    """The error for a folder without an export; it names incomplete exports, archives and subfolders."""
     problems = [
-        f"{copy.original}: it is missing{_say_stand_in(copy)}" for group in groups.values() for copy in group.copies
+        f"{copy.original}: it is missing{_describe_copy(copy)}" for group in groups.values() for copy in group.copies
     ] + [f"{name}: its TFRecords are missing" for group in groups.values() for name in group.mixers]
     if problems:
         return PreparedFormatError(
-            f"{store.url} holds no whole export{_listed(problems)}",
+            f"{store.url} contains no complete export{_listed(problems)}",
             hint=_AGAIN,
             details={"folder": store.url, "problems": problems[:100]},
         )
     if store.local_root is not None and not store.local_root.exists():
         return PreparedFormatError(
-            f"{store.local_root} is no folder: there is none of this name",
-            hint="Check the path. Of several exports in one folder, give the folder and the prefix: prefix='area'; "
-            "--prefix area.",
+            f"the folder {store.local_root} does not exist",
+            hint="Check the path. To choose one of several exports in a folder, give the folder and the prefix: "
+            "prefix='area'; --prefix area.",
             details={"folder": store.url, "problems": []},
         )
     names = store.list()
     if zipped := sorted(name for name in names if "/" not in name and name.lower().endswith(".zip")):
         return PreparedFormatError(
-            f"{store.url} holds no TFRecords of Earth Engine, but {_some(zipped)}",
-            hint="Unpack what was downloaded first, every part of it into one folder.",
+            f"{store.url} contains no TFRecords of Earth Engine, only archives: {_some(zipped)}",
+            hint="Unpack all archives into one folder first.",
             details={"folder": store.url, "problems": zipped[:100]},
         )
     below = sorted({name.partition("/")[0] for name in names if "/" in name and TABLE.fullmatch(name)})
     return PreparedFormatError(
-        f"{store.url} holds no TFRecords of Earth Engine",
-        hint=f"There are some below it: give {store.locate(below[0])}." if below else _NAMES_HINT,
+        f"{store.url} contains no TFRecords of Earth Engine",
+        hint=f"A subfolder contains some: give {store.locate(below[0])}" if below else _NAMES_HINT,
         details={"folder": store.url, "problems": []},
     )
 
@@ -324,7 +325,7 @@ def _listed(lines: Sequence[str]) -> str:
 
 
 class NamedShard(NamedTuple):
-    """A file with a number in its name; ``pattern`` is the name with ``%05d`` in the place of the number."""
+    """A file with a number in its name; ``pattern`` is the name with ``%05d`` instead of the number."""
 
     number: int
     filename: str
@@ -333,7 +334,7 @@ class NamedShard(NamedTuple):
 
 
 class NamedCopy(NamedTuple):
-    """A second file of a name, or a download that did not end, which is not ``is_whole``."""
+    """A second download of ``original``; ``is_whole`` is False for an incomplete one."""
 
     filename: str
     original: str
@@ -342,7 +343,7 @@ class NamedCopy(NamedTuple):
 
 @dataclass(slots=True)
 class NamedFiles:
-    """The files of one prefix. ``copies`` are second ones of a name, and downloads that did not end."""
+    """The files with one prefix. ``copies`` are second and incomplete downloads."""
 
     shards: list[NamedShard] = field(default_factory=list)
     tables: list[str] = field(default_factory=list)
@@ -351,11 +352,11 @@ class NamedFiles:
 
 
 def group_names(names: Sequence[str], wanted: str | None) -> dict[str, NamedFiles]:
-    """The files by their prefix; a name that can be read in two ways is of the prefix ``wanted``."""
+    """Group files by prefix; an ambiguous name belongs to the prefix ``wanted``."""
     groups: defaultdict[str, NamedFiles] = defaultdict(NamedFiles)
     present = frozenset(names)
     for name in names:
-        if name.startswith(".") and not (wanted or "").startswith("."):  # what file systems keep beside files: ._name
+        if name.startswith(".") and not (wanted or "").startswith("."):  # metadata files of file systems: ._name
             continue
         if (copy := parse_copy(name, present)) is not None:
             groups[_prefix_of(copy.original, wanted)].copies.append(copy)
@@ -371,7 +372,7 @@ def group_names(names: Sequence[str], wanted: str | None) -> dict[str, NamedFile
 
 
 def _take_out_dates(prefix: str, groups: defaultdict[str, NamedFiles], wanted: str | None) -> None:
-    """``samples_20240131.tfrecord.gz`` is a table: shards have five digits, and one of them is the first."""
+    """Treat ``samples_20240131.tfrecord.gz`` as a table: shards have five digits and start at 0."""
     group = groups[prefix]
     if prefix == wanted or group.mixers or any(shard.number == 0 for shard in group.shards):
         return
@@ -382,7 +383,7 @@ def _take_out_dates(prefix: str, groups: defaultdict[str, NamedFiles], wanted: s
 
 
 def _parse_shard(name: str, wanted: str | None) -> tuple[str, NamedShard] | None:
-    """The prefix and the place of a shard, by the name of its file; None where that has no number."""
+    """The prefix and number of a shard from its file name; None if it has no number."""
     match = SHARD.fullmatch(name)
     if match is None:
         return None
@@ -398,7 +399,7 @@ def _parse_shard(name: str, wanted: str | None) -> tuple[str, NamedShard] | None
 
 
 def _as_wanted(prefix: str, dash: str, wanted: str | None) -> str:
-    """The prefix of a mixer: where one that ends in a dash is asked for, the dash is a part of it."""
+    """The prefix of a mixer; the dash belongs to it if the requested prefix ends in a dash."""
     return wanted if wanted is not None and wanted == prefix + dash else prefix
 
 
@@ -412,7 +413,7 @@ def _prefix_of(name: str, wanted: str | None) -> str:
 
 
 def parse_copy(name: str, present: frozenset[str]) -> NamedCopy | None:
-    """Of which file of an export this is a second one, or an unfinished download; None where it is none."""
+    """Recognize a second or incomplete download of a file of an export; None for other names."""
     if unfinished := _UNFINISHED.fullmatch(name):
         original = unfinished["name"]
         is_of_export = MIXER.fullmatch(original) or TABLE.fullmatch(original)
@@ -425,18 +426,18 @@ def parse_copy(name: str, present: frozenset[str]) -> NamedCopy | None:
         return None
     if MIXER.fullmatch(original) or SHARD.fullmatch(original):
         return NamedCopy(name, original)
-    # A table may be named so by its author, unless the other one is there.
+    # The author may have chosen such a name for a table, unless the original exists too.
     is_doubled = TABLE.fullmatch(original) and original in present and not any(mark.strip().isdigit() for mark in marks)
     return NamedCopy(name, original) if is_doubled else None
 
 
 def suffix_of(filename: str) -> str:
-    """How the name of a shard ends: ``.tfrecord.gz``."""
+    """The suffix of a shard, such as ``.tfrecord.gz``."""
     match = SHARD.fullmatch(filename)
     return "" if match is None else match["suffix"]
 
 
 def number_of(name: str) -> int | None:
-    """The number in the name of a shard; None where it has none."""
+    """The number in the name of a shard, or None."""
     match = SHARD.fullmatch(name)
     return None if match is None else int(match["digits"][-_USUAL_DIGITS:] if not match["dash"] else match["digits"])

@@ -2,8 +2,8 @@
 
     exports (export.py) -> features, splits, metadata -> PreparedDataset -> Catalog.publish_prepared
 
-Each export is a split. What records do not hold is kept with the version, under ``earth_engine`` in its metadata: the
-mixer as it was read, the kernel, the tile, the bands in order.
+Each export becomes a split. The version's metadata keeps, under ``earth_engine``, the facts that records do not
+contain: the mixer, the kernel, the tile, and the order of bands.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     from registry.publishing import Publication
 
 Prefixes = str | Mapping[str, str] | None
-"""The prefix of one export, or the prefixes of several by the splits that they become."""
+"""The prefix of one export, or a mapping of split to prefix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportPlan:
-    """What an import makes of a folder.
+    """The version that an import would publish.
 
     Attributes:
         prepared: the version.
-        exports: what each split was made of.
-        source: the files, under the names that the version has for them.
+        exports: the export of each split.
+        source: the store with the files under the names that the version uses.
     """
 
     prepared: PreparedDataset
@@ -60,7 +60,7 @@ class ImportPlan:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What there is to know, one sentence each."""
+        """Findings that a user should know, one sentence each."""
         several = len(self.exports) > 1
         return tuple(
             f"{split}: {sentence}" if several else sentence
@@ -91,35 +91,46 @@ def import_export(
     promote: bool | None = None,
     progress: ProgressCallback | None = None,
 ) -> Publication:
-    """Publish exports in a folder as a version: every file is hashed, and every record counted and decoded.
+    """Publish exports in a folder as a version. Every file is hashed, and every record is counted and decoded.
 
         import_export(catalog, "exports/", prefix={"train": "training_patches", "eval": "eval_patches"})
 
     Args:
-        catalog: the catalog.
+        catalog: the catalog to publish to.
         folder: path or URL of the folder, or of one file of the export.
-        prefix: of the export, where there are several; or a prefix for each split, one export each.
-        split: the name of the split that a single export becomes.
-        name: of the dataset; None makes one of the prefix, and of the folder's name where there are several.
-        config: of the dataset, or None.
-        version: its number.
-        bands: as ``open_export``, and so the next four.
-        kernel_size: see above.
-        patch_dimensions: see above.
-        tensor_depths: see above.
-        sequence: see above.
-        shapes: the shape of the values of a column, by its name, of a table.
-        mixer: instead of the one that lies beside the files.
-        patches: the numbers of the patches that are stored, in order, where an export left some out.
-        description: of the dataset.
-        copy: copy the files into the data directory; else nothing is written but rows, and the folder has to stay.
-        promote: make it the version that an unversioned look-up gives; None does so where it is the highest.
-        progress: called with a ``Progress``, in records: they are counted, then verified.
+        prefix: prefix of the export, if the folder contains several; or a mapping of split to prefix.
+        split: name of the split of a single export.
+        name: name of the dataset; None derives it from the prefix, or for several exports from the folder.
+        config: name of the config, or None.
+        version: version number.
+        bands: the bands to import, in order; None imports all. This option and the next four are described at
+            ``open_export``.
+        kernel_size: width and height in pixels of the export's kernel; None infers it.
+        patch_dimensions: width and height in pixels of a patch without a mixer; None assumes square tiles.
+        tensor_depths: number of values of a pixel of each array band, by name; None infers it.
+        sequence: whether each record is a pixel; None infers it.
+        shapes: shapes of a table's array columns, by name.
+        mixer: replaces the mixer next to the files.
+        patches: indexes in the grid of the stored patches, ascending, if the export dropped some.
+        description: description of the dataset.
+        copy: copy the files to the data directory. Otherwise the version reads them from the folder, which must not
+            change.
+        promote: make the version canonical; None does so if its number is the highest.
+        progress: called with a ``Progress``, in records, which are first counted and then verified.
+
+    Returns:
+        The published version, and whether it is new.
 
     Raises:
-        As ``open_export`` and ``Catalog.publish``.
-        PreparedFormatError: the names of the files follow no template, so that only a copy can be read.
-        UsageError: options that contradict each other or what is stored.
+        PreparedFormatError: the folder does not contain an export, files are missing or duplicated, the mixer is
+            malformed, or the names of the files require ``copy=True``.
+        ShardMismatchError: records do not agree with the mixer or with each other.
+        CorruptRecordError: a file is damaged or truncated.
+        CorruptExampleError: a record is not an Example, or a band does not contain pixels.
+        FeatureNotFoundError: a band does not exist.
+        UsageError: options contradict each other or the files, or an option is required.
+        VersionExistsError: the version exists with other content.
+        StorageError: a file cannot be read or written.
     """
     plan = preview_export(
         folder,
@@ -163,9 +174,9 @@ def preview_export(
     copy: bool = False,
     progress: ProgressCallback | None = None,
 ) -> ImportPlan:
-    """What ``import_export`` would publish: all records are read, and nothing is written.
+    """Plan an import: read all records, and write nothing.
 
-    Arguments and errors as there.
+    The arguments and errors are those of ``import_export``.
     """
     number = Version.parse(version) if isinstance(version, str) else version
     if name is not None:
@@ -174,11 +185,13 @@ def preview_export(
         check_config(config)
     wanted = dict(prefix) if isinstance(prefix, Mapping) else {split: prefix}
     if not wanted:
-        raise UsageError("no split is asked for", hint="Give prefix={'train': ...}, or one prefix.")
+        raise UsageError(
+            "prefix does not name a split", hint="Give one prefix, or name splits: prefix={'train': 'area'}."
+        )
     if len(wanted) > 1 and (patches is not None or mixer is not None):
         raise UsageError(
-            "a mixer, or a list of patches, is of one export, and several are imported",
-            hint="Import that one by itself.",
+            "mixer and patches apply to a single export, but several are imported",
+            hint="Import each export separately.",
             details={"options": ["mixer", "patches"]},
         )
     for one in wanted:
@@ -215,7 +228,7 @@ def preview_export(
                 description=description,
                 custom={METADATA_KEY: {"splits": kept}},
             ),
-            disable_shuffling=True,  # the order is the export's, and says where each patch lies
+            disable_shuffling=True,  # the order determines the place of each patch
         ),
         exports=exports,
         source=source,
@@ -229,8 +242,8 @@ def _features(export: StoredExport, shapes: Mapping[str, Sequence[int]] | None) 
     for name in shapes:
         if name not in known:
             raise UsageError(
-                f"no column {name!r} to give a shape to",
-                hint=suggest(name, known) if known else "Shapes are those of columns of a table: bands have theirs.",
+                f"shapes contains {name!r}, which is not a column",
+                hint=suggest(name, known) if known else "Remove shapes (--shape): it applies only to tables.",
                 details={"option": "shapes", "known": known[:100]},
             )
     found: dict[str, Feature] = {}
@@ -243,14 +256,14 @@ def _features(export: StoredExport, shapes: Mapping[str, Sequence[int]] | None) 
         return FeaturesDict(found)
     except FeatureError as error:
         raise PreparedFormatError(
-            f"{export.found.store.url}: the names make no features: {error.message}",
-            hint="Choose others: bands=[...]; --band NAME.",
+            f"{export.found.store.url}: the names of bands are not valid names of features: {error.message}",
+            hint="Import other bands: bands=[...]; --band NAME.",
             details={"features": sorted(found)[:100]},
         ) from error
 
 
 def _band_feature(band: StoredBand, export: StoredExport) -> Feature:
-    """A tensor of (depth, height, width), without the depth where it is 1; of a pixel a number."""
+    """A tensor of (depth, height, width), without the depth if it is 1; for a single pixel, a scalar."""
     shape: tuple[int, ...] = () if band.depth in (None, 1) else (int(band.depth or 1),)
     if export.tile is not None:
         shape = (*shape, export.tile.size.height, export.tile.size.width)
@@ -259,7 +272,7 @@ def _band_feature(band: StoredBand, export: StoredExport) -> Feature:
 
 
 def _column_feature(column: StoredColumn, shape: Sequence[int] | None) -> Feature:
-    """A number or text, or an array of ``shape``; optional where rows are without it."""
+    """A number, text or array of ``shape``; optional if some rows lack it."""
     dtype: Any = {"bytes": bytes, "int64": "int64", "float": "float32"}[column.kind]
     if shape is not None:
         sides = tuple(shape)
@@ -268,9 +281,9 @@ def _column_feature(column: StoredColumn, shape: Sequence[int] | None) -> Featur
             size *= side
         if size != column.size or any(type(side) is not int or side < 1 for side in sides):
             raise UsageError(
-                f"the column {column.name!r} cannot have the shape {sides}: its rows have "
-                f"{'several numbers of values' if column.size is None else f'{column.size} values'}",
-                hint="Give whole numbers whose product that is; --shape NAME=2,2.",
+                f"column {column.name!r} cannot have the shape {sides}: its rows have "
+                f"{'different numbers of values' if column.size is None else f'{column.size} values'}",
+                hint=f"Give whole numbers with that product: --shape {column.name}=2,2.",
                 details={"option": "shapes", "column": column.name, "size": column.size},
             )
         return Tensor(shape=sides, dtype=dtype, optional=column.is_optional)
@@ -279,13 +292,13 @@ def _column_feature(column: StoredColumn, shape: Sequence[int] | None) -> Featur
             return Text()
         return Scalar(dtype, optional=column.is_optional)
     if column.size is None and column.is_optional:
-        # Rows without it read as rows of no values: an array of any length has no value that says "none".
+        # Rows without a value read as empty arrays, because an array of any length has no null.
         return Tensor(shape=(None,), dtype=dtype)
     return Tensor(shape=(column.size,), dtype=dtype, optional=column.is_optional)
 
 
 def _join_features(found: Mapping[str, FeaturesDict]) -> FeaturesDict:
-    """The features of all splits, which have to be the same."""
+    """The features of all splits, which must be equal."""
     (first, features), *others = found.items()
     for split, other in others:
         if other != features:
@@ -293,15 +306,16 @@ def _join_features(found: Mapping[str, FeaturesDict]) -> FeaturesDict:
                 name for name in {*features, *other} if features.features.get(name) != other.features.get(name)
             )
             raise UsageError(
-                f"the exports of {first} and {split} are not alike: they differ in {', '.join(differing[:10])}",
-                hint="The splits of a version have the same features. Import them as two datasets or configs.",
+                f"the splits of a version must have the same features: {first} and {split} differ in "
+                f"{', '.join(differing[:10])}",
+                hint="Import them as two datasets or configs: --name NAME, --config CONFIG.",
                 details={"splits": [first, split], "features": differing[:100]},
             )
     return features
 
 
 def _root(folder: str | os.PathLike[str], exports: Mapping[str, StoredExport]) -> tuple[Store, dict[str, str]]:
-    """The folder that holds all exports, and where in it each of them lies: ``""``, or a folder with a slash."""
+    """The folder with all exports, and the subfolder of each: ``""``, or a path that ends in a slash."""
     stores = {split: export.found.store for split, export in exports.items()}
     if len({store.url for store in stores.values()}) == 1:
         return next(iter(stores.values())), dict.fromkeys(stores, "")
@@ -313,13 +327,13 @@ def _root(folder: str | os.PathLike[str], exports: Mapping[str, StoredExport]) -
 def _splits(
     root: Store, dataset: str, exports: Mapping[str, StoredExport], places: Mapping[str, str], *, copy: bool
 ) -> tuple[Store, tuple[Split, ...]]:
-    """The splits, and the files under the names that these give them: their own, or ours in a copy."""
+    """The splits, and a store with the files under the names that the splits use."""
     templates = {split: _template(dataset, places[split], export) for split, export in exports.items()}
     odd = [export.found.filenames[0] for split, export in exports.items() if templates[split] is None]
     if odd and not copy:
         raise PreparedFormatError(
-            f"{root.url}: the names of the files follow no template of ours: {odd[0]}",
-            hint="Import a copy, in which they get names that do: copy=True; --copy.",
+            f"{root.url}: file names such as {odd[0]} cannot be read in place",
+            hint="Import a copy, whose files are renamed: copy=True; --copy.",
             details={"folder": root.url, "problems": odd},
         )
     names: dict[str, str] = {}
@@ -338,14 +352,14 @@ def _splits(
     if len(names) != sum(len(export.found.filenames) for export in exports.values()):
         raise UsageError(
             "two splits have the same files",
-            hint="Each split has a prefix of its own.",
+            hint="Give each split a different prefix.",
             details={"splits": list(exports)},
         )
     return (RenamedStore(root, names) if odd else root), tuple(splits)
 
 
 def _template(dataset: str, place: str, export: StoredExport) -> ShardedFileTemplate | None:
-    """The template that gives the names of an export's files; None where none does."""
+    """The template of the file names of an export; None if they do not follow a template."""
     first = export.found.filenames[0]
     number = re.search(r"0{5,}(?=\.tfrecord(?:\.gz)?$)", first, re.IGNORECASE)
     if number is not None:
@@ -364,7 +378,7 @@ def _template(dataset: str, place: str, export: StoredExport) -> ShardedFileTemp
 
 
 def _name_of(root: Store, exports: Mapping[str, StoredExport]) -> str:
-    """A dataset's name: made of the prefix, or of the folder's name where there are several. Raises UsageError."""
+    """Derive a dataset name from the prefix, or for several exports from the folder. Raises UsageError."""
     path = root.url if root.local_root is None else root.local_root.as_posix()
     words = [path.rstrip("/").rpartition("/")[2]]
     if len(exports) == 1:
@@ -376,19 +390,19 @@ def _name_of(root: Store, exports: Mapping[str, StoredExport]) -> str:
         except UsageError:
             continue
     raise UsageError(
-        f"neither {words[0]!r} nor the folder makes a name of a dataset",
+        f"cannot derive a dataset name from {words[0]!r} or the folder",
         hint="Name the dataset: name='...'; --name NAME.",
         details={"option": "name"},
     )
 
 
 def _notes(export: StoredExport) -> list[str]:
-    """What there is to know of an export that is imported."""
+    """Findings about an imported export, one sentence each."""
     notes = list(export.warnings)
     series = [band.name for band in export.bands if band.is_series]
     if series:
         notes.append(
-            f"{', '.join(series)}: series are no features of an example; PixelSeries reads them with the other bands."
+            f"{', '.join(series)}: the features of examples do not include series; read them with PixelSeries."
         )
     notes += [
         f"The column {column.name!r} has {column.size} values, which may be {column.square} x {column.square}: "

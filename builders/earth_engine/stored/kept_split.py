@@ -1,12 +1,12 @@
-"""What a version keeps of the export that a split was made of, as JSON, and the search for the mixer of predictions.
+"""Stores facts of an export in a version's metadata, as JSON, and finds the mixer for predictions.
 
     metadata["earth_engine"]["splits"][SPLIT] =
         {"prefix", "mixer": document or null, "kernel_size": [w, h], "patch": [w, h], "tile": [w, h],
          "bands": [{"name", "kind", "dtype", "depth"}], "sequence": bool, "collapsed": [names] or null,
          "patches": [numbers] or null}
 
-The metadata of a version may come from anybody, so it is checked as strictly as a file. A mixer is given in any form (a
-path, text, a document, a version), or is the one beside the files.
+Metadata may come from an untrusted source, so it is checked as strictly as a file. A mixer can be a path, text,
+document or version, or the file next to the predictions.
 """
 
 from __future__ import annotations
@@ -33,26 +33,27 @@ if TYPE_CHECKING:
 
 
 METADATA_KEY: Final = "earth_engine"
-"""Where in a version's metadata (``DatasetMetadata.custom``) its exports are described."""
+"""The key in a version's metadata (``DatasetMetadata.custom``) under which its exports are described."""
 
 _MOST_WIDE: Final = 4 * MAX_SIDE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptSplit:
-    """What a version keeps of one split.
+    """The facts of an export that a version keeps for one split.
 
     Attributes:
-        prefix: of the files, as they were found.
-        mixer: the document, as it was read; None where there was none.
-        kernel: None where it is not known, or there are no tiles.
-        patch, tile: without and with the margin; None where records are no patches.
-        bands: in order.
+        prefix: prefix of the files when they were imported.
+        mixer: the mixer's document; None if the export had no mixer.
+        kernel: kernel size; None if it is unknown, or there are no tiles.
+        patch: size of a patch without its margin; None if records are not patches.
+        tile: size of a patch with its margin; None if records are not patches.
+        bands: the bands in order.
         is_sequence: whether a record is a pixel.
-        collapsed: names of the channels of the one feature; None where each band has its own.
-        patches: numbers of the patches that are stored; None of all.
-        is_table: whether a record is a row; then there is nothing else.
-        columns: of a table, as JSON.
+        collapsed: names of the channels of a collapsed export's single feature, else None.
+        patches: indexes in the grid of the stored patches; None if all are stored.
+        is_table: whether a record is a row of a table; the other attributes are then empty.
+        columns: the columns of a table, as JSON.
     """
 
     prefix: str = ""
@@ -69,7 +70,7 @@ class KeptSplit:
 
     @classmethod
     def of(cls, export: StoredExport) -> KeptSplit:
-        """What is to be kept of an export."""
+        """The facts of ``export``."""
         if export.is_table:
             columns = tuple(column.to_value() for column in export.columns)
             return cls(prefix=export.found.prefix, is_table=True, columns=columns)
@@ -103,10 +104,10 @@ class KeptSplit:
 
     @classmethod
     def find(cls, custom: Mapping[str, Any], split: str) -> KeptSplit | None:
-        """What a version with the metadata ``custom`` keeps of a split; None where it keeps nothing.
+        """The facts of a split in the metadata ``custom`` of a version, or None.
 
         Raises:
-            PreparedFormatError: it has another form; ``details['key']`` is the path.
+            PreparedFormatError: the metadata is malformed; ``details['key']`` is the path.
         """
         if METADATA_KEY not in custom:
             return None
@@ -139,7 +140,7 @@ def _size(node: JsonNode | None, *, least: int) -> Size | None:
         return None
     sides = [side.integer() for side in node.elements()]
     if len(sides) != 2 or not all(least <= side <= _MOST_WIDE for side in sides):
-        node.fail(f"it is no width and height from {least} to {_MOST_WIDE}")
+        node.fail(f"expected a width and height from {least} to {_MOST_WIDE}")
     return Size(*sides)
 
 
@@ -147,13 +148,13 @@ def _band(node: JsonNode) -> StoredBand:
     fields = node.fields()
     for name in ("name", "kind"):
         if name not in fields:
-            node.fail(f"it has no {name!r}")
+            node.fail(f"{name!r} is missing")
     kind = next((kind for kind in PROMOTED if kind == fields["kind"].text()), None)
     if kind is None:
-        fields["kind"].fail(f"it is one of {', '.join(PROMOTED)}")
+        fields["kind"].fail(f"expected one of {', '.join(PROMOTED)}")
     depth = fields["depth"].integer() if "depth" in fields else None
     if depth is not None and depth < 1:
-        fields["depth"].fail("it is a number above 0")
+        fields["depth"].fail("expected a number above 0")
     is_series = "series" in fields and fields["series"].boolean()
     return StoredBand(name=fields["name"].text(), kind=kind, depth=depth, is_series=is_series)
 
@@ -163,25 +164,25 @@ def _numbers(node: JsonNode | None) -> tuple[int, ...] | None:
         return None
     found = tuple(node.integers())
     if any(number < 0 for number in found):
-        node.fail("the number of a patch is never negative")
+        node.fail("the index of a patch must not be negative")
     return found
 
 
 MixerLike: TypeAlias = "Mixer | str | PathLike[str] | Mapping[str, Any] | Dataset | DatasetMetadata"
-"""A mixer, its file, its JSON text or document, or a published version that was imported, or what it keeps."""
+"""A mixer, its file, JSON text or document, or an imported version or its metadata."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundMixer:
-    """A mixer, and what was kept beside it.
+    """A mixer, with facts of its export if they are known.
 
     Attributes:
         mixer: the mixer.
-        content: its file as it was read, byte for byte; None where it came in another form.
-        bands: names of the export's bands in their order, where a published version says so; else empty.
-        kernel: that the export was made with, where a published version says so.
-        depths: of its array bands.
-        channels: names of the channels of its one feature, where a published version has them of a collapsed export.
+        content: the bytes of its file; None if it was not read from a file or text.
+        bands: names of the export's bands in order, from a published version; else empty.
+        kernel: kernel size of the export, from a published version; else None.
+        depths: depths of its array bands, by name.
+        channels: names of the channels of a collapsed export, from a published version; else empty.
     """
 
     mixer: Mixer
@@ -192,21 +193,21 @@ class FoundMixer:
     channels: Sequence[str] = ()
 
     def to_bytes(self) -> bytes:
-        """The content of a mixer's file: as it was read, or written anew."""
+        """The content of a mixer's file: the bytes that were read, or new JSON."""
         return self.mixer.to_json().encode() if self.content is None else self.content
 
 
 def find_mixer(source: MixerLike, *, split: str | None = None) -> FoundMixer:
-    """The mixer that ``source`` is, or names.
+    """Find the mixer that ``source`` is or names.
 
     Args:
         source: a mixer, a path or URL of its file or of the export's folder, a JSON text, a JSON document, a published
             version that was imported, or its metadata.
-        split: whose mixer it is, where the metadata has several.
+        split: the split whose mixer to use, if the metadata has several.
 
     Raises:
-        UsageError: no mixer, or metadata of several splits or of an export without one.
-        PreparedFormatError: the text or the file is malformed, or the folder holds no export.
+        UsageError: ``source`` is not a mixer, the export has no mixer, or ``split`` is required.
+        PreparedFormatError: the text or file is malformed, or the folder does not contain an export.
         StorageError: the file cannot be read.
     """
     if isinstance(source, Mixer):
@@ -221,8 +222,8 @@ def find_mixer(source: MixerLike, *, split: str | None = None) -> FoundMixer:
         text = fspath(path)
     except TypeError as error:
         raise UsageError(
-            f"{source!r:.60} is no mixer",
-            hint="Give the path of <prefix>-mixer.json, its text, or a Mixer.",
+            f"expected a mixer (a path, a JSON text or document, a Mixer or a published version), found {source!r:.60}",
+            hint="Give the path of the mixer: mixer='PREFIX-mixer.json'.",
             details={"option": "mixer"},
         ) from error
     if text.lstrip("\ufeff \t\r\n").startswith("{"):
@@ -240,20 +241,20 @@ def _of_folder(text: str) -> FoundMixer:
     found = find_export(text)
     if found.mixer_name is None:
         raise UsageError(
-            f"{text}: the export has no mixer, which says where its patches lie",
-            hint="Give the <prefix>-mixer.json that was exported with the patches: mixer=...; --mixer FILE.",
+            f"{text}: the export has no mixer, so the places of its patches are unknown",
+            hint="Give the mixer of the export: mixer='PREFIX-mixer.json'; --mixer PREFIX-mixer.json.",
             details={"option": "mixer"},
         )
     return read_mixer_file(found.store, found.mixer_name)
 
 
 def read_mixer_file(store: Store, name: str) -> FoundMixer:
-    """The mixer in a file, with the bytes of the file. Raises as ``Mixer.read``."""
+    """Read a mixer and the bytes of its file. Raises the errors of ``Mixer.read``."""
     return FoundMixer(mixer=Mixer.read(store, name), content=store.read_bytes(name, limit=MAX_BYTES))
 
 
 def _of_document(source: Mapping[str, Any], split: str | None) -> FoundMixer:
-    """A mixer's document, or what an import keeps of one split or of all: see ``KeptSplit``."""
+    """The mixer in a mixer's document, or in the metadata of one or several splits (see ``KeptSplit``)."""
     if "projection" in source or not ({METADATA_KEY, "splits", "mixer"} & set(source)):
         return FoundMixer(mixer=Mixer.from_json(json.dumps(source), "mixer"))
     kept = source.get(METADATA_KEY, source)
@@ -264,14 +265,14 @@ def _of_document(source: Mapping[str, Any], split: str | None) -> FoundMixer:
     if split is None and len(known) != 1:
         raise UsageError(
             f"the version has the mixers of {len(known)} splits: {', '.join(known[:20])}",
-            hint="Say of which one the predictions are: split='train'.",
+            hint="Name the split of the predictions: split='train'.",
             details={"option": "split", "known": known},
         )
     name = known[0] if split is None else split
     if name not in known:
         raise UsageError(
-            f"the version has no mixer of a split {name!r}; it has {', '.join(known[:20])}",
-            hint="Say of which split the predictions are: split='train'.",
+            f"the version does not have a mixer for split {name!r}, only for {', '.join(known[:20])}",
+            hint="Name the split of the predictions: split='train'.",
             details={"option": "split", "known": known},
         )
     return _of_split(KeptSplit.find({METADATA_KEY: kept}, name))
@@ -280,8 +281,8 @@ def _of_document(source: Mapping[str, Any], split: str | None) -> FoundMixer:
 def _of_split(kept: KeptSplit | None) -> FoundMixer:
     if kept is None or kept.mixer is None:
         raise UsageError(
-            "the export has no mixer: patches were dropped where too much was masked, and their places are lost",
-            hint="Export again with masked_threshold=1, which writes a mixer.",
+            "the export has no mixer: maskedThreshold dropped patches, so the places of the others are unknown",
+            hint="Export again with masked_threshold=1 (--masked-threshold 1), which writes a mixer.",
             details={"option": "mixer"},
         )
     return FoundMixer(

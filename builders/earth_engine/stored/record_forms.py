@@ -1,4 +1,4 @@
-"""Tells the form of an export's records: patches that are alike, pixels with series, or rows of a table."""
+"""Infers what the records of an export are (patches, pixels with series, or rows) and checks that they agree."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from registry.wire.varint import read_varint
 
 _FEATURE_LISTS: Final = 2
 _FIXED_SIZES: Final = {1: 8, 5: 4}
-"""Bytes of a field by its wire type, where that tells it."""
+"""Bytes of a field with a fixed size, by wire type."""
 Advance = Callable[[int], None]
 _MOST_FILES: Final = 10
 
 
 def has_feature_lists(record: bytes | memoryview) -> bool:
-    """Whether a record is a SequenceExample by its form: it has the field of lists, which an Example has not.
+    """Whether a record has the field of feature lists, which distinguishes a SequenceExample from an Example.
 
     >>> has_feature_lists(bytes.fromhex("0a00")), has_feature_lists(bytes.fromhex("0a001200"))
     (False, True)
@@ -47,19 +47,19 @@ def has_feature_lists(record: bytes | memoryview) -> bool:
                 position += _FIXED_SIZES[wire_type]
             else:
                 return False
-    except (IndexError, ValueError):  # no message at all: who reads it will say so
+    except (IndexError, ValueError):  # not a protobuf message; decoding reports it later
         return False
     return False
 
 
 def check_alike(block: RecordBlock, sizes: Mapping[str, tuple[Kind, int]], *, path: str, first: int) -> None:
-    """Check that each record of a block holds these bands, of these kinds and numbers of values.
+    """Check that each record of a block contains these bands, with these kinds and numbers of values.
 
-    ``first`` is the number of the block's first record in the file ``path``.
+    ``first`` is the index of the block's first record in the file ``path``.
 
     Raises:
-        ShardMismatchError: one holds another number of values, or another kind, or has no such band.
-        CorruptExampleError: one is no tf.train.Example.
+        ShardMismatchError: a record lacks a band, or has another kind or number of values.
+        CorruptExampleError: a record is not a tf.train.Example.
     """
     data, offsets = block.span()
     found = BlockDecoder(sizes).decode(data, offsets, block.lengths)
@@ -87,13 +87,13 @@ def _check_record(record: memoryview, sizes: Mapping[str, tuple[Kind, int]], whe
         stored = decode_features(record)
         for name, (kind, size) in sizes.items():
             if name not in stored:
-                raise _differs(where, f"it has no band {name!r}, which the first record has")
+                raise _differs(where, f"band {name!r} of the first record is missing")
             found, values = from_flat(stored[name], name)
             if found != kind:
-                raise _differs(where, f"its band {name!r} is of the kind {found}, that of the first record is {kind}")
+                raise _differs(where, f"band {name!r}: expected kind {kind} as in the first record, found {found}")
             if values.size != size:
                 raise _differs(
-                    where, f"its band {name!r} has {values.size} values, that of the first record has {size}"
+                    where, f"band {name!r}: expected {size} values as in the first record, found {values.size}"
                 )
     except CorruptExampleError as error:
         raise CorruptExampleError(f"{where}: {error.message}", hint=error.hint, details=error.details) from error
@@ -102,16 +102,17 @@ def _check_record(record: memoryview, sizes: Mapping[str, tuple[Kind, int]], whe
 def _differs(where: str, problem: str) -> RegistryError:
     return ShardMismatchError(
         f"{where}: {problem}",
-        hint="Are these files of one export? Those of two must not lie under one prefix.",
+        hint="Check that all files belong to one export: two exports must not share a prefix.",
         details={"place": where},
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesBands:
-    """The bands of an export of series: kinds of those that have one value a pixel, and of series with their length.
+    """The bands of an export of series.
 
-    The length is None where it differs from pixel to pixel.
+    ``scalars`` maps bands with one value a pixel to their kind. ``series`` maps the others to their kind and length,
+    which is None if it differs between pixels.
     """
 
     scalars: Mapping[str, Kind]
@@ -144,13 +145,13 @@ def series_of(block: RecordBlock) -> SeriesBands:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredColumn:
-    """One column of a table, as it is stored.
+    """One stored column of a table.
 
     Attributes:
-        name: of the feature.
+        name: name of the feature.
         kind: ``bytes`` (texts), ``int64`` or ``float``.
-        size: values of a row; None where it differs.
-        is_optional: whether there are rows without it.
+        size: number of values of a row; None if it differs.
+        is_optional: whether some rows lack it.
     """
 
     name: str
@@ -160,7 +161,7 @@ class StoredColumn:
 
     @property
     def square(self) -> int | None:
-        """The side of the square that its values may be: a neighbourhood of pixels, or a list of that length."""
+        """The side of the square array that its values may be, such as a neighbourhood of pixels; else None."""
         side = int(np.sqrt(self.size or 0))
         return side if side > 1 and side * side == self.size and self.kind != "bytes" else None
 
@@ -171,7 +172,7 @@ class StoredColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableForm:
-    """The columns of a table, sorted by name, its rows, and the bytes of all these."""
+    """The columns of a table, sorted by name, its number of rows, and the bytes of all records."""
 
     columns: tuple[StoredColumn, ...]
     num_rows: int
@@ -179,11 +180,11 @@ class TableForm:
 
 
 def look_at_columns(blocks: Iterable[tuple[str, RecordBlock]]) -> TableForm:
-    """The columns of a table whose records are in ``blocks``, each with the file that it is of.
+    """Infer the columns of a table from its records; each block comes with the path of its file.
 
     Raises:
-        CorruptExampleError: a record is no tf.train.Example.
-        ShardMismatchError: a column is of one kind in some rows, and of another in others.
+        CorruptExampleError: a record is not a tf.train.Example.
+        ShardMismatchError: a column has different kinds in different rows.
     """
     seen = _Columns()
     for path, block in blocks:
@@ -211,14 +212,13 @@ class _Columns:
             counts = column.counts
             num_filled = found.num_records if column.rows is None else int(column.rows.size)
             sizes = {counts} if isinstance(counts, int) else set(np.unique(counts).tolist())
-            if kind == "bytes" and sizes == {0}:  # a feature of no kind holds nothing: the row has no value
+            if kind == "bytes" and sizes == {0}:  # an empty feature: the row has no value
                 self.filled.setdefault(name, 0)
                 continue
             if self.kinds.setdefault(name, kind) != kind:
                 raise ShardMismatchError(
-                    f"{path}: the column {name!r} is of the kind {self.kinds[name]} in some rows, and of the kind "
-                    f"{kind} in others",
-                    hint="A column is of one kind. Export the table again with one.",
+                    f"{path}: column {name!r} has kind {self.kinds[name]} in some rows and kind {kind} in others",
+                    hint="Export the table again with one kind in each column.",
                     details={"feature": name},
                 )
             self.sizes.setdefault(name, set()).update(sizes)
@@ -238,29 +238,29 @@ class _Columns:
 
 
 def check_files(found: FoundExport) -> Iterator[str]:
-    """Sentences on files that are not what their names say. Raises PreparedFormatError where one is empty."""
+    """Yield notes on files whose suffix is wrong. Raises PreparedFormatError if a file is empty."""
     for name in found.filenames:
         with found.store.open(name) as file:
             start = file.read(12)
         if not start:
             raise PreparedFormatError(
-                f"{found.store.locate(name)} is empty: 0 bytes, a download that was broken off",
+                f"{found.store.locate(name)} is empty (0 bytes): its download was interrupted",
                 hint="Download it again.",
                 details={"file": name},
             )
         if is_gzip(start) != name.lower().endswith(".gz"):
-            told = "is compressed, and its name does not say so" if is_gzip(start) else "is named .gz, and is none"
-            yield f"{name} {told}: it is read as what it is."
+            told = "is gzip, but its name does not end in .gz" if is_gzip(start) else "ends in .gz, but is not gzip"
+            yield f"{name} {told}; it is read by its content."
 
 
 def blocks_of(found: FoundExport, name: str, most: int = 1024) -> Iterator[RecordBlock]:
-    """The records of one file, many at a time."""
+    """Yield the records of one file in blocks."""
     for block, _ in read_blocks(found.store, name, most=most, verify="block"):
         yield block
 
 
 def all_blocks(found: FoundExport, advance: Advance | None) -> Iterator[tuple[str, RecordBlock]]:
-    """The records of all files in order, each block with the path of its file."""
+    """Yield the records of all files in order, each block with the path of its file."""
     for name in found.filenames:
         for block in blocks_of(found, name):
             yield found.store.locate(name), block
@@ -271,10 +271,11 @@ def all_blocks(found: FoundExport, advance: Advance | None) -> Iterator[tuple[st
 def count_records(
     found: FoundExport, sizes: Mapping[str, tuple[Kind, int]] | None, advance: Advance | None
 ) -> tuple[tuple[int, ...], int]:
-    """The records of each file, and the bytes of all; each has to hold ``sizes``, where these are given.
+    """Count the records of each file and the bytes of all; check each record against ``sizes`` if it is not None.
 
     Raises:
-        As ``check_alike``.
+        ShardMismatchError: a record lacks a band, or has another kind or number of values.
+        CorruptExampleError: a record is not a tf.train.Example.
     """
     counts, num_bytes = [], 0
     for name in found.filenames:
@@ -293,14 +294,14 @@ def count_records(
 def check_counts(
     found: FoundExport, counts: Sequence[int], mixer: Mixer, *, patches: Sequence[int] | None, is_sequence: bool
 ) -> None:
-    """Refuse files that do not hold as many records as the mixer says, or as ``patches`` were not left out.
+    """Check the number of records against the mixer, or against ``patches`` if some patches were dropped.
 
     Raises:
-        ShardMismatchError: with both numbers, and those of the files.
+        ShardMismatchError: the numbers differ; the message has both, and the count of each file.
     """
     num_patches = mixer.total_patches if patches is None else len(patches)
     expected = num_patches
-    what = f"{expected:,} patches" if patches is None else f"{expected:,} patches that were not left out"
+    what = f"{expected:,} patches" if patches is None else f"{expected:,} patches that were not dropped"
     if is_sequence:
         expected *= mixer.patch.width * mixer.patch.height
         what = f"{what} of {counted(expected // max(num_patches, 1), 'pixel')}, {expected} records"
@@ -312,8 +313,8 @@ def check_counts(
     )
     more = len(counts) - _MOST_FILES
     raise ShardMismatchError(
-        f"{found.store.url}: {found.mixer_name or 'the mixer'} has {what}, and the files hold "
+        f"{found.store.url}: expected {what} as in {found.mixer_name or 'the mixer'}, found "
         f"{counted(total, 'record')}{listed}" + (f"\n  and {counted(more, 'more file')}" if more > 0 else ""),
-        hint="Were all files downloaded, the last one too? Or is it the mixer of another export?",
+        hint="Check that all files were downloaded completely, and that the mixer belongs to this export.",
         details={"expected": expected, "found": total, "counts": list(counts[:100])},
     )

@@ -38,7 +38,7 @@ def export(name: str, folder: Path, dtype: str = "float32", **options: Any) -> E
     """The export of one of the fixtures F1 to F4; b2 is b1 plus 100."""
     first = np.array(DERIVED[name]["raster"], dtype)
     wanted = {"patchDimensions": DERIVED[name]["patchDimensions"], "kernelSize": KERNELS[name], **options}
-    return export_image({"b2": first + np.array(100, dtype), "b1": first}, folder, name, **PLACE, **wanted)
+    return export_image({"b2": first + np.array(100, dtype), "b1": first}, folder, name, **PLACE, options=wanted)
 
 
 @pytest.mark.parametrize("compressed", [True, False], ids=["gzip", "plain"])
