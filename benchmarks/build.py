@@ -1,4 +1,4 @@
-"""How long does a build take, and how much memory? Builds a made-up dataset and prints a table.
+"""Measures how long a build takes and how much memory it needs, for a made-up dataset.
 
     python benchmarks/build.py                          200,000 examples of about 1 KB, in 1, 2 and chosen processes
     python benchmarks/build.py --kind images -n 20000   small PNG images, which are slow to encode

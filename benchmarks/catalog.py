@@ -1,4 +1,4 @@
-"""What does the catalog take? Publishes and look-ups per second, and look-ups among 10 and among 100,000 versions.
+"""Measures the catalog: publishes and look-ups per second, and look-ups among 10 and among 100,000 versions.
 
     python benchmarks/catalog.py [--seconds 5] [--processes 4] [--versions 10 100000]
 

@@ -1,4 +1,4 @@
-"""Is this checkout slower than another one? The same operations through the public API, in turns, in fresh processes.
+"""Compares the speed of this checkout with another one: the same public operations, in turns, in fresh processes.
 
     python benchmarks/checkouts.py ../before                  all operations, 5 rounds
     python benchmarks/checkouts.py ../before --only read      those whose name holds "read"

@@ -1,4 +1,4 @@
-"""What does it cost to decode records? A block at once beside one by one, and beside protobuf, in one run.
+"""Measures the decoding of records: by block and one by one, compared with protobuf, in one run.
 
     python benchmarks/decoding.py [--seconds 0.5] [--only A]
 

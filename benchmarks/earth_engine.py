@@ -1,11 +1,11 @@
-"""How fast does a raster become patches, and patches a raster, in how much memory? Beside rasterio's own reading.
+"""Measures the export of a raster to patches and the assembly of patches, with peak memory, next to rasterio.
 
     python benchmarks/earth_engine.py [--size 20000] [--patch 256] [--kernel 128] [--rounds 1]
 
-A synthetic GeoTIFF of one band, uint8, size x size, tiled and deflated, is exported and put together again. Each way
-runs in a process of its own, whose peak memory is told; MB are of the raster's pixels, a byte each. "rasterio read"
+A synthetic GeoTIFF of one band, uint8, size x size, tiled and deflated, is exported and assembled again. Each way
+runs in its own process; the table shows its peak memory. MB are of the raster's pixels, one byte each. "rasterio read"
 reads it block by block, "rasterio write" reads and writes it so, with as many threads: exports compare with the one,
-assemblies beside the other. Wall clock without imports, the fastest round.
+assemblies with the other. Wall clock without imports, the fastest round.
 """
 
 from __future__ import annotations

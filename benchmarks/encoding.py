@@ -1,4 +1,4 @@
-"""What do deterministic bytes cost? Our Example codec beside protobuf's, our PNG encoder beside Pillow's, in one run.
+"""Measures deterministic encoding: our Example codec next to protobuf's, our PNG encoder next to Pillow's, in one run.
 
     python benchmarks/encoding.py [--seconds 0.5]
 

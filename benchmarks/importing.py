@@ -1,4 +1,4 @@
-"""How fast is a folder of TFDS imported? Beside sha256 over the same files on all cores.
+"""Measures the import of a TFDS folder, next to sha256 over the same files on all cores.
 
     python benchmarks/importing.py [--bytes 2e9] [--sets A B C] [--rounds 3]
 

@@ -1,4 +1,4 @@
-"""How fast is a slice pinned and verified? Beside sha256sum over the same files, and sha256 in memory on all cores.
+"""Measures how fast a slice is pinned and verified, next to sha256sum and to sha256 in memory on all cores.
 
     python benchmarks/pins.py [--bytes 2e9] [--sets B C] [--rounds 3]
 

@@ -1,4 +1,4 @@
-"""How fast are records, examples and batches read? Beside tf.data, TFDS, Grain, HF datasets, tfrecord, MDS, in one run.
+"""Measures reading of records, examples and batches, next to tf.data, TFDS, Grain, HF datasets, tfrecord and MDS.
 
     python benchmarks/reading.py                                         A, B, C at a tenth of their size, best peers
     python benchmarks/reading.py --sets all --scale 1 --folder DIR       the figures to quote, on an idle machine

@@ -1,4 +1,4 @@
-"""What does a slice cost? `train[67%:84%]` resolved at 1,024 to 1,000,000 shards, beside TFDS where it is installed.
+"""Measures resolving `train[67%:84%]` at 1,024 to 1,000,000 shards, next to TFDS if it is installed.
 
     python benchmarks/resolve.py [--shards 1024 10000 100000 1000000] [--no-peer] [--no-catalog]
 

@@ -1,10 +1,10 @@
-"""How fast does a provider of the TF-Slim layer hand out items? Beside tf-slim itself and tf.data, in one run.
+"""Measures items per second of a provider of the TF-Slim layer, next to tf-slim itself and tf.data, in one run.
 
     python benchmarks/slim.py                            every set, each peer once
     python benchmarks/slim.py --rounds 3 --sets vectors,png      the figures to quote, on an idle machine
 
 Each figure is a process of its own that reads records one by one, or in batches of 128, on a warm page cache, and
-counts from the first on: start-up time is not included. Sets: ``vectors`` (16 floats and a
+is timed from the first item on: start-up time is not included. Sets: ``vectors`` (16 floats and a
 label), ``boxes`` (a label and up to five boxes in lists of any length), ``png`` (28 by 28, grey), ``jpeg`` (224 by 224,
 in colour). The same features and handlers everywhere; tf.data parses and decodes them in one ``map``, by one thread and
 by as many as it likes ("tf.data, tuned"); for batches it parses what was batched, or batches decoded images.

@@ -1,4 +1,4 @@
-"""How long does the command line take to answer? Wall time of whole processes, next to the interpreter's own start.
+"""Measures the start of the command line: wall time of whole processes, next to the interpreter's own start.
 
     python benchmarks/startup.py [--runs 15]
 

@@ -1,4 +1,4 @@
-"""How much code does one operation run? Files and functions of the registry, for five operations on the digits.
+"""Counts the files and functions of the registry that an operation runs, for five operations on the digits dataset.
 
     python benchmarks/walks.py [--json] [--functions]
 

@@ -1,4 +1,4 @@
-"""Which readers are compared by benchmarks/reading.py? Their names in its tables, and their classes."""
+"""Lists the readers that benchmarks/reading.py compares: their names in its tables, and their classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How is one job of one reader timed? Its first answer is checked, then passes of limited length are measured."""
+"""Times one job of one reader: checks its first answer, then measures passes of limited length."""
 
 from __future__ import annotations
 

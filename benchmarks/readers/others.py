@@ -1,4 +1,4 @@
-"""How do Grain, Hugging Face datasets, tfrecord and MosaicML streaming do the jobs of benchmarks/reading.py?
+"""Runs the jobs of benchmarks/reading.py with Grain, Hugging Face datasets, tfrecord and MosaicML streaming.
 
 Each in the fastest form found; block sizes were tried out.
 """

@@ -1,4 +1,4 @@
-"""How does this software do the jobs of benchmarks/reading.py? A class for each choice a user has; and the limit."""
+"""Runs the jobs of benchmarks/reading.py with this software: a class for each way to read, and the limit."""
 
 from __future__ import annotations
 

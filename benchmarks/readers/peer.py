@@ -1,4 +1,4 @@
-"""What is a reader asked to do? The jobs of benchmarks/reading.py, as the methods of a class that each reader fills in.
+"""Defines the jobs of benchmarks/reading.py as the methods of a class that each reader implements.
 
 ``records`` (i), ``examples`` (ii) and ``batches`` (iii) give iterators over the whole set, ``one`` (iv) and ``many``
 (iv b) look examples up by their positions, ``seek`` (v) opens ``train[50%:]`` and gives its first example. A method

@@ -1,4 +1,4 @@
-"""What does it cost to prove that files are the published ones? The first example of a version, in a new process each.
+"""Measures the proof that files are the published ones: the first example of a version, each in a new process.
 
 first     no stamp: the file is hashed
 later     a stamp is there: one look at the file's state

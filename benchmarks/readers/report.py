@@ -1,4 +1,4 @@
-"""How are the figures of benchmarks/reading.py shown? A table for each set, and ratios to what they are held to."""
+"""Prints the figures of benchmarks/reading.py: a table for each set, and ratios next to their targets."""
 
 from __future__ import annotations
 

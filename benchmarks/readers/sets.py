@@ -1,4 +1,4 @@
-"""What do readers read? The sets of benchmarks/reading.py, written once in every format that one of them needs.
+"""Writes the sets that benchmarks/reading.py reads, once in every format that a reader needs.
 
 A: 1,000,000 examples of about 100 bytes (a label, 8 floats, an id, a score). B: 200,000 of about 800 (28x28 pixels,
 mostly black as in handwriting, and a label). C: 20,000 of about 110 KB (192x192x3 pixels). A.gz and B.gz are A and B in

@@ -1,4 +1,4 @@
-"""How do tf.data and TFDS do the jobs of benchmarks/reading.py? In the fastest form found; batch sizes were tried."""
+"""Runs the jobs of benchmarks/reading.py with tf.data and TFDS, in the fastest form found; batch sizes were tried."""
 
 from __future__ import annotations
 

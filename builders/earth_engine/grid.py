@@ -287,7 +287,7 @@ def infer_tile(num_values: int, patch: Size, kernel: Size | None = None, *, what
             details={"values": num_values, "patch": list(patch)},
         )
     if num_values < patch.width * patch.height or patch.width == patch.height:
-        raise _no_such_tile(num_values, patch, what, f"{patch.width * patch.height}, or more with a margin")
+        raise _no_such_tile(num_values, patch, what, f"{patch.width * patch.height} values, or more with a margin,")
     raise UsageError(
         f"{what} has {num_values} values around a patch of {patch.width} x {patch.height}: the width and height of "
         "the margin are ambiguous",
@@ -304,14 +304,13 @@ def _tile_of_kernel(num_values: int, patch: Size, kernel: Size, what: str) -> Ti
     uneven = Size(patch.width + kernel.width, patch.height + kernel.height)
     if num_values == uneven.width * uneven.height:
         return Tile(size=uneven, patch=patch, margin=margin, is_uneven=True)
-    raise _no_such_tile(
-        num_values, patch, what, f"{size.width * size.height} (with a kernel of {kernel.width} x {kernel.height})"
-    )
+    with_kernel = f" with a kernel of {kernel.width} x {kernel.height}"
+    raise _no_such_tile(num_values, patch, what, f"{size.width * size.height} values", with_kernel)
 
 
-def _no_such_tile(num_values: int, patch: Size, what: str, expected: str) -> ShardMismatchError:
+def _no_such_tile(num_values: int, patch: Size, what: str, expected: str, with_kernel: str = "") -> ShardMismatchError:
     return ShardMismatchError(
-        f"{what}: expected {expected} values for a patch of {patch.width} x {patch.height}, found {num_values}",
+        f"{what}: expected {expected} for a patch of {patch.width} x {patch.height}{with_kernel}, found {num_values}",
         hint="Check that the mixer belongs to this export. If it does, give the kernel_size of the export (--kernel), "
         "or the depth of an array band (tensor_depths; --depth).",
         details={"values": num_values, "patch": list(patch)},

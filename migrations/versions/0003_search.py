@@ -49,7 +49,7 @@ POSTGRESQL = (
     "CREATE INDEX ix_search_document_vector ON search_document USING gin (vector)",
 )
 
-# The version that represents each config: the canonical one, else the highest that can be read, else the highest.
+# The version that stands for each config: the canonical one, else the highest that can be read, else the highest.
 STANDING = """
 SELECT id, config_id, builder_name, config_name FROM (
     SELECT v.id, v.config_id, b.name AS builder_name, c.name AS config_name, row_number() OVER (

@@ -182,7 +182,7 @@ def words_of(text: str) -> set[str]:
 
 
 def clean_metadata(text: str) -> str:
-    """The metadata without secrets in homepage, downloads and other fields that are not free text."""
+    """The metadata without secrets in homepage, downloads and what else is no text that a person wrote."""
     try:
         stored = json.loads(text)
     except ValueError:

@@ -158,9 +158,9 @@ def test_other_suffixes_and_numbers_that_are_none_are_refused(cli: Cli, predicti
         f"FILE.csv or -o FILE.geojson.\n"
     )
     ran = cli("earth-engine", "assemble", str(predictions), "-o", str(tmp_path / "out.tif"), "--kernel", "a")
-    assert (ran.code, ran.err) == (2, "invalid error: --kernel 'a': expected a whole number\n")
+    assert (ran.code, ran.err) == (2, "error: invalid --kernel 'a': expected a whole number\n")
     ran = cli("earth-engine", "assemble", str(predictions), "-o", str(tmp_path / "out.tif"), "--dtype", "unit8")
-    assert ran.err.startswith("invalid dtype of a band error: 'unit8'\n")
+    assert ran.err.startswith("error: invalid dtype 'unit8' for a band\n")
 
 
 def test_help_has_examples(cli: Cli) -> None:

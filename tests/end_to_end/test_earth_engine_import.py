@@ -204,9 +204,9 @@ def test_a_table_is_published_with_types_and_shapes_of_its_columns(catalog: Cata
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        ({"patch": (2, 3)}, "the column 'patch' cannot have the shape (2, 3): its rows have 4 values"),
-        ({"patch": (-2, -2)}, "the column 'patch' cannot have the shape (-2, -2): its rows have 4 values"),
-        ({"tags": (2,)}, "the column 'tags' cannot have the shape (2,): its rows have several numbers of values"),
+        ({"patch": (2, 3)}, "column 'patch' cannot have the shape (2, 3): its rows have 4 values"),
+        ({"patch": (-2, -2)}, "column 'patch' cannot have the shape (-2, -2): its rows have 4 values"),
+        ({"tags": (2,)}, "column 'tags' cannot have the shape (2,): its rows have different numbers of values"),
         ({"pach": (2, 2)}, "shapes contains 'pach', which is not a column"),
     ],
     ids=["size", "negative", "ragged", "unknown"],
@@ -232,7 +232,7 @@ def test_bad_folders_publish_nothing(catalog: Catalog, tmp_path: Path) -> None:
     (folder / "p-00003.tfrecord.gz").unlink()  # the last one: its number reveals nothing
     error = refused(catalog, folder)
     assert isinstance(error, ShardMismatchError)
-    assert error.message.startswith("DIR: expected 4 patches as in p-mixer.json, found 3 records\n")
+    assert error.message.startswith("DIR: expected 4 records for the patches in p-mixer.json, found 3 records\n")
     odd = record_of({"grey": ramp(4, 2), "class": ramp(4, 2), "ndvi": ramp(3, 2)})
     write_records(tmp_path / "odd", "q", [odd])
     (folder / "p-00003.tfrecord.gz").write_bytes((tmp_path / "odd/q-00000.tfrecord.gz").read_bytes())
@@ -364,7 +364,9 @@ def test_an_export_that_left_patches_out_keeps_their_numbers(catalog: Catalog, t
     for wrong in ([0, 2, 3, 4, 6], [0, 0, 1, 2, 3], [4, 3, 2, 1, 0]):
         with pytest.raises(UsageError, match="patches: expected ascending indexes of patches from 0 to 5"):
             import_export(catalog, tmp_path / "exports", mixer=mixer, patches=wrong, name="q")
-    with pytest.raises(ShardMismatchError, match="has 4 patches that were not dropped, and the files hold 5 records"):
+    with pytest.raises(
+        ShardMismatchError, match="expected 4 records for the patches that were not dropped, found 5 records"
+    ):
         import_export(catalog, tmp_path / "exports", mixer=mixer, patches=[0, 1, 2, 3], name="q")
 
 

@@ -413,7 +413,7 @@ def test_patches_of_unequal_size_kind_or_bands_are_named(tmp_path: Path, records
 def test_the_mixer_of_another_export_is_detected_by_its_number_of_patches(tmp_path: Path, records: list[bytes]) -> None:
     path = write(tmp_path / "p.bin", records)
     for patch, why in (
-        ((4, 4), ("the band 'b1': expected 16, or more with a margin values for a patch of 4 x 4, found 4")),
+        ((4, 4), ("the band 'b1': expected 16 values, or more with a margin, for a patch of 4 x 4, found 4")),
         (
             (3, 1),
             ("the band 'b1' has 4 values around a patch of 3 x 1: the width and height of the margin are ambiguous"),
@@ -494,18 +494,18 @@ def test_damaged_files_are_named_with_the_record(tmp_path: Path, records: list[b
         ({"bands": ["b1", "b1"]}, "bands: expected a list of unique names, found ['b1', 'b1']"),
         ({"names": ["x", "y"]}, "names: expected 1 name, found 2 names; the bands are 'b1'"),
         ({"dtypes": {"b2": "uint8"}}, "dtypes contains 'b2', which is not a band; the bands are 'b1'"),
-        ({"dtypes": "complex64"}, "invalid dtype of a band 'complex64'"),
-        ({"dtypes": "unit8"}, "invalid dtype of a band 'unit8'"),
+        ({"dtypes": "complex64"}, "invalid dtype 'complex64' for a band"),
+        ({"dtypes": "unit8"}, "invalid dtype 'unit8' for a band"),
         ({"tensor_depths": {"b7": 2}}, "tensor_depths contains 'b7', which is not a band; the bands are 'b1'"),
-        ({"nodata": 1e39}, "invalid nodata 1e+39: the raster is float32, so expected at most 3.40282e+38"),
+        ({"nodata": 1e39}, "invalid nodata 1e+39: the raster is float32, which stores numbers up to 3.40282e+38"),
         ({"nodata": "none"}, "invalid nodata 'none': expected a number"),
         (
             {"nodata": -1, "dtypes": "uint8"},
-            "invalid nodata -1: the raster is uint8, so expected a whole number from 0 to 255",
+            "invalid nodata -1: the raster is uint8, which stores whole numbers from 0 to 255",
         ),
         (
             {"nodata": float("nan"), "dtypes": "int16"},
-            ("invalid nodata nan: the raster is int16, so expected a whole number from -32768 to 32767"),
+            ("invalid nodata nan: the raster is int16, which stores whole numbers from -32768 to 32767"),
         ),
         ({"kernel_size": -1}, "invalid kernel_size -1: expected a number from 0 to 65536, or two: [width, height]"),
         ({"layout": "NHWC"}, "invalid layout 'NHWC': expected one of 'HW', 'CHW', 'HWC'"),

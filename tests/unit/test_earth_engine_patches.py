@@ -190,7 +190,7 @@ def test_a_value_that_is_neither_a_version_nor_one_pin_is_refused(
 ) -> None:
     with pytest.raises(UsageError) as caught:
         Patches(str(folder))  # type: ignore[arg-type]  # a folder is read by of_files
-    assert caught.value.message.endswith("is no published version and no pin")
+    assert caught.value.message.startswith("expected a published version or a pin, found ")
     assert caught.value.hint == "Pass catalog.dataset('NAME'); to read a folder, use of_files('FOLDER')."
     import_export(catalog, folder, kernel_size=[2, 4], copy=True)
     dataset = catalog.dataset("p")
@@ -257,7 +257,7 @@ def test_a_mixer_of_another_export_is_refused(dataset: Dataset) -> None:
     assert caught.value.message == "split train: expected 6 records for the mixer's 6 patches, found 9"
     with pytest.raises(
         ShardMismatchError,
-        match=r"a tile: expected 67080 \(with a kernel of 2 x 4\) values for a patch of 256 x 256, found 36",
+        match=r"a tile: expected 67080 values for a patch of 256 x 256 with a kernel of 2 x 4, found 36",
     ):
         Patches(dataset, mixer=mixer_of((256, 256), 3, 9))
 

@@ -71,7 +71,7 @@ def test_patches_cannot_be_read_as_pixels_or_pixels_as_patches(catalog: Catalog,
         PixelSeries(catalog.dataset("image"))
     with pytest.raises(UsageError, match=r"expected patches, found pixels with series \(sequenceData\)"):
         Patches(catalog.dataset("p"))
-    with pytest.raises(UsageError, match="no band 'evi'"):
+    with pytest.raises(UsageError, match="band 'evi' does not exist"):
         PixelSeries(catalog.dataset("p"), bands=["evi"])
 
 

@@ -362,7 +362,7 @@ def test_files_that_cannot_be_read_are_refused(scene: Callable[..., Path], tmp_p
 def test_a_band_marked_as_alpha_that_holds_data_is_reported_and_can_be_named(scene: Callable[..., Path]) -> None:
     colors = (ColorInterp.gray, ColorInterp.alpha)
     path = scene([BAND, BAND], colors=colors, photometric="minisblack", alpha=True)
-    told = (
+    expected = (
         f"band 2 of {path} is marked as alpha, so it masks the other bands where it is 0 and is "
         f"not written, but it has more than two values. If it is data, such as near infrared, "
         f"name the bands: bands=[1, 2]; --band 1 --band 2"

@@ -63,7 +63,7 @@ def test_values_that_cannot_be_derived_must_be_given(tmp_path: Path) -> None:
     )
     error = refused(tmp_path, kernel_size=[4, 4])
     assert isinstance(error, ShardMismatchError)
-    assert error.message == ("the band 'a': expected 42 with a kernel of 4 x 4 values for a patch of 3 x 2, found 10")
+    assert error.message == ("the band 'a': expected 42 values for a patch of 3 x 2 with a kernel of 4 x 4, found 10")
 
 
 def test_an_odd_kernel_in_the_guides_words_is_read_with_a_warning(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_the_depth_of_an_array_band_is_derived_from_the_other_bands_or_given(tmp
     assert (given.warnings, given.num_channels) == ((), 4)
     error = refused(tmp_path, tensor_depths={"ndvi": 4})
     assert isinstance(error, ShardMismatchError)
-    assert error.message == ("the band 'ndvi': expected 4, or more with a margin values for a patch of 2 x 2, found 3")
+    assert error.message == ("the band 'ndvi': expected 4 values, or more with a margin, for a patch of 2 x 2, found 3")
     assert refused(tmp_path, tensor_depths={"ndvi": 2}).message == (
         "the bands have different sizes: 'ndvi' has 6 values a level, 'flat' has 4"
     )
@@ -129,7 +129,7 @@ def test_another_count_than_the_mixers_names_the_files(tmp_path: Path, total: in
     error = refused(tmp_path, count=True)
     assert isinstance(error, ShardMismatchError)
     assert error.message == (
-        f"DIR: expected {total} patches as in p-mixer.json, found 6 records\n  p-00000.tfrecord.gz: "
+        f"DIR: expected {total} records for the patches in p-mixer.json, found 6 records\n  p-00000.tfrecord.gz: "
         f"3\n  p-00001.tfrecord.gz: 3"
     )
     assert error.hint == ("Check that all files were downloaded completely, and that the mixer belongs to this export.")
@@ -140,7 +140,7 @@ def test_the_mixer_of_other_patches_is_refused(tmp_path: Path) -> None:
     write_image(tmp_path, "p", {"a": ramp(6, 4)}, (2, 2))
     (tmp_path / "p-mixer.json").write_text(json.dumps(mixer_of((256, 256), 3, 6)))
     assert refused(tmp_path).message == (
-        "the band 'a': expected 65536, or more with a margin values for a patch of 256 x 256, found 4"
+        "the band 'a': expected 65536 values, or more with a margin, for a patch of 256 x 256, found 4"
     )
 
 
@@ -208,7 +208,7 @@ def test_a_pixel_with_a_series_is_recognised_by_its_shape(tmp_path: Path) -> Non
     assert (export.counts, export.tile, export.num_channels) == ((8,), None, None)
     (tmp_path / "p-mixer.json").write_text(json.dumps(mixer_of((2, 2), 2, 4)))
     assert refused(tmp_path, count=True).message.startswith(
-        "DIR: expected 4 patches of 4 pixels, 16 records as in p-mixer.json, found 8 records"
+        "DIR: expected 16 records for the 4 patches of 4 pixels in p-mixer.json, found 8 records"
     )
     error = refused(tmp_path, kernel_size=4)
     assert error.message == "kernel_size does not apply to an export with sequenceData, which has no margins"
@@ -266,7 +266,7 @@ def test_damaged_files_are_named_with_the_record(tmp_path: Path) -> None:
         ({"patchDimensions": [10**18, 1]}, "expected a whole number above 0, found 1000000000000000000"),
         (
             {"totalPatches": 10**9, "patchesPerRow": 10**9},
-            "expected 1,000,000,000 patches as in p-mixer.json, found 1 record",
+            "expected 1,000,000,000 records for the patches in p-mixer.json, found 1 record",
         ),
         ({"totalPatches": 10**400}, "has more than 64 bits"),
         ({"totalPatches": -1}, "expected a whole number above 0, found -1"),

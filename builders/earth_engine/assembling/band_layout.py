@@ -182,9 +182,9 @@ def check_nodata(nodata: Any, dtype: np.dtype[Any]) -> None:
     elif dtype.kind in "iu":
         low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
         if not math.isfinite(nodata) or nodata != int(nodata) or not low <= nodata <= high:
-            why = f"the raster is {dtype}, so expected a whole number from {low} to {high}"
+            why = f"the raster is {dtype}, which stores whole numbers from {low} to {high}"
     elif math.isfinite(nodata) and abs(nodata) > float(np.finfo(dtype).max):
-        why = f"the raster is {dtype}, so expected at most {float(np.finfo(dtype).max):.6g}"
+        why = f"the raster is {dtype}, which stores numbers up to {float(np.finfo(dtype).max):.6g}"
     if why:
         raise UsageError(
             f"invalid nodata {nodata!r:.60}: {why}",
@@ -273,7 +273,7 @@ def _read_dtypes(dtypes: Any, order: Sequence[str]) -> dict[str, np.dtype[Any]]:
             dtype = None
         if dtype is None or str(dtype) not in DTYPES:
             raise UsageError(
-                f"invalid dtype of a band {given!r:.60}",
+                f"invalid dtype {given!r:.60} for a band",
                 hint=f"Choose one of {', '.join(DTYPES)}.",
                 details={"option": "dtypes", "band": name},
             )

@@ -118,9 +118,7 @@ class ExportFiles:
         with self._store.exclusive(self._prefix):
             end_begun(self._store, self._parent)
             self._refuse_others()
-            found = (
-                self._found()
-            )  # the mixer first, then 00000, so that no reader sees an incomplete export as complete
+            found = self._found()  # the mixer and 00000 first: no reader sees an incomplete export as complete
             aside = [(name, f"{folder.name}/{_ASIDE}/{name.rpartition('/')[2]}") for name in found]
             begun.note(folder)
             self._move(aside + moves)

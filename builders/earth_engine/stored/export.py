@@ -387,7 +387,7 @@ def _of_sequence(found: FoundExport, mixer: Mixer | None, first: RecordBlock, as
         if name in seen.series and seen.series[name][1] not in (None, depth):
             raise ShardMismatchError(
                 f"series {name!r}: expected {depth} steps, found {seen.series[name][1]}",
-                hint=f"Remove {name!r} from tensor_depths (--depth): the records contain it.",
+                hint=f"Remove {name!r} from tensor_depths (--depth): the records contain the number of steps.",
                 details={"feature": name, "depth": depth},
             )
     names, _ = _names(found, bands, asked)

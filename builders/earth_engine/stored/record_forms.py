@@ -300,11 +300,12 @@ def check_counts(
         ShardMismatchError: the numbers differ; the message has both, and the count of each file.
     """
     num_patches = mixer.total_patches if patches is None else len(patches)
-    expected = num_patches
-    what = f"{expected:,} patches" if patches is None else f"{expected:,} patches that were not dropped"
-    if is_sequence:
-        expected *= mixer.patch.width * mixer.patch.height
-        what = f"{what} of {counted(expected // max(num_patches, 1), 'pixel')}, {expected} records"
+    num_pixels = mixer.patch.width * mixer.patch.height
+    expected = num_patches * num_pixels if is_sequence else num_patches
+    what = f"{num_patches:,} patches of {counted(num_pixels, 'pixel')}" if is_sequence else "patches"
+    source = (
+        f"the {what} in {found.mixer_name or 'the mixer'}" if patches is None else f"the {what} that were not dropped"
+    )
     total = sum(counts)
     if total == expected:
         return
@@ -313,7 +314,7 @@ def check_counts(
     )
     more = len(counts) - _MOST_FILES
     raise ShardMismatchError(
-        f"{found.store.url}: expected {what} as in {found.mixer_name or 'the mixer'}, found "
+        f"{found.store.url}: expected {counted(expected, 'record')} for {source}, found "
         f"{counted(total, 'record')}{listed}" + (f"\n  and {counted(more, 'more file')}" if more > 0 else ""),
         hint="Check that all files were downloaded completely, and that the mixer belongs to this export.",
         details={"expected": expected, "found": total, "counts": list(counts[:100])},
