@@ -111,7 +111,7 @@ class RegistryError(Exception):
         exit_code: exit code of the command line.
         noun: what was not found, for the message of ``NotFoundError``.
         message: what is wrong, in one or more lines.
-        hint: what to do, or None.
+        hint: what to do, or None. A traceback shows it below the message.
         details: location and values, JSON-able.
     """
 
@@ -131,6 +131,8 @@ class RegistryError(Exception):
         self.message = message
         self.hint = None if hint is None else mask(hint)
         self.details: dict[str, Any] = mask_all(dict(details or {}))
+        if self.hint is not None:
+            self.add_note(f"hint: {self.hint}")  # a traceback shows notes; the command line prints the hint itself
 
     def __str__(self) -> str:
         return self.message
@@ -480,10 +482,12 @@ class MissingExtraError(RegistryError, ImportError, code="missing_extra"):
 def require_extra(extra: str, *, package: str, needed_for: str) -> Iterator[None]:
     """Turn a failing import of ``package`` in the block into a MissingExtraError that names the ``extra``.
 
-    >>> with require_extra("torch", package="no_such_package", needed_for="a read into torch"):
-    ...     import no_such_package
-    Traceback (most recent call last):
-    registry.errors.MissingExtraError: a read into torch needs the package 'no_such_package', which is not installed
+    >>> try:
+    ...     with require_extra("torch", package="no_such_package", needed_for="a read into torch"):
+    ...         import no_such_package
+    ... except MissingExtraError as error:
+    ...     print(error)
+    a read into torch needs the package 'no_such_package', which is not installed
     """
     try:
         yield

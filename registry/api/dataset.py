@@ -434,7 +434,7 @@ class Dataset:
             ConflictError: ``into`` has another pin of that name.
             UsageError: no slice is given, a name or location is not a line of text, or a shuffle has no seed.
         """
-        from registry.api.pinning import pin_dataset
+        from registry.api.pin_slices import pin_dataset
 
         return pin_dataset(
             self,

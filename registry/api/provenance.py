@@ -272,7 +272,7 @@ class FoundNow:
 
     def pin_source(self, readable: ReadableVersion) -> PinSource:
         """The version, its alias in the catalog, and the installed builder that can make it."""
-        from registry.api.pinning import catalog_pin_source
+        from registry.api.pin_slices import catalog_pin_source
 
         return catalog_pin_source(self, readable)
 

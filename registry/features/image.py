@@ -290,10 +290,11 @@ class BBox(PlainTensor):
         bbox_format: ``REL_YXYX`` (the default), ``REL_XYXY``, ``YXYX``, ``XYXY`` (in pixels) or ``XYWH`` (a corner,
             width and height); None if it is unknown.
 
-    >>> BBox().flatten((0.5, 0.0, 0.25, 1.0), "box")
-    Traceback (most recent call last):
-    ...
-    registry.errors.FeatureError: feature 'box': the box (0.5, 0.0, 0.25, 1.0) has a minimum above its maximum
+    >>> try:
+    ...     BBox().flatten((0.5, 0.0, 0.25, 1.0), "box")
+    ... except ValueError as error:
+    ...     print(error)
+    feature 'box': the box (0.5, 0.0, 0.25, 1.0) has a minimum above its maximum
 
     Raises:
         FeatureError: the format is unknown, or a value is not four numbers that are valid in it.

@@ -57,9 +57,11 @@ class PinFile(Mapping[str, Pin]):
 
     A file that is invalid, or was edited, is rejected with the line and the field:
 
-    >>> PinFile.from_yaml(b"lock_version: 1\nlock_version: 1\n", "dataset.lock.yaml")
-    Traceback (most recent call last):
-    registry.errors.PinFormatError: dataset.lock.yaml: line 2, lock_version: the key is given twice, in line 1 and here
+    >>> try:
+    ...     PinFile.from_yaml(b"lock_version: 1\nlock_version: 1\n", "dataset.lock.yaml")
+    ... except ValueError as error:
+    ...     print(error)
+    dataset.lock.yaml: line 2, lock_version: the key is given twice, in line 1 and here
     """
 
     def __init__(self, content: Mapping[str, Any], document: PinDocument, places: Places) -> None:

@@ -124,7 +124,7 @@ def test_an_unmet_expectation_is_refused_with_the_current_version_and_who_set_it
     assert abs(at - datetime.now(UTC)) < timedelta(minutes=5)
     with pytest.raises(AliasMovedError):
         remove(mnist, "mnist@paper", expect=V2)
-    with pytest.raises(AliasMovedError, match=r"^mnist@other does not exist; you expected 1.0.0$"):
+    with pytest.raises(AliasMovedError, match=r"^mnist@other does not exist; you expected 1.0.0(?m:$)"):
         set_alias(mnist, "other", "mnist:1.0.0", expect=V1)
     remove(mnist, "mnist@paper")
     with pytest.raises(
@@ -186,11 +186,11 @@ def test_invalid_aliases_are_refused(mnist: CatalogBackend) -> None:
         set_alias(mnist, "paper", "mnist@nothing")
     with pytest.raises(DatasetNotFoundError):
         set_alias(mnist, "paper", "mnits")
-    with pytest.raises(UsageError, match=r"^the reason has 10,001 characters$"):
+    with pytest.raises(UsageError, match=r"^the reason has 10,001 characters(?m:$)"):
         set_alias(mnist, "paper", "mnist", message="x" * 10_001)
     with pytest.raises(UsageError, match=r"^the reason contains a NUL or a lone surrogate"):
         set_alias(mnist, "paper", "mnist", message="\0")
-    with pytest.raises(UsageError, match=r"^mnist:1.0.0 does not name an alias$"):
+    with pytest.raises(UsageError, match=r"^mnist:1.0.0 does not name an alias(?m:$)"):
         remove(mnist, "mnist:1.0.0")
     assert mnist.aliases.list() == ()
     assert len(list(logged(mnist))) == 2

@@ -98,11 +98,11 @@ def test_invalid_filters_of_the_log_are_refused(catalog: CatalogBackend) -> None
     publish(catalog, "mnist:1.0.0")
     with pytest.raises(DatasetNotFoundError, match="no dataset 'mnits' in the catalog"):
         logged(catalog, dataset="mnits")
-    with pytest.raises(UsageError, match=r"^mnist:1.0.0: name a dataset without a version$"):
+    with pytest.raises(UsageError, match=r"^mnist:1.0.0: name a dataset without a version(?m:$)"):
         logged(catalog, dataset="mnist:1.0.0")
-    with pytest.raises(UsageError, match=r"^a log shows from 1 to 2,147,483,647 events, not 0$"):
+    with pytest.raises(UsageError, match=r"^a log shows from 1 to 2,147,483,647 events, not 0(?m:$)"):
         logged(catalog, limit=0)
-    with pytest.raises(UsageError, match=r"^a time without a time zone is not one moment$"):
+    with pytest.raises(UsageError, match=r"^a time without a time zone is not one moment(?m:$)"):
         logged(catalog, since=datetime(2026, 1, 1))  # noqa: DTZ001 (that is the mistake)
 
 

@@ -82,20 +82,20 @@ def test_a_text_file_is_refused_as_a_catalog_and_not_changed(tmp_path: Path) -> 
     path.write_text("Dear diary, " * 100)
 
     for action in (open_catalog, schema.status, schema.upgrade, schema.check):
-        with pytest.raises(NotACatalogError, match=r"notes.txt is not a database$"):
+        with pytest.raises(NotACatalogError, match=r"notes.txt is not a database(?m:$)"):
             action(path)
     assert path.read_text() == "Dear diary, " * 100
 
 
 def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CatalogError, match=r"cannot be opened: its folder does not exist$") as caught:
+    with pytest.raises(CatalogError, match=r"cannot be opened: its folder does not exist(?m:$)") as caught:
         open_catalog(tmp_path / "missing/catalog.db")
 
     assert caught.value.hint == f"Create it with: mkdir -p {tmp_path / 'missing'}"
 
 
 def test_a_folder_is_refused_as_a_catalog(tmp_path: Path) -> None:
-    with pytest.raises(NotACatalogError, match=r"is a folder$") as caught:
+    with pytest.raises(NotACatalogError, match=r"is a folder(?m:$)") as caught:
         open_catalog(tmp_path)
 
     assert caught.value.hint == "Name a file in it, e.g. catalog.db."

@@ -62,7 +62,7 @@ def test_a_number_that_is_only_in_the_ledger_is_never_used_again(catalog: Catalo
     )
 
     assert catalog.published_digest("mnist", None, Version(1, 0, 0)) == "0123456789abcdef" * 4
-    with pytest.raises(VersionExistsError, match=r"^mnist:1.0.0 was published and deleted$"):
+    with pytest.raises(VersionExistsError, match=r"^mnist:1.0.0 was published and deleted(?m:$)"):
         catalog.publish(version, shards, promote=True, actor="bob")
     assert count(catalog_url, "builder") == 0
 

@@ -24,7 +24,7 @@ def test_a_source_holds_the_examples_that_iterating_yields() -> None:
     assert [plain(example) for example in source.__getitems__([7, 0])] == [expected[7], expected[0]]
     assert source.__getitems__([]) == []
     assert sum(source[place]["maybe"] is None for place in range(9)) == 6
-    with pytest.raises(IndexError, match=r"^index 9 is out of range: there are 9 examples$"):
+    with pytest.raises(IndexError, match=r"^index 9 is out of range: there are 9 examples(?m:$)"):
         source[9]
 
 

@@ -74,7 +74,7 @@ def test_other_files_that_nobody_reserved_are_refused_with_a_way_out_that_works(
         assert cleared.files == tuple(SHARDS)
         assert open_store(cleared.moved_to).list() == SHARDS
         assert catalog.publish(mine).newly
-        with pytest.raises(ConflictError, match=r"^animals:1\.0\.0 is published: its files stay where they are$"):
+        with pytest.raises(ConflictError, match=r"^animals:1\.0\.0 is published: its files stay where they are(?m:$)"):
             catalog.reservations.clear("animals:1.0.0")
 
 
@@ -205,9 +205,9 @@ def test_a_reservation_of_another_machine_is_named_and_released(
             "finished what an earlier run left",
         ]
         assert catalog.dataset("animals").verify(deep=True).faults == ()
-        with pytest.raises(NotFoundError, match=r"^animals:1\.0\.0 has no reservation$"):
+        with pytest.raises(NotFoundError, match=r"^animals:1\.0\.0 has no reservation(?m:$)"):
             catalog.reservations.release("animals:1.0.0")
-        with pytest.raises(UsageError, match=r"^animals does not name one version by its number$"):
+        with pytest.raises(UsageError, match=r"^animals does not name one version by its number(?m:$)"):
             catalog.reservations.release("animals")
 
 

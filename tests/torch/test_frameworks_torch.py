@@ -299,7 +299,7 @@ def test_a_state_of_something_else_is_refused() -> None:
     with pytest.raises(StateMismatchError) as refused:
         wide_reader([10], features=IDS).to_torch(iterable=True, batch_size=3).load_state_dict(state)
     assert str(refused.value) == "this state was saved with batch_size=2, and this dataset has batch_size=3"
-    with pytest.raises(StateMismatchError, match=r"^this is not the state of an iterable dataset for torch$"):
+    with pytest.raises(StateMismatchError, match=r"^this is not the state of an iterable dataset for torch(?m:$)"):
         dataset.load_state_dict({"format": "registry.read-state/1"})
     dataset.load_state_dict({**state, "worker": [1, 2]})
     with pytest.raises(StateMismatchError) as refused:
@@ -331,7 +331,7 @@ def test_a_state_before_the_first_item_is_complete_and_an_empty_one_is_refused()
     dataset.set_epoch(2)
     resumed.load_state_dict(dataset.state_dict())
     assert ids_of(resumed) == ids_of(dataset)
-    with pytest.raises(StateMismatchError, match=r"^this state is empty: it has no position to continue from$"):
+    with pytest.raises(StateMismatchError, match=r"^this state is empty: it has no position to continue from(?m:$)"):
         dataset.load_state_dict({})
 
 
@@ -355,9 +355,9 @@ def test_set_epoch_keeps_the_loaded_position_of_that_epoch_and_warns_for_another
 
 def test_options_without_effect_are_refused() -> None:
     reader = wide_reader([10], ReadConfig(repeat=None), features=IDS)
-    with pytest.raises(UsageError, match=r"^batch_size, drop_remainder and process are options of iterable=True$"):
+    with pytest.raises(UsageError, match=r"^batch_size, drop_remainder and process are options of iterable=True(?m:$)"):
         reader.to_torch(batch_size=3)  # type: ignore[call-overload]
-    with pytest.raises(UsageError, match=r"^batch_size must be 1 or more, not 0$"):
+    with pytest.raises(UsageError, match=r"^batch_size must be 1 or more, not 0(?m:$)"):
         reader.to_torch(iterable=True, batch_size=0)
     with pytest.raises(UsageError, match=r"^drop_remainder needs a batch_size: without it there are no batches"):
         reader.to_torch(iterable=True, drop_remainder=True)

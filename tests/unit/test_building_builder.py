@@ -167,7 +167,7 @@ def test_a_config_may_have_versions_of_its_own() -> None:
     assert [str(version) for version in Translated.versions("en")] == ["2.0.0", "1.0.0", "2.1.0", "1.1.0"]
     assert [str(version) for version in Translated.versions("de")] == ["3.0.0", "1.0.0", "2.1.0", "1.1.0"]
     assert [str(version) for version in Translated.versions("fr")] == ["1.2.3", "1.2.2"]
-    with pytest.raises(VersionNotFoundError, match=r"^the builder of translated/fr cannot build version 2\.0\.0$"):
+    with pytest.raises(VersionNotFoundError, match=r"^the builder of translated/fr cannot build version 2\.0\.0(?m:$)"):
         Translated(config="fr", version="2.0.0")
 
 

@@ -23,7 +23,7 @@ def test_huge_examples_that_cannot_be_spread_are_an_error_although_tfds_never_en
 
 @pytest.mark.parametrize(("num_examples", "num_shards"), [(3, 4), (0, 1), (5, 0), (5, -1)])
 def test_every_shard_holds_an_example(num_examples: int, num_shards: int) -> None:
-    with pytest.raises(BuildError, match=f"^{num_examples} examples cannot be written as {num_shards} shards$"):
+    with pytest.raises(BuildError, match=f"^{num_examples} examples cannot be written as {num_shards} shards(?m:$)"):
         plan_shards(num_examples=num_examples, num_shards=num_shards)
 
 

@@ -89,7 +89,7 @@ def test_empty_records_and_labels_of_any_script_come_back(tmp_path: Path) -> Non
 def test_a_changed_byte_is_noticed(tmp_path: Path, position: int) -> None:
     run = write_run(list(entries(5)), folder=tmp_path, level=0)
     flip_byte(run, position)
-    with pytest.raises(StorageError, match=r"^sorting: a temporary file is damaged at byte \d+$"):
+    with pytest.raises(StorageError, match=r"^sorting: a temporary file is damaged at byte \d+(?m:$)"):
         list(run.entries(buffer_bytes=4096))
     run.close()
 

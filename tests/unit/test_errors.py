@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import copy
 import pickle
+import traceback
 from collections.abc import Iterator
 
 import pytest
 
 from registry import errors
-from registry.errors import CitationSyntaxError, CorruptRecordError, MissingExtraError, RegistryError, SplitSyntaxError
+from registry.errors import (
+    CitationSyntaxError,
+    CorruptRecordError,
+    MissingExtraError,
+    RegistryError,
+    SplitSyntaxError,
+    UsageError,
+)
 
 
 def every_kind(kind: type[RegistryError]) -> Iterator[type[RegistryError]]:
@@ -43,3 +51,8 @@ def test_every_error_is_in_the_tree_of_the_docstring() -> None:
     drawn = errors.__doc__ or ""
     public = {kind.__name__ for kind in every_kind(RegistryError) if not kind.__name__.startswith("_")}
     assert [name for name in sorted(public) if name not in drawn] == []
+
+
+def test_a_traceback_shows_the_hint() -> None:
+    error = UsageError("wrong", hint="Do that.")
+    assert traceback.format_exception_only(error)[-2:] == ["registry.errors.UsageError: wrong\n", "hint: Do that.\n"]

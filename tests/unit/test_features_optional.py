@@ -117,9 +117,9 @@ def test_a_missing_value_may_be_filled_with_one_of_ones_own() -> None:
         with pytest.raises(FeatureError) as refused:
             features.fill_missing(values)
         assert str(refused.value) == message
-    with pytest.raises(FeatureError, match=r"^missing= requires an optional tensor$"):
+    with pytest.raises(FeatureError, match=r"^missing= requires an optional tensor(?m:$)"):
         Scalar("int8", missing=1)
-    with pytest.raises(FeatureError, match=r"^expected dtype int8, found 300$"):
+    with pytest.raises(FeatureError, match=r"^expected dtype int8, found 300(?m:$)"):
         Scalar("int8", optional=True, missing=300)
     with pytest.raises(FeatureError) as refused:
         features.fill_missing({"ages": 0})

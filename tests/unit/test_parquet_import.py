@@ -160,7 +160,7 @@ def test_files_that_make_no_dataset_are_named(tmp_path: Path, names: list[str], 
 
 def test_many_problems_are_counted(tmp_path: Path) -> None:
     folder = write(tmp_path / "numbers", *(f"train {number}.parquet" for number in range(12)))
-    with pytest.raises(PreparedFormatError, match=r"invalid split name 'train 7'\n  and 2 more$"):
+    with pytest.raises(PreparedFormatError, match=r"invalid split name 'train 7'\n  and 2 more(?m:$)"):
         describe(folder)
 
 

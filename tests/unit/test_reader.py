@@ -79,13 +79,13 @@ def test_some_features_are_read_from_the_same_place_on(tmp_path: Path) -> None:
     assert [list(example) for example in islice(rest, 1)] == [["id"]]
     assert sorted(numbers + ids(reader.select("id"))) == list(range(9))
     assert list(reader.select(["text", "id"])[0]) == ["text", "id"]
-    with pytest.raises(UsageError, match=r"^select needs at least one feature$"):
+    with pytest.raises(UsageError, match=r"^select needs at least one feature(?m:$)"):
         reader.select()
-    with pytest.raises(UsageError, match=r"^no feature 5$"):
+    with pytest.raises(UsageError, match=r"^the name of a feature must be str, not int(?m:$)"):
         reader.select(5)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=r"^no feature 'txt'$"):
+    with pytest.raises(UsageError, match=r"^no feature 'txt'(?m:$)"):
         reader.as_supervised("id", "txt")
-    with pytest.raises(UsageError, match=r"^supervised examples need at least one feature$"):
+    with pytest.raises(UsageError, match=r"^supervised examples need at least one feature(?m:$)"):
         reader.as_supervised()
     with pytest.raises(UsageError) as caught:
         reader.select("txt")
@@ -124,7 +124,7 @@ def test_an_index_out_of_range_or_of_another_type_is_refused(files: Stored) -> N
     reader = reader_of("train", files)
     assert int(reader[-1]["id"]) == 39
     for wrong in (47, -48, [0, 47], np.array([-48])):
-        with pytest.raises(IndexError, match=r"^index (47|-48) is out of range: there are 47 examples$"):
+        with pytest.raises(IndexError, match=r"^index (47|-48) is out of range: there are 47 examples(?m:$)"):
             reader[wrong]
     for kind in (1.0, "1", [1.5], [[1]], None, [True, False]):
         with pytest.raises(TypeError, match=r"^an index must be a whole number, a slice or a list of whole numbers"):
@@ -138,7 +138,7 @@ def test_an_empty_slice_reads_nothing(files: Stored) -> None:
     reader = reader_of("train[5:5]", files, ReadConfig(repeat=None))
     assert len(reader) == 0
     assert (list(reader), list(reader.batches(3)), list(reader.records()), list(reader.ids())) == ([], [], [], [])
-    with pytest.raises(IndexError, match=r"^index 0 is out of range: there are 0 examples$"):
+    with pytest.raises(IndexError, match=r"^index 0 is out of range: there are 0 examples(?m:$)"):
         reader[0]
 
 
@@ -229,7 +229,7 @@ def test_a_file_that_holds_more_is_refused_before_its_last_record(files: Stored)
         for number in range(21):
             writer.write(codec_of(FEATURES).encode({"id": number}))
     found = []
-    with pytest.raises(ShardMismatchError, match=r"expected 20 records, found more than 20$"):
+    with pytest.raises(ShardMismatchError, match=r"expected 20 records, found more than 20(?m:$)"):
         found.extend(
             int(example["id"]) for example in reader_of("train", files, ReadConfig(interleave_cycle_length=1))
         )  # extend keeps the records before the error

@@ -283,7 +283,7 @@ def test_our_gzip_members_may_be_followed_only_by_other_gzip_members(store: Stor
     put(store, sound + gzip.compress(frame_record(b"more")))
     assert open_shard(store, "shard", num_records=7).read(0, 7).records() == [*RECORDS, b"more"]
     put(store, sound)
-    with pytest.raises(ShardMismatchError, match=r"record 6 was requested, but the file has 6 records$"):
+    with pytest.raises(ShardMismatchError, match=r"record 6 was requested, but the file has 6 records(?m:$)"):
         open_shard(store, "shard").read(0, 7)
     put(store, sound + b"other bytes")
     with pytest.raises(CorruptRecordError) as caught:
@@ -338,7 +338,8 @@ def test_gzip_members_with_a_false_record_count_are_detected(store: Store) -> No
             claim = lying[start + 16 : start + 32] + count.to_bytes(8, "little")
             lying[start + 16 : start + 44] = claim + crc32c(bytes(claim)).to_bytes(4, "little")
         put(store, bytes(lying))
-        with pytest.raises(ShardMismatchError, match=r"a gzip member claims to begin with record \d+, but does not$"):
+        pattern = r"a gzip member claims to begin with record \d+, but does not(?m:$)"
+        with pytest.raises(ShardMismatchError, match=pattern):
             walk_file(store, "shard")
         with pytest.raises(ShardMismatchError):
             open_shard(store, "shard", num_records=1000).read(0, 1000)

@@ -91,7 +91,7 @@ def test_steps_that_no_record_has_are_warned_of() -> None:
     Path("f").write_bytes(frame_record(record.SerializeToString()))
     numbers = slim.VarLenFeature("int64")
     decoder = slim.TFSequenceExampleDecoder({"a": numbers}, {"s": numbers, "t": numbers}, {})
-    with pytest.warns(AbsentFeatureWarning, match=r"^none of 1 records has the feature t; they have a, s$"):
+    with pytest.warns(AbsentFeatureWarning, match=r"^none of 1 records has the feature t; they have a, s(?m:$)"):
         slim.Dataset("f", None, decoder, 1, None).validate(deep=True)
 
 

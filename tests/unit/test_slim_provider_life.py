@@ -45,7 +45,7 @@ def test_a_closed_provider_provides_no_more_and_leaves_no_thread() -> None:
     with provider_of(num_epochs=None, num_readers=3, shuffle=True) as provider:
         provider.get(["number"])
     assert threading.active_count() <= before
-    with pytest.raises(UsageError, match=r"^this reader was closed$"):
+    with pytest.raises(UsageError, match=r"^this reader was closed(?m:$)"):
         provider.get(["number"])
 
 
@@ -66,7 +66,7 @@ def test_a_provider_of_another_process_is_refused(monkeypatch: pytest.MonkeyPatc
     provider = provider_of()
     provider.get(["number"])
     monkeypatch.setattr(os, "getpid", lambda: 1)
-    with pytest.raises(UsageError, match=r"^a reader can only be used in the process that created it$"):
+    with pytest.raises(UsageError, match=r"^a reader can only be used in the process that created it(?m:$)"):
         provider.get(["number"])
 
 
@@ -84,14 +84,14 @@ def test_records_lost_by_an_interrupt_are_reported(
             patched.setattr(provider._reader, "read_records", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 provider.get(["number"])
-        with pytest.raises(UsageError, match=r"^the read was interrupted, and some records may be lost$"):
+        with pytest.raises(UsageError, match=r"^the read was interrupted, and some records may be lost(?m:$)"):
             list(provider)
 
 
 @pytest.mark.parametrize("travel", [pickle.dumps, copy.copy, copy.deepcopy])
 def test_a_provider_does_not_travel(travel: Any) -> None:
     for made in (provider_of(), provider_of()._reader):
-        with pytest.raises(UsageError, match=r"^a reader can only be used in the process that created it$"):
+        with pytest.raises(UsageError, match=r"^a reader can only be used in the process that created it(?m:$)"):
             travel(made)
 
 
@@ -149,7 +149,7 @@ def test_an_interrupted_caller_never_gets_values_of_other_items(name: str) -> No
     finally:
         sys.settrace(before)
     if name == "_take":
-        with pytest.raises(UsageError, match=r"^the read was interrupted, and some records may be lost$"):
+        with pytest.raises(UsageError, match=r"^the read was interrupted, and some records may be lost(?m:$)"):
             list(provider.iter(["double"]))
     else:
         first = 6 if name == "as_block" else 5  # the first record is decoded alone, and was given
@@ -196,7 +196,7 @@ def test_a_provider_that_is_closed_while_it_decodes_gives_that_record_and_no_oth
     # Records 1 and 2 are decoded together, and 3 to 6; of an eager decoder, before the first of them is given.
     stop = {(2, False): 3, (4, False): 5, (2, True): 2, (4, True): 4}[last, eager]
     assert [provider.get(["number"]) for _ in range(stop)] == [[number] for number in range(stop)]
-    with pytest.raises(UsageError, match=r"^this reader was closed$"):
+    with pytest.raises(UsageError, match=r"^this reader was closed(?m:$)"):
         provider.get(["number"])
 
 

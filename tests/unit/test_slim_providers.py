@@ -61,7 +61,7 @@ def test_iterating_over_some_items_gives_lists() -> None:
     provider = provider_of()
     assert [number for (number,) in provider.iter(["number"])] == list(range(NUM_RECORDS))
     for _ in range(2):
-        with pytest.raises(OutOfRangeError, match=r"^there are no more records$"):
+        with pytest.raises(OutOfRangeError, match=r"^there are no more records(?m:$)"):
             provider.get(["number"])
     assert list(provider.iter(["text"])) == []
 
@@ -127,7 +127,7 @@ def test_iterating_continues_after_a_bad_record_too() -> None:
     write("f", [1, -1, 3])
     rows = provider_of().iter(["number"])
     assert next(rows) == [1]
-    with pytest.raises(CorruptExampleError, match=r"^f: record at byte 19: it is below zero$"):
+    with pytest.raises(CorruptExampleError, match=r"^f: record at byte 19: it is below zero(?m:$)"):
         next(rows)
     assert list(rows) == [[3]]
 
@@ -136,11 +136,11 @@ def test_a_bad_record_of_another_reader_is_named_by_its_line_or_key() -> None:
     Path("lines").write_bytes(b"1\n-2\n")
     provider = provider_of("lines", reader=TextLineReader)
     provider.get(["number"])
-    with pytest.raises(CorruptExampleError, match=r"^lines: record at line 2: it is below zero$") as caught:
+    with pytest.raises(CorruptExampleError, match=r"^lines: record at line 2: it is below zero(?m:$)") as caught:
         provider.get(["number"])
     assert caught.value.details == {"number": -2, "path": "lines", "line": 2}
     provider = provider_of("lines", reader=lambda _: iter([("mine", "-1")]))
-    with pytest.raises(CorruptExampleError, match=r"^lines: record at key 'mine': it is below zero$") as caught:
+    with pytest.raises(CorruptExampleError, match=r"^lines: record at key 'mine': it is below zero(?m:$)") as caught:
         provider.get(["number"])
     assert caught.value.details == {"number": -1, "path": "lines", "key": "mine"}
 
@@ -185,7 +185,8 @@ def test_a_decoder_that_gives_too_few_rows_is_refused() -> None:
 
     provider = provider_of(decoder=Lazy())
     assert [provider.get(["number"]), provider.get(["number"])] == [[0], [2]]
-    with pytest.raises(UsageError, match=r"^Lazy.decode_rows must return a row for each record, and returned fewer$"):
+    pattern = r"^Lazy.decode_rows must return a row for each record, and returned fewer(?m:$)"
+    with pytest.raises(UsageError, match=pattern):
         provider.get(["number"])
 
 
@@ -300,14 +301,14 @@ def test_a_row_that_is_not_a_list_is_refused(row: Any, what: str) -> None:
             caught.value.hint
             == "Return a list from decode with a value for each requested item, in the order of items."
         )
-        assert not hasattr(caught.value, "__notes__")
+        assert caught.value.__notes__ == [f"hint: {caught.value.hint}"]
 
 
 @pytest.mark.parametrize("listed", ["number", [1, 2]])
 def test_items_that_are_not_names_are_refused(listed: Any) -> None:
     decoder = Numbers()
     decoder.list_items = lambda: listed  # type: ignore[method-assign]
-    with pytest.raises(WrongTypeError, match=rf"^Numbers.list_items returned {re.escape(repr(listed))}$"):
+    with pytest.raises(WrongTypeError, match=rf"^Numbers.list_items returned {re.escape(repr(listed))}(?m:$)"):
         provider_of(decoder=decoder)
 
 

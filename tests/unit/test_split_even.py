@@ -106,9 +106,9 @@ def test_a_reversed_slice_is_divided_by_neither_rule() -> None:
 
 
 def test_even_splits_refuse_expressions_that_they_cannot_divide() -> None:
-    with pytest.raises(UsageError, match=r"^n must be 1 or more, not 0$"):
+    with pytest.raises(UsageError, match=r"^n must be 1 or more, not 0(?m:$)"):
         even_splits("train", n=0)
-    with pytest.raises(UsageError, match=r"^n must be 1 or more, not 0$"):
+    with pytest.raises(UsageError, match=r"^n must be 1 or more, not 0(?m:$)"):
         even_splits("train", n=0, unit="abs")
     with pytest.raises(UsageError, match=r"^train\[:50%\] is already a slice, and a percentage of a slice") as caught:
         even_splits("train[:50%]", n=2)
@@ -187,7 +187,7 @@ def test_exact_folds_are_parts_and_all_the_others() -> None:
 
 
 def test_folds_refuse_expressions_that_they_cannot_divide() -> None:
-    with pytest.raises(UsageError, match=r"^k must be 2 or more, not 1$"):
+    with pytest.raises(UsageError, match=r"^k must be 2 or more, not 1(?m:$)"):
         k_fold("train", k=1)
     with pytest.raises(UsageError, match=r"^train\[:5\] is already a slice"):
         k_fold("train[:5]", k=2)
@@ -196,7 +196,7 @@ def test_folds_refuse_expressions_that_they_cannot_divide() -> None:
 
 
 def test_a_part_beyond_the_parts_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"^parts 3\.\.4 are out of range: there are 3 parts, counted from 0$"):
+    with pytest.raises(UsageError, match=r"^parts 3\.\.4 are out of range: there are 3 parts, counted from 0(?m:$)"):
         ReadInstruction("train").part(3, of=3)
-    with pytest.raises(UsageError, match=r"^the number of parts must be a whole number, not 2\.0$"):
+    with pytest.raises(UsageError, match=r"^the number of parts must be a whole number, not 2\.0(?m:$)"):
         ReadInstruction("train").part(0, of=2.0)  # type: ignore[arg-type]

@@ -163,13 +163,13 @@ def test_an_unknown_split_is_refused_with_the_nearest_name() -> None:
 
 
 def test_unknown_options_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"^unknown slicing rule 'tfds-3'$"):
+    with pytest.raises(UsageError, match=r"^unknown slicing rule 'tfds-3'(?m:$)"):
         resolve("train", {"train": [1]}, slicing="tfds-3")
-    with pytest.raises(UsageError, match=r"^unknown rounding 'floor'$"):
+    with pytest.raises(UsageError, match=r"^unknown rounding 'floor'(?m:$)"):
         resolve("train[:5%]", {"train": [1]}, rounding="floor")
     with pytest.raises(UsageError, match=r"^a split cannot be named 'all'"):
         resolve("all", {"all": [1]})
-    with pytest.raises(UsageError, match=r"^the layout lists split 'train' under the name 'test'$"):
+    with pytest.raises(UsageError, match=r"^the layout lists split 'train' under the name 'test'(?m:$)"):
         resolve("test", {"test": Split(name="train", shard_lengths=ShardLengths([1]))})
 
 
@@ -270,7 +270,7 @@ def test_rounding_is_exact_beyond_the_precision_of_floats() -> None:
     ],
 )
 def test_an_invalid_layout_is_refused(layout: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=f"^{message}$"):
+    with pytest.raises(UsageError, match=f"^{message}(?m:$)"):
         resolve("all" if layout and "train" not in layout else "train", layout)
 
 
@@ -302,7 +302,7 @@ def test_a_plan_travels_between_processes() -> None:
         assert (again.instruction, again.slicing, again.overlaps) == (plan.instruction, plan.slicing, plan.overlaps)
     file = plan[0]
     assert pickle.loads(pickle.dumps(file)) == file  # noqa: S301 (our own)
-    with pytest.raises(IndexError, match=r"^index 9 is out of range: the plan has 4 file instructions$"):
+    with pytest.raises(IndexError, match=r"^index 9 is out of range: the plan has 4 file instructions(?m:$)"):
         plan[9]
 
 

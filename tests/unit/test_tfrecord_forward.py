@@ -100,12 +100,13 @@ def test_the_first_bytes_may_be_refused(store: Store) -> None:
         seen.append(start)
         raise UsageError("no")
 
-    with pytest.raises(UsageError, match=r"^no$"):
+    with pytest.raises(UsageError, match=r"^no(?m:$)"):
         next(read_blocks(store, "shard", check_start=refuse))
     assert seen == [CONTENT[:12]]
 
 
 def test_the_path_in_errors_may_be_another(store: Store) -> None:
     write(store, CONTENT[:-1])
-    with pytest.raises(RegistryError, match=r"^mine: record 3 at byte 69: the file ends after 45 of its 46 bytes$"):
+    pattern = r"^mine: record 3 at byte 69: the file ends after 45 of its 46 bytes(?m:$)"
+    with pytest.raises(RegistryError, match=pattern):
         list(read_blocks(store, "shard", path="mine"))

@@ -85,10 +85,10 @@ def test_gzip_is_read_although_tf_slim_ends_without_a_record() -> None:
 
 
 def test_what_tf_slim_refuses_is_refused_and_a_missing_file_too() -> None:
-    with pytest.raises(UsageError, match=r"^record_key='a' is already an item of the dataset$"):
+    with pytest.raises(UsageError, match=r"^record_key='a' is already an item of the dataset(?m:$)"):
         provider_of("record_key_conflict")
-    with pytest.raises(UsageError, match=r"^no data files found in nothing-\*$"):
+    with pytest.raises(UsageError, match=r"^no data files found in nothing-\*(?m:$)"):
         provider_of("glob_nothing")
     assert RUNS["missing_file"]["end"] == "OutOfRangeError"
-    with pytest.raises(NotStoredError, match=r"^no such data file: missing.tfrecord$"):
+    with pytest.raises(NotStoredError, match=r"^no such data file: missing.tfrecord(?m:$)"):
         provider_of("missing_file")
