@@ -9,6 +9,7 @@ it passes a proxy that counts requests and injects faults (``fault_proxy.py``).
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
@@ -67,6 +68,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
     """A test is not named by its bytes: compressed ones hold the time, and every process must find the same names."""
     return argname if isinstance(val, bytes | bytearray) and len(val) > 16 else None
+
+
+def pytest_collection_finish() -> None:
+    """Take what was collected out of garbage collection: each full collection would walk all of it."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
