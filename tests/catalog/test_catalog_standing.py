@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from strategies import version_requests
 
 from registry.catalog import CatalogBackend, open_catalog
-from registry.catalog.tables import alias, builder_config, dataset_version
+from registry.catalog.tables import alias, builder, builder_config, dataset_version
 from registry.errors import NotFoundError
 from registry.model import Reference, Version, VersionState, choose
 
@@ -59,7 +59,11 @@ def test_sql_finds_what_the_rule_chooses(
     requests: list[Any],
 ) -> None:
     with stranger(many) as connection:
-        config = connection.execute(sa.select(builder_config.c.id).order_by(builder_config.c.id)).scalars().first()
+        of_mnist = (
+            builder_config.c.builder_id == sa.select(builder.c.id).where(builder.c.name == "mnist").scalar_subquery()
+        )
+        found = connection.execute(sa.select(builder_config.c.id).where(of_mnist, builder_config.c.name == "plain"))
+        config = found.scalar_one()
         ids = connection.execute(
             sa.select(dataset_version.c.id).where(dataset_version.c.config_id == config).order_by(dataset_version.c.id)
         ).scalars()
