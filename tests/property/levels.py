@@ -83,7 +83,7 @@ def _long(value: object) -> object:
     return pytest.param(*values, marks=pytest.mark.long)
 
 
-MANY_CASES: Final = 6
+MANY_CASES: Final = 3
 """From this number of cases on, each case of a test runs on one database every day."""
 
 QUICK_FOLDERS: Final = ("tests/unit", "tests/property", "tests/conformance", "registry", "builders")
