@@ -17,7 +17,7 @@ test:          ## the README's test line: SQLite, PostgreSQL, S3, kills
 	$(bin)/pytest -q -n auto
 
 long:          ## what .ci/run adds: every law with 40 examples or more, and the long variants
-	REGISTRY_EXAMPLES=40 $(bin)/pytest -q -n auto -m "long or hypothesis"
+	REGISTRY_EXAMPLES=40 $(bin)/pytest -q -n auto -m "(long or hypothesis) and not tfds and not torch"
 
 check:         ## lint, format, types, layers, generated code and docs
 	PATH="$(CURDIR)/$(bin):$$PATH" .ci/check static
