@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ from registry.catalog.writes import SqlPublications
 from registry.model import Reference, Standing
 
 if TYPE_CHECKING:  # loaded when they are used, to keep look-ups on the command line fast
+    import sqlalchemy as sa
+
     from registry.catalog.aliases import SqlAliases
     from registry.catalog.lifecycle import SqlLifecycle
     from registry.catalog.log import SqlLog
@@ -36,7 +39,16 @@ def open_sql_catalog(url: str | os.PathLike[str]) -> SqlCatalog:
     except BaseException:
         engine.dispose()
         raise
-    return SqlCatalog(engine)
+    catalog = SqlCatalog(engine)
+    # A catalog that nobody closes, such as the one that registry.load opens, must not leave an open connection.
+    weakref.finalize(catalog, _close_connections, engine, os.getpid()).atexit = False
+    return catalog
+
+
+def _close_connections(engine: sa.Engine, opened_by: int) -> None:
+    # After a fork, these connections belong to the parent, which still uses them.
+    if os.getpid() == opened_by:
+        engine.dispose()
 
 
 class SqlCatalog(SqlLookUps, SqlPublications):

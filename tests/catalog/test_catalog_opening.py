@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 import tempfile
 import traceback
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -287,6 +289,28 @@ def test_a_forked_child_and_its_parent_both_go_on(catalog_url: str) -> None:
         assert in_child(read_and_publish)
         assert catalog.find("mnist").published_by == "child"
         publish(catalog, "mnist:3.0.0", content="parent")
+
+
+@FORKING
+def test_a_catalog_that_nobody_closes_leaves_no_connection(catalog_url: str) -> None:
+    held = [open_catalog(catalog_url)]
+    publish(held[0], "mnist:1.0.0")
+    connections: list[Any] = []
+    engine = held[0]._engine  # type: ignore[attr-defined]
+    sa.event.listen(engine, "close", lambda connection, _record: connections.append(connection))
+    del engine
+
+    def dropped_by_a_child() -> bool:
+        held.clear()
+        gc.collect()
+        return connections == []  # the parent's, which it still uses
+
+    assert in_child(dropped_by_a_child)
+    assert held[0].find("mnist").num_examples == 9
+    assert connections == []
+    held.clear()
+    gc.collect()
+    assert len(connections) == 1
 
 
 def test_a_copy_made_without_wal_is_put_back_into_it(tmp_path: Path) -> None:
