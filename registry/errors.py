@@ -42,6 +42,8 @@
     ├── PreparedFormatError (ValueError)        not a prepared dataset
     ├── PinFormatError (ValueError)             not a pin file; every fault with its key path
     ├── FeatureError (ValueError)               a value that does not fit its feature, or an invalid schema
+    ├── SourceError (ValueError)                data that cannot be added: unreadable, ambiguous, or of no known kind
+    │   └── UnusableRowsError                   rows or files that cannot be used, all of them reported
     ├── BuildError                              a builder that failed
     │   └── DuplicateKeyError
     ├── StorageError (OSError)                  bytes could not be read or written
@@ -393,6 +395,14 @@ class FeatureError(RegistryError, ValueError, code="feature"):
 
     ``details['feature']`` is the feature's path, nested names joined by ``/``.
     """
+
+
+class SourceError(RegistryError, ValueError, code="source"):
+    """Data that cannot be added: unreadable, ambiguous, or of no known kind; the message names the file and line."""
+
+
+class UnusableRowsError(SourceError, code="unusable_rows"):
+    """Rows or files that cannot be used. Names the first 20; ``details`` holds ``num_bad`` and ``bad``."""
 
 
 class BuildError(RegistryError, code="build"):

@@ -19,7 +19,6 @@ from typing import Any, Final, NamedTuple
 from registry.errors import NotStoredError, NullLabelWarning, PreparedFormatError, UsageError
 from registry.features import FeaturesDict
 from registry.interop.dataset_card import CARD, fill_from_card
-from registry.interop.parquet_schema import Media, detect_media, features_of_schema, metadata_of_schema
 from registry.model import (
     DatasetMetadata,
     ShardedFileTemplate,
@@ -34,6 +33,7 @@ from registry.model import (
 from registry.model.split import check_split_name
 from registry.prepared import PreparedDataset
 from registry.prepared.info import FILENAME as INFO_FILENAME
+from registry.shards.arrow_schema import Media, detect_media, features_of_schema, metadata_of_schema
 from registry.shards.parquet import find_nulls, open_columns
 from registry.shards.row_groups import RowGroupShard, ShardFile
 from registry.storage import RenamedStore, Store

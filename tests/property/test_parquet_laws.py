@@ -20,11 +20,11 @@ from shard_samples import assert_same, write_columns, write_tfrecord
 from registry.errors import PreparedFormatError
 from registry.features import FeaturesDict, Tensor, codec_of, features_from_json, features_to_json
 from registry.interop.parquet import describe_parquet
-from registry.interop.parquet_schema import features_of_schema
 from registry.model import ShardedFileTemplate, Split
 from registry.order import ReadConfig
 from registry.reading import Reader
 from registry.shards import decode_block
+from registry.shards.arrow_schema import features_of_schema
 from registry.shards.blocks import TableBlock
 from registry.splits import resolve
 from registry.storage import open_store

@@ -37,10 +37,10 @@ from registry.features import (
 )
 from registry.features.png import encode_png
 from registry.interop.parquet import describe_parquet
-from registry.interop.parquet_schema import features_of_schema, metadata_of_schema
 from registry.model import Version
 from registry.prepared import PreparedDataset
 from registry.shards import decode_block, open_shard
+from registry.shards.arrow_schema import features_of_schema, metadata_of_schema
 from registry.shards.arrow_values import flatten_table
 from registry.shards.blocks import TableBlock
 from registry.storage import open_store

@@ -11,8 +11,8 @@ from pyarrow import parquet
 
 from registry.features import codec_of
 from registry.interop.parquet import describe_parquet
-from registry.interop.parquet_schema import features_of_schema
 from registry.shards import open_shard
+from registry.shards.arrow_schema import features_of_schema
 from registry.shards.blocks import TableBlock
 from registry.storage import open_store
 

@@ -1,4 +1,4 @@
-"""Derives features from the columns of a Parquet file: from its Arrow schema and Hugging Face's schema metadata.
+"""Derives features from the columns of an Arrow table: from its schema and Hugging Face's schema metadata.
 
     bool, integers, float16, float32     Tensor () of that dtype
     float64                              Tensor () of its bytes, because float32 would change the number

@@ -1,0 +1,189 @@
+"""The values between the readers of sources and the pipeline: ``Source``, its ``Part``s, and the ``Rows`` of a part.
+
+``detect`` makes a ``Source`` from what the caller gave, by the reader of its kind (``csv``, ``images`` ...). The
+pipeline reads every part: once to infer the schema, and once to write records. A part that can be pickled may be read
+in a worker process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from registry.features import Feature
+from registry.model import DatasetMetadata
+from registry.storage import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAX_ROWS: Final = 16_384
+MAX_BYTES: Final = 8 * 2**20
+"""A reader ends a ``Rows`` at whichever comes first, so that memory is bounded; a single row may be larger."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadRow:
+    """A row, or a whole file, that cannot be used.
+
+    Attributes:
+        file: name of the file, relative to the source.
+        line: the line in the file, from 1, or the number of the row if the format has no lines; None: the whole file.
+        column: the column at fault, or None.
+        reason: what is wrong, such as ``"expected 5 values, found 4"``.
+    """
+
+    file: str
+    line: int | None
+    column: str | None = None
+    reason: str
+
+    def __str__(self) -> str:
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{place}: {self.reason}" if self.column is None else f"{place}, column {self.column!r}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Consecutive rows of a part.
+
+    Attributes:
+        table: the columns, all rows of them usable. Every ``Rows`` of a source has the same column names in the same
+            order, but a type may differ: ``null``, or ``int64`` before a ``double``; see ``inference``.
+        lines: for each row its line in the file, from 1; for formats without lines, the number of the row.
+        keys: for each row a key that is stable and unique in the split, such as the path of its file; None if rows have
+            none: then the key is a column, or comes from the content.
+        bad: rows that are left out of ``table``.
+    """
+
+    table: pa.Table
+    lines: Sequence[int]
+    keys: Sequence[str] | None = None
+    bad: tuple[BadRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A piece of a source that is read from its beginning to its end, any number of times, always with the same rows.
+
+    Attributes:
+        split: the split of its rows.
+        name: its name for people: a file, relative to the source.
+        read: reads it. Raises SourceError if the part as a whole cannot be read.
+        num_bytes: the size of its file, for progress; None if unknown.
+        is_portable: whether ``read`` can be pickled and run in another process of this machine.
+    """
+
+    split: str
+    name: str
+    read: Callable[[], Iterator[Rows]]
+    num_bytes: int | None = None
+    is_portable: bool = True
+
+
+Role: TypeAlias = Literal["records", "metadata", "skipped"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileUse:
+    """What happened to a file, or to the files of one folder.
+
+    Attributes:
+        name: the file or folder, relative to the source.
+        role: ``records``, ``metadata`` or ``skipped``.
+        reason: why it was skipped, or what the metadata is for; empty for records.
+        split: the split of its records.
+        num_files: the number of files.
+        num_bytes: their size.
+    """
+
+    name: str
+    role: Role
+    reason: str = ""
+    split: str | None = None
+    num_files: int = 1
+    num_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Something that was downloaded: recorded with the version as a source."""
+
+    url: str
+    num_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What a caller gave, opened.
+
+    Attributes:
+        kind: the kind that was detected or forced, such as ``csv``.
+        summary: what was found, for people: "3 CSV files (comma, UTF-8, with a header)".
+        parts: the pieces, by split in order of the splits, then by name.
+        hints: features that the source itself defines, by column: classes from folders, an Image for image files.
+            Inference takes them as they are.
+        is_text: whether values are text whose types have to be inferred, as in a CSV.
+        files: the account of every file.
+        metadata: description, license and so on, from a dataset card or a Croissant file.
+        origins: what was downloaded.
+        split_reason: why the splits are what they are, for people: "from the names of folders".
+    """
+
+    kind: str
+    summary: str
+    parts: Sequence[Part]
+    hints: Mapping[str, Feature] = field(default_factory=dict)
+    is_text: bool = False
+    files: Sequence[FileUse] = ()
+    metadata: DatasetMetadata = field(default_factory=DatasetMetadata)
+    origins: Sequence[Origin] = ()
+    split_reason: str = ""
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The names of the splits, in order."""
+        return tuple(dict.fromkeys(part.split for part in self.parts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a source is opened.
+
+    Attributes:
+        kind: a forced kind, or None to detect it.
+        splits: split name -> glob over names of files, or empty to derive splits from names.
+    """
+
+    kind: str | None = None
+    splits: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """The files of a source that are not hidden.
+
+    Attributes:
+        store: where they are stored.
+        names: their names in ``store``, sorted.
+        sizes: their sizes in bytes, in the same order.
+        location: path or URL that the caller gave, for messages.
+        skipped: files that no reader sees: hidden ones, leftovers of systems, and links that lead out of the folder.
+        origins: what was downloaded to get them.
+    """
+
+    store: Store
+    names: Sequence[str]
+    sizes: Sequence[int]
+    location: str
+    skipped: tuple[FileUse, ...] = ()
+    origins: tuple[Origin, ...] = ()
+
+
+Opener: TypeAlias = "Callable[[Files, Options], Source]"
+"""A function of a kind's module that opens files of this kind, listed in ``detect``."""
+
+Given: TypeAlias = Any
+"""What a caller may pass as a source: a path, a URL, or an object of Python."""
