@@ -27,7 +27,7 @@ from registry.features.column_reader import ColumnReader, RawReader
 from registry.features.containers import Dataset, FeaturesDict, Sequence, columns_of
 from registry.features.feature import Feature, Leaf, RawFeature, feature_fault
 from registry.features.nested import NestedExamples, NestedNode, Ragged, plain_tree
-from registry.wire import BlockDecoder, FlatBlock, FlatValue, decode_example, encode_example
+from registry.wire import BlockDecoder, EncodedBlock, FlatBlock, FlatValue, decode_example, encode_example
 from registry.wire.gather import Octets, Places, check_pieces, constant
 
 _MIN_VECTORIZED: Final = 13
@@ -88,6 +88,28 @@ class Codec:
             MissingExtraError: encoding a JPEG requires Pillow, which is not installed.
         """
         return encode_example(self.flatten(example))
+
+    def encode_block(self, examples: AnySequence[Mapping[str, Any]]) -> EncodedBlock:
+        """Encode many examples at once. The records are the same, byte for byte, as those of ``encode``.
+
+        The block ends before the first example that cannot be encoded; its ``fault`` is the error that ``encode``
+        raises for it, which may also be an error of a feature class from another package.
+
+        >>> block = codec_of(FeaturesDict({"id": "int64"})).encode_block([{"id": 7}, {"id": "x"}, {"id": 8}])
+        >>> block.num_records, str(block.fault)
+        (1, "feature 'id': expected dtype int64, found 'x'")
+
+        Args:
+            examples: the examples. Arrays in them must not change until the call returns.
+        """
+        records: list[bytes] = []
+        fault: Exception | None = None
+        try:
+            for example in examples:
+                records.append(self.encode(example))  # noqa: PERF401 - keeps the records before an error
+        except Exception as error:  # noqa: BLE001 - a feature class of another package may raise any error
+            fault = error
+        return EncodedBlock.of(records, fault)
 
     def decode(self, record: bytes | memoryview) -> dict[str, Any]:
         """Decode ``record`` to an example: a dict of arrays, NumPy scalars, ``bytes``, ``Ragged``, and nested dicts.

@@ -6,6 +6,7 @@ name.
 """
 
 from registry.wire.block import BlockDecoder, BytesColumn, FlatBlock, FlatColumn, NumberColumn
+from registry.wire.block_writer import EncodedBlock
 from registry.wire.codec import (
     FlatValue,
     SequenceValues,
@@ -20,6 +21,7 @@ from registry.wire.entries import WireKind
 __all__ = [
     "BlockDecoder",
     "BytesColumn",
+    "EncodedBlock",
     "FlatBlock",
     "FlatColumn",
     "FlatValue",
