@@ -43,6 +43,18 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """``-n auto`` starts one process more than there are cores: tests also wait for servers, disks and programs."""
+    return len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)) + 1
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Give each process neighbouring tests, which share the fixtures of their files; idle ones take over some."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """The quick level tries few examples of each law."""
     if config.option.markexpr == "quick":
@@ -181,7 +193,8 @@ def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def fault_proxy(s3_server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
-    """A proxy through which ``bucket`` is reached. A silent server is left soon."""
+    """A proxy through which ``bucket`` is reached. A silent server is left soon, and asked again soon."""
+    monkeypatch.setattr("registry.storage.network._FIRST_PAUSE_SECONDS", 0.01)
     with FaultProxy(s3_server.port) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
         monkeypatch.setenv("REGISTRY_READ_TIMEOUT", "1")

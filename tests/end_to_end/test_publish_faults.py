@@ -269,7 +269,7 @@ def test_a_losing_publisher_never_removes_files_of_the_winner(
         command = [sys.executable, "-c", RACER, catalog_url, str(here), str(prepared[1]), "0"]
         rivals.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
         with suppress(subprocess.TimeoutExpired):
-            rivals[0].wait(timeout=4)  # it may well have to wait for us
+            rivals[0].wait(timeout=2)  # it may well have to wait for us
         return publish(self, *arguments, **options)
 
     monkeypatch.setattr(SqlCatalog, "publish", late)

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from levels import either
 from prepared_samples import animals, prepare
 
 import registry
@@ -25,7 +26,7 @@ from registry.errors import ConflictError, RegistryError
 from registry.publishing import object_place
 
 EVERY = int(os.environ.get("REGISTRY_EVERY_STEP", "5"))
-"""One in so many steps is tried; 1 tries them all."""
+"""One step in this number is tried in the long level; 1 tries them all."""
 
 REQUESTS = ("_open", "cat_file", "cp_file", "exists", "find", "info", "rm_file")
 
@@ -101,9 +102,11 @@ class Publisher:
             assert int(self.folder.name) in {int(example["age"]) for example in dataset.read("train")}
 
 
-def meet(first: Callable[[], Publisher], second: Callable[[Publisher], Publisher]) -> Iterator[tuple[Publisher, ...]]:
-    """A publisher, and a rival that runs completely before one of its steps, for each step in turn."""
-    for step in itertools.count(1, EVERY):
+def meet(
+    first: Callable[[], Publisher], second: Callable[[Publisher], Publisher], every: int
+) -> Iterator[tuple[Publisher, ...]]:
+    """A publisher, and a rival that runs completely before one of its steps, for one step in ``every`` in turn."""
+    for step in itertools.count(1, every):
         one = first()
         other = second(one)
         with before_step(step, other.publish) as steps:
@@ -114,13 +117,15 @@ def meet(first: Callable[[], Publisher], second: Callable[[Publisher], Publisher
         yield one, other
 
 
+@pytest.mark.parametrize("every", either(3 * EVERY, EVERY))
 def test_between_any_two_steps_a_rival_of_other_content_wins_or_loses_whole(
-    fresh: Callable[[], str], rivals: tuple[Path, Path]
+    fresh: Callable[[], str], rivals: tuple[Path, Path], every: int
 ) -> None:
     wins = []
     for one, other in meet(
         lambda: Publisher(fresh(), f"memory://{uuid.uuid4().hex}", rivals[0]),
         lambda one: Publisher(one.url, one.data_dir, rivals[1]),
+        every,
     ):
         winner, loser = (one, other) if one.newly else (other, one)
         assert (winner.newly, loser.newly) == (True, None), (one, other)
@@ -131,23 +136,27 @@ def test_between_any_two_steps_a_rival_of_other_content_wins_or_loses_whole(
     assert not all(wins)
 
 
+@pytest.mark.parametrize("every", either(3 * EVERY, EVERY))
 def test_between_any_two_steps_a_rival_of_the_same_content_is_welcome(
-    fresh: Callable[[], str], rivals: tuple[Path, Path]
+    fresh: Callable[[], str], rivals: tuple[Path, Path], every: int
 ) -> None:
     for one, other in meet(
         lambda: Publisher(fresh(), f"memory://{uuid.uuid4().hex}", rivals[0]),
         lambda one: Publisher(one.url, one.data_dir, rivals[0]),
+        every,
     ):
         assert {one.newly, other.newly} == {True, False}, (one, other)
         one.check()
 
 
+@pytest.mark.parametrize("every", either(3 * EVERY, EVERY))
 def test_two_catalogs_that_share_a_store_never_lose_a_published_version(
-    fresh: Callable[[], str], rivals: tuple[Path, Path]
+    fresh: Callable[[], str], rivals: tuple[Path, Path], every: int
 ) -> None:
     for one, other in meet(
         lambda: Publisher(fresh(), f"memory://{uuid.uuid4().hex}", rivals[0]),
         lambda one: Publisher(fresh(), one.data_dir, rivals[1]),
+        every,
     ):
         winner, loser = (one, other) if one.newly else (other, one)
         assert (winner.newly, loser.newly) == (True, None), (one, other)

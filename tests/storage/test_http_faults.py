@@ -28,6 +28,7 @@ REASONS: dict[Fault, str] = {
 def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
     """A proxy before a web server that holds ``file`` and knows ranges."""
     monkeypatch.setenv("REGISTRY_READ_TIMEOUT", "0.5")
+    monkeypatch.setattr("registry.storage.network._FIRST_PAUSE_SECONDS", 0.01)
     (tmp_path / "file").write_bytes(CONTENT)
     with serve(tmp_path, "ranges") as url, FaultProxy(int(url.rpartition(":")[2])) as proxy:
         yield proxy
