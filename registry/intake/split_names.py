@@ -1,0 +1,242 @@
+"""Derives splits from the names of folders and files, or from globs. Pure; the readers of files call it.
+
+    train/cat/1.jpg, my_train.csv, train-00000-of-00002.parquet   ->  train
+    data.test.jsonl, eval/1.wav                                   ->  test
+    val/1.png, dev.csv.gz, validation.parquet                     ->  validation
+    photo of a train.jpg, pretrained.csv, train-test-diff.csv     ->  no split
+
+If no name contains the word of a split, all files are the split ``train``. If only some do, that is an error, because
+training and test data would be mixed, or files would be left out. The words are those of Hugging Face's ``datasets``,
+which also finds them between spaces and so cuts sentences into splits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import translate
+from typing import Final
+
+from registry.errors import SourceError
+from registry.model.split import check_split_name
+
+_WORDS: Final = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
+    **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
+}
+_ORDER: Final = tuple(dict.fromkeys(_WORDS.values()))
+_WORD: Final = re.compile(rf"({'|'.join(_WORDS)})[0-9]*", re.IGNORECASE)  # digits: COCO has train2017 and val2017
+_SEPARATOR: Final = re.compile(r"[._-]")
+_SENTENCE_SEPARATOR: Final = re.compile(r"[._]")  # in "a bullet-train.csv" the hyphen is part of a word
+_COUNT: Final = re.compile(r"[0-9]*|of|[0-9a-f]{8,}", re.IGNORECASE)  # the rest of "train-00000-of-00002-5f0a9c31"
+_COMPRESSED: Final = frozenset({"bz2", "gz", "xz", "zip", "zst"})
+_MOST_SHOWN: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedSplits:
+    """Files by split.
+
+    Attributes:
+        files: the names of each split, sorted. Without globs the splits are in the order train, validation, test;
+            with globs, in the order of the globs.
+        reason: where the splits come from, for people.
+        unmatched: names that no glob matches, sorted; empty without globs.
+    """
+
+    files: dict[str, list[str]]
+    reason: str
+    unmatched: list[str] = field(default_factory=list)
+
+
+def assign_splits(
+    names: Sequence[str], globs: Mapping[str, str], *, folders_only: bool = False
+) -> dict[str, list[str]]:
+    """The names of each split; see ``find_splits``.
+
+    >>> assign_splits(["train.csv", "my_test.csv"], {})
+    {'train': ['train.csv'], 'test': ['my_test.csv']}
+    >>> assign_splits(["photo of a train.jpg", "pier at dawn.jpg"], {})
+    {'train': ['photo of a train.jpg', 'pier at dawn.jpg']}
+    """
+    return find_splits(names, globs, folders_only=folders_only).files
+
+
+def find_splits(names: Sequence[str], globs: Mapping[str, str], *, folders_only: bool = False) -> NamedSplits:
+    """Assign files to splits. The result does not depend on the order of ``names``.
+
+    A folder counts if its whole name is the word of a split, or if it is next to a folder with the same name but for
+    the word (``train_images`` next to ``test_images``). The outermost such folder decides. Otherwise the name of the
+    file counts, if one of its parts between ``.``, ``_`` and ``-`` is such a word, and only numbers and the extension
+    follow. If other parts follow (``test_en.jsonl``), the word counts only if other names contain a split, too:
+    ``test_scores.csv`` alone may be the scores of a test. A name with the words of two splits is not in any.
+
+    Args:
+        names: names of the files that contain records, joined by ``/``.
+        globs: the glob of each split, or empty to derive splits from the names. ``*`` also matches ``/``, and the name
+            of a folder matches all files in it.
+        folders_only: whether names of files are ignored. To be set if each file is a record: a picture named
+            ``test.png`` is a picture.
+
+    Raises:
+        SourceError: only some names contain the word of a split, two globs match the same file, or a glob matches no
+            file.
+        UsageError: the name of a split is invalid.
+    """
+    if globs:
+        return _match_globs(sorted(names), globs)
+    folders = _splits_of_folders({name.rpartition("/")[0] for name in names})
+    found: dict[str, str] = {}
+    weak: dict[str, str] = {}
+    by_file = False
+    for name in names:
+        folder, _, last = name.rpartition("/")
+        split = folders[folder]
+        if split is None and not folders_only:
+            split, is_certain = _split_of_file(last)
+            if split is not None and not is_certain:
+                weak[name] = split
+                continue
+            by_file |= split is not None
+        if split is not None:
+            found[name] = split
+    if weak and (found or len(set(weak.values())) > 1):
+        found |= weak
+        by_file = True
+    if not found:
+        place = "folder" if folders_only else "folder or file"
+        return NamedSplits(files={"train": sorted(names)}, reason=f"one split: no {place} is named after a split")
+    if len(found) < len(names):
+        raise _partly_named(found, sorted(set(names) - found.keys()))
+    files: dict[str, list[str]] = {split: [] for split in _ORDER}
+    for name in sorted(names):
+        files[found[name]].append(name)
+    by_folder = any(split is not None for split in folders.values())
+    places = "folders and files" if by_folder and by_file else "files" if by_file else "folders"
+    return NamedSplits(
+        files={split: those for split, those in files.items() if those}, reason=f"from the names of {places}"
+    )
+
+
+def _splits_of_folders(folders: Iterable[str]) -> dict[str, str | None]:
+    """The split of each folder, by the outermost folder of its path that names one."""
+    every = {
+        "/".join(parts[:depth]) for parts in (one.split("/") for one in folders) for depth in range(len(parts) + 1)
+    }
+    siblings: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    forms: dict[str, tuple[tuple[str, str], str]] = {}
+    for path in every:
+        parent, _, last = path.rpartition("/")
+        split, form = _word_in(_SEPARATOR.split(last), last)
+        if split is not None:
+            forms[path] = (parent, form), split
+            siblings[parent, form].add(split)
+    own = {path: split for path, (place, split) in forms.items() if place[1] == "" or len(siblings[place]) > 1}
+    result: dict[str, str | None] = {"": None}
+    for path in sorted(every, key=lambda one: one.count("/") if one else -1):
+        if path:
+            outer = result[path.rpartition("/")[0]]
+            result[path] = outer if outer is not None else own.get(path)
+    return result
+
+
+def _word_in(parts: Sequence[str], name: str) -> tuple[str | None, str]:
+    """The split that exactly one of ``parts`` names, and the name without that part ("" if there is nothing else)."""
+    words = [(place, match) for place, part in enumerate(parts) if (match := _WORD.fullmatch(part))]
+    if len(words) != 1:
+        return None, name
+    place, match = words[0]
+    rest = [*parts[:place], "", *parts[place + 1 :]]
+    return _WORDS[match[1].lower()], "/".join(rest)
+
+
+def _split_of_file(name: str) -> tuple[str | None, bool]:
+    """The split that the name of a file contains, and whether it is certain even if no other name contains one."""
+    has_space = any(character.isspace() for character in name)
+    parts = (_SENTENCE_SEPARATOR if has_space else _SEPARATOR).split(_without_extension(name))
+    words = [(place, match) for place, part in enumerate(parts) if (match := _WORD.fullmatch(part))]
+    splits = {_WORDS[match[1].lower()] for _, match in words}
+    if len(splits) != 1:
+        return None, False
+    return splits.pop(), all(_COUNT.fullmatch(part) for part in parts[words[-1][0] + 1 :])
+
+
+def _without_extension(name: str) -> str:
+    stem, _, extension = name.rpartition(".")
+    if stem and extension.lower() in _COMPRESSED:
+        name = stem
+        stem, _, extension = name.rpartition(".")
+    return name if not stem or _WORD.fullmatch(extension) else stem  # "adult.test" has no other extension
+
+
+def _match_globs(names: Sequence[str], globs: Mapping[str, str]) -> NamedSplits:
+    """The names that each glob matches."""
+    for split in globs:
+        check_split_name(split)
+    rules = {split: re.compile(translate(glob)) for split, glob in globs.items()}
+    files: dict[str, list[str]] = {split: [] for split in globs}
+    unmatched = []
+    for name in names:
+        matching = [split for split, glob in globs.items() if rules[split].match(name) or _is_in(name, glob)]
+        if len(matching) > 1:
+            both = " and ".join(f"{split}={globs[split]}" for split in matching)
+            raise SourceError(
+                f"{name!r} matches the globs of two splits: {both}",
+                hint="Change the globs of --split so that each file matches one.",
+                details={"file": name, "splits": matching},
+            )
+        if matching:
+            files[matching[0]].append(name)
+        else:
+            unmatched.append(name)
+    for split, glob in globs.items():
+        if not files[split]:
+            raise SourceError(
+                f"--split {split}={glob} matches none of {len(names)} files, such as {_listed(names)}",
+                hint="A glob is compared with the whole name below the source; * also matches /.",
+                details={"split": split, "glob": glob},
+            )
+    return NamedSplits(files=files, reason="as given by --split", unmatched=unmatched)
+
+
+def _is_in(name: str, folder: str) -> bool:
+    folder = folder.rstrip("/")
+    return name == folder or (bool(folder) and name.startswith(f"{folder}/"))
+
+
+def _partly_named(found: Mapping[str, str], others: Sequence[str]) -> SourceError:
+    """The error for files without a split next to files with one."""
+    counts = Counter(found.values())
+    first = {split: min(name for name, one in found.items() if one == split) for split in counts}
+    named = ", ".join(f"{split}: {_listed([first[split]], counts[split])}" for split in _ORDER if split in counts)
+    flags = " ".join(
+        f"--split '{split}={_glob_for(first[split], counts[split])}'" for split in _ORDER if split in counts
+    )
+    return SourceError(
+        f"only some names contain a split ({named}); these do not: {_listed(others)}",
+        hint=f"Give a glob for each split, such as {flags}; files that none matches are skipped. "
+        "For one split of all files: --split 'train=*'",
+        details={"splits": dict(counts), "others": list(others[:100])},
+    )
+
+
+def _glob_for(name: str, count: int) -> str:
+    """A glob that probably matches the ``count`` files of the split that ``name`` belongs to."""
+    folder, _, last = name.rpartition("/")
+    parts = folder.split("/") if folder else []
+    for depth, part in enumerate(parts, start=1):
+        if _word_in(_SEPARATOR.split(part), part)[0] is not None:
+            return "/".join(parts[:depth]) + "/*"
+    if count == 1:
+        return name
+    return next((f"*{part}*" for part in _SEPARATOR.split(last) if _WORD.fullmatch(part)), name)
+
+
+def _listed(names: Sequence[str], count: int | None = None) -> str:
+    """The first names, and the number of the others."""
+    shown = names[: _MOST_SHOWN if count is None else 1]
+    others = (len(names) if count is None else count) - len(shown)
+    return ", ".join(map(repr, shown)) + (f" and {others} more" if others else "")
