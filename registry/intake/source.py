@@ -49,8 +49,9 @@ class Rows:
     """Consecutive rows of a part.
 
     Attributes:
-        table: the columns, all rows of them usable. Every ``Rows`` of a source has the same column names in the same
-            order, but a type may differ: ``null``, or ``int64`` before a ``double``; see ``inference``.
+        table: the columns, all rows of them usable. A type may differ between the ``Rows`` of a source: ``null``, or
+            ``int64`` before a ``double``; see ``inference``. If ``Source.may_lack_columns`` is False, every ``Rows`` of
+            a source has the same column names in the same order.
         lines: for each row its line in the file, from 1; for formats without lines, the number of the row.
         keys: for each row a key that is stable and unique in the split, such as the path of its file; None if rows have
             none: then the key is a column, or comes from the content.
@@ -126,6 +127,9 @@ class Source:
         hints: features that the source itself defines, by column: classes from folders, an Image for image files.
             Inference takes them as they are.
         is_text: whether values are text whose types have to be inferred, as in a CSV.
+        may_lack_columns: whether columns, and the fields of structs, may be missing in some ``Rows``: then all their
+            values in these rows are null. The columns of JSON are known only after the last row; their order is that in
+            which they first appear.
         files: the account of every file.
         metadata: description, license and so on, from a dataset card or a Croissant file.
         origins: what was downloaded.
@@ -137,6 +141,7 @@ class Source:
     parts: Sequence[Part]
     hints: Mapping[str, Feature] = field(default_factory=dict)
     is_text: bool = False
+    may_lack_columns: bool = False
     files: Sequence[FileUse] = ()
     metadata: DatasetMetadata = field(default_factory=DatasetMetadata)
     origins: Sequence[Origin] = ()
