@@ -1,0 +1,261 @@
+"""Parses the types that users request for columns, such as ``int32``, ``ClassLabel(cat, dog)`` or ``float32[3]?``.
+
+    text -> parse_feature -> Wish -> Inference -> ColumnSchema
+
+A ``Wish`` comes from ``--feature NAME=TYPE``, from a schema file, or from a ``Feature`` that a caller passes.
+
+    wish  = type ["?"]                                       "?": the column may hold nulls
+    type  = "skip" | word | label | time | type "[" [size {"," size}] "]"
+    label = "ClassLabel" ["(" name {"," name} ")"]           a name may be in double quotes, as in JSON
+    time  = ("timestamp" | "time32" | "time64" | "duration") "[" unit ["," "tz=" zone] "]" | "date32" | "date64"
+    word  = "Text" | "bytes" | "Image" | "bool" | "int8" ... "uint64" | "float16" | "float32" | "float64"
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
+
+from registry.errors import FeatureError, PreparedFormatError, UsageError, suggest
+from registry.escaping import point_at
+from registry.features import ClassLabel, Feature, Image, Sequence
+from registry.shards.arrow_schema import features_of_schema
+from registry.shards.arrow_values import import_pyarrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_UNITS: Final = ("s", "ms", "us", "ns")
+_TIMES: Final = {"timestamp": _UNITS, "time32": _UNITS[:2], "time64": _UNITS[2:], "duration": _UNITS}
+_NUMBERS: Final = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64"),
+)
+_ALIASES: Final = {
+    "str": "text",
+    "string": "text",
+    "int": "int64",
+    "float": "float64",
+    "double": "float64",
+    "binary": "bytes",
+    "date": "date32",
+}
+ACCEPTED: Final = (
+    f"Text, bytes, {', '.join(_NUMBERS)}, ClassLabel, ClassLabel(cat, dog), Image, date32, date64, "
+    "timestamp[us], timestamp[us, tz=UTC], time32[s], time64[us], duration[ms], skip; "
+    "add [3] or [28, 28] for a shape, [] for a list, and ? if values may be null"
+)
+"""What ``parse_feature`` accepts, for messages and help texts."""
+
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SPACE = re.compile(r"\s*")
+_SIZE = re.compile(r"[0-9]{1,10}")
+_PLAIN_NAME = re.compile(r'[^",()\s][^",()]*')
+_ZONE = re.compile(r"[A-Za-z0-9_+:/-]+")
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """The type that a user requests for a column.
+
+    Attributes:
+        text: the request as text, for people.
+        action: ``convert`` to the feature; ``skip`` the column; ``classes``: a ClassLabel of the classes in the data.
+        feature: the requested feature; None unless ``action`` is ``convert``.
+        arrow_type: the Arrow type of the converted column; None if it depends on the data.
+        optional: whether the column may hold nulls; None: if the data has nulls.
+    """
+
+    text: str
+    action: Literal["convert", "skip", "classes"] = "convert"
+    feature: Feature | None = None
+    arrow_type: pa.DataType | None = None
+    optional: bool | None = None
+
+
+def parse_feature(text: str) -> Wish:
+    """Parse the type of a column.
+
+    >>> parse_feature("float32[3]").feature
+    Tensor(shape=(3,), dtype=float32)
+    >>> parse_feature("ClassLabel(cat, dog)").feature
+    ClassLabel(num_classes=2, names=('cat', 'dog'))
+    >>> parse_feature("ClassLabel").action, parse_feature("skip").action, parse_feature("int8?").optional
+    ('classes', 'skip', True)
+
+    Raises:
+        UsageError: ``text`` is not a type; the message points at the place, and the hint lists what is accepted.
+        MissingExtraError: pyarrow is not installed.
+    """
+    return _Parser(text).parse()
+
+
+def feature_of_type(arrow_type: Any, name: str = "") -> Feature:
+    """The feature of an Arrow type.
+
+    Raises:
+        PreparedFormatError: the type is not supported.
+    """
+    return features_of_schema(import_pyarrow().schema([(name or "x", arrow_type)]))[name or "x"]
+
+
+class _Parser:
+    """Reads a type from left to right; ``_at`` is the position of the next character."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._arrow = import_pyarrow()
+
+    def parse(self) -> Wish:
+        self._skip_space()
+        start = self._at
+        word = self._word()
+        if word == "skip":
+            self._end()
+            return Wish(text="skip", action="skip")
+        if word == "classlabel" and not self._peek("("):
+            optional = self._question()
+            self._end()
+            return Wish(text=self._text.strip(), action="classes", optional=optional)
+        feature, arrow_type = self._type(word, start)
+        while self._take("["):
+            feature, arrow_type = self._shape(feature, arrow_type, start)
+        optional = self._question()
+        self._end()
+        return Wish(text=self._text.strip(), feature=feature, arrow_type=arrow_type, optional=optional)
+
+    def _type(self, word: str, start: int) -> tuple[Feature, Any]:
+        arrow = self._arrow
+        if word in _TIMES:
+            return self._with_feature(self._time(word, start))
+        if word == "classlabel":
+            return self._label(), arrow.int64()
+        if word == "image":
+            return Image(shape=(None, None, None)), arrow.binary()
+        if word in _NUMBERS:
+            return self._with_feature(arrow.type_for_alias({"float16": "halffloat"}.get(word, word)))
+        plain = {"text": arrow.string(), "bytes": arrow.binary(), "date32": arrow.date32(), "date64": arrow.date64()}
+        if word not in plain:
+            known = ("text", "bytes", *_NUMBERS, "ClassLabel", "Image", *_TIMES, "date32", "date64", "skip")
+            found = self._text[start : self._at].strip()
+            self._fail(f"unknown type {found[:60]!r}", start, suggest(found, known, most=len(known)))
+        return self._with_feature(plain[word])
+
+    @staticmethod
+    def _with_feature(arrow_type: Any) -> tuple[Feature, Any]:
+        return feature_of_type(arrow_type), arrow_type
+
+    def _time(self, word: str, start: int) -> Any:
+        units = _TIMES[word]
+        if not self._take("["):
+            self._fail(f"{word} requires a unit", start, f"Write {word}[{units[0]}], with one of: {', '.join(units)}.")
+        begin = self._at
+        unit = self._match(_WORD)
+        if unit not in units:
+            self._fail(f"expected a unit of {word} here", begin, f"Units of {word}: {', '.join(units)}.")
+        zone = None
+        if self._take(","):
+            self._expect("tz", "expected tz=ZONE here")
+            self._expect("=", "expected = here")
+            zone = self._match(_ZONE)
+            if not zone or word != "timestamp":
+                self._fail("expected a time zone here" if not zone else f"{word} has no time zone", self._at)
+        self._expect("]", "expected ] here")
+        return self._arrow.timestamp(unit, tz=zone) if word == "timestamp" else getattr(self._arrow, word)(unit)
+
+    def _label(self) -> Feature:
+        start = self._at
+        self._expect("(", "expected ( here")
+        names: list[str] = []
+        while not self._take(")"):
+            if names:
+                self._expect(",", "expected , or ) here")
+            self._skip_space()
+            if quoted := _QUOTED.match(self._text, self._at):
+                try:
+                    names.append(json.loads(quoted[0]))
+                except ValueError:
+                    self._fail("invalid text in quotes", self._at)
+                self._at = quoted.end()
+            elif plain := _PLAIN_NAME.match(self._text, self._at):
+                names.append(plain[0].rstrip())
+                self._at = plain.end()
+            else:
+                self._fail("expected the name of a class here", self._at)
+        try:
+            return ClassLabel(names=names) if names else self._fail("expected the names of classes here", start)
+        except FeatureError as error:
+            self._fail(error.message, start, error.hint)
+
+    def _shape(self, feature: Feature, arrow_type: Any, start: int) -> tuple[Feature, Any]:
+        sizes: list[int] = []
+        while not self._take("]"):
+            if sizes:
+                self._expect(",", "expected , or ] here")
+            begin = self._at
+            digits = self._match(_SIZE)
+            if not digits or not 0 < int(digits) < 2**31:
+                self._fail("expected a size of 1 or more here", begin)
+            sizes.append(int(digits))
+        whole = arrow_type
+        for size in reversed(sizes):
+            whole = self._arrow.list_(whole, size)
+        whole = whole if sizes else self._arrow.list_(whole)
+        if isinstance(feature, (ClassLabel, Image, Sequence)):
+            for size in reversed(sizes):
+                feature = Sequence(feature, length=size)
+            return feature if sizes else Sequence(feature), whole
+        try:
+            return self._with_feature(whole)
+        except (PreparedFormatError, FeatureError) as error:
+            self._fail(error.message, start)
+
+    def _question(self) -> bool | None:
+        return True if self._take("?") else None
+
+    def _word(self) -> str:
+        word = (self._match(_WORD) or "").lower()
+        if not word:
+            self._fail("expected a type here", self._at)
+        return _ALIASES.get(word, word)
+
+    def _match(self, pattern: re.Pattern[str]) -> str | None:
+        self._skip_space()
+        if found := pattern.match(self._text, self._at):
+            self._at = found.end()
+            return found[0]
+        return None
+
+    def _peek(self, token: str) -> bool:
+        self._skip_space()
+        return self._text.startswith(token, self._at)
+
+    def _take(self, token: str) -> bool:
+        if self._peek(token):
+            self._at += len(token)
+            return True
+        return False
+
+    def _expect(self, token: str, problem: str) -> None:
+        if not self._take(token):
+            self._fail(problem, self._at)
+
+    def _end(self) -> None:
+        self._skip_space()
+        if self._at < len(self._text):
+            self._fail("expected the end of the type here", self._at)
+
+    def _skip_space(self) -> None:
+        if found := _SPACE.match(self._text, self._at):
+            self._at = found.end()
+
+    def _fail(self, problem: str, at: int, hint: str | None = None) -> NoReturn:
+        raise UsageError(
+            f"{problem}\n{point_at(self._text, at, at + 1)}",
+            hint=hint or f"Accepted: {ACCEPTED}.",
+            details={"type": self._text, "at": at},
+        )
