@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+import warm_python
 from catalog_proxy import serve
 
 from registry.catalog import CatalogBackend, open_catalog
@@ -82,7 +83,7 @@ def start_script() -> Iterator[Start]:
 
     def start(script: str, *arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, str(Path(__file__).with_name(script)), *arguments]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        process = warm_python.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         started.append(process)
         return process
 

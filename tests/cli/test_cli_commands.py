@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import warm_python
 
 import registry
 from registry.cli.main import COMMANDS
@@ -329,7 +330,7 @@ def test_completion_makes_no_files(workspace: Path) -> None:
 
 def test_a_closed_pipe_ends_quietly(digits: Cli) -> None:
     program = str(Path(sys.executable).parent / "registry")
-    reading = subprocess.Popen([program, "read", "digits", "train"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    reading = warm_python.Popen([program, "read", "digits", "train"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert reading.stdout is not None
     assert reading.stderr is not None
     reading.stdout.readline()
@@ -344,7 +345,7 @@ def test_a_terminal_sees_progress_and_a_pipe_does_not(workspace: Path) -> None:
 
     program = str(Path(sys.executable).parent / "registry")
     main_end, terminal = pty.openpty()
-    building = subprocess.Popen([program, "build", "digits"], stdout=subprocess.PIPE, stderr=terminal)
+    building = warm_python.Popen([program, "build", "digits"], stdout=subprocess.PIPE, stderr=terminal)
     os.close(terminal)
     assert building.stdout is not None
     drawn = b""
@@ -363,7 +364,7 @@ def test_a_terminal_sees_progress_and_a_pipe_does_not(workspace: Path) -> None:
     assert said.startswith(b"published digits:1.0.0")
     for phase in (b"encoding train", b"writing train", b"verifying"):
         assert phase in drawn
-    piped = subprocess.run([program, "build", "digits", "--rebuild"], capture_output=True, check=True)
+    piped = warm_python.run([program, "build", "digits", "--rebuild"], capture_output=True, check=True)
     assert piped.stderr == b""
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import warm_python
 
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 
@@ -191,7 +192,7 @@ def test_interrupting_ends_with_130(workspace: Path) -> None:
         "from registry.cli.main import run\n"
         "sys.exit(run(['list', '--format', 'json']))\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    done = warm_python.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 130
     assert json.loads(done.stderr)["error"]["code"] == "interrupted"
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+import warm_python
 
 from registry.cli.faults import describe_failure
 
@@ -205,7 +206,7 @@ def test_a_file_that_cannot_grow_is_said(digits: Cli, workspace: Path, case: str
         "from registry.cli.main import main\n"
         "main()\n"
     )
-    ran = subprocess.run(
+    ran = warm_python.run(
         [sys.executable, "-c", script, *LIMITED[case]], capture_output=True, text=True, check=False, cwd=workspace
     )
     assert ran.returncode in (1, 75), (ran.returncode, ran.stderr)
@@ -226,7 +227,7 @@ FULL = {
 @pytest.mark.parametrize("case", FULL)
 def test_a_full_disk_is_said(digits: Cli, workspace: Path, case: str) -> None:
     with open("/dev/full", "w") as full:  # noqa: PTH123 (a device)
-        ran = subprocess.run([PROGRAM, *FULL[case]], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        ran = warm_python.run([PROGRAM, *FULL[case]], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert ran.returncode == 1, ran.stderr
     assert "Traceback" not in ran.stderr
     assert OURS not in ran.stderr, ran.stderr
@@ -241,14 +242,14 @@ def test_few_descriptors_are_said(digits: Cli, workspace: Path) -> None:
         "registry.cli.main.main()\n"
     )
     for arguments in (["list"], ["verify", "digits"], ["read", "digits", "train", "--limit", "1"]):
-        ran = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False)
+        ran = warm_python.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False)
         assert "Traceback" not in ran.stderr, ran.stderr
         assert OURS not in ran.stderr, ran.stderr
 
 
 def test_an_argument_in_another_encoding_is_an_error_of_the_call(digits: Cli) -> None:
     for arguments in (["show", b"dig\xffits"], ["search", b"\xff"], ["alias", "set", b"\xff", "digits"]):
-        ran = subprocess.run([PROGRAM, *arguments], capture_output=True, check=False)
+        ran = warm_python.run([PROGRAM, *arguments], capture_output=True, check=False)
         assert ran.returncode in (0, 1, 2, 3), ran.stderr
         assert OURS.encode() not in ran.stderr, ran.stderr
         assert b"Traceback" not in ran.stderr

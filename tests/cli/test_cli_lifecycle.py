@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import warm_python
 
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 
@@ -230,7 +230,7 @@ def test_the_shell_completes_versions() -> None:
             "COMP_WORDS": words,
             "COMP_CWORD": str(len(words.split()) - 1),
         }
-        done = subprocess.run([program], env=environment, capture_output=True, text=True, check=True)
+        done = warm_python.run([program], env=environment, capture_output=True, text=True, check=True)
         return done.stdout.splitlines()[1::3]
 
     assert completed("registry yank num") == ["numbers"]

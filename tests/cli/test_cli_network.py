@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import warm_python
 from fault_proxy import FaultProxy
 from levels import cases
 
@@ -65,7 +66,7 @@ def test_an_endpoint_that_is_silent(
 def test_ctrl_c_ends_a_command_whose_store_is_silent(stored: str, command: str, fault_proxy: FaultProxy) -> None:
     fault_proxy.inject("silence")
     environment = os.environ | {"REGISTRY_READ_TIMEOUT": "300", "REGISTRY_RETRY_TIMEOUT": "300"}
-    process = subprocess.Popen(
+    process = warm_python.Popen(
         [sys.executable, "-m", "registry", *COMMANDS[command]],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

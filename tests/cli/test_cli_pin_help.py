@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
+import warm_python
 
 from registry.cli.main import cli as root
 from registry.cli.pin import pin
@@ -98,6 +99,6 @@ def test_completion_offers_verbs_and_pins(
         "COMP_CWORD": str(len(given) - 1),
     }
     program = str(Path(sys.executable).parent / "registry")
-    done = subprocess.run([program], env=environment, capture_output=True, text=True, check=False)
+    done = warm_python.run([program], env=environment, capture_output=True, text=True, check=False)
     assert {line.partition(",")[2] for line in done.stdout.splitlines() if line} == offered
     assert done.stderr == ""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import warm_python
 from levels import either
 
 import registry
@@ -33,7 +34,7 @@ def pins(numbers: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
 def start(*arguments: str) -> subprocess.Popen[str]:
     """A process of its own that runs a command line."""
     code = "import sys; from registry.cli.main import run; sys.exit(run(sys.argv[1:]))"
-    return subprocess.Popen(
+    return warm_python.Popen(
         [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import warm_python
 
 import registry
 from registry.order import ReadConfig
@@ -95,7 +96,7 @@ def test_a_progress_bar_is_drawn_on_a_terminal_and_never_among_the_examples(digi
     command = [sys.executable, "-m", "registry", "read", "digits", "train"]
     main, terminal = pty.openpty()
     with (workspace / "out.jsonl").open("wb") as out:
-        done = subprocess.Popen(command, stdout=out, stderr=terminal, env=os.environ | {"TERM": "xterm"})
+        done = warm_python.Popen(command, stdout=out, stderr=terminal, env=os.environ | {"TERM": "xterm"})
         os.close(terminal)
         drawn = b""
         while True:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import warm_python
 
 import registry
 
@@ -45,7 +46,7 @@ def test_the_error_comes_after_the_answer_where_both_go_to_one_pipe(digits: Cli)
     program = str(Path(sys.executable).parent / "registry")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     command = [program, "split", "check", "digits", "train[:5]", "train[4:]"]
-    done = subprocess.run(
+    done = warm_python.run(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     assert done.returncode == 5
@@ -59,7 +60,7 @@ def test_a_reader_who_leaves_does_not_make_a_proof_hold(digits: Cli, form: str, 
     program = str(Path(sys.executable).parent / "registry")
     command = [program, "split", "check", "digits", *[f"train[{place}:]" for place in range(60)], "--format", form]
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
-    running = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    running = warm_python.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert running.stdout is not None
     running.stdout.close()
     _, said = running.communicate()

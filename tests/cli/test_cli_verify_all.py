@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import warm_python
 
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 
@@ -133,7 +134,7 @@ def test_ctrl_c_keeps_the_results_so_far(numbers: Cli, workspace: Path, processe
         "main()\n"
     )
     command = [sys.executable, "-c", script, "verify", "--all", "-j", processes, "--report", str(path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+    with warm_python.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         while not begun.exists():
             assert running.poll() is None
             time.sleep(0.01)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import warm_python
 
 import registry
 from registry.building import BuilderConfig, DatasetBuilder, StagedBuild, build_dataset
@@ -364,7 +365,7 @@ def test_what_a_killed_build_left_is_cleared_by_the_next(tmp_path: Path) -> None
         "build_dataset(builder_of(examples), open_store(sys.argv[1]))\n"
     )
     environment = {"PYTHONPATH": str(Path(__file__).parent)}
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False, timeout=60, env=environment)
+    done = warm_python.run([sys.executable, "-c", script, str(tmp_path)], check=False, timeout=60, env=environment)
     assert done.returncode == -signal.SIGKILL
     assert len(list((tmp_path / "made").glob("incomplete.*"))) == 1
     with build_dataset(builder_of(mixed(1)), open_store(tmp_path)) as build:
@@ -384,7 +385,7 @@ def test_a_disk_that_takes_no_more_is_a_storage_error(tmp_path: Path, budget_byt
         "try: build_dataset(builder, open_store(sys.argv[1]), budget_bytes=int(sys.argv[2]))\n"
         "except StorageError as error: print(type(error).__mro__, error)\n"
     )
-    done = subprocess.run(
+    done = warm_python.run(
         [sys.executable, "-c", script, str(tmp_path), str(budget_bytes)],
         check=True,
         timeout=60,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm_python
 
 import registry
 from registry.building import DatasetBuilder
@@ -117,7 +117,7 @@ def test_show_tells_of_it(catalog: registry.Catalog, catalog_url: str, tmp_path:
     catalog.build(Measured)
     show = [sys.executable, "-m", "registry", "show", "measured", "--catalog", catalog_url]
     show += ["--data-dir", str(tmp_path / "data")]
-    shown = subprocess.run(show, check=True, capture_output=True, text=True).stdout
+    shown = warm_python.run(show, check=True, capture_output=True, text=True).stdout
     assert re.search(r"^metadata +mixers, sensor: see --format json$", shown, flags=re.MULTILINE) is not None
-    data = json.loads(subprocess.run([*show, "--format", "json"], check=True, capture_output=True, text=True).stdout)
+    data = json.loads(warm_python.run([*show, "--format", "json"], check=True, capture_output=True, text=True).stdout)
     assert data["data"]["metadata"] == ATTACHED

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+import warm_python
 
 import registry
 from registry.builders import earth_engine
@@ -113,11 +113,11 @@ def test_the_command_says_what_it_wrote(catalog: registry.Catalog, tmp_path: Pat
     catalog.build("earth_patches")
     command = [sys.executable, "-m", "registry", "export", "earth-engine", "earth_patches", "out", "--split", "china"]
     command += ["--catalog", str(tmp_path / "catalog.db"), "--data-dir", str(tmp_path / "data"), "--no-compress"]
-    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    done = warm_python.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
     assert done.stdout == (
         "exported earth_patches:1.0.0: out\n  china: 260 records in 1 file and china-mixer.json, 1.2 MiB\n"
     )
-    again = subprocess.run(
+    again = warm_python.run(
         [*command, "--overwrite", "--format", "json"], cwd=tmp_path, check=True, capture_output=True, text=True
     )
     found = json.loads(again.stdout)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import warm_python
 from levels import cases
 from prepared_samples import animals, prepare
 from web_server import serve
@@ -598,7 +599,7 @@ def test_a_folder_in_an_object_store_is_read_in_place(
 def test_two_imports_at_once_publish_each_version_once(tmp_path: Path, data_dir: Path) -> None:
     command = [sys.executable, "-m", "registry", "import", "tfds", str(data_dir), "--copy", "--format", "json"]
     environment = {**os.environ, "REGISTRY_CATALOG": str(tmp_path / "catalog.db")}
-    started = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) for _ in range(3)]
+    started = [warm_python.Popen(command, env=environment, stdout=subprocess.PIPE) for _ in range(3)]
     answers = [json.loads(process.communicate()[0])["data"]["versions"] for process in started]
     assert [process.returncode for process in started] == [0, 0, 0]
     for versions in zip(*answers, strict=True):
@@ -614,7 +615,7 @@ def test_an_import_that_was_killed_is_finished_by_the_next_one(tmp_path: Path, d
     command = [sys.executable, "-m", "registry", "import", "tfds", str(data_dir)] + ["--copy"] * copy
     environment = {**os.environ, "REGISTRY_CATALOG": str(tmp_path / "catalog.db")}
     catalog = tmp_path / "catalog.db"
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE)
+    process = warm_python.Popen(command, env=environment, stdout=subprocess.PIPE)
     while not catalog.exists() or len(_published(catalog)) < 2:  # in the middle of the third version, or of the last
         assert process.poll() is None
         time.sleep(0.01)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm_python
 from levels import cases
 from prepared_samples import animals, prepare
 
@@ -72,7 +73,7 @@ def test_the_next_run_removes_what_a_killed_one_left(published: Path, tmp_path: 
 
 
 def test_the_file_of_a_process_that_lives_or_may_live_stays(tmp_path: Path) -> None:
-    done = subprocess.run(
+    done = warm_python.run(
         [sys.executable, "-c", "from registry.storage.names import Owner; print(Owner.this_process().mark())"],
         capture_output=True,
         text=True,

@@ -17,6 +17,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+import warm_python
 from pinned_samples import pin, publish_samples, read_all
 from web_server import Manner, serve
 
@@ -489,7 +490,7 @@ def test_a_killed_restore_is_resumed(catalog: Catalog, data: Path, tmp_path: Pat
         path = pins.save(tmp_path / "dataset.lock.yaml")
         (target / SHARD).parent.mkdir(parents=True)
         shutil.copy(data / SHARD, target / SHARD)
-        process = subprocess.Popen(
+        process = warm_python.Popen(
             [sys.executable, "-c", RESTORE, path, str(some), str(target)], stdout=subprocess.PIPE, text=True
         )
         assert process.stdout is not None

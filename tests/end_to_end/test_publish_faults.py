@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm_python
 from levels import cases
 
 import registry
@@ -85,7 +86,7 @@ def build_and_die(catalog_url: str, data_dir: Path, place: str) -> int:
             f"registry.api.connect({catalog_url!r}, data_dir={str(data_dir)!r}).build('digits')",
         )
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    done = warm_python.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     return done.returncode
 
@@ -122,7 +123,7 @@ except StorageError as error:
 def test_a_full_disk_during_a_build_leaves_no_files(catalog_url: str, tmp_path: Path) -> None:
     data_dir = tmp_path / "datasets"
     arguments = [sys.executable, "-c", FULL, catalog_url, str(data_dir)]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    done = warm_python.run(arguments, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("storage ")
     assert "space" in done.stdout or "large" in done.stdout
     assert not list(data_dir.rglob("*tfrecord*"))
@@ -152,7 +153,7 @@ def race(catalog_url: str, data_dirs: list[Path], folders: list[Path]) -> list[s
 
     start = str(time.time() + 1.5)
     racers = [
-        subprocess.Popen(
+        warm_python.Popen(
             [sys.executable, "-c", RACER, catalog_url, str(data_dir), str(folder), start],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -267,7 +268,7 @@ def test_a_losing_publisher_never_removes_files_of_the_winner(
         with registry.connect(catalog_url, data_dir=there) as elsewhere:
             assert elsewhere.publish(prepared[1]).newly
         command = [sys.executable, "-c", RACER, catalog_url, str(here), str(prepared[1]), "0"]
-        rivals.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        rivals.append(warm_python.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
         with suppress(subprocess.TimeoutExpired):
             rivals[0].wait(timeout=2)  # it may well have to wait for us
         return publish(self, *arguments, **options)
@@ -322,7 +323,7 @@ def test_publishing_removes_the_files_of_a_killed_publisher(
         "staged = open_store(sys.argv[1]).stage('digits/1.0.0')\n"
         "with staged.store.create('shard') as file: file.write(b'x')\n" + KILL
     )
-    subprocess.run([sys.executable, "-c", script, str(place.parent)], check=False)
+    warm_python.run([sys.executable, "-c", script, str(place.parent)], check=False)
     assert len(list(place.glob("incomplete.*"))) == 1
     with registry.connect(catalog_url, data_dir=place.parent) as catalog:
         catalog.publish(prepared[0])

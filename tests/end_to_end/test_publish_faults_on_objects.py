@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm_python
 from fault_proxy import FaultProxy
 from levels import either
 from prepared_samples import animals, prepare
@@ -35,7 +35,7 @@ def rivals(tmp_path: Path) -> tuple[Path, Path]:
 def run_script(*arguments: str) -> Any:
     """The output of ``object_publishers.py``."""
     paths = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "storage")]
-    done = subprocess.run(
+    done = warm_python.run(
         [sys.executable, str(Path(__file__).with_name("object_publishers.py")), *arguments],
         capture_output=True,
         text=True,

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+import warm_python
 from levels import cases, either
 
 import registry
@@ -88,7 +89,7 @@ def test_every_record_is_seen_exactly_once(
     chance = random.Random(len(config))
     kills = 0
     for _ in range(40):
-        loop = subprocess.Popen(
+        loop = warm_python.Popen(
             [sys.executable, "-c", LOOP, catalog, str(checkpoint), json.dumps(config)],
             stdout=subprocess.PIPE,
             text=True,

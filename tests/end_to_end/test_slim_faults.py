@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm_python
 
 from registry.tfrecord import frame_record
 
@@ -57,7 +58,7 @@ def drain(provider):
 def run(script: str, folder: Path, *, num_readers: int = 1, shuffle: bool = False) -> dict[str, Any]:
     """The last line of a script's output; the script must end by itself with exit code 0."""
     source = START.replace("READERS", str(num_readers)).replace("SHUFFLE", str(shuffle)) + textwrap.dedent(script)
-    ended = subprocess.run(
+    ended = warm_python.run(
         [sys.executable, "-c", source], cwd=folder, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
     )
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -217,7 +218,7 @@ for _ in provider_of('f-*', num_epochs=None, num_readers=3, shuffle=True):
     print("x", flush=True)
 """
     source = START.replace("READERS", "1").replace("SHUFFLE", "False") + script
-    process = subprocess.Popen(
+    process = warm_python.Popen(
         [sys.executable, "-c", source], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None

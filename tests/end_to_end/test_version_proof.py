@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import warm_python
 from catalog_samples import execute
 from PIL import Image as Pillow
 from prepared_samples import ANIMALS, animals, prepare
@@ -186,7 +187,7 @@ def test_concurrent_publishers_of_neighbouring_numbers_cannot_bypass_the_proof(
         prepare(tmp_path / "d", "1.1.3", {"train": animals(30)}, shards=3),
     ]
     racers = [
-        subprocess.Popen(
+        warm_python.Popen(
             [sys.executable, "-c", RACER, catalog_url, str(data_dir), str(folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -366,7 +367,7 @@ def test_a_publisher_killed_while_it_computes_the_proof_leaves_nothing_visible(
     catalog: Catalog, catalog_url: str, data_dir: Path, tmp_path: Path
 ) -> None:
     folder = prepare(tmp_path / "first", "1.0.0", {"train": animals(9000)}, shards=2)
-    killed = subprocess.run([sys.executable, "-c", KILLED, catalog_url, str(data_dir), str(folder)], check=False)
+    killed = warm_python.run([sys.executable, "-c", KILLED, catalog_url, str(data_dir), str(folder)], check=False)
     assert killed.returncode == -signal.SIGKILL
     assert catalog.datasets() == ()
     assert catalog.publish(folder).newly

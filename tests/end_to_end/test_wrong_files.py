@@ -7,7 +7,6 @@ import os
 import pickle
 import random
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm_python
 from levels import cases, either
 from prepared_samples import prepare
 from test_shard_formats_published import prepare_as
@@ -258,7 +258,7 @@ else:
 assert len(list(reader)) == {COUNT}
 print(count[0])
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    done = warm_python.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return int(done.stdout)
 

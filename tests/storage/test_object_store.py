@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import warm_python
 from fault_proxy import FaultProxy
 from s3_server import S3Server
 
@@ -201,7 +201,7 @@ def fork(generation):
 fork(1)
 assert store.list() == ["child1", "child2", "name"]
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    done = warm_python.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import warm_python
 from fault_proxy import Fault, FaultProxy, Request
 from levels import cases
 from s3_server import S3Server
@@ -398,7 +399,7 @@ except KeyboardInterrupt:
     print("interrupted")
 """
     environment = os.environ | {"REGISTRY_READ_TIMEOUT": "300", "REGISTRY_RETRY_TIMEOUT": "300"}
-    with subprocess.Popen(
+    with warm_python.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as process:
         assert process.stdout is not None

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm_python
 
 from registry.errors import AlreadyStoredError, StorageError
 from registry.storage import FolderExistsError, Store, local, open_store
@@ -52,7 +53,7 @@ def put(store: Store, name: str, *pieces: bytes) -> None:
 def run_script(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run ``code`` in a process of its own, with ``store`` open on ``folder``."""
     head = f"import os, signal\nfrom registry.storage import open_store\nstore = open_store({str(folder)!r})\n"
-    return subprocess.run([sys.executable, "-c", head + code], capture_output=True, text=True, check=False)
+    return warm_python.run([sys.executable, "-c", head + code], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("num_bytes", [310_000, 5_000_000])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import warm_python
 
 from registry.errors import StorageError
 from registry.storage import Store, open_store
@@ -144,7 +145,7 @@ def test_clearing_over_and_over_never_takes_the_folder_of_a_live_process(tmp_pat
         "    time.sleep(0.05)\n"
     )
     store = open_store(tmp_path)
-    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)]) as rival:
+    with warm_python.Popen([sys.executable, "-c", script, str(tmp_path)]) as rival:
         try:
             for _ in range(200):
                 with store.stage("mnist/3.0.1") as staged:

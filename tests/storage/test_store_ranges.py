@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -14,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import warm_python
 from fault_proxy import Fault, FaultProxy, Request
 from hypothesis import given
 from hypothesis import strategies as st
@@ -244,7 +244,7 @@ if not child:
     os._exit(number)
 print(number, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-    done = subprocess.run([sys.executable, "-c", script, objects.url], capture_output=True, text=True, check=True)
+    done = warm_python.run([sys.executable, "-c", script, objects.url], capture_output=True, text=True, check=True)
     assert done.stdout == "10 10\n"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+import warm_python
 
 from registry.builders.earth_engine.exporting.files import ExportFiles, find_files
 from registry.builders.earth_engine.exporting.image import Exported, export_image, plan_export
@@ -216,7 +216,7 @@ export_image({"b1": np.zeros((5, 7))}, sys.argv[1], "p", patch_dimensions=2, max
 
 
 def test_a_killed_export_leaves_no_export_and_the_next_one_removes_its_files(tmp_path: Path) -> None:
-    ran = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    ran = warm_python.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
     assert ran.returncode == -signal.SIGKILL
     (left,) = names(tmp_path)
     assert left.startswith("incomplete.")

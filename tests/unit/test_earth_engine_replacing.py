@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import warm_python
 
 from registry.builders.earth_engine.exporting.files import ExportFiles, find_files
 from registry.errors import AlreadyStoredError, StorageError
@@ -83,7 +83,7 @@ with ExportFiles(open_store(sys.argv[1]), "p", max_file_size=1, overwrite=True) 
 
 
 def _die(folder: Path, stop_at: int) -> None:
-    assert subprocess.run([sys.executable, "-c", _DYING, str(folder), str(stop_at)], check=False).returncode == 9
+    assert warm_python.run([sys.executable, "-c", _DYING, str(folder), str(stop_at)], check=False).returncode == 9
 
 
 @pytest.mark.parametrize("stop_at", range(_MOVES))
