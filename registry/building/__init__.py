@@ -2,10 +2,11 @@
 
     class Squares(DatasetBuilder):              builder.py        what the author writes
         ...                                     discovery.py      finds it
-    builder -> keyed examples                   generation.py     runs and checks author code (author_code.py: errors)
-            -> records                          encoding.py       encodes in this process or in workers
+    builder -> pairs (key, example)             generation.py     runs and checks author code (author_code.py: errors)
+            -> blocks of framed records         encoding.py       encodes in this process or in workers; keys.py
             -> sorted by key                    sorter.py         in bounded memory
-            -> shards in a staged folder        build.py
+            -> shards                           writing.py        also of records that do not come from a builder
+            -> in a staged folder               build.py
 
 Other folders use only the names below. Those that run a build are imported on first use, so that finding a builder or
 listing the installed ones imports neither features nor storage.
@@ -19,17 +20,38 @@ from registry.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from registry.building.build import StagedBuild, build_dataset
+    from registry.building.keys import Key, SortKeys, hash_key, hash_keys, join_sort_keys, label_of
+    from registry.building.sorter import DEFAULT_BUDGET_BYTES, ExternalSorter, KeyedFrames
+    from registry.building.writing import write_split
 
 __all__ = [
+    "DEFAULT_BUDGET_BYTES",
     "ENTRY_POINT_GROUP",
     "BuilderConfig",
     "DatasetBuilder",
+    "ExternalSorter",
+    "Key",
+    "KeyedFrames",
+    "SortKeys",
     "StagedBuild",
     "build_dataset",
     "find_builder",
+    "hash_key",
+    "hash_keys",
+    "join_sort_keys",
+    "label_of",
     "list_builders",
     "load_builder",
     "open_builder",
+    "write_split",
 ]
 
-__getattr__, __dir__ = lazy_exports(__name__, {"build": "StagedBuild build_dataset"})
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "build": "StagedBuild build_dataset",
+        "keys": "Key SortKeys hash_key hash_keys join_sort_keys label_of",
+        "sorter": "DEFAULT_BUDGET_BYTES ExternalSorter KeyedFrames",
+        "writing": "write_split",
+    },
+)

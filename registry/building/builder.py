@@ -48,7 +48,7 @@ from registry.errors import (
 from registry.model import DatasetMetadata, Reference, Version, VersionRequest, check_config, check_new_name, fold_name
 
 if TYPE_CHECKING:
-    from registry.building.generation import Key
+    from registry.building.keys import Key
     from registry.features import FeaturesDict
 
 

@@ -1,38 +1,38 @@
 """Runs author code (features, splits, generators), checks what it returns, and turns each key into a sort key.
 
-``build`` calls it; the keyed examples go to ``encoding``. Every fault of author code becomes a BuildError that names
-the split, the last key and the author's file and line, with the author's own exception as its cause.
-
-Records are sorted by the hash of their key, as in TFDS 4.9: the hash is ``md5(salt || key)``, and the salt is the name
-of the split. The order is therefore the same for every order of generation, machine and number of processes. Hashes are
-16 bytes, big-endian, so that comparing the bytes compares the 128-bit numbers.
+``build`` calls it; the pairs of key and example go to ``encoding``, which calls the ``Keyer`` for blocks of keys. Every
+fault of author code becomes a BuildError that names the split, the last key and the author's file and line, with the
+author's own exception as its cause.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from operator import eq
 from types import GeneratorType
-from typing import Any, Final, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from registry.building.author_code import Place, add_place, author_error, function_place
 from registry.building.builder import DatasetBuilder, Examples
-from registry.building.encoding import KeyedExample
-from registry.building.sorter import Entry, ExternalSorter
+from registry.building.keys import (
+    LABEL_WIDTH,
+    Key,
+    SortKeys,
+    hash_key,
+    hash_texts,
+    join_sort_keys,
+    label_of,
+    number_key,
+    plain_key,
+)
+from registry.building.sorter import ExternalSorter, KeyedFrames
 from registry.errors import BuildError, DuplicateKeyError, UsageError
 from registry.features import FeaturesDict
 from registry.model import check_split_name
-
-Key: TypeAlias = "str | int | bytes | np.integer[Any] | np.ndarray[Any, Any]"
-"""A key that an author may use: text, a whole number, bytes, or an array with one such element."""
-
-SORT_KEY_BYTES: Final = 16
-"""Length of a sort key: an md5 digest, or a number with ``_BIAS`` added, which makes it positive."""
-
-_BIAS: Final = 1 << (8 * SORT_KEY_BYTES - 1)
-_LABEL_WIDTH: Final = 120
+from registry.tfrecord import Frames
 
 
 def call_features(builder: DatasetBuilder) -> FeaturesDict:
@@ -110,66 +110,12 @@ def examples_place(builder: DatasetBuilder, examples: Examples) -> Place | None:
     return function_place(examples) or function_place(type(builder).splits)
 
 
-def key_examples(
-    split: str, examples: Examples, *, shuffled: bool, unsorted_keys: ExternalSorter
-) -> Generator[KeyedExample, None, None]:
-    """Yield the examples of a split in the author's order, each with its sort key.
-
-    With shuffling, the sort key is the hash of the key. Without, it is the key if keys are numbers, and otherwise the
-    position. In that case the sort key does not reveal a key that is used twice, so keys are also added to
-    ``unsorted_keys``, whose ``sorted_entries`` finds it.
+def run_generator(split: str, examples: Examples) -> Generator[Any, None, None]:
+    """Run the author's generator and yield what it yields. Only its own exceptions are caught, not the caller's.
 
     Raises:
-        BuildError: author code failed, or yielded something other than a pair, an invalid key, or keys of which some
-            are numbers and some are not although the dataset is not shuffled.
-        DuplicateKeyError: two consecutive examples have the same key. A generator that never changes its key would
-            otherwise run until the disk is full.
+        BuildError: author code failed; names the last key, and the author's file and line.
     """
-    numbered: bool | None = None
-    previous: Key | None = None
-    for position, item in enumerate(_run(split, examples)):
-        if not isinstance(item, tuple | list) or len(item) != 2:
-            raise BuildError(
-                f"split {split!r}, example {position}: expected a pair (key, example), found {_kind(item)}",
-                hint="Write yield key, example. The key is unique in its split, e.g. a file name or a row number.",
-                details={"split": split, "position": position},
-            )
-        try:
-            key = plain_key(item[0])
-            label = label_of(key)
-            if position and type(key) is type(previous) and key == previous:
-                raise DuplicateKeyError(
-                    f"split {split!r}: the key {label} is used twice, by examples {position - 1} and {position}",
-                    hint="Yield a key that is unique in the split, e.g. a file name or a row number.",
-                    details={"split": split, "keys": [label, label]},
-                )
-            previous = key
-            if shuffled:
-                sort_key = hash_key(split, key)
-            else:
-                is_number = isinstance(key, int)
-                numbered = is_number if numbered is None else numbered
-                if is_number is not numbered:
-                    raise BuildError(
-                        f"invalid key {label}: some keys are numbers and some are not, so they cannot be ordered",
-                        hint="With DISABLE_SHUFFLING, either all keys are numbers or none is.",
-                    )
-                sort_key = number_key(key if isinstance(key, int) else position)
-                if not is_number:
-                    unsorted_keys.add(Entry(hash_key(split, key), label, b""))
-        except DuplicateKeyError:
-            raise
-        except BuildError as error:
-            raise BuildError(
-                f"split {split!r}, example {position}: {error.message}",
-                hint=error.hint,
-                details={**error.details, "split": split, "position": position},
-            ) from error
-        yield KeyedExample(sort_key, label, item[1])
-
-
-def _run(split: str, examples: Examples) -> Iterator[Any]:
-    """Run the author's generator. Only its own exceptions are caught here, not those of the caller."""
     position, last = 0, None
     iterator: Iterator[Any] | None = None
     try:
@@ -192,6 +138,128 @@ def _run(split: str, examples: Examples) -> Iterator[Any]:
             iterator.close()
 
 
+class Keyer:
+    """Checks the keys of a split, in the author's order, and turns each into a sort key.
+
+    With shuffling, the sort key is the hash of the key. Without, it is the key if keys are numbers, and otherwise the
+    position. In that case the sort key does not reveal a key that is used twice, so keys are also added to
+    ``unsorted_keys``, whose ``sorted_frames`` finds it.
+
+    Attributes:
+        split: the name of the split.
+        position: the number of keys so far.
+    """
+
+    def __init__(self, split: str, *, shuffled: bool, unsorted_keys: ExternalSorter) -> None:
+        self.split = split
+        self.position = 0
+        self._shuffled = shuffled
+        self._unsorted_keys = unsorted_keys
+        self._numbered: bool | None = None
+        self._previous: Key | None = None
+
+    def pair(self, item: object, *, position: int) -> tuple[Any, Any]:
+        """Return ``item`` if it is a pair (key, example).
+
+        Raises:
+            BuildError: it is something else.
+        """
+        if isinstance(item, tuple | list) and len(item) == 2:
+            return item[0], item[1]
+        raise BuildError(
+            f"split {self.split!r}, example {position}: expected a pair (key, example), found {_kind(item)}",
+            hint="Write yield key, example. The key is unique in its split, e.g. a file name or a row number.",
+            details={"split": self.split, "position": position},
+        )
+
+    def sort_keys(self, keys: Sequence[Any]) -> tuple[SortKeys, list[str], BuildError | None]:
+        """Return the sort keys and labels of the next ``keys``, and the error of the first bad one.
+
+        If there is an error, the sort keys are those of the keys before it. It is a DuplicateKeyError if two
+        consecutive keys are equal: a generator that never changes its key would otherwise run until the disk is full.
+        """
+        found = self._of_one_kind(keys)
+        if found is not None:
+            self.position += len(keys)
+            self._previous = keys[-1]
+            return *found, None
+        sort_keys: list[bytes] = []
+        labels: list[str] = []
+        hashes: list[bytes] = []
+        failed = None
+        for key in keys:
+            try:
+                plain = plain_key(key)
+                label = label_of(plain)
+                sort_keys.append(self._sort_key(plain, label, hashes))
+            except BuildError as error:
+                failed = self._at_position(error)
+                break
+            labels.append(label)
+            self.position += 1
+        if hashes:
+            empty = np.zeros(len(hashes), np.int64)
+            self._unsorted_keys.add(KeyedFrames(join_sort_keys(hashes), labels[: len(hashes)], Frames(b"", empty)))
+        return join_sort_keys(sort_keys), labels, failed
+
+    def _of_one_kind(self, keys: Sequence[Any]) -> tuple[SortKeys, list[str]] | None:
+        """The sort keys and labels of keys that are all text or all numbers, or None if one may be bad."""
+        kinds = set(map(type, keys))
+        kind = kinds.pop()
+        if kinds or not (kind is int or (kind is str and self._shuffled)):
+            return None
+        if keys[0] == self._previous or any(map(eq, keys, islice(keys, 1, None))):
+            return None
+        try:
+            if self._shuffled:
+                sort_keys = hash_texts(self.split, map(str, keys)) if kind is int else hash_texts(self.split, keys)
+            elif self._numbered is not False:
+                self._numbered = True
+                sort_keys = join_sort_keys(map(number_key, keys))
+            else:
+                return None
+            labels = list(map(repr, keys))
+        except (BuildError, ValueError):
+            return None
+        if max(map(len, labels)) > LABEL_WIDTH:
+            labels = list(map(label_of, keys))
+        return sort_keys, labels
+
+    def _sort_key(self, key: str | int | bytes, label: str, hashes: list[bytes]) -> bytes:
+        if self.position and type(key) is type(self._previous) and key == self._previous:
+            raise DuplicateKeyError(
+                f"split {self.split!r}: the key {label} is used twice, by examples {self.position - 1} and "
+                f"{self.position}",
+                hint="Yield a key that is unique in the split, e.g. a file name or a row number.",
+                details={"split": self.split, "keys": [label, label]},
+            )
+        self._previous = key
+        if self._shuffled:
+            return hash_key(self.split, key)
+        is_number = isinstance(key, int)
+        self._numbered = is_number if self._numbered is None else self._numbered
+        if is_number is not self._numbered:
+            raise BuildError(
+                f"invalid key {label}: some keys are numbers and some are not, so they cannot be ordered",
+                hint="With DISABLE_SHUFFLING, either all keys are numbers or none is.",
+            )
+        sort_key = number_key(key if isinstance(key, int) else self.position)
+        if not is_number:
+            hashes.append(hash_key(self.split, key))
+        return sort_key
+
+    def _at_position(self, error: BuildError) -> BuildError:
+        if isinstance(error, DuplicateKeyError):
+            return error
+        located = BuildError(
+            f"split {self.split!r}, example {self.position}: {error.message}",
+            hint=error.hint,
+            details={**error.details, "split": self.split, "position": self.position},
+        )
+        located.__cause__ = error
+        return located
+
+
 def _located(problem: str, place: Place | None, hint: str | None, **details: object) -> BuildError:
     error = BuildError(problem, hint=hint, details=details)
     add_place(error, place)
@@ -204,95 +272,3 @@ def _is_iterable(value: object) -> bool:
 
 def _kind(value: object) -> str:
     return "None" if value is None else f"{'an' if type(value).__name__[0] in 'aeiou' else 'a'} {type(value).__name__}"
-
-
-def plain_key(key: object) -> str | int | bytes:
-    """Return ``key`` as plain text, number or bytes. NumPy scalars and arrays of one element become their value.
-
-    >>> plain_key(np.int64(3)), plain_key(np.array(["a"])), plain_key(b"raw")
-    (3, 'a', b'raw')
-
-    Raises:
-        BuildError: the key is something else. Booleans are refused as ambiguous: TFDS hashes True as the text "True",
-            while True equals 1 in Python. NumPy's integers are accepted, which TFDS refuses.
-    """
-    if type(key) in (str, int, bytes):
-        return key  # type: ignore[return-value]  # mypy does not narrow by `type(x) in`, which is the fast path here
-    if isinstance(key, np.ndarray) and key.size == 1:
-        key = key.item()
-    problem = f"expected text, a whole number or bytes, found {type(key).__name__}"
-    if isinstance(key, bool | np.bool_):
-        problem = "a bool is ambiguous: it could mean 1 or 'True'"
-    elif isinstance(key, int | np.integer):
-        return int(key)
-    elif isinstance(key, bytes):
-        return bytes(key)
-    elif isinstance(key, str):
-        return str(key)
-    raise BuildError(
-        f"invalid key {label_of(key)}: {problem}",
-        hint="Write yield key, example. The key is unique in its split, e.g. a file name or a row number.",
-        details={"key": label_of(key)},
-    )
-
-
-def hash_key(salt: str | bytes, key: Key) -> bytes:
-    r"""Return 16 bytes: the md5 of ``salt`` followed by ``key``.
-
-    Text is encoded as UTF-8 with ``\`` replaced by ``/``, so that a path has the same hash on every system. Numbers are
-    hashed as their decimal digits, so 1 and "1" are the same key.
-
-    >>> hash_key("train", 0).hex()
-    '9318f9213195ac5c50b1ddb3c7d5aacd'
-
-    Raises:
-        BuildError: the key is invalid (see ``plain_key``), or text that cannot be encoded as UTF-8.
-    """
-    salt_bytes = salt.encode() if isinstance(salt, str) else salt
-    plain = plain_key(key)
-    try:
-        text = plain.replace("\\", "/") if isinstance(plain, str) else plain
-        key_bytes = text if isinstance(text, bytes) else str(text).encode()
-    except ValueError as error:  # a lone surrogate, or more digits than Python prints
-        raise BuildError(
-            f"invalid key {label_of(plain)}: it cannot be encoded as UTF-8",
-            hint="Use the name as bytes: os.fsencode(name)",
-            details={"key": label_of(plain)},
-        ) from error
-    return hashlib.md5(salt_bytes + key_bytes, usedforsecurity=False).digest()
-
-
-def number_key(number: int) -> bytes:
-    """Return 16 bytes that sort like ``number``, for datasets that are not shuffled.
-
-    >>> number_key(-5) < number_key(0) < number_key(300)
-    True
-
-    Raises:
-        BuildError: the number is outside -2**127..2**127-1.
-    """
-    try:
-        return (number + _BIAS).to_bytes(SORT_KEY_BYTES, "big")
-    except OverflowError as error:
-        raise BuildError(
-            f"invalid key {label_of(number)}: without shuffling, a number must be in -2**127..2**127-1",
-            details={"key": label_of(number)},
-        ) from error
-
-
-def label_of(key: object) -> str:
-    """Return ``key`` as errors show it: its ``repr``, shortened in the middle if it is long.
-
-    >>> label_of("a.png"), len(label_of("x" * 500))
-    ("'a.png'", 120)
-    """
-    if isinstance(key, int) and abs(key).bit_length() > 4 * _LABEL_WIDTH:  # Python refuses to print very long numbers
-        return f"<a number of {key.bit_length()} bits>"
-    try:
-        text = repr(key)
-    except Exception:  # noqa: BLE001 - author code
-        text = f"<{type(key).__name__}>"
-    if len(text) <= _LABEL_WIDTH:
-        return text
-    half = (_LABEL_WIDTH - 1) // 2
-    return f"{text[: _LABEL_WIDTH - 1 - half]}…{text[-half:]}"

@@ -1,15 +1,17 @@
 """Sorts the records of a split, which may not fit into memory: an external merge sort with a budget in bytes.
 
-Entries are collected in memory up to the budget, sorted, and written to a run. At the end, the runs are merged while
-they are read. ``FAN_IN`` runs of one size are merged into a bigger one, so that the numbers of open files and buffers
-are bounded for splits of any size. Sorting puts duplicate keys next to each other, where they are found.
+Blocks of framed records are collected in memory up to the budget, sorted, and written to a run. At the end, the runs
+are merged while they are read. ``FAN_IN`` runs of one size are merged into a bigger one, so that the numbers of open
+files and buffers are bounded for splits of any size. Sorting puts duplicate keys next to each other, where they are
+found. ``writing`` writes the sorted frames to shards.
 
 A run is an unlinked temporary file: it has no name, so the system removes it when the process ends for any reason. Its
 format is private to one build::
 
-    run    := entry*
-    entry  := head crc32(head + label + record) label record
-    head   := sort_key (16 bytes) label_length (u32) record_length (u64)
+    run    := block*
+    block  := head crc32c(head + body) body
+    head   := num_entries (u32) label_bytes (u64) frame_bytes (u64)
+    body   := sort_key (16 bytes)* frame_length (i64)* label_length (u32)* labels frames
 
 Lengths and checksums are checked when a run is read: a disk that loses bytes ends the build instead of damaging a
 dataset.
@@ -17,52 +19,79 @@ dataset.
 
 from __future__ import annotations
 
-import heapq
 import struct
 import tempfile
-import zlib
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from operator import itemgetter
+from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, cast
 
+import numpy as np
+import numpy.typing as npt
+
+from registry.building.keys import SORT_KEY_BYTES, SortKeys
 from registry.errors import DuplicateKeyError, StorageError
+from registry.tfrecord import Frames
+from registry.tfrecord.framing import crc32c
 
 DEFAULT_BUDGET_BYTES: Final = 64 * 2**20
 FAN_IN: Final = 128
-_OVERHEAD_BYTES: Final = 256  # memory of one entry: a tuple, three small objects, and a pointer in the list
+_OVERHEAD_BYTES: Final = 128  # memory of one entry: its sort key, its length, and its label with a pointer to it
+_MOST_BLOCK_BYTES: Final = 2**20
+_LEAST_BLOCK_BYTES: Final = 4096
+_MIN_BLOCK: Final = 256  # records; smaller blocks are joined
 
-_HEAD: Final = struct.Struct("<16sIQ")
+_HEAD: Final = struct.Struct("<IQQ")
 _CHECKSUM: Final = struct.Struct("<I")
 _PREFIX_BYTES: Final = _HEAD.size + _CHECKSUM.size
+_ENTRY_BYTES: Final = SORT_KEY_BYTES + 8 + 4  # sort key, length of the frame, length of the label
 
-_by_sort_key = itemgetter(0)
+_Integers = npt.NDArray[np.int64]
 
 
-class Entry(NamedTuple):
-    """One record to sort: its sort key, its key as errors show it, and its bytes."""
+class KeyedFrames(NamedTuple):
+    """A block of records to sort.
 
-    sort_key: bytes
-    label: str
-    record: bytes
+    Attributes:
+        sort_keys: uint8 of shape (number of records, 16); ``hash_keys`` makes them.
+        labels: the key of each record as errors show it. A sequence may create them when they are needed.
+        frames: the records, framed by ``frame_records``.
+    """
+
+    sort_keys: SortKeys
+    labels: Sequence[str]
+    frames: Frames
+
+    @property
+    def num_records(self) -> int:
+        """Number of records."""
+        return self.frames.num_records
 
 
 class ExternalSorter:
-    """Sorts the entries of one split by sort key, in bounded memory. A context manager that frees its disk space.
+    """Sorts the records of one split by sort key, in bounded memory. A context manager that frees its disk space.
 
     Runs are written to ``folder`` (None: the system's temporary folder). It should be on the disk that takes the
-    result, because TMPDIR is often small. The same entries give the same order for every budget.
+    result, because TMPDIR is often small. The same records give the same order for every budget and division into
+    blocks.
 
+    >>> from registry.building import hash_keys
+    >>> from registry.tfrecord import frame_records
+    >>> frames = frame_records([b"first", b"second", b"third"])
     >>> with ExternalSorter(split="train") as sorter:
-    ...     sorter.add(Entry(b"b" * 16, "2", b"second"))
-    ...     sorter.add(Entry(b"a" * 16, "1", b"first"))
-    ...     [entry.record for entry in sorter.sorted_entries()]
-    [b'first', b'second']
+    ...     sorter.add(KeyedFrames(hash_keys("train", ["a", "b", "c"]), ["'a'", "'b'", "'c'"], frames))
+    ...     [block.num_records for block in sorter.sorted_frames()]
+    [3]
+
+    Attributes:
+        num_examples: the number of records that were added.
+        num_payload_bytes: the sum of their lengths in bytes, without framing.
 
     Raises:
-        DuplicateKeyError: two entries have the same sort key. Found while reading, or while adding if both are in one
+        DuplicateKeyError: two records have the same sort key. Found while reading, or while adding if both are in one
             run, so that a generator that repeats itself forever fails.
         StorageError: a run cannot be written, or is damaged when it is read.
     """
@@ -79,30 +108,52 @@ class ExternalSorter:
         self._folder = folder
         self._budget_bytes = budget_bytes
         self._fan_in = fan_in
-        self._held: list[Entry] = []
+        # When runs are merged, one block of each run is in memory.
+        self._block_bytes = max(_LEAST_BLOCK_BYTES, min(_MOST_BLOCK_BYTES, budget_bytes // (2 * fan_in)))
+        self._held: list[_Block] = []
         self._held_bytes = 0
-        self._runs: list[Run] = []  # in the order of generation, so that merging keeps it for equal keys
+        self._small: list[KeyedFrames] = []  # joined before they are sorted, because every block takes memory and time
+        self._num_small = 0
+        self._runs: list[Run] = []  # in the order of generation, so that errors name equal keys in this order
         self.num_examples = 0
         self.num_payload_bytes = 0
 
-    def add(self, entry: Entry) -> None:
-        """Add one entry. Writes a run when the budget is used up."""
-        self._held.append(entry)
-        self._held_bytes += _OVERHEAD_BYTES + len(entry.label) + len(entry.record)
-        self.num_examples += 1
-        self.num_payload_bytes += len(entry.record)
+    def add(self, block: KeyedFrames) -> None:
+        """Add a block of records. Writes a run when the budget is used up."""
+        if not block.num_records:
+            return
+        self._small.append(block)
+        if self._num_small + block.num_records >= _MIN_BLOCK:
+            self._join_small()
+        else:
+            self._num_small += block.num_records
+        self._held_bytes += _OVERHEAD_BYTES * block.frames.num_records + len(block.frames.data)
+        self.num_examples += block.frames.num_records
+        self.num_payload_bytes += block.frames.num_payload_bytes
         if self._held_bytes >= self._budget_bytes:
             self._spill()
 
-    def sorted_entries(self) -> Iterator[Entry]:
-        """Yield every entry in the order of the sort keys. Can be called once: reading frees what was read."""
-        yield from self._unique(self._merged())
+    def sorted_frames(self) -> Iterator[Frames]:
+        """Yield all frames in the order of the sort keys, about 1 MB at a time.
+
+        Can be called once: reading frees what was read.
+        """
+        if not self._runs:
+            self._join_small()
+            for piece in self._sort([_Part(block, 0, len(block)) for block in self._held], _MOST_BLOCK_BYTES):
+                yield piece.frames()
+            return
+        self._spill()
+        while len(self._runs) > self._fan_in:
+            self._merge_last(self._fan_in)
+        for piece in self._merge(self._runs):
+            yield piece.frames()
 
     def close(self) -> None:
         """Free memory and disk space."""
         for run in self._runs:
             run.close()
-        self._runs, self._held, self._held_bytes = [], [], 0
+        self._runs, self._held, self._held_bytes, self._small = [], [], 0, []
 
     def __enter__(self) -> ExternalSorter:
         return self
@@ -110,19 +161,16 @@ class ExternalSorter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _merged(self) -> Iterator[Entry]:
-        if not self._runs:
-            self._held.sort(key=_by_sort_key)
-            return iter(self._held)
-        self._spill()
-        while len(self._runs) > self._fan_in:
-            self._merge_last(self._fan_in)
-        return self._merge(self._runs)
+    def _join_small(self) -> None:
+        if self._small:
+            self._held.append(_Block.of(_join(self._small)))
+            self._small, self._num_small = [], 0
 
     def _spill(self) -> None:
+        self._join_small()
         if self._held:
-            self._held.sort(key=_by_sort_key)
-            self._runs.append(write_run(self._unique(self._held), folder=self._folder, level=0))
+            parts = [_Part(block, 0, len(block)) for block in self._held]
+            self._runs.append(write_run(self._sort(parts, self._block_bytes), folder=self._folder, level=0))
             self._held, self._held_bytes = [], 0
         while len(self._runs) >= self._fan_in and self._runs[-self._fan_in].level == self._runs[-1].level:
             self._merge_last(self._fan_in)
@@ -133,18 +181,40 @@ class ExternalSorter:
         merged = write_run(self._merge(last), folder=self._folder, level=last[0].level + 1)
         self._runs[-count:] = [merged]
 
-    def _merge(self, runs: list[Run]) -> Iterator[Entry]:
-        buffer_bytes = max(4096, min(2**20, self._budget_bytes // (2 * len(runs))))
-        return heapq.merge(*(run.entries(buffer_bytes=buffer_bytes) for run in runs), key=_by_sort_key)
+    def _merge(self, runs: list[Run]) -> Iterator[_Piece]:
+        """Yield the entries of ``runs`` in order. Each step takes what is known to come before all unread blocks."""
+        readers = [reader for reader in map(_RunReader, runs) if reader.advance()]
+        while readers:
+            bound = min(reader.block.keys[-1] for reader in readers)
+            parts = [reader.take_until(bound) for reader in readers if reader.block.keys[reader.position] <= bound]
+            yield from self._sort(parts, self._block_bytes)
+            readers = [reader for reader in readers if reader.position < len(reader.block) or reader.advance()]
 
-    def _unique(self, entries: Iterable[Entry]) -> Iterator[Entry]:
-        """Yield sorted entries; raises DuplicateKeyError at the second one with a sort key."""
-        previous = Entry(b"", "", b"")
-        for entry in entries:
-            if entry.sort_key == previous.sort_key:
-                raise self._duplicate(previous.label, entry.label)
-            previous = entry
-            yield entry
+    def _sort(self, parts: list[_Part], most_bytes: int) -> Iterator[_Piece]:
+        """Yield the entries of ``parts`` in order, in pieces of about ``most_bytes``.
+
+        Raises:
+            DuplicateKeyError: a sort key occurs twice.
+        """
+        if not parts:
+            return
+        keys = np.concatenate([part.sort_keys for part in parts])
+        order, twin = order_keys(keys)
+        counts = np.array([part.stop - part.start for part in parts])
+        part_of = np.repeat(np.arange(len(parts)), counts)[order]
+        index = order - (np.cumsum(counts) - counts)[part_of] + np.array([part.start for part in parts])[part_of]
+        whole = _Piece(
+            parts,
+            keys[order],
+            part_of,
+            index,
+            np.concatenate([part.block.starts[part.start : part.stop] for part in parts])[order],
+            np.concatenate([part.block.lengths[part.start : part.stop] for part in parts])[order],
+        )
+        if twin is not None:
+            raise self._duplicate(whole.label(twin), whole.label(twin + 1))
+        for start, stop in pairwise(_cuts(whole.lengths, most_bytes)):
+            yield whole.cut(start, stop)
 
     def _duplicate(self, first: str, second: str) -> DuplicateKeyError:
         problem, hint = f"the key {first} is used twice", ""
@@ -158,35 +228,171 @@ class ExternalSorter:
         )
 
 
+def order_keys(keys: SortKeys) -> tuple[_Integers, int | None]:
+    """Return the order of ``keys``, equal ones as they come, and the first place in it that is followed by an equal.
+
+    >>> order_keys(np.array([[2] * 16, [1] * 16, [2] * 16], np.uint8))
+    (array([1, 0, 2]), 1)
+    """
+    words = keys.view(">u8").astype(np.uint64)
+    order: _Integers = np.argsort(words[:, 0], kind="stable")
+    high = words[order, 0]
+    if not bool((high[1:] == high[:-1]).any()):  # almost always, if the keys are hashes
+        return order, None
+    order = np.lexsort((words[:, 1], words[:, 0]))
+    sorted_words = words[order]
+    equal = (sorted_words[1:] == sorted_words[:-1]).all(axis=1)
+    return order, int(equal.argmax()) if equal.any() else None
+
+
+def _cuts(lengths: _Integers, most_bytes: int) -> Iterator[int]:
+    """Places that divide entries of these lengths into pieces of at most ``most_bytes``, or one entry."""
+    ends = np.cumsum(lengths)
+    start, before = 0, 0
+    yield 0
+    while start < lengths.size:
+        start = max(start + 1, int(np.searchsorted(ends, before + most_bytes, "right")))
+        before = int(ends[start - 1])
+        yield start
+
+
+def _join(blocks: list[KeyedFrames]) -> KeyedFrames:
+    if len(blocks) == 1:
+        return blocks[0]
+    lengths = np.concatenate([block.frames.lengths for block in blocks])
+    return KeyedFrames(
+        np.concatenate([block.sort_keys for block in blocks]),
+        [label for block in blocks for label in block.labels],
+        Frames(b"".join([block.frames.data for block in blocks]), lengths),
+    )
+
+
+class _Block:
+    """A block in memory, with what sorting needs of it."""
+
+    __slots__ = ("_keys", "labels", "lengths", "sort_keys", "starts", "view")
+
+    def __init__(self, sort_keys: SortKeys, labels: Sequence[str], frames: Frames) -> None:
+        self.sort_keys = sort_keys
+        self.labels = labels
+        self.view = memoryview(frames.data)
+        self.lengths = frames.lengths
+        self.starts = np.cumsum(frames.lengths) - frames.lengths
+        self._keys: list[bytes] | None = None
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @classmethod
+    def of(cls, block: KeyedFrames) -> _Block:
+        return cls(block.sort_keys, block.labels, block.frames)
+
+    @property
+    def keys(self) -> list[bytes]:
+        """The sort keys as bytes objects, which compare in less time than rows of an array."""
+        if self._keys is None:
+            self._keys = np.ascontiguousarray(self.sort_keys).view(f"V{SORT_KEY_BYTES}")[:, 0].tolist()
+        return self._keys
+
+
+class _Part(NamedTuple):
+    """Entries ``start``..``stop`` (stop excluded) of a block."""
+
+    block: _Block
+    start: int
+    stop: int
+
+    @property
+    def sort_keys(self) -> SortKeys:
+        return self.block.sort_keys[self.start : self.stop]
+
+
+class _Piece(NamedTuple):
+    """Sorted entries that are still in their blocks.
+
+    Entry i is entry ``place[i]`` of the block of part ``part_of[i]``. ``starts`` and ``lengths`` are the places of the
+    frames in that block.
+    """
+
+    parts: list[_Part]
+    sort_keys: SortKeys
+    part_of: _Integers
+    place: _Integers
+    starts: _Integers
+    lengths: _Integers
+
+    def cut(self, start: int, stop: int) -> _Piece:
+        return _Piece(
+            self.parts,
+            self.sort_keys[start:stop],
+            self.part_of[start:stop],
+            self.place[start:stop],
+            self.starts[start:stop],
+            self.lengths[start:stop],
+        )
+
+    def label(self, index: int) -> str:
+        labels = self.parts[int(self.part_of[index])].block.labels
+        return labels[int(self.place[index])]
+
+    def labels(self) -> list[str]:
+        labels = [part.block.labels for part in self.parts]
+        return [labels[part][place] for part, place in zip(self.part_of.tolist(), self.place.tolist(), strict=True)]
+
+    def frames(self) -> Frames:
+        views = [part.block.view for part in self.parts]
+        places = zip(self.part_of.tolist(), self.starts.tolist(), (self.starts + self.lengths).tolist(), strict=True)
+        return Frames(b"".join([views[part][start:stop] for part, start, stop in places]), self.lengths)
+
+
+class _StoredLabels(Sequence[str]):
+    """The labels of a block of a run, decoded when one is needed: only errors show them."""
+
+    def __init__(self, text: bytes, lengths: npt.NDArray[np.uint32]) -> None:
+        self._text = text
+        self._lengths = lengths
+        self._found: list[str] | None = None
+
+    def __len__(self) -> int:
+        return self._lengths.size
+
+    def __getitem__(self, place: int) -> str:  # type: ignore[override]  # slices are not needed
+        if self._found is None:
+            text = self._text.decode("utf-8", "surrogatepass")
+            ends = np.cumsum(self._lengths).tolist()
+            self._found = [text[start:stop] for start, stop in pairwise([0, *ends])]
+        return self._found[place]
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One sorted run: written once by ``write_run``, read once by ``entries``, then closed."""
+    """One sorted run: written once by ``write_run``, read once by ``blocks``, then closed."""
 
     _file: BinaryIO
     num_bytes: int
     level: int
 
-    def entries(self, *, buffer_bytes: int) -> Iterator[Entry]:
-        """Yield every entry in the order written, reading ``buffer_bytes`` at a time. Closes the run at its end.
+    def blocks(self) -> Iterator[KeyedFrames]:
+        """Yield every block in the order written. Closes the run at its end.
 
         Raises:
             StorageError: bytes are missing or changed.
         """
-        # Our own buffer over the raw file: its size depends on the number of runs that are read at once.
-        with open(self._file.fileno(), "rb", buffering=max(buffer_bytes, 4096), closefd=False) as file:
+        # A block is larger than the buffer, so its body is read at once.
+        with open(self._file.fileno(), "rb", buffering=_LEAST_BLOCK_BYTES, closefd=False) as file:
             file.seek(0)
             position = 0
             while position < self.num_bytes:
                 prefix = _read(file, _PREFIX_BYTES, position)
-                sort_key, label_length, record_length = _HEAD.unpack_from(prefix)
-                size = label_length + record_length
+                count, label_bytes, frame_bytes = _HEAD.unpack_from(prefix)
+                size = count * _ENTRY_BYTES + label_bytes + frame_bytes
                 if position + _PREFIX_BYTES + size > self.num_bytes:
                     raise _damaged(position)
                 body = _read(file, size, position)
                 (checksum,) = _CHECKSUM.unpack_from(prefix, _HEAD.size)
-                if zlib.crc32(body, zlib.crc32(prefix[: _HEAD.size])) != checksum:
+                if crc32c(body, crc32c(prefix[: _HEAD.size])) != checksum:
                     raise _damaged(position)
-                yield Entry(sort_key, body[:label_length].decode(), body[label_length:])
+                yield _unpack(body, count, label_bytes)
                 position += _PREFIX_BYTES + size
         self.close()
 
@@ -195,8 +401,31 @@ class Run:
         self._file.close()
 
 
-def write_run(entries: Iterable[Entry], *, folder: Path | None, level: int) -> Run:
-    """Write ``entries``, which are sorted, to a run in ``folder`` (None: the system's temporary folder).
+class _RunReader:
+    """The current block of a run, and the position of its next entry."""
+
+    def __init__(self, run: Run) -> None:
+        self._blocks = run.blocks()
+        self.block: _Block
+        self.position = 0
+
+    def advance(self) -> bool:
+        """Read the next block; False at the end of the run."""
+        found = next(self._blocks, None)
+        if found is None:
+            return False
+        self.block, self.position = _Block.of(found), 0
+        return True
+
+    def take_until(self, bound: bytes) -> _Part:
+        """The next entries of the block, up to sort key ``bound``, included."""
+        start = self.position
+        self.position = bisect_right(self.block.keys, bound, start)
+        return _Part(self.block, start, self.position)
+
+
+def write_run(pieces: Iterable[_Piece], *, folder: Path | None, level: int) -> Run:
+    """Write ``pieces``, which are sorted, to a run in ``folder`` (None: the system's temporary folder).
 
     Raises:
         StorageError: the folder is not writable, or its disk is full.
@@ -204,12 +433,15 @@ def write_run(entries: Iterable[Entry], *, folder: Path | None, level: int) -> R
     try:
         file = cast("BinaryIO", tempfile.TemporaryFile(dir=folder, buffering=2**20))  # noqa: SIM115 - the Run closes it
         try:
-            for sort_key, label, record in entries:
-                label_bytes = label.encode()
-                head = _HEAD.pack(sort_key, len(label_bytes), len(record))
-                checksum = zlib.crc32(record, zlib.crc32(label_bytes, zlib.crc32(head)))
-                file.write(head + _CHECKSUM.pack(checksum) + label_bytes)
-                file.write(record)
+            for piece in pieces:
+                labels, frames = piece.labels(), piece.frames()
+                text = "".join(labels).encode("utf-8", "surrogatepass")
+                label_lengths = np.fromiter(map(len, labels), np.uint32, len(labels))
+                parts = (piece.sort_keys.tobytes(), frames.lengths.tobytes(), label_lengths.tobytes(), text)
+                body = b"".join((*parts, frames.data))
+                head = _HEAD.pack(len(labels), len(text), len(frames.data))
+                file.write(head + _CHECKSUM.pack(crc32c(body, crc32c(head))))
+                file.write(body)
             file.flush()
             num_bytes = file.tell()
         except BaseException:
@@ -226,6 +458,19 @@ def write_run(entries: Iterable[Entry], *, folder: Path | None, level: int) -> R
             details={"folder": str(where)},
         ) from error
     return Run(file, num_bytes, level)
+
+
+def _unpack(body: bytes, count: int, label_bytes: int) -> KeyedFrames:
+    """The entries of a block of a run."""
+    lengths_at = count * SORT_KEY_BYTES
+    labels_at = lengths_at + count * 8
+    text_at = count * _ENTRY_BYTES
+    label_lengths = np.frombuffer(body, np.uint32, count, labels_at)
+    return KeyedFrames(
+        np.frombuffer(body, np.uint8, lengths_at).reshape(count, SORT_KEY_BYTES),
+        _StoredLabels(body[text_at : text_at + label_bytes], label_lengths),
+        Frames(memoryview(body)[text_at + label_bytes :], np.frombuffer(body, np.int64, count, lengths_at)),
+    )
 
 
 def _read(file: BinaryIO, size: int, position: int) -> bytes:

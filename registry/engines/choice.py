@@ -29,7 +29,7 @@ _REQUESTS: Final = 8
 
 _TRIAL_SECONDS: Final = 1.0
 _SLOW_SECONDS: Final = 40e-6
-"""If a piece takes longer, sending it to another process and back pays off."""
+"""If an item takes longer, sending it to another process and back pays off."""
 
 
 def num_cpus() -> int:
@@ -79,8 +79,8 @@ def choose_engine(
 class Growing(Engine):
     """Runs pieces in this process, and in workers as soon as that is faster: for an unknown amount of work.
 
-    A small dataset is built without waiting for an interpreter to start. After one second of work, the mean time of a
-    piece decides: sending a quick piece to another process takes longer than running it here.
+    A small dataset is built without waiting for an interpreter to start. After one second of work, the mean time of
+    an item decides: sending a quick one to another process takes longer than running it here.
     """
 
     def __init__(self, processes: int) -> None:
@@ -90,7 +90,7 @@ class Growing(Engine):
         self._is_tried = False
         self._is_closed = False
         self._seconds = 0.0
-        self._num_pieces = 0
+        self._num_items = 0
 
     @property
     def width(self) -> int:
@@ -111,11 +111,11 @@ class Growing(Engine):
             started = time.thread_time()  # excludes the time of other programs
             result = piece.function(piece.input)
             self._seconds += time.thread_time() - started
-            self._num_pieces += 1
+            self._num_items += piece.num_items
             yield piece.input, result
             if self._seconds >= _TRIAL_SECONDS:
                 self._is_tried = True
-                self._uses_workers = self._seconds / self._num_pieces >= _SLOW_SECONDS
+                self._uses_workers = self._seconds / self._num_items >= _SLOW_SECONDS
         engine = self._workers if self._uses_workers else self._here
         yield from engine.run(source, doing=doing, failure=failure)
 

@@ -44,11 +44,13 @@ class Piece(Generic[T, R]):
             process. Pieces of one run share one function object, which is sent to each worker once.
         input: the argument of the function.
         needs: the byte ranges that it reads. An engine may use them to place the piece; nothing else depends on them.
+        num_items: the number of items in the input, by which an engine judges how long one takes.
     """
 
     function: Callable[[T], R]
     input: T
     needs: tuple[FileRange, ...] = ()
+    num_items: int = 1
 
     def __call__(self) -> R:
         """Call the function in this process."""

@@ -7,6 +7,7 @@ default; a gzip file is recognized by its first bytes. ``registry.wire`` decodes
 """
 
 from registry.tfrecord.block import Places, RecordBlock, Verify, check_verify, join_blocks
+from registry.tfrecord.frames import Frames, frame_records
 from registry.tfrecord.framing import FileFacts, RecordWriter, frame_record, masked_crc32c
 from registry.tfrecord.index import IndexFolder
 from registry.tfrecord.reader import hash_file, read_records, walk_file
@@ -16,6 +17,7 @@ from registry.tfrecord.window import read_blocks
 
 __all__ = [
     "FileFacts",
+    "Frames",
     "IndexFolder",
     "Places",
     "RecordBlock",
@@ -23,6 +25,7 @@ __all__ = [
     "Verify",
     "check_verify",
     "frame_record",
+    "frame_records",
     "hash_file",
     "is_gzip",
     "join_blocks",

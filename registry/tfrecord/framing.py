@@ -81,6 +81,20 @@ def frame_record(record: bytes) -> bytes:
     )
 
 
+def check_length(num_bytes: int, *, record: int) -> None:
+    """Check the length of a record that is about to be written.
+
+    Raises:
+        BuildError: it is longer than 2 GiB, the limit of a protobuf message.
+    """
+    if num_bytes > MAX_RECORD_BYTES:
+        raise BuildError(
+            f"record {record} is {num_bytes} bytes long; expected at most {MAX_RECORD_BYTES}",
+            hint="Split the example, or store the large value in a separate file.",
+            details={"record": record, "num_bytes": num_bytes},
+        )
+
+
 def is_header(start: bytes) -> bool:
     """Whether ``start`` is the start of a record: a length that matches its checksum."""
     if len(start) < HEADER_BYTES:
@@ -275,18 +289,21 @@ class RecordWriter:
 
     def write(self, record: bytes) -> None:
         """Append one record."""
-        if len(record) > MAX_RECORD_BYTES:
-            raise BuildError(
-                f"record {self.num_records} is {len(record)} bytes long; expected at most {MAX_RECORD_BYTES}",
-                hint="Split the example, or store the large value in a separate file.",
-                details={"record": self.num_records, "num_bytes": len(record)},
-            )
+        check_length(len(record), record=self.num_records)
         frame = frame_record(record)
         self._file.write(frame)
         self._digest.update(frame)
         self.num_records += 1
         self.num_payload_bytes += len(record)
         self.num_bytes += len(frame)
+
+    def write_frames(self, data: bytes | memoryview, *, num_records: int) -> None:
+        """Append the bytes of ``num_records`` frames, which ``frame_records`` made."""
+        self._file.write(data)
+        self._digest.update(data)
+        self.num_records += num_records
+        self.num_payload_bytes += len(data) - FRAMING_BYTES * num_records
+        self.num_bytes += len(data)
 
     def sha256(self) -> str:
         """sha256 of all bytes written so far, 64 hex digits."""

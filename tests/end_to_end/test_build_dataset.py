@@ -17,7 +17,7 @@ import warm_python
 
 import registry
 from registry.building import BuilderConfig, DatasetBuilder, StagedBuild, build_dataset
-from registry.building.generation import hash_key
+from registry.building.keys import hash_key
 from registry.errors import BuildError, DuplicateKeyError, FeatureError, UsageError
 from registry.features import ClassLabel, FeaturesDict, Scalar, Text, codec_of
 from registry.prepared import read_prepared

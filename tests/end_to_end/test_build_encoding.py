@@ -6,13 +6,17 @@ import logging
 import sys
 import traceback
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from registry.building.encoding import KeyedExample, encode_examples
-from registry.building.sorter import Entry
+from registry.building.encoding import encode_examples
+from registry.building.generation import Keyer
+from registry.building.keys import number_key
+from registry.building.sorter import ExternalSorter
 from registry.engines import Engine, choose_engine
 from registry.errors import BuildError, FeatureError, MissingExtraError
 
@@ -55,18 +59,26 @@ def encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     del sys.modules["engine_encoder"]
 
 
-def keyed(*examples: Any) -> Iterator[KeyedExample]:
-    for number, example in enumerate(examples):
-        yield KeyedExample(number.to_bytes(16, "big"), str(number), example)
+def keyed(*examples: Any) -> Iterator[tuple[int, Any]]:
+    yield from enumerate(examples)
 
 
 def opened(processes: int | None) -> Engine:
     return choose_engine(processes, num_bytes=None)
 
 
-def encoded(encoder: Any, processes: int, examples: Iterator[KeyedExample]) -> Iterator[Entry]:
-    with opened(processes) as engine:
-        yield from encode_examples(engine, encoder, "train", examples)
+def encoded(encoder: Any, processes: int, examples: Iterator[tuple[int, Any]]) -> Iterator[tuple[bytes, str, bytes]]:
+    """The sort key, label and record of each example."""
+    with opened(processes) as engine, ExternalSorter(split="train") as unsorted_keys:
+        keyer = Keyer("train", shuffled=False, unsorted_keys=unsorted_keys)
+        for block in encode_examples(engine, encoder, keyer, examples):
+            ends = np.cumsum(block.frames.lengths).tolist()
+            for index, (start, end) in enumerate(pairwise([0, *ends])):
+                yield (
+                    block.sort_keys[index].tobytes(),
+                    block.labels[index],
+                    bytes(block.frames.data[start + 12 : end - 4]),
+                )
 
 
 @PROCESSES
@@ -74,7 +86,7 @@ def encoded(encoder: Any, processes: int, examples: Iterator[KeyedExample]) -> I
 def test_entries_come_in_order_whichever_process_encodes_them(encoder: Any, processes: int, count: int) -> None:
     texts = [f"example {number}" for number in range(count)]
     assert list(encoded(encoder, processes, keyed(*texts))) == [
-        Entry(number.to_bytes(16, "big"), str(number), text.encode()) for number, text in enumerate(texts)
+        (number_key(number), str(number), text.encode()) for number, text in enumerate(texts)
     ]
 
 
@@ -107,7 +119,7 @@ def test_a_missing_extra_keeps_its_hint(encoder: Any, processes: int) -> None:
 
 @PROCESSES
 def test_the_earliest_error_is_reported_before_one_of_the_generator(encoder: Any, processes: int) -> None:
-    def examples() -> Iterator[KeyedExample]:
+    def examples() -> Iterator[tuple[int, Any]]:
         yield from keyed(*["a"] * 700, "refuse", "b")
         raise BuildError("the generator failed")
 
@@ -117,12 +129,12 @@ def test_the_earliest_error_is_reported_before_one_of_the_generator(encoder: Any
 
 @PROCESSES
 def test_an_error_of_the_generator_comes_through_after_what_it_yielded(encoder: Any, processes: int) -> None:
-    def examples() -> Iterator[KeyedExample]:
+    def examples() -> Iterator[tuple[int, Any]]:
         yield from keyed(*["a"] * 700)
         raise BuildError("the generator failed")
 
     entries = encoded(encoder, processes, examples())
-    assert [next(entries).record for _ in range(700)] == [b"a"] * 700
+    assert [next(entries)[2] for _ in range(700)] == [b"a"] * 700
     with pytest.raises(BuildError, match="the generator failed"):
         next(entries)
 
@@ -149,30 +161,49 @@ def test_an_example_that_cannot_be_pickled_is_encoded_here(encoder: Any, caplog:
 
     with caplog.at_level(logging.WARNING):
         entries = list(encoded(encoder, 2, keyed(*["a"] * 600, OnlyHere(), *["b"] * 600)))
-    assert [entry.record for entry in entries] == [b"a"] * 600 + [b"only here"] + [b"b"] * 600
+    assert [entry[2] for entry in entries] == [b"a"] * 600 + [b"only here"] + [b"b"] * 600
     assert len(caplog.records) == 1
     assert "cannot be sent to another process" in caplog.text
 
 
 def test_this_process_encodes_an_example_before_the_next_is_yielded(encoder: Any) -> None:
-    def examples() -> Iterator[KeyedExample]:
+    def examples() -> Iterator[tuple[int, Any]]:
         array = bytearray(1)  # authors fill one array again and again
         for number in range(700):
             array[0] = number % 251
-            yield KeyedExample(number.to_bytes(16, "big"), str(number), array)
+            yield number, array
 
-    records = [entry.record for entry in encoded(encoder, 1, examples())]
+    records = [entry[2] for entry in encoded(encoder, 1, examples())]
     assert records == [bytes([number % 251]) for number in range(700)]
+
+
+@PROCESSES
+def test_an_author_may_write_every_example_into_the_same_objects(encoder: Any, processes: int) -> None:
+    def examples() -> Iterator[tuple[int, Any]]:
+        array, texts = np.zeros(3, np.int64), [""]
+        example = {"array": array, "nested": {"texts": texts}}
+        for number in range(700):
+            array += number
+            texts[0] = str(number)
+            yield number, example
+
+    class Summing:
+        def encode(self, example: Any) -> bytes:
+            return f"{example['array'].tolist()} {example['nested']['texts'][0]}".encode()
+
+    records = [entry[2].decode() for entry in encoded(Summing(), processes, examples())]
+    sums = np.cumsum(range(700)).tolist()
+    assert records == [f"{[total] * 3} {number}" for number, total in enumerate(sums)]
 
 
 def test_examples_of_a_megabyte_are_sent_one_by_one(encoder: Any) -> None:
     drawn = 0
 
-    def examples() -> Iterator[KeyedExample]:
+    def examples() -> Iterator[tuple[int, Any]]:
         nonlocal drawn
         while True:
             drawn += 1
-            yield KeyedExample(drawn.to_bytes(16, "big"), str(drawn), bytes(2**20))
+            yield drawn, bytes(2**20)
 
     entries = encoded(encoder, 2, examples())
     for taken in range(1, 20):

@@ -33,12 +33,12 @@ PLACES = {
     """,
     "while writing the second shard": """
         from registry.tfrecord import RecordWriter
-        write, count = RecordWriter.write, [0]
-        def dying(self, record):
+        write, count = RecordWriter.write_frames, [0]
+        def dying(self, data, **options):
             count[0] += 1
-            if count[0] > 700: die()
-            return write(self, record)
-        RecordWriter.write = dying
+            if count[0] > 1: die()
+            return write(self, data, **options)
+        RecordWriter.write_frames = dying
     """,
     "before the move": """
         from registry.storage import StagedFolder

@@ -1,16 +1,22 @@
-"""Laws of keys, shard boundaries and the sorter."""
+"""Laws of keys, shard boundaries, frames and the sorter."""
 
 from __future__ import annotations
 
+from ast import literal_eval
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fractions import Fraction
-from itertools import pairwise
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.building.build import plan_num_shards, plan_shards
-from registry.building.generation import SORT_KEY_BYTES, hash_key, number_key
-from registry.building.sorter import Entry, ExternalSorter
+from registry.building.keys import SORT_KEY_BYTES, hash_key, join_sort_keys, number_key
+from registry.building.sorter import ExternalSorter, KeyedFrames, order_keys
+from registry.building.writing import plan_num_shards, plan_shards
+from registry.errors import DuplicateKeyError
+from registry.tfrecord import Frames, RecordBlock, frame_record, frame_records
 
 plans = st.integers(1, 10**12).flatmap(lambda count: st.tuples(st.just(count), st.integers(1, min(count, 300))))
 
@@ -57,15 +63,66 @@ def test_a_number_and_its_decimal_text_are_one_key(number: int, salt: str) -> No
     assert hash_key(salt, number) == hash_key(salt, str(number))
 
 
-@given(
-    records=st.dictionaries(st.binary(min_size=16, max_size=16), st.binary(max_size=300), max_size=60),
-    budget_bytes=st.integers(1, 5000),
-    fan_in=st.integers(2, 6),
+blocks_of_records = st.lists(
+    st.dictionaries(st.binary(min_size=16, max_size=16), st.binary(max_size=300), max_size=8), max_size=12
 )
-def test_the_sorter_returns_all_entries_in_order(records: dict[bytes, bytes], budget_bytes: int, fan_in: int) -> None:
-    with ExternalSorter(split="train", budget_bytes=budget_bytes, fan_in=fan_in) as sorter:
-        for key, record in records.items():
-            sorter.add(Entry(key, repr(key), record))
-        found = list(sorter.sorted_entries())
-    assert [(entry.sort_key, entry.record) for entry in found] == sorted(records.items())
-    assert all(first.sort_key < second.sort_key for first, second in pairwise(found))
+
+
+@given(blocks=blocks_of_records, budget_bytes=st.integers(1, 9000), fan_in=st.integers(2, 6))
+def test_the_sorter_returns_all_records_in_order_or_names_a_key_of_two(
+    blocks: list[dict[bytes, bytes]], budget_bytes: int, fan_in: int
+) -> None:
+    counts = Counter(key for block in blocks for key in block)
+    expected = b"".join(frame_record(record) for _, record in sorted(one for block in blocks for one in block.items()))
+    found: list[Frames] = []
+    named: list[str] = []
+    with (
+        ExternalSorter(split="train", budget_bytes=budget_bytes, fan_in=fan_in) as sorter,
+        collect_duplicates(named),
+    ):
+        for block in blocks:
+            frames = frame_records(list(block.values()))
+            sorter.add(KeyedFrames(join_sort_keys(block), list(map(repr, block)), frames))
+        found += sorter.sorted_frames()
+    if max(counts.values(), default=1) > 1:
+        assert len(set(named)) == 1
+        assert counts[literal_eval(named[0])] > 1
+    else:
+        assert named == []
+        assert b"".join(bytes(frames.data) for frames in found) == expected
+        assert sum(frames.num_records for frames in found) == len(counts) == sorter.num_examples
+
+
+@contextmanager
+def collect_duplicates(named: list[str]) -> Iterator[None]:
+    """Add the keys that a DuplicateKeyError names to ``named``."""
+    try:
+        yield
+    except DuplicateKeyError as error:
+        named += error.details["keys"]
+
+
+@given(st.lists(st.binary(min_size=16, max_size=16), unique=True), st.data())
+def test_sort_keys_are_ordered_as_their_bytes_and_twins_are_found(keys: list[bytes], data: st.DataObject) -> None:
+    order, twin = order_keys(join_sort_keys(keys))
+    assert [keys[place] for place in order] == sorted(keys)
+    assert twin is None
+    if keys:
+        again = data.draw(st.integers(0, len(keys) - 1))
+        order, twin = order_keys(join_sort_keys([*keys, keys[again]]))
+        assert twin is not None
+        assert order[twin : twin + 2].tolist() == [again, len(keys)]
+
+
+@given(st.lists(st.binary(max_size=200), max_size=30), st.integers(0, 30), st.integers(0, 30))
+def test_many_records_are_framed_as_each_is(records: list[bytes], start: int, count: int) -> None:
+    frames = frame_records(records)
+    assert frames.data == b"".join(map(frame_record, records))
+    assert frames.num_payload_bytes == sum(map(len, records))
+    joined = np.frombuffer(b"".join(records), np.uint8)
+    lengths = np.array(list(map(len, records)), np.int64)
+    again = frame_records(RecordBlock(joined, np.cumsum(lengths) - lengths, lengths))
+    assert again.data == frames.data
+    assert again.lengths.tolist() == frames.lengths.tolist()
+    part = frames.part(start, start + count)
+    assert bytes(part.data) == b"".join(map(frame_record, records[start : start + count]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from registry.building.generation import hash_key, label_of, number_key, plain_key
+from registry.building.keys import hash_key, label_of, number_key, plain_key
 from registry.errors import BuildError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from registry.building.build import plan_num_shards, plan_shards
+from registry.building.writing import plan_num_shards, plan_shards
 from registry.errors import BuildError
 
 

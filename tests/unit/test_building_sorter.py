@@ -5,15 +5,23 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from registry.building import sorter
-from registry.building.sorter import Entry, ExternalSorter, write_run
+from registry.building.keys import join_sort_keys
+from registry.building.sorter import ExternalSorter, KeyedFrames
 from registry.errors import DuplicateKeyError, StorageError
+from registry.tfrecord import Frames, frame_records
+
+
+class Entry(NamedTuple):
+    sort_key: bytes
+    label: str
+    record: bytes
 
 
 def sort_key(number: int) -> bytes:
@@ -25,40 +33,65 @@ def entries(count: int, size: int = 10) -> Iterator[Entry]:
         yield Entry(sort_key(number), str(number), bytes([number % 256]) * size)
 
 
-def sort(items: Iterator[Entry], folder: Path, **options: Any) -> list[Entry]:
+def block_of(items: Sequence[Entry]) -> KeyedFrames:
+    return KeyedFrames(
+        join_sort_keys(item.sort_key for item in items),
+        [item.label for item in items],
+        frame_records([item.record for item in items]),
+    )
+
+
+def records_of(blocks: Iterable[Frames]) -> list[bytes]:
+    """The payloads of all frames, cut out by the lengths of their blocks."""
+    records = []
+    for block in blocks:
+        content, start = bytes(block.data), 0
+        for length in block.lengths.tolist():
+            records.append(content[start + 12 : start + length - 4])
+            start += length
+        assert start == len(content)
+    return records
+
+
+def sort(items: Iterable[Entry], folder: Path, *, in_block: int = 1, **options: Any) -> list[bytes]:
+    left = list(items)
     with ExternalSorter(split="train", folder=folder, **options) as sorter:
-        for item in items:
-            sorter.add(item)
-        return list(sorter.sorted_entries())
+        while left:
+            sorter.add(block_of(left[:in_block]))
+            left = left[in_block:]
+        return records_of(sorter.sorted_frames())
 
 
+@pytest.mark.parametrize("in_block", [1, 7, 700])
 @pytest.mark.parametrize(
     ("budget_bytes", "fan_in"), [(10**9, 128), (20_000, 128), (1_000, 128), (1, 128), (1, 2), (600, 3)]
 )
-def test_the_order_does_not_depend_on_the_available_memory(tmp_path: Path, budget_bytes: int, fan_in: int) -> None:
-    got = sort(entries(700), tmp_path, budget_bytes=budget_bytes, fan_in=fan_in)
-    assert got == sorted(entries(700))
+def test_the_order_does_not_depend_on_the_available_memory(
+    tmp_path: Path, budget_bytes: int, fan_in: int, in_block: int
+) -> None:
+    found = sort(entries(700), tmp_path, budget_bytes=budget_bytes, fan_in=fan_in, in_block=in_block)
+    assert found == [entry.record for entry in sorted(entries(700))]
 
 
 def test_runs_have_no_names(tmp_path: Path) -> None:
     with ExternalSorter(split="train", folder=tmp_path, budget_bytes=1) as sorter:
         for item in entries(20):
-            sorter.add(item)
+            sorter.add(block_of([item]))
         assert list(tmp_path.iterdir()) == []
 
 
 def test_open_runs_stay_few(tmp_path: Path) -> None:
     with ExternalSorter(split="train", folder=tmp_path, budget_bytes=1, fan_in=4) as sorter:
         for item in entries(300):
-            sorter.add(item)
+            sorter.add(block_of([item]))
             assert len(sorter._runs) <= 4 * 5  # 3 runs of each size, and 300 < 4 ** 5
-        assert len(list(sorter.sorted_entries())) == 300
+        assert len(records_of(sorter.sorted_frames())) == 300
 
 
 def test_counts_equal_those_of_the_records(tmp_path: Path) -> None:
     with ExternalSorter(split="train", folder=tmp_path, budget_bytes=1000) as sorter:
         for item in entries(50, size=7):
-            sorter.add(item)
+            sorter.add(block_of([item]))
         assert (sorter.num_examples, sorter.num_payload_bytes) == (50, 350)
 
 
@@ -66,7 +99,7 @@ def test_counts_equal_those_of_the_records(tmp_path: Path) -> None:
 def test_a_key_used_twice_is_named(tmp_path: Path, budget_bytes: int) -> None:
     again = Entry(sort_key(3), "3", b"other")
     with pytest.raises(DuplicateKeyError) as caught:
-        sort(iter([*entries(10), again]), tmp_path, budget_bytes=budget_bytes)
+        sort([*entries(10), again], tmp_path, budget_bytes=budget_bytes)
     assert str(caught.value) == "split 'train': the key 3 is used twice"
     assert caught.value.hint == "Yield a key that is unique in the split, e.g. a file name or a row number."
     assert caught.value.details == {"split": "train", "keys": ["3", "3"]}
@@ -76,30 +109,34 @@ def test_a_key_used_twice_is_named(tmp_path: Path, budget_bytes: int) -> None:
 def test_keys_that_hash_alike_are_both_named_in_the_order_they_came(tmp_path: Path, budget_bytes: int) -> None:
     twins = [Entry(b"k" * 16, "1", b"x"), Entry(b"k" * 16, "'1'", b"y")]
     with pytest.raises(DuplicateKeyError) as caught:
-        sort(iter([*entries(10), *twins]), tmp_path, budget_bytes=budget_bytes, fan_in=2)
+        sort([*entries(10), *twins], tmp_path, budget_bytes=budget_bytes, fan_in=2)
     assert str(caught.value) == "split 'train': the keys 1 and '1' are the same key"
 
 
 def test_empty_records_and_labels_of_any_script_come_back(tmp_path: Path) -> None:
     items = [Entry(b"a" * 16, "'ключ'", b""), Entry(b"b" * 16, "", b"\0" * 70_000)]
-    assert sort(iter(items[::-1]), tmp_path, budget_bytes=1) == items
+    assert sort(items[::-1], tmp_path, budget_bytes=1) == [item.record for item in items]
 
 
-@pytest.mark.parametrize("position", [0, 17, 24, 33, 40, 90])
-def test_a_changed_byte_is_noticed(tmp_path: Path, position: int) -> None:
-    run = write_run(list(entries(5)), folder=tmp_path, level=0)
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[sorter.Run]:
+    """A run of five entries."""
+    with ExternalSorter(split="train", folder=tmp_path, budget_bytes=1) as filled:
+        filled.add(block_of(list(entries(5))))
+        yield filled._runs[0]
+
+
+@pytest.mark.parametrize("position", [0, 3, 4, 12, 20, 24, 104, 144, 164, 170, 290])
+def test_a_changed_byte_is_noticed(run: sorter.Run, position: int) -> None:
     flip_byte(run, position)
     with pytest.raises(StorageError, match=r"^sorting: a temporary file is damaged at byte \d+(?m:$)"):
-        list(run.entries(buffer_bytes=4096))
-    run.close()
+        list(run.blocks())
 
 
-def test_missing_bytes_are_noticed(tmp_path: Path) -> None:
-    run = write_run(list(entries(5)), folder=tmp_path, level=0)
+def test_missing_bytes_are_noticed(run: sorter.Run) -> None:
     run._file.truncate(run.num_bytes - 3)
     with pytest.raises(StorageError, match="is damaged"):
-        list(run.entries(buffer_bytes=4096))
-    run.close()
+        list(run.blocks())
 
 
 def test_a_full_disk_is_a_storage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

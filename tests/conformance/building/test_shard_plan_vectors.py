@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from registry.building.build import beam_bucket, plan_num_shards, plan_shards
-from registry.building.generation import hash_key
+from registry.building.keys import hash_key
+from registry.building.writing import beam_bucket, plan_num_shards, plan_shards
 from registry.errors import BuildError
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "shard_plan.json").read_text())

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from registry.building.build import plan_shards
+from registry.building.writing import plan_shards
 from registry.model import ShardLengths
 from registry.order import Order, ReadConfig, tfds_id
 from registry.splits import FileInstruction, Plan, resolve

@@ -1,0 +1,220 @@
+"""Writes the sorted records of a split to its shards, and decides how many shards there are.
+
+    filled ExternalSorter -> shard lengths -> files -> Split and Shards
+
+``build`` calls it for the examples of a builder, and other packages for records that they made themselves. The number
+and lengths of shards follow TFDS 4.9, so that the same records give the same shards (``plan_num_shards``,
+``plan_shards``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import BinaryIO, Final, TypeVar
+
+from registry.building.sorter import ExternalSorter, KeyedFrames
+from registry.errors import BuildError
+from registry.model import ProgressCallback, Shard, ShardedFileTemplate, ShardLengths, Split, count_progress
+from registry.storage import Store
+from registry.tfrecord import Frames, RecordWriter
+
+FILE_FORMAT: Final = "tfrecord"
+_PROGRESS_SECONDS: Final = 0.05
+"""Progress is reported at most this often: drawing a bar takes longer than writing a record."""
+
+MIN_SHARD_BYTES: Final = 64 * 2**20
+MAX_SHARD_BYTES: Final = 2**30
+_FRAMING_BYTES: Final = 16  # of one TFRecord: length, its checksum, the payload's checksum
+_PREFERRED: Final = 1024  # enough for many readers, and divisible by every smaller power of two
+
+
+def write_split(
+    sorter: ExternalSorter,
+    *,
+    split: str,
+    dataset: str,
+    reference: str,
+    store: Store,
+    num_shards: int | None = None,
+    progress: ProgressCallback | None = None,
+) -> tuple[Split, tuple[Shard, ...]]:
+    """Write the records of ``sorter`` to the shards of ``split``, in the order of their sort keys.
+
+    The same records give the same bytes, for any memory budget of the sorter and any order of adding.
+
+    Args:
+        sorter: contains all records of the split. It is read once, and cannot be used again.
+        split: the name of the split.
+        dataset: the name of the dataset, which starts the names of the files.
+        reference: the name of the version in errors, e.g. ``prices:1.0.0``.
+        store: the folder that receives the files.
+        num_shards: the number of shards. None: TFDS's rule of size and count (``plan_num_shards``).
+        progress: called with a ``Progress`` a few times a second: records written.
+
+    Returns:
+        The split, and its shards with sizes in bytes, numbers of records and sha256.
+
+    Raises:
+        BuildError: the split has no records, or fewer than shards.
+        DuplicateKeyError: two records have the same key.
+        StorageError: the disk is full or not writable, or a temporary file of the sorter is damaged.
+
+    >>> from registry.building import KeyedFrames, hash_keys
+    >>> from registry.storage import open_store
+    >>> from registry.tfrecord import frame_records
+    >>> store = open_store("memory://write-split")
+    >>> with ExternalSorter(split="train") as sorter:
+    ...     sorter.add(KeyedFrames(hash_keys("train", [0, 1]), ["0", "1"], frame_records([b"zero", b"one"])))
+    ...     split, shards = write_split(sorter, split="train", dataset="tiny", reference="tiny:1.0.0", store=store)
+    >>> split.num_examples, split.num_bytes, [shard.num_bytes for shard in shards], store.list()
+    (2, 7, [39], ['tiny-train.tfrecord-00000-of-00001'])
+    """
+    written = Split(
+        name=split,
+        shard_lengths=_plan(sorter, split, reference, num_shards),
+        num_bytes=sorter.num_payload_bytes,
+        files=ShardedFileTemplate(dataset=dataset, file_format=FILE_FORMAT),
+    )
+    frames = watch_frames(sorter.sorted_frames(), "writing", split, sorter.num_examples, progress)
+    pieces = _cut_at_shards(frames, written.shard_lengths)
+    shards = []
+    for index, length in enumerate(written.shard_lengths):
+        with store.create(written.filename(index)) as file:
+            shards.append(_write_shard(file, pieces, index, written.shard_lengths.start(index), length))
+    next(pieces, None)  # no record is left: this ends the merge, and reports the last progress
+    return written, tuple(shards)
+
+
+def _write_shard(file: BinaryIO, pieces: Iterator[Frames], index: int, first_example: int, length: int) -> Shard:
+    writer = RecordWriter(file)
+    while writer.num_records < length:
+        piece = next(pieces)
+        writer.write_frames(piece.data, num_records=piece.num_records)
+    return Shard(
+        index=index,
+        first_example=first_example,
+        num_examples=writer.num_records,
+        num_bytes=writer.num_bytes,
+        sha256=writer.sha256(),
+    )
+
+
+def _plan(sorter: ExternalSorter, split: str, reference: str, num_shards: int | None) -> ShardLengths:
+    if sorter.num_examples == 0:
+        raise BuildError(
+            f"split {split!r} of {reference} has no examples",
+            hint="Check that the paths it reads match files, and that the generator yields. To have no such split, "
+            "leave it out of splits().",
+            details={"split": split, "num_examples": 0},
+        )
+    try:
+        wanted = num_shards or plan_num_shards(
+            num_examples=sorter.num_examples, num_payload_bytes=sorter.num_payload_bytes
+        )
+        return plan_shards(num_examples=sorter.num_examples, num_shards=wanted)
+    except BuildError as error:
+        message = f"split {split!r} of {reference}: {error.message}"
+        raise BuildError(message, hint=error.hint, details={**error.details, "split": split}) from error
+
+
+def _cut_at_shards(blocks: Iterator[Frames], lengths: Iterable[int]) -> Iterator[Frames]:
+    """Divide ``blocks`` where a shard of ``lengths`` records ends."""
+    ends = iter(lengths)
+    left = next(ends)
+    for block in blocks:
+        start = 0
+        while start < block.num_records:
+            stop = min(start + left, block.num_records)
+            yield block.part(start, stop)
+            left -= stop - start
+            start = stop
+            if not left:
+                left = next(ends, 0)
+
+
+_Counted = TypeVar("_Counted", Frames, KeyedFrames)
+
+
+def watch_frames(
+    blocks: Iterator[_Counted], stage: str, split: str, num_examples: int | None, progress: ProgressCallback | None
+) -> Iterator[_Counted]:
+    """Yield ``blocks``, and report the records of those that were used, a few times a second."""
+    advance = count_progress(progress, stage, split, total=num_examples, announce=True)
+    if advance is None:
+        yield from blocks
+        return
+    done, reported = 0, time.monotonic()
+    for block in blocks:
+        yield block
+        done += block.num_records
+        if time.monotonic() - reported > _PROGRESS_SECONDS:
+            advance(done)
+            done, reported = 0, time.monotonic()
+    advance(done)
+
+
+def plan_num_shards(*, num_examples: int, num_payload_bytes: int, beam: bool = False) -> int:
+    """Return the number of shards for ``num_examples`` records with ``num_payload_bytes`` serialized bytes in total.
+
+    ``beam=True`` follows TFDS's writer for Apache Beam, which keeps files below 0.9 GiB. Its shards differ in length,
+    because the hash of a record determines its shard (``beam_bucket``).
+
+    >>> plan_num_shards(num_examples=1797, num_payload_bytes=400_000)
+    1
+    >>> plan_num_shards(num_examples=1_281_167, num_payload_bytes=150 * 2**30)
+    1024
+
+    Raises:
+        BuildError: the records take more than 1 TiB and are fewer than the shards needed (TFDS loops forever).
+    """
+    num_bytes = num_payload_bytes + _FRAMING_BYTES * num_examples
+    fewest = num_bytes * 10 // (9 * MAX_SHARD_BYTES) if beam else num_bytes // MAX_SHARD_BYTES
+    most = num_bytes // MIN_SHARD_BYTES
+    if fewest > _PREFERRED:
+        num_shards = max(2, -(-fewest // _PREFERRED)) * _PREFERRED
+        if num_shards > num_examples:
+            raise BuildError(
+                f"{num_bytes} bytes require {num_shards} shards, but there are only {num_examples} examples",
+                hint="Set the number of shards with --shards N or NUM_SHARDS, or make the examples smaller.",
+                details={"num_bytes": num_bytes, "num_examples": num_examples, "num_shards": num_shards},
+            )
+        return num_shards
+    for num_shards in (_PREFERRED, 512, 256, 128, 64, 32, 16, 8, 4, 2):
+        if fewest <= num_shards <= most and num_shards <= num_examples:
+            return num_shards
+    return 1
+
+
+def plan_shards(*, num_examples: int, num_shards: int) -> ShardLengths:
+    """Return the number of records in each of ``num_shards`` shards.
+
+    Shard i starts at ``num_examples * i / num_shards``, rounded half to even, as in TFDS.
+
+    >>> list(plan_shards(num_examples=10, num_shards=4))
+    [2, 3, 3, 2]
+
+    Raises:
+        BuildError: ``num_shards`` is below 1 or above ``num_examples``. Every shard has at least one record.
+    """
+    if not 1 <= num_shards <= num_examples:
+        raise BuildError(
+            f"{num_examples} examples cannot be written as {num_shards} shards",
+            hint=f"Every shard needs an example. Set --shards or NUM_SHARDS to a number from 1 to {num_examples}.",
+            details={"num_examples": num_examples, "num_shards": num_shards},
+        )
+    parts = [divmod(num_examples * index, num_shards) for index in range(num_shards + 1)]
+    starts = [whole + (2 * rest + (whole & 1) > num_shards) for whole, rest in parts]
+    return ShardLengths(stop - start for start, stop in pairwise(starts))
+
+
+def beam_bucket(key_hash: int, *, num_buckets: int, max_hash: int = 2**128 - 1) -> int:
+    """Return which of ``num_buckets`` files, or buckets of its sorter, TFDS puts a record in whose key has this hash.
+
+    Divides floats, as TFDS does.
+
+    >>> beam_bucket(2**127, num_buckets=1000)
+    500
+    """
+    return min(int(key_hash * num_buckets / max_hash), num_buckets - 1)
