@@ -171,7 +171,7 @@ class Files:
     """The files of a source that are not hidden.
 
     Attributes:
-        store: where they are stored.
+        store: where they are stored: a folder of this machine, as remote files are downloaded first.
         names: their names in ``store``, sorted.
         sizes: their sizes in bytes, in the same order.
         location: path or URL that the caller gave, for messages.

@@ -1,0 +1,324 @@
+"""Lists the files of a source, given as a path or URL. ``detect`` passes them to the readers.
+
+Hidden files, leftovers of systems, and links that lead out of the folder are skipped and accounted for. Remote files
+are downloaded to a temporary folder first: they are read twice, and their size and sha256 are recorded with the
+version. So every reader sees local files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, TypeAlias
+from urllib.parse import unquote, urlsplit
+
+from registry.errors import NotStoredError, SourceError, suggest
+from registry.intake.accounting import account_for
+from registry.intake.source import Files, FileUse, Origin
+from registry.intake.temporary import TemporaryStore, check_free_space, root_of
+from registry.masking import mask, remove_secrets
+from registry.storage import Store, open_store
+from registry.storage.faults import storage_errors
+from registry.storage.local import LocalStore
+from registry.storage.names import is_unfinished
+
+MAX_ORIGINS: Final = 1000
+"""From more downloaded files than this, one ``Origin`` is made, whose sha256 is that of the list of their digests."""
+
+_HIDDEN: Final = "a hidden file"
+_LEFTOVERS: Final = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx", "$recycle.bin", "@eadir"})
+_LEFTOVER: Final = "a leftover of an operating system"
+_UNSAFE: Final = str.maketrans("/\\\0", "___")
+_DOWNLOADS_AT_ONCE: Final = 8
+
+Progress: TypeAlias = Callable[[int], None]
+"""Called with the number of bytes that arrived since the last call."""
+
+
+def list_files(location: str | os.PathLike[str], *, progress: Progress | None = None) -> Files:
+    """List the files of a file or folder that a path or URL names. Remote files are downloaded.
+
+    Args:
+        location: a path; ``https://`` and a file, or a folder that ends with ``/`` if the server shows its files; or
+            any other URL that ``open_store`` accepts.
+        progress: called while files are downloaded.
+
+    Raises:
+        NotStoredError: nothing has this name.
+        SourceError: a file name is not UTF-8 or contains a backslash, or the location is not a file or folder.
+        StorageError: a folder cannot be listed, a file cannot be downloaded, or the disk for temporary files is full.
+    """
+    text = os.fspath(location)
+    if "://" in text and not text.startswith("file://"):
+        return _download(text, progress or _ignore)
+    root = root_of(open_store(text))
+    try:
+        mode = root.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        raise _missing(text, root) from None
+    except OSError:
+        with storage_errors("read", str(root)):
+            raise
+    if stat.S_ISDIR(mode):
+        return _list_folder(root, text)
+    if not stat.S_ISREG(mode):
+        raise SourceError(
+            f"{text} is not a file or folder, but a pipe, socket or device",
+            hint="Write the data to a file first.",
+            details={"path": text},
+        )
+    _check_names([root.name], text)
+    return Files(store=LocalStore(root.parent), names=[root.name], sizes=[root.stat().st_size], location=text)
+
+
+def why_skipped(name: str) -> str | None:
+    """Why no reader sees a file with this name; None if readers see it. A folder with such a name is skipped, too.
+
+    >>> why_skipped("photos/.DS_Store"), why_skipped("photos/Thumbs.db"), why_skipped("photos/1.jpg")
+    ('a hidden file', 'a leftover of an operating system', None)
+    """
+    for part in name.split("/"):
+        if part.lower() in _LEFTOVERS:
+            return _LEFTOVER
+        if part.startswith("._"):
+            return "a leftover of macOS"
+        if part.startswith("."):
+            return _HIDDEN
+        if is_unfinished(part):
+            return "an unfinished file of another program"
+    return None
+
+
+def _list_folder(root: Path, location: str) -> Files:
+    names: list[str] = []
+    sizes = array("q")
+    skipped: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
+    folders_skipped: list[FileUse] = []
+    waiting = [""]
+    # os.scandir and one lstat for each file: a million files take seconds.
+    while waiting:
+        folder = waiting.pop()
+        path = root / folder
+        with storage_errors("list", str(path)), os.scandir(path) as entries:
+            for entry in entries:
+                name = f"{folder}/{entry.name}" if folder else entry.name
+                facts = entry.stat(follow_symlinks=False)
+                reason = why_skipped(entry.name)
+                if stat.S_ISLNK(facts.st_mode):
+                    size, reason = _follow(root, name) if reason is None else (0, reason)
+                elif stat.S_ISDIR(facts.st_mode):
+                    if reason is None:
+                        waiting.append(name)
+                    else:
+                        folders_skipped.append(_count(root, name, reason.replace("file", "folder")))
+                    continue
+                else:
+                    size = facts.st_size
+                    if reason is None and not stat.S_ISREG(facts.st_mode):
+                        reason = "a pipe, socket or device"
+                if reason is None:
+                    names.append(name)
+                    sizes.append(size)
+                else:
+                    skipped[reason].append((name, size))
+    _check_names(names, location)
+    order = sorted(range(len(names)), key=names.__getitem__)
+    uses = [use for reason, files in sorted(skipped.items()) for use in account_for(files, "skipped", reason=reason)]
+    return Files(
+        store=LocalStore(root),
+        names=[names[place] for place in order],
+        sizes=array("q", (sizes[place] for place in order)),
+        location=location,
+        skipped=(*uses, *_merged(folders_skipped)),
+    )
+
+
+def _follow(root: Path, name: str) -> tuple[int, str | None]:
+    """The size of the file that a link points to, and why it is skipped; None if it is a file inside the folder."""
+    path = root / name
+    try:
+        target = path.resolve(strict=True)
+        facts = target.stat()
+    except RuntimeError:
+        return 0, "a link that points to itself"
+    except OSError:
+        return 0, "a link to a missing file"
+    if not target.is_relative_to(root):
+        return 0, "a link that leads out of the folder"
+    if stat.S_ISDIR(facts.st_mode):
+        return 0, "a link to a folder"
+    return (facts.st_size, None) if stat.S_ISREG(facts.st_mode) else (0, "a pipe, socket or device")
+
+
+def _count(root: Path, name: str, reason: str) -> FileUse:
+    """Count the files of a skipped folder, such as ``.git``. One that cannot be listed counts as empty."""
+    num_files = num_bytes = 0
+    for folder, _, files in os.walk(root / name):
+        for file in files:
+            num_files += 1
+            num_bytes += os.lstat(Path(folder) / file).st_size
+    return FileUse(name=name, role="skipped", reason=reason, num_files=num_files, num_bytes=num_bytes)
+
+
+def _merged(uses: Sequence[FileUse]) -> list[FileUse]:
+    """Skipped folders; by reason if they are many, such as an ``@eaDir`` in every folder."""
+    if len(uses) <= MAX_ORIGINS:
+        return sorted(uses, key=lambda use: use.name)
+    sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for use in uses:
+        sums[use.reason][0] += use.num_files
+        sums[use.reason][1] += use.num_bytes
+    return [
+        FileUse(name=".", role="skipped", reason=reason, num_files=num_files, num_bytes=num_bytes)
+        for reason, (num_files, num_bytes) in sorted(sums.items())
+    ]
+
+
+def _check_names(names: Sequence[str], location: str) -> None:
+    """Check that names are text that a store can address and that can be stored as a key."""
+    bad = [name for name in names if "\\" in name or not _is_text(name)]
+    if not bad:
+        return
+    bad.sort()
+    shown = ", ".join(repr(os.fsencode(name)) for name in bad[:5]) + (f" and {len(bad) - 5} more" if bad[5:] else "")
+    raise SourceError(
+        f"{location}: a file name must be UTF-8 without a backslash, found {shown}",
+        hint="Rename the file. For names in Latin-1: convmv -r -f latin1 -t utf8 --notest DIR",
+        details={"path": location, "names": [repr(os.fsencode(name)) for name in bad[:100]]},
+    )
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _missing(location: str, root: Path) -> NotStoredError:
+    """The error for a path that does not exist; a name of a builder is a frequent reason."""
+    from registry.building.discovery import list_builders
+
+    hint = None
+    if location in list_builders():
+        hint = f"{location!r} is a builder. To publish its dataset: registry build {location}"
+    elif root.parent.is_dir():
+        with os.scandir(root.parent) as entries:
+            siblings = sorted(entry.name for entry, _ in zip(entries, range(10_000), strict=False))
+        hint = suggest(root.name, siblings, have=f"{root.parent} contains", most=5)
+    error = NotStoredError(f"no file or folder {location!r}", hint=hint, details={"path": str(root)})
+    error.errno = 2
+    return error
+
+
+def _download(url: str, progress: Progress) -> Files:
+    """Download the file or folder at ``url`` to a temporary folder."""
+    store, names, is_folder = _list_remote(url)
+    skipped: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
+    wanted = []
+    for name in names:
+        reason = why_skipped(name) if is_folder else None
+        if reason is None:
+            wanted.append(name)
+        else:
+            skipped[reason].append((name, 0))
+    target = TemporaryStore()
+    with ThreadPoolExecutor(_DOWNLOADS_AT_ONCE) as threads:
+        copies = [threads.submit(_copy, store, name, target, progress) for name in wanted]
+        try:
+            copied = [one.result() for one in copies]
+        except BaseException:
+            threads.shutdown(cancel_futures=True)
+            raise
+    local = sorted((_local_name(name, store), size) for name, (size, _) in zip(wanted, copied, strict=True))
+    return Files(
+        store=target,
+        names=[name for name, _ in local],
+        sizes=[size for _, size in local],
+        location=mask(url),
+        skipped=tuple(
+            use for reason, files in sorted(skipped.items()) for use in account_for(files, "skipped", reason=reason)
+        ),
+        origins=_origins(url, [(name, *facts) for name, facts in zip(wanted, copied, strict=True)], store),
+    )
+
+
+def _list_remote(url: str) -> tuple[Store, Sequence[str], bool]:
+    """The store and the names in it: all names of a folder, or the one of a file; whether it is a folder."""
+    if url.startswith(("http://", "https://")):
+        parts = urlsplit(url)
+        folder, _, name = parts.path.rpartition("/")
+        if not name and not parts.query:
+            store = open_store(url)
+            return store, _some(store.list(), url), True
+        # A slash in the query would be read as part of the path.
+        query = "?" + parts.query.replace("/", "%2F").replace("\\", "%5C") if parts.query else ""
+        return open_store(f"{parts.scheme}://{parts.netloc}{folder}"), [f"{name or 'index'}{query}"], False
+    store = open_store(url)
+    names = store.list()
+    parent, _, name = url.rpartition("/")
+    if not names and name and not parent.endswith(":/"):
+        folder_store = open_store(parent)
+        if folder_store.exists(name):
+            return folder_store, [name], False
+    return store, _some(names, url), True
+
+
+def _some(names: Sequence[str], url: str) -> Sequence[str]:
+    if names:
+        return names
+    error = NotStoredError(
+        f"no files at {mask(url)}", hint="Check the URL, and that you may list it.", details={"path": mask(url)}
+    )
+    error.errno = 2
+    raise error
+
+
+def _copy(store: Store, name: str, target: LocalStore, progress: Progress) -> tuple[int, str]:
+    """Download one file; returns its size and sha256."""
+    root = root_of(target)
+    path = root / _local_name(name, store)
+    digest, num_bytes = hashlib.sha256(), 0
+    with store.open(name) as source:
+        check_free_space(str(root), source.num_bytes, f"the download of {store.locate(name)}")
+        with storage_errors("write", str(path)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = path.open("xb")
+        with file:
+            for piece in source.pieces():
+                digest.update(piece)
+                with storage_errors("write", str(path)):
+                    file.write(piece)
+                num_bytes += len(piece)
+                progress(len(piece))
+    return num_bytes, digest.hexdigest()
+
+
+def _local_name(name: str, store: Store) -> str:
+    """The name of a downloaded file. Names of web servers are quoted, and may have a query."""
+    if not store.url.startswith(("http://", "https://")):
+        return name
+    parts = [unquote(part).translate(_UNSAFE) for part in name.partition("?")[0].split("/")]
+    return "/".join("download" if part in ("", ".", "..") else part for part in parts)
+
+
+def _origins(url: str, files: Sequence[tuple[str, int, str]], store: Store) -> tuple[Origin, ...]:
+    if len(files) <= MAX_ORIGINS:
+        return tuple(
+            Origin(url=remove_secrets(f"{store.url.rstrip('/')}/{name}"), num_bytes=size, sha256=sha256)
+            for name, size, sha256 in files
+        )
+    digest = hashlib.sha256("".join(f"{sha256}  {name}\n" for name, _, sha256 in files).encode())
+    total = sum(size for _, size, _ in files)
+    return (Origin(url=remove_secrets(url), num_bytes=total, sha256=digest.hexdigest()),)
+
+
+def _ignore(num_bytes: int) -> None:
+    del num_bytes

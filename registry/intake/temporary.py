@@ -1,0 +1,78 @@
+"""Temporary folders for what is downloaded or extracted. The readers see them as stores like any other.
+
+A folder is removed when its ``TemporaryStore`` is no longer used, or at the end of the process. What a killed process
+leaves in TMPDIR, the next one removes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+from typing import Any, Final
+
+from registry.storage import Store
+from registry.storage.faults import cannot, storage_errors
+from registry.storage.local import LocalStore
+from registry.storage.names import Owner
+
+_PREFIX: Final = "shardbook-"
+_SPARE_BYTES: Final = 256 * 2**20
+"""The disk is not filled beyond this: other programs need it, too."""
+
+
+class TemporaryStore(LocalStore):
+    """The files below a new folder in TMPDIR, which is removed with this object.
+
+    A pickled copy is a plain ``LocalStore``: worker processes read the files and do not remove them.
+    """
+
+    def __init__(self) -> None:
+        with storage_errors("write", tempfile.gettempdir()):
+            _clear_abandoned(Path(tempfile.gettempdir()))
+            # A mark of the process, so that others see whether it is still running.
+            root = tempfile.mkdtemp(prefix=f"{_PREFIX}{Owner.this_process().mark()}_")
+        super().__init__(root)
+        weakref.finalize(self, _remove, self._root, os.getpid())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LocalStore, (self._root,)
+
+
+def root_of(store: Store) -> Path:
+    """The folder of the store of a source. Remote files are downloaded first, so it is always local."""
+    if store.local_root is None:
+        raise AssertionError(f"expected a local store, found {store!r}")
+    return store.local_root
+
+
+def check_free_space(path: str, num_bytes: int, what: str) -> None:
+    """Check that ``num_bytes`` more fit on the disk of ``path``; ``what`` needs them.
+
+    Raises:
+        StorageError: they do not.
+    """
+    free = shutil.disk_usage(path).free - _SPARE_BYTES
+    if num_bytes > free:
+        raise cannot(
+            "write",
+            path,
+            f"{what} needs {num_bytes:,} bytes, and {max(free, 0):,} are free",
+            number=errno.ENOSPC,
+            hint="Free some space there, or set TMPDIR to another folder, e.g. TMPDIR=/var/tmp.",
+        )
+
+
+def _remove(root: str, process: int) -> None:
+    if os.getpid() == process:  # not in a forked child, which inherits the object
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _clear_abandoned(folder: Path) -> None:
+    here = Owner.this_process()
+    for path in folder.glob(f"{_PREFIX}p*_*"):
+        if here.knows_dead(path.name.removeprefix(_PREFIX).partition("_")[0]):
+            shutil.rmtree(path, ignore_errors=True)
