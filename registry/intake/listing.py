@@ -66,7 +66,7 @@ def list_files(location: str | os.PathLike[str], *, progress: Progress | None = 
         with storage_errors("read", str(root)):
             raise
     if stat.S_ISDIR(mode):
-        return _list_folder(root, text)
+        return list_folder(root, text)
     if not stat.S_ISREG(mode):
         raise SourceError(
             f"{text} is not a file or folder, but a pipe, socket or device",
@@ -95,7 +95,13 @@ def why_skipped(name: str) -> str | None:
     return None
 
 
-def _list_folder(root: Path, location: str) -> Files:
+def list_folder(root: Path, location: str) -> Files:
+    """List the files below ``root``; ``location`` is its name in messages. Linked folders are not entered.
+
+    Raises:
+        SourceError: a file name is not UTF-8 or contains a backslash.
+        StorageError: a folder cannot be listed.
+    """
     names: list[str] = []
     sizes = array("q")
     skipped: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)

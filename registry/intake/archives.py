@@ -1,0 +1,320 @@
+"""Extracts zip and tar archives to a temporary folder, whose files are then opened like those of any folder.
+
+Archives come from strangers. A member that would be written outside of the folder, replaces another one or is a device,
+and an archive that expands to far more than its size, is refused as a whole. tarfile stops silently at a damaged header
+and at the end of the first of several concatenated archives, so the end is checked here.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Final
+
+from registry.errors import SourceError
+from registry.intake.listing import list_folder
+from registry.intake.source import Files
+from registry.intake.temporary import TemporaryStore, check_free_space, root_of
+from registry.storage.faults import storage_errors
+
+ZIP_SIGNATURES: Final = (b"PK\x03\x04", b"PK\x05\x06")
+EXTENSIONS: Final = (
+    *(".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tbz", ".tar.xz", ".txz", ".tar.zst", ".tzst"),
+)
+
+MAX_RATIO: Final = 200
+MAX_FREE_BYTES: Final = 2**30
+"""An archive may expand to 200 times its size and a GiB. Text compresses up to 50 times, a bomb a million times."""
+
+_MAX_HEADER_BYTES: Final = 2**20
+_PIECE_BYTES: Final = 2**20
+_FAULTS: Final = (
+    *(tarfile.TarError, zipfile.BadZipFile, EOFError, NotImplementedError, zlib.error, lzma.LZMAError),
+    ValueError,
+)
+_OPENERS: Final[tuple[tuple[bytes, Callable[[Any], Any]], ...]] = (
+    (b"\x1f\x8b", gzip.open),
+    (b"BZh", bz2.open),
+    (b"\xfd7zXZ\x00", lzma.open),
+)
+_ZSTANDARD: Final = b"\x28\xb5\x2f\xfd"
+_EXTENDED: Final = (*tarfile.GNU_TYPES, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+
+
+def is_archive(name: str) -> bool:
+    """Whether a name has the extension of an archive.
+
+    >>> is_archive("photos.tar.gz"), is_archive("data.csv.gz")
+    (True, False)
+    """
+    return name.lower().endswith(EXTENSIONS)
+
+
+def extract(files: Files, names: Sequence[str]) -> Files:
+    """Extract archives of a source and list what they contain.
+
+    If there are several, each is extracted to a folder with its name: ``train.zip`` to ``train/``.
+
+    Args:
+        files: the files of the source.
+        names: the archives among them.
+
+    Raises:
+        SourceError: an archive is damaged, encrypted or unsafe.
+        StorageError: an archive cannot be read, or the disk for temporary files is full.
+    """
+    target = TemporaryStore()
+    root = root_of(target)
+    stems = [_stem(name) for name in names]
+    for name, stem in zip(names, stems, strict=True):
+        folder = root if len(names) == 1 else root / (stem if stems.count(stem) == 1 else name)
+        path = root_of(files.store) / name
+        with storage_errors("write", str(folder)):
+            folder.mkdir(parents=True, exist_ok=True)
+        with storage_errors("read", str(path)), path.open("rb") as file:
+            _Extraction(folder, name, path).run(file)
+    found = list_folder(root, files.location)
+    return Files(
+        store=target,
+        names=found.names,
+        sizes=found.sizes,
+        location=files.location,
+        skipped=(*files.skipped, *found.skipped),
+        origins=files.origins,
+    )
+
+
+def open_tar(file: IO[bytes], shown: str) -> tarfile.TarFile:
+    """Open a tar, compressed or not. Unlike tarfile's own, its iteration raises at a damaged or missing header.
+
+    Raises:
+        SourceError: it is not a tar, or its compression is not supported.
+    """
+    start = file.read(6)
+    file.seek(0)
+    if start.startswith(_ZSTANDARD):
+        try:
+            from compression import zstd  # type: ignore[import-not-found]  # Python 3.14
+        except ImportError:
+            raise SourceError(
+                f"{shown}: Zstandard archives need Python 3.14",
+                hint=f"Extract it, then add the folder: mkdir data && tar --zstd -xf {shown} -C data",
+                details={"file": shown},
+            ) from None
+        file = zstd.ZstdFile(file)
+    for signature, opener in _OPENERS:
+        if start.startswith(signature):
+            file = opener(file)
+    with archive_errors(shown):
+        return tarfile.TarFile(fileobj=file, mode="r", tarinfo=_StrictHeader)
+
+
+def tar_members(tar: tarfile.TarFile, shown: str) -> Iterator[tarfile.TarInfo]:
+    """Yield the members of a tar from ``open_tar`` in order, and check that nothing follows its end.
+
+    Members that were yielded are forgotten, so that memory does not grow with their number.
+
+    Raises:
+        SourceError: the archive is damaged or truncated, or another archive follows.
+    """
+    while True:
+        with archive_errors(shown):
+            member = tar.next()
+        if member is None:
+            break
+        yield member
+        tar.members = []  # type: ignore[attr-defined]  # the list is not part of its stubs
+    with archive_errors(shown):
+        while piece := tar.fileobj.read(_PIECE_BYTES):
+            if piece.count(0) != len(piece):
+                raise SourceError(
+                    f"{shown}: there is data after the end of the archive",
+                    hint="If archives were joined, extract all of them, then add the folder: "
+                    f"mkdir data && tar -xif {shown} -C data",
+                    details={"file": shown},
+                )
+
+
+@contextmanager
+def archive_errors(shown: str) -> Iterator[None]:
+    """Convert the errors of archive libraries to SourceError."""
+    try:
+        yield
+    except SourceError:
+        raise
+    except (*_FAULTS, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # bz2 and gzip raise an OSError without a number
+            raise
+        raise SourceError(
+            f"{shown}: damaged archive: {str(error) or type(error).__name__}",
+            hint="Download or create it again.",
+            details={"file": shown},
+        ) from error
+
+
+def member_name(name: str, shown: str) -> str | None:
+    """The safe form of a member's name; None for the folder itself, which many tars contain as ``./``.
+
+    >>> member_name("./a//b.csv", "x.tar")
+    'a/b.csv'
+
+    Raises:
+        SourceError: it is absolute, or leads out of the folder.
+    """
+    parts = name.split("/")
+    if name.startswith("/") or ".." in parts or "\0" in name:
+        raise _unsafe(shown, name, "leads out of the folder")
+    return "/".join(part for part in parts if part not in ("", ".")) or None
+
+
+class _StrictHeader(tarfile.TarInfo):
+    """A header whose faults end the reading. tarfile takes a damaged or missing header for the end of the archive."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _StrictHeader:
+        try:
+            header = super().frombuf(buf, encoding, errors)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # two blocks of zeros
+            raise
+        except tarfile.HeaderError as error:
+            raise tarfile.ReadError("it is truncated" if len(buf) < tarfile.BLOCKSIZE else str(error)) from None
+        if header.type in _EXTENDED and header.size > _MAX_HEADER_BYTES:  # it would be read into memory
+            raise tarfile.ReadError(f"a header of {header.size:,} bytes")
+        return header
+
+
+class _Extraction:
+    """Extracts one archive to a folder, with the names and the number of bytes so far."""
+
+    def __init__(self, folder: Path, name: str, path: Path) -> None:
+        self._folder = folder
+        self._shown = name
+        self._path = path
+        self._most_bytes = MAX_RATIO * path.stat().st_size + MAX_FREE_BYTES
+        self._num_bytes = 0
+        self._files: set[str] = set()
+        self._folders: set[str] = set()
+
+    def run(self, file: IO[bytes]) -> None:
+        start = file.read(4)
+        file.seek(0)
+        if start in ZIP_SIGNATURES:
+            self._extract_zip(file)
+        else:
+            self._extract_tar(file)
+
+    def _extract_zip(self, file: IO[bytes]) -> None:
+        with archive_errors(self._shown), zipfile.ZipFile(file) as archive:
+            members = [(one, self._admit(one)) for one in archive.infolist()]
+            check_free_space(str(self._folder), self._num_bytes, f"extracting {self._shown}")
+            for member, name in members:
+                if name is not None:
+                    with archive.open(member) as content:
+                        self._write(name, content)
+
+    def _admit(self, member: zipfile.ZipInfo) -> str | None:
+        """Check a member of a zip; returns the name of its file, or None for a folder."""
+        name = member_name(member.filename, self._shown)
+        if member.is_dir() or name is None:
+            return None
+        if member.flag_bits & 1:
+            raise SourceError(
+                f"{self._shown} is encrypted",
+                hint=f"Extract it, then add the folder: unzip {self._path} -d data",
+                details={"file": self._shown},
+            )
+        mode = member.external_attr >> 16
+        if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
+            kind = "a link" if stat.S_ISLNK(mode) else "a device"
+            raise _unsafe(self._shown, member.filename, f"is {kind}")
+        self._take(name, member.file_size)
+        return name
+
+    def _extract_tar(self, file: IO[bytes]) -> None:
+        links: list[tuple[str, str]] = []
+        with open_tar(file, self._shown) as archive:
+            for member in tar_members(archive, self._shown):
+                name = member_name(member.name, self._shown)
+                if name is None or member.isdir():
+                    continue
+                self._take(name, member.size if member.isreg() else 0)
+                if member.isreg():
+                    check_free_space(str(self._folder), member.size, f"extracting {self._shown}")
+                    with archive_errors(self._shown):
+                        content = archive.extractfile(member)
+                        if content is not None:
+                            self._write(name, content)
+                elif member.islnk() or member.issym():
+                    links.append((name, self._target(name, member)))
+                else:
+                    raise _unsafe(self._shown, member.name, "is a device or pipe")
+        # Last, so that no member is written through a link.
+        for name, target in links:
+            path = self._folder / name
+            with storage_errors("write", str(path)):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.symlink_to(os.path.relpath(self._folder / target, path.parent))
+
+    def _target(self, name: str, member: tarfile.TarInfo) -> str:
+        """The name that a link points to. A hard link has a name in the archive, a symbolic one is relative to it."""
+        start = "" if member.islnk() else name.rpartition("/")[0]
+        parts = [part for part in start.split("/") if part]
+        for part in PurePosixPath(member.linkname).parts:
+            if part == "/" or (part == ".." and not parts):
+                raise _unsafe(
+                    self._shown, member.name, f"is a link that leads out of the folder, to {member.linkname!r}"
+                )
+            if part == "..":
+                parts.pop()
+            else:
+                parts.append(part)
+        return "/".join(parts)
+
+    def _take(self, name: str, num_bytes: int) -> None:
+        """Register a file and its size."""
+        parents = [str(one) for one in PurePosixPath(name).parents][:-1]
+        if name in self._files:
+            raise _unsafe(self._shown, name, "occurs twice")
+        if name in self._folders or not self._files.isdisjoint(parents):
+            raise _unsafe(self._shown, name, "is both a file and a folder")
+        self._files.add(name)
+        self._folders.update(parents)
+        self._num_bytes += num_bytes
+        if self._num_bytes > self._most_bytes:
+            raise SourceError(
+                f"{self._shown} expands to more than {MAX_RATIO} times its size: a decompression bomb",
+                hint="If you trust it, extract it yourself, then add the folder.",
+                details={"file": self._shown, "limit": self._most_bytes},
+            )
+
+    def _write(self, name: str, content: IO[bytes]) -> None:
+        path = self._folder / name
+        with storage_errors("write", str(path)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = path.open("xb")
+        with file:
+            while piece := content.read(_PIECE_BYTES):
+                with storage_errors("write", str(path)):
+                    file.write(piece)
+
+
+def _stem(name: str) -> str:
+    found = max((one for one in EXTENSIONS if name.lower().endswith(one)), key=len, default="")
+    return name[: len(name) - len(found)] or name
+
+
+def _unsafe(shown: str, member: str, problem: str) -> SourceError:
+    return SourceError(
+        f"{shown}: unsafe archive: the member {member[:200]!r} {problem}",
+        hint="Extract it yourself and check what it contains, then add the folder.",
+        details={"file": shown, "member": member[:200]},
+    )
