@@ -1,0 +1,318 @@
+"""Opens objects that yield rows one by one: iterables and functions, map-style datasets of torch, and tf.data.
+
+A row is a dict; the columns are the keys of all rows, in the order in which they appear. Blocks of rows become Arrow
+tables; an iterator that can be read once is kept in a temporary file (``Spool``) while it is read for the first time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from registry.errors import RegistryError, SourceError
+from registry.features import ClassLabel, Feature
+from registry.intake.object_tables import (
+    FIRST_ROWS,
+    Opened,
+    Spool,
+    bad_rows,
+    check_columns,
+    count_of,
+    import_arrow,
+    is_a,
+    next_step,
+)
+from registry.intake.python_values import BadValue, BadValuesError, ValueConverter, estimate_bytes
+from registry.intake.source import MAX_BYTES, BadRow, Rows
+
+_PAIR: Final = ("input", "label")
+"""The columns of rows that are tuples of two, as the datasets of torchvision and ``as_supervised`` of TFDS yield."""
+
+_ROW_HINT: Final = "Yield one dict for each row, e.g. {'text': 'abc', 'label': 1}"
+
+
+def open_rows(given: Any) -> Opened | None:
+    """Open an object that yields rows; None if ``given`` does not.
+
+    Raises:
+        SourceError: the object yields no rows, or rows that are not dicts or tuples, or it fails.
+    """
+    if is_a(given, "torch.utils.data", "DataLoader"):
+        raise SourceError("a DataLoader yields batches, not rows", hint="Pass its dataset: loader.dataset")
+    if hasattr(given, "element_spec") and hasattr(given, "as_numpy_iterator"):
+        return _open_tf_data(given)
+    if isinstance(given, (str, bytes, bytearray, Mapping)) or hasattr(given, "dtype"):
+        return None
+    if isinstance(given, (list, tuple)):
+        return _Reader("iterable", type(given).__name__, lambda: iter(given), num_rows=len(given)).open()
+    is_map_style = hasattr(given, "__getitem__") and hasattr(given, "__len__")
+    if is_map_style and (_is_torch(given) or not hasattr(given, "__iter__")):
+        return _open_map_style(given)
+    if hasattr(given, "__iter__"):
+        name = type(given).__name__
+        if iter(given) is given:  # a generator or another iterator
+            return _Reader("iterable", name, lambda: iter(given), is_once=True).open()
+        return _Reader("iterable", name, lambda: iter(given)).open()
+    if callable(given) and not isinstance(given, type):
+        return _open_function(given)
+    return None
+
+
+def _open_function(function: Callable[[], Any]) -> Opened:
+    name = f"function {getattr(function, '__name__', type(function).__name__)}"
+
+    def rows() -> Iterator[Any]:
+        found = function()
+        if not hasattr(found, "__iter__") or isinstance(found, (str, bytes, Mapping)):
+            raise SourceError(
+                f"{name} returned {type(found).__name__}, not an iterable of rows",
+                hint="Return a list or a generator of dicts, or pass the returned object itself.",
+            )
+        return iter(found)
+
+    return _Reader("iterable", name, rows).open()
+
+
+def _open_map_style(dataset: Any) -> Opened:
+    def rows() -> Iterator[Any]:
+        return (dataset[place] for place in range(len(dataset)))
+
+    kind = "torch" if _is_torch(dataset) else "iterable"
+    opened = _Reader(kind, type(dataset).__name__, rows, num_rows=len(dataset))
+    classes = getattr(dataset, "classes", None)
+    names = list(classes) if isinstance(classes, (list, tuple)) else []
+    if names and all(isinstance(one, str) for one in names):
+        opened.class_names = names
+    return opened.open()
+
+
+def _open_tf_data(dataset: Any) -> Opened:
+    cardinality = getattr(dataset, "cardinality", None)
+    if callable(cardinality) and int(cardinality()) == -1:  # tf.data.INFINITE_CARDINALITY
+        raise SourceError(
+            "the tf.data dataset is infinite", hint="Leave out .repeat(), or limit it: dataset.take(1000)"
+        )
+    return _Reader("tf_data", "tf.data dataset", dataset.as_numpy_iterator).open()
+
+
+def _is_torch(value: Any) -> bool:
+    return is_a(value, "torch.utils.data", "Dataset") and "torch" in sys.modules
+
+
+class _Reader:
+    """Reads the rows of one object.
+
+    Args:
+        kind: the kind of the source.
+        name: what the object is, for messages.
+        rows: starts at the first row.
+        is_once: whether ``rows`` can be read once.
+        num_rows: the number of rows, if it is known.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        rows: Callable[[], Iterator[Any]],
+        *,
+        is_once: bool = False,
+        num_rows: int | None = None,
+    ) -> None:
+        self.class_names: list[str] = []
+        self._kind = kind
+        self._name = name
+        self._rows = rows
+        self._is_once = is_once
+        self._num_rows = num_rows
+        self._as_dict: Callable[[Any], Any] = _same
+        self._form = "a dict"
+        self._count: int | None = None
+        self._pending: list[Rows] = []
+
+    def open(self) -> Opened:
+        """Read the first rows, from which the columns follow."""
+        stream = self._numbered(self._rows)
+        first = self._first_rows(stream)
+        if not first:
+            raise SourceError(f"the {self._name} has no rows", hint="Pass data with at least one row.")
+        self._form, self._as_dict = _form_of(first[0], self._name)
+        columns = check_columns(list(self._as_dict(first[0])))
+        converter = ValueConverter()
+        self._convert(first, 1, converter)
+        about = self._name if self._num_rows is None else f"{self._name} of {count_of(self._num_rows, 'row')}"
+        if self._form.startswith("a tuple"):
+            about += f"; tuples become the columns {', '.join(map(repr, columns))}"
+        read = self._read
+        if self._is_once:
+            about += "; read once and kept in a temporary file"
+            tables = self._tables(itertools.chain(first, stream))
+            read = self._spooled(Spool(tables, f"the {self._name}"))
+        return Opened(
+            kind=self._kind,
+            summary=about,
+            columns=columns,
+            may_lack_columns=True,
+            read=read,
+            num_rows=self._num_rows,
+            hints=converter.hints() | self._label_hint(first),
+        )
+
+    def _label_hint(self, first: Sequence[Any]) -> dict[str, Feature]:
+        """A ClassLabel for the column ``label``, if the dataset has ``classes`` and its labels are their numbers."""
+        rows = [self._as_dict(row) for row in first]
+        labels = [row.get("label") for row in rows if isinstance(row, Mapping)]
+        names = self.class_names
+        if not names or not all(type(one) is int and 0 <= one < len(names) for one in labels):
+            return {}
+        return {"label": ClassLabel(names=names)}
+
+    def _numbered(self, start: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+        """The rows, with errors of the caller's code as SourceErrors that name the row."""
+        count = 0
+        try:
+            for row in start():
+                yield row
+                count += 1
+        except (RegistryError, GeneratorExit):
+            raise
+        except Exception as error:
+            raise SourceError(
+                f"the {self._name} raised {type(error).__name__} at row {count + 1:,}: {error}",
+                hint="The traceback shows the line of your code.",
+                details={"row": count + 1},
+            ) from error
+        if self._count is not None and count != self._count:
+            raise SourceError(
+                f"the {self._name} yielded {count:,} rows, and {self._count:,} rows the time before",
+                hint="Data is read more than once: yield the same rows each time, or pass a generator object.",
+                details={"rows": count, "before": self._count},
+            )
+        self._count = count
+
+    def _first_rows(self, stream: Iterator[Any]) -> list[Any]:
+        """The first block: rows until there are enough of them, or of their bytes."""
+        found: list[Any] = []
+        size = 0
+        for row in stream:
+            found.append(row)
+            size += estimate_bytes(row)
+            if len(found) == FIRST_ROWS or size > MAX_BYTES:
+                break
+        return found
+
+    def _blocks(self, stream: Iterator[Any], converter: ValueConverter) -> Iterator[Rows]:
+        block = self._first_rows(stream)
+        start, step = 1, max(1, len(block))
+        while block:
+            rows = self._convert(block, start, converter)
+            yield rows
+            step = next_step(step, rows.table.nbytes // len(block))
+            start += len(block)
+            block = list(itertools.islice(stream, step))
+
+    def _read(self) -> Iterator[Rows]:
+        return self._blocks(self._numbered(self._rows), ValueConverter())
+
+    def _tables(self, stream: Iterator[Any]) -> Iterator[Any]:
+        """Arrow tables for the spool. Bad rows and lines are kept in memory: there are few."""
+        for rows in self._blocks(stream, ValueConverter()):
+            self._pending.append(Rows(table=None, lines=rows.lines, bad=rows.bad))
+            yield rows.table
+
+    def _spooled(self, spool: Spool) -> Callable[[], Iterator[Rows]]:
+        def read() -> Iterator[Rows]:
+            for place, table in enumerate(spool.read()):
+                kept = self._pending[place]
+                yield Rows(table=table, lines=kept.lines, bad=kept.bad)
+
+        return read
+
+    def _convert(self, block: Sequence[Any], start: int, converter: ValueConverter) -> Rows:
+        """A block of rows; its bad rows are left out and reported."""
+        rows, lines, bad = self._check_rows(block, start)
+        pa = import_arrow()
+        found: dict[str, Any] = {}
+        while rows:
+            found = {}
+            faults: list[BadValue] = []
+            for name in dict.fromkeys(itertools.chain.from_iterable(rows)):
+                try:
+                    found[name] = converter.convert([row.get(name) for row in rows], lines, name)
+                except BadValuesError as error:
+                    faults += error.bad
+            if not faults:
+                break
+            bad += bad_rows(faults)
+            out = {one.row for one in faults}
+            kept = [place for place, line in enumerate(lines) if line not in out]
+            rows, lines = [rows[place] for place in kept], [lines[place] for place in kept]
+        table = pa.table(found) if rows else pa.table({name: pa.nulls(0) for name in found})
+        return Rows(table=table, lines=lines, bad=tuple(sorted(bad, key=lambda one: one.line or 0)))
+
+    def _check_rows(self, block: Sequence[Any], start: int) -> tuple[list[Mapping[str, Any]], list[int], list[BadRow]]:
+        """The rows as dicts whose keys are text, their numbers, and the rows that are not of the form of the first."""
+        rows: list[Mapping[str, Any]] = []
+        lines: list[int] = []
+        bad: list[BadRow] = []
+        known: set[Any] = set()
+        for line, given in enumerate(block, start):
+            row = self._as_dict(given)
+            if not isinstance(row, Mapping):
+                reason = f"expected {self._form}, as in row 1, found {type(given).__name__}"
+                bad.append(BadRow(file="", line=line, reason=reason))
+                continue
+            if not row.keys() <= known:
+                if odd := [key for key in row if not isinstance(key, str)]:
+                    reason = f"the key {odd[0]!r:.60} is not text"
+                    bad.append(BadRow(file="", line=line, reason=reason))
+                    continue
+                known.update(row)
+            if not row:
+                bad.append(BadRow(file="", line=line, reason="the dict is empty"))
+                continue
+            rows.append(row)
+            lines.append(line)
+        return rows, lines, bad
+
+
+def _same(row: Any) -> Any:
+    return row
+
+
+def _form_of(row: Any, name: str) -> tuple[str, Callable[[Any], Any]]:
+    """The form of the rows by the first of them, and how such a row becomes a dict."""
+    kind = type(row)
+    if isinstance(row, Mapping):
+        return "a dict", _same
+    if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields"):
+        fields = tuple(getattr(kind, "__dataclass_fields__", None) or kind._fields)
+        return (
+            f"an instance of {kind.__name__}",
+            lambda one: {field: getattr(one, field) for field in fields} if type(one) is kind else None,
+        )
+    if isinstance(row, (tuple, list)) and row:
+        size = len(row)
+        names = _PAIR if size == 2 else _PAIR[:1] if size == 1 else tuple(map(str, range(size)))
+        return (
+            f"a tuple of {size} values",
+            lambda one: (
+                dict(zip(names, one, strict=True)) if isinstance(one, (tuple, list)) and len(one) == size else None
+            ),
+        )
+    if hasattr(kind, "__array__") and not isinstance(row, (str, bytes)):
+        return "an array", lambda one: {_PAIR[0]: one} if hasattr(type(one), "__array__") else None
+    raise SourceError(f"the {name} yields {kind.__name__}, not dicts", hint=_ROW_HINT)
+
+
+def is_rows(value: Any) -> bool:
+    """Whether a value of a dict is rows: a function, an iterator, a dataset, or a list of dicts."""
+    if isinstance(value, (list, tuple)):
+        return bool(value) and isinstance(value[0], Mapping)
+    if isinstance(value, (str, bytes, Mapping)) or hasattr(value, "dtype"):
+        return False
+    if hasattr(value, "element_spec") or _is_torch(value) or (callable(value) and not isinstance(value, type)):
+        return True
+    return hasattr(value, "__iter__") and not hasattr(value, "__len__")

@@ -1,0 +1,181 @@
+"""Opens what Python callers pass to ``catalog.add``: frames, arrays, datasets of other libraries, iterables of rows.
+
+    object -> open_table | open_hugging_face | open_rows | open_columns -> Opened -> Source
+
+A library is never imported to find out whether an object is one of its own. Paths and URLs are left to ``detect``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, Final
+
+from registry.errors import SourceError, UsageError
+from registry.features import Feature
+from registry.intake.object_rows import is_rows, open_rows
+from registry.intake.object_tables import Opened, open_columns, open_table
+from registry.intake.source import Part, Rows, Source
+from registry.model.split import check_split_name
+
+DEFAULT_SPLIT: Final = "train"
+
+_KNOWN: Final = (
+    "Pass a frame of pandas or polars, an Arrow table, a dict of arrays, a Hugging Face dataset, a torch dataset, "
+    "a tf.data dataset, an iterable of dicts, a function that returns one, or {'train': ..., 'test': ...} of these."
+)
+
+
+def open_object(given: Any) -> Source | None:
+    """Open an object of Python as a source; None if ``given`` is a path or URL.
+
+    A dict is a dict of splits if all its values are tables or rows: frames, datasets, dicts, functions, iterators,
+    lists of dicts. It is a dict of columns if all its values are columns: arrays, series, lists of values. A list of
+    dicts next to an array is a column.
+
+    Raises:
+        SourceError: the object is of no known kind, is empty, mixes splits and columns, or fails.
+        MissingExtraError: pyarrow is not installed.
+
+    >>> source = open_object({"text": ["a", "b"], "label": [0, 1]})
+    >>> source.summary, source.splits
+    ('dict of 2 arrays: 2 rows, 2 columns', ('train',))
+    """
+    if isinstance(given, (str, os.PathLike)):
+        return None
+    if isinstance(given, Mapping):
+        names = _splits_of(given)
+        if names is not None:
+            return _combine({name: _open(given[key], name) for key, name in names.items()})
+    opened = _open(given, None)
+    split = opened.split
+    return Source(
+        kind=opened.kind,
+        summary=opened.summary,
+        parts=[_part(opened, split or DEFAULT_SPLIT, "data")],
+        hints=opened.hints,
+        may_lack_columns=opened.may_lack_columns,
+        metadata=opened.metadata,
+        split_reason="the split that the dataset names" if split else "one object without splits",
+    )
+
+
+def _open(given: Any, split: str | None) -> Opened:
+    """Open one table; errors about a split name it."""
+    try:
+        opened = open_table(given) or open_rows(given)
+        if opened is None and isinstance(given, Mapping):
+            opened = open_columns(given)
+        if opened is None:
+            raise SourceError(f"data cannot be read from {_describe(given)}", hint=_hint(given))
+    except SourceError as error:
+        if split is None:
+            raise
+        told = SourceError(f"split {split!r}: {error.message}", hint=error.hint, details=error.details)
+        raise told from (error.__cause__ or error)
+    return opened
+
+
+def _splits_of(given: Mapping[Any, Any]) -> dict[Any, str] | None:
+    """The names of the splits by key, if ``given`` is a dict of splits; None if it is a dict of columns."""
+    if not given:
+        raise SourceError("the dict is empty", hint="Pass {'NAME': ARRAY, ...} or {'train': TABLE, ...}")
+    tables = {key for key, value in given.items() if is_table(value)}
+    lists = {key for key, value in given.items() if key not in tables and is_rows(value)}
+    columns = [key for key in given if key not in tables and key not in lists]
+    if columns and tables:
+        table = next(key for key in given if key in tables)
+        raise SourceError(
+            f"the dict mixes splits and columns: {table!r} is {_describe(given[table])}, "
+            f"{columns[0]!r} is {_describe(given[columns[0]])}",
+            hint="Pass {'train': TABLE, 'test': TABLE} for splits, or {'NAME': ARRAY, ...} for columns.",
+        )
+    if columns:
+        return None
+    names: dict[Any, str] = {}
+    for key in given:
+        try:
+            names[key] = check_split_name(str(key))
+        except UsageError as error:
+            raise SourceError(
+                f"the keys of a dict of tables are names of splits: {error.message}", hint=error.hint
+            ) from error
+    return names
+
+
+def is_table(value: Any) -> bool:
+    """Whether a value of a dict is a table or rows for certain; a list of dicts may be a column, too."""
+    if isinstance(value, (list, tuple, str, bytes)):
+        return False
+    module, name = type(value).__module__.partition(".")[0], type(value).__name__
+    if module in ("pandas", "polars"):
+        return name not in ("Series", "Index")
+    if module == "pyarrow" and name.endswith("Array"):
+        return False
+    return isinstance(value, Mapping) or is_rows(value) or hasattr(value, "__arrow_c_stream__") or module == "datasets"
+
+
+def _combine(splits: Mapping[str, Opened]) -> Source:
+    """The source of several splits, which must have the same columns."""
+    first_name, first = next(iter(splits.items()))
+    may_lack = any(one.may_lack_columns for one in splits.values())
+    hints: dict[str, Feature] = {}
+    for name, one in splits.items():
+        if not may_lack:
+            _check_same_columns(first_name, first, name, one)
+        for column, feature in one.hints.items():
+            if hints.setdefault(column, feature) != feature:
+                raise SourceError(
+                    f"column {column!r} is {hints[column]} in the split {first_name!r} and {feature} in {name!r}",
+                    hint="Give all splits the same features.",
+                )
+    kinds = dict.fromkeys(one.kind for one in splits.values())
+    return Source(
+        kind=next(iter(kinds)) if len(kinds) == 1 else "objects",
+        summary="; ".join(f"{name}: {one.summary}" for name, one in splits.items()),
+        parts=[_part(one, name, name, first.columns) for name, one in splits.items()],
+        hints=hints,
+        may_lack_columns=may_lack,
+        metadata=first.metadata,
+        split_reason="the keys of the dict",
+    )
+
+
+def _check_same_columns(first_name: str, first: Opened, name: str, opened: Opened) -> None:
+    for ours, theirs, owner, other in (
+        (first.columns, opened.columns, first_name, name),
+        (opened.columns, first.columns, name, first_name),
+    ):
+        if missing := [column for column in ours if column not in theirs]:
+            raise SourceError(
+                f"split {other!r} lacks the column {missing[0]!r}, which split {owner!r} has",
+                hint="Give all splits the same columns. Null is a value, too.",
+            )
+
+
+def _part(opened: Opened, split: str, name: str, order: tuple[str, ...] = ()) -> Part:
+    read = (
+        opened.read
+        if opened.may_lack_columns or opened.columns == order or not order
+        else partial(_in_order, opened, order)
+    )
+    return Part(split=split, name=name, read=read, is_portable=False)
+
+
+def _in_order(opened: Opened, order: tuple[str, ...]) -> Iterator[Rows]:
+    """The rows with the columns in the order of the first split."""
+    for rows in opened.read():
+        yield Rows(table=rows.table.select(order), lines=rows.lines, keys=rows.keys, bad=rows.bad)
+
+
+def _describe(value: Any) -> str:
+    kind = type(value)
+    module = kind.__module__.partition(".")[0]
+    return f"a {kind.__name__}" if module in ("builtins", "__main__") else f"a {module} {kind.__name__}"
+
+
+def _hint(value: Any) -> str:
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return "Name the column: catalog.add({'x': array}, NAME)"
+    return _KNOWN
