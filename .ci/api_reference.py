@@ -57,6 +57,7 @@ PAGES: Final = {
                 "Progress",
             ),
             *("registry.api.reports:ImportReport", "registry.api.reports:ImportedVersion"),
+            *("registry.api.exporting:ExportReport", "registry.api.exporting:ExportedFile"),
             *("registry.api.reports:CatalogReport", "registry.api.reports:VerifiedVersion"),
             *("Reference", "Version", "VersionRequest", "VersionStatus", "DatasetVersion", "Split", "SlicingRule"),
         ),

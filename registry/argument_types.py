@@ -36,6 +36,7 @@ _TESTS: Final[dict[str, tuple[str, Test]]] = {
     "bool": ("True or False", _is_flag),
     "datetime": ("datetime", lambda value: isinstance(value, datetime)),
     "os.PathLike": ("path", lambda value: isinstance(value, os.PathLike)),
+    "BinaryIO": ("a binary file", lambda value: hasattr(value, "write")),
     "Callable": ("a callable", callable),
     "ProgressCallback": ("a callable", callable),
     "Collection": ("a collection", _is_collection_of(Collection)),
@@ -48,9 +49,9 @@ _TESTS: Final[dict[str, tuple[str, Test]]] = {
 _SEVERAL: Final = {"sequence", "collection", "iterable"}
 
 # The functions check these themselves, with messages of their own.
-_CHECKED_INSIDE: Final = frozenset({"Any", "DatasetLike", "Literal", "Moment", "ReadConfig", "ReadInstruction"}) | {
-    *("SlicingRule", "SplitArgument", "Verify", "Version", "float", "int", "type")
-}
+_CHECKED_INSIDE: Final = frozenset(
+    {"Any", "DatasetLike", "ExportKind", "Labels", "Literal", "Moment", "ReadConfig", "ReadInstruction"}
+) | {*("SlicingRule", "SplitArgument", "Verify", "Version", "float", "int", "type")}
 
 
 def typed_arguments(function: Callable[P, R]) -> Callable[P, R]:

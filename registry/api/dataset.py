@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import Enum
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from registry.api.locations import open_indexes
 from registry.argument_types import typed_arguments
@@ -34,9 +34,11 @@ from registry.model import (
 from registry.splits import Plan, ReadInstruction
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
+    from registry.api.exporting import ExportKind, ExportReport
     from registry.api.info import DatasetInfo
     from registry.api.provenance import Provenance
     from registry.features import FeaturesDict
+    from registry.interop.export_columns import Labels
     from registry.interop.tfds import Exported
     from registry.order import ReadConfig
     from registry.pins import PinFile
@@ -474,6 +476,72 @@ class Dataset:
             open_store(data_dir),
             is_default_config=self.provenance.is_default_config,
             advance=count_progress(progress, "exporting", str(self.reference), total=total, unit="bytes"),
+        )
+
+    @typed_arguments
+    def export(
+        self,
+        kind: ExportKind,
+        dest: str | os.PathLike[str] | BinaryIO,
+        *,
+        split: str | ReadInstruction | None = None,
+        columns: Sequence[str] | None = None,
+        labels: Labels | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+        slicing: SlicingRule | str | None = None,
+        rounding: str | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> ExportReport:
+        """Write records in the format of other tools, in the order in which they are stored, in bounded memory.
+
+        With a ``split``, ``dest`` is one file. Without one, it is a folder that gets a file for each split, such as
+        ``train.csv``; if the version has only one split, ``dest`` may also be a file with the ending of the format.
+        Files get their names when all of them are complete. docs/importing.md describes how values are written.
+
+            dataset.export("parquet", "prices.parquet", split="train[:10%]+test")
+
+        Args:
+            kind: ``csv``, ``jsonl``, ``parquet`` or ``arrow`` (Arrow IPC's file format, also known as Feather).
+            dest: path or URL of a file or folder, or a binary file to write to. A ``csv`` or ``jsonl`` file whose name
+                ends with ``.gz`` is compressed.
+            split: an expression, see ``resolve``.
+            columns: the names of features to export; None is all of them.
+            labels: write class labels as ``names`` or as ``numbers``. None is names in csv and jsonl, and numbers in
+                parquet and arrow, whose schema has the names in the form of Hugging Face's ``datasets``.
+            force: replace files that exist.
+            dry_run: only report which files would be written.
+            slicing: see ``resolve``.
+            rounding: see ``resolve``.
+            progress: called with a ``Progress``, in records.
+
+        Returns:
+            The files, with the number of records and the size of each.
+
+        Raises:
+            UsageError: ``dest`` does not fit the number of splits, or the format cannot hold the features.
+            AlreadyStoredError: a file exists, and ``force`` is not set.
+            FeatureError: a value cannot be written in this format.
+            SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: see ``resolve``.
+            NotStoredError: the files of the version are not where they should be.
+            CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a file is damaged or unreadable,
+                or cannot be written.
+            MissingExtraError: pyarrow is not installed (extra ``arrow``).
+        """
+        from registry.api.exporting import export_dataset
+
+        return export_dataset(
+            self,
+            kind,
+            dest,
+            split=split,
+            columns=columns,
+            labels=labels,
+            force=force,
+            dry_run=dry_run,
+            slicing=slicing,
+            rounding=rounding,
+            progress=progress,
         )
 
     @typed_arguments

@@ -16,6 +16,10 @@ from registry.cli.progress import show_progress
 from registry.envelope import fields_of
 
 _COMMANDS: Final = {
+    "csv": ("registry.cli.export_records:csv", "Write records as CSV."),
+    "jsonl": ("registry.cli.export_records:jsonl", "Write records as JSON lines."),
+    "parquet": ("registry.cli.export_records:parquet", "Write records as Parquet."),
+    "arrow": ("registry.cli.export_records:arrow", "Write records as Arrow IPC (Feather)."),
     "tfds": ("registry.cli.export:tfds", "Write a version as a folder that TFDS loads."),
     "croissant": ("registry.cli.export:croissant", "Print a version as Croissant JSON-LD."),
     "earth-engine": ("plugin:export.earth-engine", "Write a version of patches or rows as Earth Engine exports it."),

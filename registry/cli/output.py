@@ -6,14 +6,17 @@ stdout, messages go to stderr. ``registry.envelope`` converts the value to JSON.
 
 from __future__ import annotations
 
+import codecs
+import io
 import json
 import os
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias, cast
 
 from registry.envelope import error_envelope, result_envelope
 from registry.escaping import escape_json
@@ -161,6 +164,40 @@ def _cell(value: Any) -> str:
 
 def _takes_unicode() -> bool:
     return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+
+
+@contextmanager
+def open_stdout() -> Iterator[BinaryIO]:
+    """Stdout for the bytes of a file. A terminal gets them as text without control characters.
+
+    If the reader of stdout closes it early, the rest is discarded, and the command continues.
+    """
+    sys.stdout.flush()
+    with _Stdout() as stdout:
+        yield cast("BinaryIO", stdout)
+
+
+class _Stdout(io.RawIOBase):
+    def __init__(self) -> None:
+        super().__init__()
+        self._stdout = sys.stdout  # a progress bar replaces it later
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace") if sys.stdout.isatty() else None
+
+    def writable(self) -> bool:
+        """True: it is written to."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Write some bytes, and return their number."""
+        try:
+            if self._decoder is None:
+                self._stdout.buffer.write(data)
+                self._stdout.buffer.flush()
+            else:
+                print(without_controls(self._decoder.decode(bytes(data))), end="", file=self._stdout)
+        except BrokenPipeError:
+            give_up_stdout()
+        return len(data)
 
 
 def is_stdout_closed() -> bool:

@@ -56,9 +56,13 @@ class BatchMaker:
     def make(self, columns: Mapping[str, Any]) -> pa.RecordBatch:
         """The record batch of nested ``columns``."""
         num_rows = len(self._leaves[0].of(columns)) if self._leaves else 0
-        arrays = iter([self._leaf_array(leaf, leaf.of(columns)) for leaf in self._leaves])
+        arrays = iter(self.leaf_arrays(columns))
         fields = {name: _nest(column, arrays, num_rows) for name, column in columns.items()}
         return pa.RecordBatch.from_pydict({name: array for name, array in fields.items() if array is not None})
+
+    def leaf_arrays(self, columns: Mapping[str, Any]) -> list[pa.Array | None]:
+        """The array of each leaf of ``columns`` in schema order, inside the lists of its Sequences and dimensions."""
+        return [self._leaf_array(leaf, leaf.of(columns)) for leaf in self._leaves]
 
     def _leaf_array(self, leaf: LeafColumn, column: npt.NDArray[Any]) -> pa.Array | None:
         """The array of a leaf; None for a feature of an unknown kind, whose values have no type."""

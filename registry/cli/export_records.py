@@ -1,0 +1,192 @@
+"""``registry export csv``, ``jsonl``, ``parquet`` and ``arrow``: write records as files of other tools."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from registry.cli.commands import Session, examples, session_command, version_values
+from registry.cli.completion import complete_split
+from registry.cli.options import Slicing, dry_run_option, reference_argument, slicing_options
+from registry.cli.output import Block, open_stdout, size
+from registry.cli.progress import show_progress
+from registry.envelope import fields_of
+from registry.errors import UsageError
+
+if TYPE_CHECKING:  # numpy is loaded when something is exported
+    from registry.api.exporting import ExportKind, ExportReport
+    from registry.interop.export_columns import Labels
+    from registry.model import ProgressCallback
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_STDOUT: Final = "-"
+
+
+def _export_options(labels: str) -> Callable[[_Command], _Command]:
+    """The arguments of every command here; ``labels`` describes the default of ``--labels``."""
+
+    def decorate(function: _Command) -> _Command:
+        for option in reversed(
+            (
+                reference_argument,
+                click.argument("dest", metavar="DEST", type=click.Path(allow_dash=True)),
+                click.option(
+                    "--split",
+                    metavar="SPLIT",
+                    shell_complete=complete_split,
+                    help="The records to write, e.g. 'train[:10%]+test'.  [default: a file for each split]",
+                ),
+                click.option("--columns", metavar="NAME,...", help="The features to write.  [default: all]"),
+                click.option(
+                    "--labels",
+                    type=click.Choice(["names", "numbers"]),
+                    help=f"Write class labels as names or as numbers.  [default: {labels}]",
+                ),
+                click.option("--force", is_flag=True, help="Replace files that exist."),
+                dry_run_option,
+                slicing_options,
+            )
+        ):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+@session_command(
+    "csv",
+    at=True,
+    locked=True,
+    epilog=examples(
+        "registry export csv prices prices.csv",
+        "registry export csv prices:1.0.0 head.csv.gz --split 'train[:10%]+test'",
+        "registry export csv prices - --split train | head",
+    ),
+)
+@_export_options("names")
+def csv(session: Session, **options: Any) -> None:
+    """Write records as CSV: with a header, texts in quotes, nulls as empty cells without quotes.
+
+    With --split, DEST is one file; - is stdout. Without it, DEST is a folder that gets SPLIT.csv for each split; or a
+    file .csv or .csv.gz if there is only one split. Dates and times are ISO 8601 texts. CSV cannot hold lists, arrays,
+    images and dicts: leave them out with --columns, or export another format.
+    """
+    _export(session, "csv", **options)
+
+
+@session_command(
+    "jsonl",
+    at=True,
+    locked=True,
+    epilog=examples(
+        "registry export jsonl reviews reviews.jsonl.gz",
+        "registry export jsonl reviews - --split 'train[:100]' | jq .text",
+    ),
+)
+@_export_options("names")
+def jsonl(session: Session, **options: Any) -> None:
+    """Write records as JSON lines: one JSON object on each line.
+
+    With --split, DEST is one file; - is stdout. Without it, DEST is a folder that gets SPLIT.jsonl for each split; or a
+    file .jsonl or .jsonl.gz if there is only one split. Dates and times are ISO 8601 texts. Files of images and sounds,
+    and bytes that are not UTF-8, become {"base64": ...}; NaN and infinities become "nan", "inf" and "-inf".
+    """
+    _export(session, "jsonl", **options)
+
+
+@session_command(
+    "parquet",
+    at=True,
+    locked=True,
+    epilog=examples(
+        "registry export parquet mnist mnist/",
+        "registry export parquet mnist s3://bucket/mnist-test.parquet --split test",
+    ),
+)
+@_export_options("numbers, whose names are in the schema")
+def parquet(session: Session, **options: Any) -> None:
+    """Write records as Parquet, with the schema metadata of Hugging Face's datasets.
+
+    With --split, DEST is one file. Without it, DEST is a folder that gets SPLIT.parquet for each split; or a file
+    .parquet if there is only one split. Images and sounds are the bytes of their files.
+    """
+    _export(session, "parquet", **options)
+
+
+@session_command(
+    "arrow",
+    at=True,
+    locked=True,
+    epilog=examples(
+        "registry export arrow mnist mnist/",
+        "registry export arrow mnist test.feather --split test",
+    ),
+)
+@_export_options("numbers, whose names are in the schema")
+def arrow(session: Session, **options: Any) -> None:
+    """Write records in Arrow IPC's file format (Feather), with the schema metadata of Hugging Face's datasets.
+
+    With --split, DEST is one file. Without it, DEST is a folder that gets SPLIT.arrow for each split; or a file .arrow
+    if there is only one split. Images and sounds are the bytes of their files.
+    """
+    _export(session, "arrow", **options)
+
+
+def _export(
+    session: Session,
+    kind: ExportKind,
+    *,
+    reference: str,
+    dest: str,
+    split: str | None,
+    columns: str | None,
+    labels: Labels | None,
+    force: bool,
+    dry_run: bool,
+    slicing: Slicing,
+) -> None:
+    to_stdout = dest == _STDOUT
+    if to_stdout and session.out.as_json:
+        raise UsageError(
+            "stdout cannot get both the records and the JSON of --format json", hint="Name a file instead of -."
+        )
+    with session.connect_unless_pinned() as catalog:
+        dataset = session.look_up(catalog, reference)
+        with open_stdout() as stdout, _progress(session, to_stdout=to_stdout) as progress:
+            report = dataset.export(
+                kind,
+                stdout if to_stdout else dest,
+                split=split,
+                columns=None if columns is None else [name for name in columns.split(",") if name],
+                labels=labels,
+                force=force,
+                dry_run=dry_run,
+                progress=progress,
+                **slicing,
+            )
+    files = [fields_of(file, "path", "split", "num_records", "num_bytes") for file in report.files]
+    value = {**version_values(dataset.reference), **fields_of(report, "num_records", "num_bytes", "dry_run")}
+
+    def human(_: object) -> Iterator[Block]:
+        return iter(()) if to_stdout else _lines(report)
+
+    session.out.present(f"export.{kind}", {**value, "files": files}, human)
+
+
+def _progress(session: Session, *, to_stdout: bool) -> AbstractContextManager[ProgressCallback | None]:
+    """A bar, unless the terminal shows the records."""
+    return nullcontext() if to_stdout and sys.stdout.isatty() else show_progress(session.out)
+
+
+def _lines(report: ExportReport) -> Iterator[str]:
+    for file in report.files:
+        records = f"{file.num_records:,} record{'s' * (file.num_records != 1)}"
+        if file.num_bytes is None:
+            yield f"would write {file.path}: {records} of {file.split}"
+        else:
+            yield f"wrote {file.path}: {records} of {file.split}, {size(file.num_bytes)}"

@@ -1,0 +1,376 @@
+"""Turns the columns of a read into Arrow record batches as other tools expect them, for the exporters of records.
+
+    reader of stored values --blocks--> ``ExportColumns.batch`` --> csv, jsonl, parquet, arrow, Hugging Face
+
+Images and sounds are not decoded: an exporter gets the bytes of their files. A Sequence of a dict becomes a list of
+structs, and a column of counts since 1970 gets back the Arrow type that it was imported with. The schema describes
+class names, images and sounds as Hugging Face's software does.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from registry.errors import FeatureError, UsageError
+from registry.features import Audio, ClassLabel, Feature, FeaturesDict, Image, Leaf, RawFeature, Sequence, Tensor, Text
+from registry.features.containers import Column, columns_of
+from registry.model import DatasetMetadata
+from registry.reading.frameworks.arrays import no_examples
+from registry.reading.frameworks.arrow import BatchMaker
+
+Labels: TypeAlias = Literal["names", "numbers"]
+"""How class labels are written."""
+
+ARROW_TYPES: Final = "arrow_types"
+"""The key of the custom metadata that holds the Arrow type of each temporal column, by path."""
+
+_UNIT: Final = r"\[(s|ms|us|ns)\]"
+_TEMPORAL: Final[tuple[tuple[str, Callable[..., pa.DataType]], ...]] = (
+    (rf"timestamp{_UNIT}", pa.timestamp),
+    (r"timestamp\[(s|ms|us|ns), tz=([^\]]+)\]", pa.timestamp),
+    (r"date32(?:\[day\])?", pa.date32),
+    (r"date64(?:\[ms\])?", pa.date64),
+    (r"time32\[(s|ms)\]", pa.time32),
+    (r"time64\[(us|ns)\]", pa.time64),
+    (rf"duration{_UNIT}", pa.duration),
+)
+_DESCRIBED: Final = re.compile(r"(\S.*?): (?:days|seconds|(?:milli|micro|nano)seconds)(?: since [^.]*)?\.")
+"""The description of a temporal column of an imported file, see ``shards.arrow_schema``."""
+
+_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_DAY_SECONDS: Final = 86_400
+_NOT_A_TIME: Final = np.iinfo(np.int64).min
+
+
+class ExportColumns:
+    """How the features of a version become Arrow columns.
+
+    Attributes:
+        features: the features to read with. They give the files of images and sounds as bytes.
+        schema: the Arrow schema of every batch. It has Hugging Face's metadata unless ``as_text`` is set.
+    """
+
+    def __init__(
+        self, features: FeaturesDict, metadata: DatasetMetadata, *, labels: Labels, as_text: bool = False
+    ) -> None:
+        """Plan the conversion.
+
+        Args:
+            features: the features of the version.
+            metadata: its metadata: the types of temporal columns, and the texts about the dataset.
+            labels: write class labels as names or as numbers. A label without names is always a number.
+            as_text: make values that text formats can hold: times become ISO 8601 texts, and files of images and sounds
+                become structs of a text ``base64``. Texts are ``binary``, because they may not be UTF-8.
+
+        Raises:
+            FeatureError: a feature cannot be exported, because its class is unknown or it has no values.
+        """
+        self._original = features
+        self._leaves = columns_of(features)
+        self._as_text, self._labels = as_text, labels
+        _check_features(features)
+        self.features = FeaturesDict({name: _as_stored(feature) for name, feature in features.items()})
+        self._types = temporal_types(features, metadata)
+        self._maker = BatchMaker(self.features, as_str=False)
+        schema = self._assemble(no_examples(self.features)).schema
+        self.schema: pa.Schema = schema if as_text else schema.with_metadata(self._describe(schema, metadata))
+
+    def batch(self, columns: Mapping[str, Any]) -> pa.RecordBatch:
+        """The record batch of a block of examples, with ``schema``.
+
+        Raises:
+            FeatureError: a text is not UTF-8, or a value does not fit the type of its column.
+        """
+        return self._assemble(columns).replace_schema_metadata(self.schema.metadata)
+
+    def _assemble(self, columns: Mapping[str, Any]) -> pa.RecordBatch:
+        arrays = self._maker.leaf_arrays(columns)
+        converted = (
+            _map_values(array, partial(self._convert, leaf)) for leaf, array in zip(self._leaves, arrays, strict=True)
+        )
+        return pa.RecordBatch.from_pydict({name: _nest(one, converted) for name, one in self._original.items()})
+
+    def _convert(self, column: Column, values: pa.Array) -> pa.Array:
+        """The innermost values of a leaf as they are exported."""
+        leaf, kind = column.leaf, self._types.get(column.path)
+        if is_media(leaf):
+            return _encode_files(values) if self._as_text else _wrap_files(values)
+        if isinstance(leaf, ClassLabel) and leaf.names is not None and self._labels == "names":
+            return _label_names(values, leaf, column.path)
+        if kind is not None:
+            return _time_texts(values, kind, column.path) if self._as_text else values.view(kind)
+        if isinstance(leaf, Text) and not self._as_text:
+            return decode_text(values, column.path)
+        return values
+
+    def _describe(self, schema: pa.Schema, metadata: DatasetMetadata) -> dict[bytes, bytes]:
+        """Hugging Face's schema metadata: features, and the texts about the dataset."""
+        features = {field.name: self._describe_type(field.type, self._original[field.name]) for field in schema}
+        about = {name: getattr(metadata, name) for name in ("description", "citation", "homepage", "license")}
+        info = {"features": features} | {name: text for name, text in about.items() if text}
+        return {b"huggingface": json.dumps({"info": info}).encode()}
+
+    def _describe_type(self, kind: pa.DataType, feature: Feature) -> Any:
+        if isinstance(feature, FeaturesDict):
+            return {field.name: self._describe_type(field.type, feature[field.name]) for field in kind}
+        if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+            inner = self._describe_type(kind.value_type, feature.feature if isinstance(feature, Sequence) else feature)
+            return _describe_list(inner, kind.list_size if pa.types.is_fixed_size_list(kind) else -1)
+        if isinstance(feature, Image):
+            return {"_type": "Image"}
+        if isinstance(feature, Audio) and feature.lazy_decode:
+            rate = {} if feature.sample_rate is None else {"sampling_rate": feature.sample_rate}
+            return {**rate, "_type": "Audio"}
+        if isinstance(feature, ClassLabel) and feature.names is not None and pa.types.is_integer(kind):
+            return {"names": list(feature.names), "_type": "ClassLabel"}
+        return {"dtype": _VALUE_TYPES.get(str(kind), str(kind)), "_type": "Value"}
+
+
+_VALUE_TYPES: Final = {
+    "halffloat": "float16",
+    "float": "float32",
+    "double": "float64",
+    "date32[day]": "date32",
+    "date64[ms]": "date64",
+}
+"""Hugging Face's names of types that Arrow calls otherwise."""
+
+
+def _describe_list(inner: Any, length: int) -> Any:
+    """A list in Hugging Face's schema, in a form that releases before 4.0 read, too, if there is one."""
+    is_dict = isinstance(inner, dict) and not isinstance(inner.get("_type"), str)
+    if is_dict and length < 0:
+        return [inner]
+    # To every release, a Sequence of a dict is a dict of lists.
+    return {"feature": inner, "length": length, "_type": "List" if is_dict else "Sequence"}
+
+
+def is_media(leaf: Leaf) -> bool:
+    """Whether a feature stores the bytes of an image or audio file."""
+    return isinstance(leaf, Image) or (isinstance(leaf, Audio) and leaf.lazy_decode)
+
+
+def temporal_types(features: FeaturesDict, metadata: DatasetMetadata) -> dict[str, pa.DataType]:
+    """The Arrow types of columns that hold dates, times and durations, by path.
+
+    They come from the custom metadata of the version, or from the description that an import gave the column. A type
+    that is malformed, or has other integers than the column, is ignored: the column is exported as numbers.
+    """
+    named = metadata.custom.get(ARROW_TYPES)
+    named = named if isinstance(named, Mapping) else {}
+    found: dict[str, pa.DataType] = {}
+    for column in columns_of(features):
+        described = _DESCRIBED.fullmatch(column.leaf.description)
+        text = named.get(column.path, described and described[1])
+        kind = parse_temporal_type(text) if isinstance(text, str) else None
+        if kind is not None and column.leaf.dtype == np.dtype(f"int{kind.bit_width}"):
+            found[column.path] = kind
+    return found
+
+
+def parse_temporal_type(text: str) -> pa.DataType | None:
+    """The Arrow type of dates, times or durations that Arrow writes as ``text``, or None for any other text.
+
+    >>> parse_temporal_type("timestamp[us, tz=Europe/Berlin]"), parse_temporal_type("time64[ns]")
+    (TimestampType(timestamp[us, tz=Europe/Berlin]), Time64Type(time64[ns]))
+    >>> parse_temporal_type("int64")
+    """
+    for pattern, make in _TEMPORAL:
+        if match := re.fullmatch(pattern, text):
+            return make(*match.groups())
+    return None
+
+
+def _as_stored(feature: Feature) -> Feature:
+    """The feature that reads files of images and sounds as bytes, and everything else as before."""
+    if isinstance(feature, FeaturesDict):
+        return FeaturesDict({name: _as_stored(inner) for name, inner in feature.items()})
+    if isinstance(feature, Sequence):
+        return Sequence(_as_stored(feature.feature), length=feature.length)
+    if isinstance(feature, Leaf) and is_media(feature):
+        return Tensor(shape=(), dtype=bytes)
+    return feature
+
+
+def _check_features(feature: Feature, path: str = "") -> None:
+    if isinstance(feature, RawFeature):
+        raise FeatureError(
+            f"feature {path!r} has the unknown class {feature.class_name!r:.200}, so it has no type to export",
+            hint="Export the other features: name them with columns= or --columns.",
+            details={"feature": path},
+        )
+    if isinstance(feature, FeaturesDict):
+        if not feature:
+            raise FeatureError(
+                f"feature {path!r} is an empty dict" if path else "the version has no features",
+                hint="Export other features: name them with columns= or --columns." if path else None,
+                details={"feature": path},
+            )
+        for name, inner in feature.items():
+            _check_features(inner, f"{path}/{name}" if path else name)
+    elif isinstance(feature, Sequence):
+        _check_features(feature.feature, path)
+
+
+def _nest(feature: Feature, arrays: Iterator[pa.Array]) -> pa.Array:
+    """The array of ``feature`` from the next arrays of its leaves."""
+    if isinstance(feature, FeaturesDict):
+        fields = {name: _nest(inner, arrays) for name, inner in feature.items()}
+        return pa.StructArray.from_arrays(list(fields.values()), list(fields))
+    if isinstance(feature, Sequence) and not isinstance(feature.feature, Leaf):
+        below = [next(arrays) for _ in columns_of(feature)]
+        return _with_values(below[0], _nest(feature.feature, iter([array.values for array in below])))
+    return next(arrays)
+
+
+def _map_values(array: pa.Array, change: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """``array`` with its innermost values changed."""
+    if isinstance(array, (pa.ListArray, pa.FixedSizeListArray)):
+        return _with_values(array, _map_values(array.values, change))
+    return change(array)
+
+
+def _with_values(lists: pa.Array, values: pa.Array) -> pa.Array:
+    """The lists of ``lists`` with other values in them."""
+    kind = lists.type
+    if not pa.types.is_fixed_size_list(kind):
+        return pa.Array.from_buffers(pa.list_(values.type), len(lists), lists.buffers()[:2], children=[values])
+    if not kind.list_size:  # no other tool takes lists of the fixed size 0
+        empty = pa.py_buffer(np.zeros(len(lists) + 1, np.int32))
+        return pa.Array.from_buffers(pa.list_(values.type), len(lists), [lists.buffers()[0], empty], children=[values])
+    return pa.Array.from_buffers(
+        pa.list_(values.type, kind.list_size), len(lists), lists.buffers()[:1], children=[values]
+    )
+
+
+def _wrap_files(files: pa.Array) -> pa.Array:
+    """Hugging Face's storage of a file: a struct of its bytes and its path, which is null."""
+    return pa.StructArray.from_arrays([files, pa.nulls(len(files), pa.string())], ["bytes", "path"])
+
+
+def _encode_files(files: pa.Array) -> pa.Array:
+    texts = pa.array([base64.b64encode(file).decode("ascii") for file in files.to_pylist()], pa.string())
+    return pa.StructArray.from_arrays([texts], ["base64"])
+
+
+def _label_names(values: pa.Array, label: ClassLabel, path: str) -> pa.Array:
+    """The names of class numbers; null for -1, which means no label."""
+    numbers = values.to_numpy(zero_copy_only=False)
+    outside = (numbers < -1) | (numbers >= len(label.names))
+    if outside.any():
+        raise FeatureError(
+            f"feature {path!r}: class number {numbers[outside][0]} has no name among {len(label.names)}",
+            hint="Export labels as numbers: labels='numbers', or --labels numbers.",
+            details={"feature": path},
+        )
+    return pa.array(label.names, pa.string()).take(pa.array(numbers, mask=numbers < 0))
+
+
+def decode_text(values: pa.Array, path: str, *, hint: str | None = None) -> pa.Array:
+    """A ``string`` array of UTF-8 in a ``binary`` array.
+
+    Raises:
+        FeatureError: a value is not UTF-8; its ``hint`` is ``hint``, or names a format that can hold the value.
+    """
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid as error:
+        for value in values.to_pylist():
+            try:
+                value is None or value.decode("utf-8")
+            except UnicodeDecodeError as found:
+                raise FeatureError(
+                    f"feature {path!r}: {value[:20]!r} is not UTF-8: {found.reason} at byte {found.start}",
+                    hint=hint or "Export JSON lines: there, such a value is {'base64': ...}.",
+                    details={"feature": path},
+                ) from error
+        raise  # Arrow and Python agree on what UTF-8 is
+
+
+def _time_texts(values: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
+    """Temporal values as ISO 8601 texts. An instant of a time zone is written in UTC, with a Z."""
+    numbers = values.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    texts = pa.array(_format_times(numbers, kind, path), pa.string())
+    return texts if not values.null_count else pc.if_else(values.is_null(), pa.scalar(None, pa.string()), texts)
+
+
+def _format_times(numbers: npt.NDArray[np.int64], kind: pa.DataType, path: str) -> list[str]:
+    if pa.types.is_duration(kind):
+        return [_format_duration(number, _PER_SECOND[kind.unit]) for number in numbers.tolist()]
+    if pa.types.is_time(kind):
+        limit = _DAY_SECONDS * _PER_SECOND[kind.unit]
+        _refuse_times(numbers[(numbers < 0) | (numbers >= limit)], kind, path)
+        midnight = np.zeros(1, f"datetime64[{kind.unit}]")
+        return [text[11:] for text in _format_instants(midnight + numbers)]
+    _refuse_times(numbers[numbers == _NOT_A_TIME], kind, path)
+    if pa.types.is_date32(kind):
+        return _format_instants(numbers.astype("datetime64[D]"))
+    if pa.types.is_date64(kind):
+        days = _format_instants(numbers.astype("datetime64[ms]"))
+        return [text.removesuffix("T00:00:00.000") for text in days]
+    texts = _format_instants(numbers.astype(f"datetime64[{kind.unit}]"))
+    return texts if kind.tz is None else [f"{text}Z" for text in texts]
+
+
+def _format_instants(instants: npt.NDArray[Any]) -> list[str]:
+    texts: list[str] = np.datetime_as_string(instants).tolist() if instants.size else []
+    return texts
+
+
+def _format_duration(number: int, per_second: int) -> str:
+    seconds, rest = divmod(abs(number), per_second)
+    fraction = f".{rest:0{len(str(per_second)) - 1}}" if rest else ""
+    return f"{'-' if number < 0 else ''}PT{seconds}{fraction}S"
+
+
+def _refuse_times(numbers: npt.NDArray[np.int64], kind: pa.DataType, path: str) -> None:
+    if numbers.size:
+        raise FeatureError(
+            f"feature {path!r}: {numbers[0]} is not a value of {kind}",
+            hint="Export Parquet or Arrow, which store the number.",
+            details={"feature": path},
+        )
+
+
+def csv_problems(features: FeaturesDict) -> dict[str, str]:
+    """The columns that CSV cannot hold, each with a description of its values."""
+    problems = {}
+    for name, feature in features.items():
+        if isinstance(feature, FeaturesDict):
+            problems[name] = "a dict"
+        elif isinstance(feature, Sequence):
+            problems[name] = "a list"
+        elif isinstance(feature, Leaf) and is_media(feature):
+            problems[name] = "an image" if isinstance(feature, Image) else "a sound"
+        elif feature.shape:
+            problems[name] = f"an array of shape {feature.shape}"
+    return problems
+
+
+def require_flat(features: FeaturesDict) -> None:
+    """Refuse features that CSV cannot hold.
+
+    Raises:
+        UsageError: a column is not one number, text or time.
+    """
+    problems = csv_problems(features)
+    if problems:
+        listed = ", ".join(f"{name} ({kind})" for name, kind in list(problems.items())[:10])
+        more = f" and {len(problems) - 10} more" if len(problems) > 10 else ""
+        flat = [name for name in features if name not in problems]
+        others = f", or only some columns: --columns {','.join(flat[:10])}" if flat else ""
+        raise UsageError(
+            f"CSV cannot hold the column{'s' * (len(problems) > 1)} {listed}{more}",
+            hint=f"Export jsonl or parquet, or imagefolder for images{others}",
+            details={"columns": list(problems)[:100]},
+        )
