@@ -86,6 +86,7 @@ def pytest_collection_finish() -> None:
     """Take what was collected out of garbage collection: each full collection would walk all of it."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)  # tests that need a collection ask for it
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -35,10 +35,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "catalog_url" in metafunc.fixturenames and not chosen:
         is_suite = metafunc.module.__name__.rpartition(".")[2].removeprefix("test_catalog_") in PROTOCOL
         proxied: list[Any] = ["proxied"] if is_suite and "catalog" in metafunc.fixturenames else []
+        sqlite: Any = "sqlite"
         if PROCESSES & set(metafunc.fixturenames):
             # The processes open the SQLite file themselves, so this differs little from the test on SQLite.
             proxied = [pytest.param(one, marks=pytest.mark.long) for one in proxied]
-        metafunc.parametrize("catalog_url", ["sqlite", "postgresql", *proxied], indirect=True)
+        elif proxied:
+            # Behind the proxy is an SQLite catalog.
+            sqlite = pytest.param(sqlite, marks=pytest.mark.long)
+        metafunc.parametrize("catalog_url", [sqlite, "postgresql", *proxied], indirect=True)
 
 
 @pytest.fixture

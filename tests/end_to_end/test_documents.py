@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -23,18 +24,31 @@ def blocks(language: str, document: str = "README.md") -> list[str]:
     return [text for found, text in BLOCK.findall((ROOT / document).read_text(encoding="utf-8")) if found == language]
 
 
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    """A newcomer's environment after the first line of the README: commands on PATH, digits published."""
-    variables = {
+def variables(folder: Path) -> dict[str, str]:
+    """The environment of a newcomer who works in ``folder``: commands on PATH."""
+    found = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "REGISTRY_CATALOG": str(tmp_path / "catalog.db"),
-        "PYTHONPATH": str(tmp_path),
+        "REGISTRY_CATALOG": str(folder / "catalog.db"),
+        "PYTHONPATH": str(folder),
     }
-    variables.pop("REGISTRY_DATA_DIR", None)
-    run("registry quickstart", variables, tmp_path)
-    return variables
+    found.pop("REGISTRY_DATA_DIR", None)
+    return found
+
+
+@pytest.fixture(scope="session")
+def quickstarted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder after the first line of the README: digits are published."""
+    folder = tmp_path_factory.mktemp("quickstarted")
+    run("registry quickstart", variables(folder), folder)
+    return folder
+
+
+@pytest.fixture
+def environment(tmp_path: Path, quickstarted: Path) -> dict[str, str]:
+    """A newcomer's environment after the first line of the README: commands on PATH, digits published."""
+    shutil.copytree(quickstarted, tmp_path, dirs_exist_ok=True)
+    return variables(tmp_path)
 
 
 def run(command: str, environment: dict[str, str], folder: Path, *, may_fail: bool = False) -> str:

@@ -144,6 +144,7 @@ def test_every_pair_of_requests_may_have_a_rival_between_them(
     from registry.publishing import object_place
 
     monkeypatch.setattr(object_place, "WAIT_SECONDS", 0.0)
+    monkeypatch.setenv("REGISTRY_READ_TIMEOUT", "60")  # the request waits until the rival is done
     winners = set()
     for index in count(0, EVERY):
         url, data_dir = str(shutil.copy(sqlite_template, tmp_path / f"{index}.db")), f"{bucket}/{index}"

@@ -62,17 +62,22 @@ def sample(items: Sequence[pytest.Item]) -> None:
 
 
 def _alternate(items: Sequence[pytest.Item]) -> None:
-    """Run each case of a test with many cases on one database every day: the cases take turns."""
+    """Run each case of a test with many cases on one database every day: the cases take turns.
+
+    The tests in ``end_to_end`` take turns, too: ``tests/catalog`` proves that both databases behave alike.
+    """
     found: dict[str, dict[str, list[pytest.Item]]] = {}
     for item in items:
         params = dict(getattr(getattr(item, "callspec", None), "params", {}))
         if params.pop("catalog_url", None) is not None and not item.get_closest_marker("long"):
             name = f"{item.path}::{getattr(item, 'originalname', '')}"
             found.setdefault(name, {}).setdefault(repr(params), []).append(item)
-    for of_a_test in found.values():
-        if len(of_a_test) < MANY_CASES:
+    for name, of_a_test in found.items():
+        is_end_to_end = "/end_to_end/" in name
+        if len(of_a_test) < MANY_CASES and not is_end_to_end:
             continue
-        for number, on_databases in enumerate(of_a_test.values()):
+        first = zlib.crc32(name.rpartition("/")[2].encode()) if is_end_to_end else 0
+        for number, on_databases in enumerate(of_a_test.values(), first):
             for place, item in enumerate(on_databases):
                 if place != number % len(on_databases):
                     item.add_marker(pytest.mark.long)

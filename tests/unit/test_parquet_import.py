@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from levels import either
 from PIL import Image as PillowImage
 from pyarrow import parquet
 
@@ -556,8 +557,9 @@ def test_times_are_counts_of_their_units(tmp_path: Path) -> None:
     assert found["took"] == 90
 
 
-def test_damaged_columns_are_read_or_refused(tmp_path: Path) -> None:
-    """A small file with each second byte changed in turn returns the right number of rows, or raises a typed error."""
+@pytest.mark.parametrize("step", either(3, 1))
+def test_damaged_columns_are_read_or_refused(tmp_path: Path, step: int) -> None:
+    """A small file with some byte changed returns the right number of rows, or raises a typed error."""
     table = pa.table(
         {
             "id": pa.array(range(9), pa.int32()),
@@ -571,7 +573,7 @@ def test_damaged_columns_are_read_or_refused(tmp_path: Path) -> None:
     path, store = folder / "train.parquet", open_store(folder)
     content = path.read_bytes()
     refused = 0
-    for place in range(0, len(content), 2):
+    for place in range(0, len(content), 2 * step):
         damaged = bytearray(content)
         damaged[place] ^= 1 << place % 7
         path.write_bytes(damaged)
@@ -585,7 +587,7 @@ def test_damaged_columns_are_read_or_refused(tmp_path: Path) -> None:
             assert len(list(decoded.examples())) == 9
         else:
             assert isinstance(decoded.fault, VerificationError)
-    assert refused > len(content) // 20
+    assert refused > len(content) // 20 // step
 
 
 def test_the_names_of_many_columns_are_listed_once() -> None:

@@ -179,12 +179,13 @@ def test_an_index_grows_with_the_records_read(store: Store, indexes: IndexFolder
     assert kept.num_starts == 5001
 
 
+@pytest.mark.parametrize("step", either(4, 1))
 def test_every_flipped_bit_of_an_index_is_caught_or_does_not_matter(
-    many: Store, indexes: IndexFolder, tmp_path: Path, record_property: Callable[[str, object], None]
+    many: Store, indexes: IndexFolder, tmp_path: Path, record_property: Callable[[str, object], None], step: int
 ) -> None:
     file = kept_file(tmp_path)
     sound = file.read_bytes()
-    bits = sorted({*range(0, 8 * 120, 3), *range(8 * 120, 8 * len(sound), 997)})
+    bits = sorted({*range(0, 8 * 120, 3 * step), *range(8 * 120, 8 * len(sound), 997 * step)})
     for bit in bits:
         damaged = bytearray(sound)
         damaged[bit // 8] ^= 1 << bit % 8
@@ -294,7 +295,7 @@ def test_our_gzip_members_may_be_followed_only_by_other_gzip_members(store: Stor
     )
 
 
-@pytest.mark.parametrize("step", either(7, 1))
+@pytest.mark.parametrize("step", either(19, 1))
 def test_every_flipped_bit_of_a_gzip_file_of_members_is_caught_or_does_not_matter(store: Store, step: int) -> None:
     with store.create("sound") as file:
         write_gzip_records(file, RECORDS * 3, member_bytes=60)
