@@ -1,0 +1,379 @@
+"""Reads CSV and TSV files as tables whose columns are all text; inference decides on types later.
+
+    names -> dialect and header of each file -> Source of one part per file -> blocks of rows -> pyarrow.csv -> Rows
+
+Values are never converted. A field without quotes that is empty is null, and a quoted one is the empty text. Blank
+lines are not rows. Rows with too few or too many values are bad rows, and the others are kept.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from registry.errors import SourceError
+from registry.intake.csv_rows import DELIMITERS, Dialect, RowPlaces, detect_dialect, find_number, split_row
+from registry.intake.source import MAX_ROWS, BadRow, Files, FileUse, Options, Part, Rows, Source
+from registry.intake.split_names import find_splits
+from registry.intake.text_files import (
+    BLOCK_BYTES,
+    MAX_ROW_BYTES,
+    TextBlock,
+    count_newlines,
+    open_text,
+    read_blocks,
+    too_long,
+)
+from registry.shards.arrow_values import import_pyarrow
+from registry.storage import Store
+
+_SAMPLE_BYTES: Final = 2**18
+_MOST_SHOWN: Final = 5
+
+
+def open_csv(files: Files, options: Options, *, block_bytes: int = BLOCK_BYTES) -> Source:
+    """Open CSV and TSV files, also compressed with gzip.
+
+    The delimiter (comma, tab, semicolon or vertical bar), the encoding and whether there is a header are found out for
+    each file. Without a header, which only a number in the first row shows, the columns are ``column_1``, ``column_2``
+    and so on.
+
+    Args:
+        files: the files.
+        options: how they are opened.
+        block_bytes: how much of a file is parsed at once.
+
+    Raises:
+        SourceError: a header has an empty name or a name twice, files have different columns, the text is in no known
+            encoding, or no file has a row.
+        StorageError: a file cannot be read.
+        MissingExtraError: pyarrow is not installed.
+    """
+    import_pyarrow()
+    splits = find_splits(files.names, options.splits)
+    sizes = dict(zip(files.names, files.sizes, strict=True))
+    uses: list[FileUse] = []
+    parts: list[Part] = []
+    layouts: list[_Layout] = []
+    for split, names in splits.files.items():
+        for name in names:
+            layout = _look_at(files.store, name)
+            if layout is None:
+                uses.append(FileUse(name=name, role="skipped", reason="it has no rows", num_bytes=sizes[name]))
+                continue
+            layouts.append(layout)
+            if layout is not layouts[0]:
+                _check_same_columns(layouts[0], layout)
+            read = CsvPart(
+                store=files.store,
+                name=name,
+                dialect=layout.dialect,
+                names=layout.names,
+                columns=layouts[0].names,
+                has_header=layout.number is None,
+                block_bytes=block_bytes,
+            )
+            parts.append(Part(split=split, name=name, read=read, num_bytes=sizes[name]))
+            uses.append(FileUse(name=name, role="records", split=split, num_bytes=sizes[name]))
+    uses += [
+        FileUse(name=name, role="skipped", reason="no --split matches it", num_bytes=sizes[name])
+        for name in splits.unmatched
+    ]
+    if not parts:
+        raise SourceError(
+            f"{files.location}: no row in {_count(len(uses), 'CSV file')}, such as {uses[0].name!r}"
+            if uses
+            else f"{files.location}: there are no CSV files",
+            hint="Check the path.",
+            details={"files": [use.name for use in uses[:100]]},
+        )
+    return Source(
+        kind="csv",
+        summary=_summarize(layouts),
+        parts=parts,
+        is_text=True,
+        files=[*uses, *files.skipped],
+        origins=files.origins,
+        split_reason=splits.reason,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layout:
+    """What the start of a file shows. ``number`` is a number in the first row if that row is not a header."""
+
+    name: str
+    dialect: Dialect
+    encoding: str
+    names: tuple[str, ...]
+    number: str | None
+
+
+def _look_at(store: Store, name: str) -> _Layout | None:
+    """The layout of a file, or None if it has no rows."""
+    likely = "\t" if name.lower().removesuffix(".gz").endswith((".tsv", ".tab")) else ","
+    with open_text(store, name) as stream:
+        data, wanted, found = b"", _SAMPLE_BYTES, None
+        while found is None:
+            if len(data) > MAX_ROW_BYTES:
+                raise too_long(name, 1 + _count_blank_lines(data))
+            piece = stream.read(wanted)
+            is_whole = len(piece) < wanted
+            data += piece
+            found = detect_dialect(data, is_whole=is_whole, likely=likely)
+            wanted = len(data)
+        line = 1 + _count_blank_lines(data)
+        dialect, rows = found
+        if not rows and data.strip():
+            raise SourceError(
+                f"{name}:{line}: {_OPEN_QUOTE}",
+                hint="Add the missing quote.",
+                details={"file": name, "line": line},
+            )
+        if not rows:
+            return None
+        end = len(data) if is_whole else dialect.find_end(data)
+        stream.check(TextBlock(data[:end], 1, 0, stream.offset, is_last=is_whole))
+        number = find_number(rows)
+        if number is None:
+            names = tuple(cell.text for cell in rows[0])
+            _check_names(name, names, line=line)
+        else:
+            names = tuple(f"column_{place}" for place in range(1, len(rows[0]) + 1))
+        return _Layout(name=name, dialect=dialect, encoding=stream.encoding, names=names, number=number)
+
+
+_OPEN_QUOTE: Final = "a quote in this row is never closed"
+
+
+def _count_blank_lines(data: bytes) -> int:
+    """The number of blank lines at the start."""
+    start = data[: len(data) - len(data.lstrip(b"\r\n"))]
+    return start.count(b"\n") or start.count(b"\r")
+
+
+def _check_names(name: str, names: Sequence[str], *, line: int) -> None:
+    """Check that each column has its own name."""
+    if "" in names:
+        place = names.index("") + 1
+        hint = "Give it a name in the first line of the file."
+        if place == 1 and len(names) > 1:
+            hint += " If pandas wrote its index there: frame.to_csv(path, index=False)"
+        raise SourceError(
+            f"{name}:{line}: column {place} of {len(names)} has no name",
+            hint=hint,
+            details={"file": name, "line": line, "column": place},
+        )
+    repeated = [one for one, count in Counter(names).items() if count > 1]
+    if repeated:
+        places = [place for place, one in enumerate(names, start=1) if one == repeated[0]]
+        raise SourceError(
+            f"{name}:{line}: columns {places[0]} and {places[1]} are both named {repeated[0]!r}",
+            hint="Give each column its own name in the first line of the file.",
+            details={"file": name, "line": line, "columns": places[:100]},
+        )
+
+
+def _check_same_columns(first: _Layout, other: _Layout) -> None:
+    """Check that two files have the same columns, in any order."""
+    details = {"files": [first.name, other.name]}
+    if (first.number is None) != (other.number is None):
+        with_header, without = (first, other) if first.number is None else (other, first)
+        raise SourceError(
+            f"{with_header.name} has a header ({_list(with_header.names)}), and {without.name} has none: "
+            f"its first row contains the number {without.number}",
+            hint="Write the same header to each file, or to none.",
+            details=details,
+        )
+    missing = [one for one in first.names if one not in set(other.names)]
+    added = [one for one in other.names if one not in set(first.names)]
+    if missing or added:
+        faults = [f"{other.name} lacks {_list(missing)}"] if missing else []
+        faults += [f"{first.name} lacks {_list(added)}"] if added else []
+        raise SourceError(
+            f"{first.name} and {other.name} have different columns: {', and '.join(faults)}",
+            hint="Files of one dataset have the same columns, in any order. Add other files as other datasets.",
+            details=details | {"missing": missing[:100], "added": added[:100]},
+        )
+
+
+def _list(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_SHOWN:,} more" if len(names) > _MOST_SHOWN else ""
+    return ", ".join(map(repr, names[:_MOST_SHOWN])) + more
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _summarize(layouts: Sequence[_Layout]) -> str:
+    delimiters = " or ".join(dict.fromkeys(DELIMITERS[one.dialect.delimiter] for one in layouts))
+    encodings = " or ".join(dict.fromkeys(one.encoding for one in layouts))
+    header = "with a header"
+    number = layouts[0].number
+    if number is not None:
+        header = f"without a header, because the first row contains the number {number}"
+    return f"{_count(len(layouts), 'CSV file')} ({delimiters}, {encodings}, {header})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsvPart:
+    """Reads one CSV file; see ``Part.read``.
+
+    Attributes:
+        store: where the file is stored.
+        name: the name of the file.
+        dialect: how it is written.
+        names: its columns.
+        columns: the columns in the order of the source.
+        has_header: whether its first row contains the names.
+        block_bytes: how much of the file is parsed at once.
+    """
+
+    store: Store
+    name: str
+    dialect: Dialect
+    names: tuple[str, ...]
+    columns: tuple[str, ...]
+    has_header: bool
+    block_bytes: int = BLOCK_BYTES
+
+    def __call__(self) -> Iterator[Rows]:
+        """Yield all rows. Raises SourceError if the file cannot be read to its end."""
+        parser = _Parser(self)
+        header_ahead = self.has_header
+        with open_text(self.store, self.name) as stream:
+            for block in read_blocks(stream, self.dialect.find_end, block_bytes=self.block_bytes):
+                stream.check(block)
+                if not header_ahead:
+                    yield from parser.parse(block)
+                elif (rest := self._skip_header(block)) is not None:
+                    header_ahead = False
+                    yield from parser.parse(rest)
+        if header_ahead:
+            raise self._changed(1)
+
+    def _skip_header(self, block: TextBlock) -> TextBlock | None:
+        """The block without its first row; None if it has only blank lines."""
+        data = block.data
+        rows = self.dialect.find_rows(data)
+        if not rows.starts.size:
+            return None
+        start, stop, line = int(rows.starts[0]), int(rows.stops[0]), block.line + int(rows.lines[0])
+        if tuple(cell.text for cell in split_row(data[start:stop], self.dialect.delimiter)) != self.names:
+            raise self._changed(line)
+        skipped = count_newlines(data[:stop])
+        return TextBlock(
+            data[stop:], block.line + skipped, block.num_lines - skipped, block.offset + stop, block.is_last
+        )
+
+    def _changed(self, line: int) -> SourceError:
+        return SourceError(
+            f"{self.name}:{line}: the header has changed since the file was opened",
+            hint="Wait until the program that writes the file has ended, then try again.",
+            details={"file": self.name, "line": line},
+        )
+
+
+class _Parser:
+    """Parses blocks of a file by pyarrow."""
+
+    def __init__(self, part: CsvPart) -> None:
+        from pyarrow import csv
+
+        self._part = part
+        self._csv = csv
+        text = import_pyarrow().string()
+        self._convert = csv.ConvertOptions(
+            check_utf8=False,  # checked before, with line and byte
+            column_types=dict.fromkeys(part.names, text),
+            include_columns=None if part.names == part.columns else list(part.columns),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        )
+
+    def parse(self, block: TextBlock) -> Iterator[Rows]:
+        """Yield the rows of a block."""
+        data, places = block.data, None
+        faults: dict[int, str] = {}  # by row among those that are not blank
+        if b'"' in data and block.is_last:
+            places = self._part.dialect.find_rows(data)
+            data = data if places.open_start is None else data[: places.open_start]
+        if b"\0" in data:
+            places = self._part.dialect.find_rows(block.data)
+            data = self._without_nuls(data, places, faults)
+        numbers, widths = array("q"), array("q")
+
+        def note(row: Any) -> str:
+            numbers.append(row.number)
+            widths.append(row.actual_columns)
+            return "skip"
+
+        table = self._parse(data, note)
+        # Blank lines and line ends in quotes only make fewer rows, so that equal numbers are equal lines.
+        num_lines = block.num_lines + (block.is_last and not data.endswith((b"\n", b"\r")))
+        if places is None and not numbers and table.num_rows == num_lines:
+            yield from _cut(table, range(block.line, block.line + num_lines))
+            return
+        if places is None:
+            places = self._part.dialect.find_rows(block.data)
+        lines = (places.lines + block.line).tolist()
+        parsed = [row for row in range(len(lines)) if row not in faults] if faults else range(len(lines))
+        for number, width in zip(numbers, widths, strict=True):
+            faults[parsed[number - 1]] = _say_width(len(self._part.names), width)
+        bad = [(lines[row], fault) for row, fault in sorted(faults.items())]
+        if places.open_start is not None:
+            bad.append((block.line + places.open_line, _OPEN_QUOTE))
+        good = [line for row, line in enumerate(lines) if row not in faults] if faults else lines
+        if table.num_rows != len(good):
+            raise AssertionError(f"{self._part.name}: pyarrow found {table.num_rows} rows instead of {len(good)}")
+        yield from _cut(table, good, [BadRow(file=self._part.name, line=line, reason=fault) for line, fault in bad])
+
+    def _without_nuls(self, data: bytes, places: RowPlaces, faults: dict[int, str]) -> bytes:
+        """The data without rows that contain a NUL byte; they are noted in ``faults``."""
+        nuls = np.flatnonzero(np.frombuffer(data, np.uint8) == 0)
+        bad = np.unique(np.searchsorted(places.starts, nuls, side="right") - 1)
+        kept, start = [], 0
+        for row in bad.tolist():
+            faults[row] = "contains a NUL byte"
+            kept.append(data[start : int(places.starts[row])])
+            start = int(places.stops[row])
+        return b"".join([*kept, data[start:]])
+
+    def _parse(self, data: bytes, note: Any) -> Any:
+        csv = self._csv
+        if not data.strip(b"\r\n"):  # pyarrow refuses an empty file
+            arrow = import_pyarrow()
+            return arrow.schema([(name, arrow.string()) for name in self._part.columns]).empty_table()
+        return csv.read_csv(
+            import_pyarrow().BufferReader(data),
+            # One block and one thread, so that the parser knows the numbers of bad rows.
+            read_options=csv.ReadOptions(
+                column_names=self._part.names, use_threads=False, block_size=max(len(data) + 1, 1024)
+            ),
+            parse_options=csv.ParseOptions(
+                delimiter=self._part.dialect.delimiter, newlines_in_values=True, invalid_row_handler=note
+            ),
+            convert_options=self._convert,
+        )
+
+
+def _say_width(expected: int, found: int) -> str:
+    return f"expected {_count(expected, 'value')}, found {found:,}"
+
+
+def _cut(table: Any, lines: Sequence[int], bad: Sequence[BadRow] = ()) -> Iterator[Rows]:
+    """Yield ``Rows`` of at most MAX_ROWS rows and as many bad rows."""
+    for start in range(0, max(table.num_rows, len(bad)), MAX_ROWS):
+        stop = start + MAX_ROWS
+        yield Rows(
+            table=table if table.num_rows <= MAX_ROWS and start == 0 else table.slice(start, MAX_ROWS),
+            lines=lines[start:stop],
+            bad=tuple(bad[start:stop]),
+        )

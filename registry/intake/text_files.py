@@ -1,0 +1,231 @@
+"""Reads text files (CSV, JSON) as blocks of UTF-8 that end at the end of a row, in bounded memory.
+
+    stored file -> gzip or not -> UTF-8, UTF-16 or UTF-32 (byte order mark) -> TextBlock, with its line and its offset
+
+The readers of formats find the ends of rows. A row longer than ``MAX_ROW_BYTES`` and bytes that are not text are errors
+that name the file, the line and the byte.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from registry.errors import SourceError
+from registry.storage import Store
+from registry.tfrecord import is_gzip
+from registry.tfrecord.framing import DamagedStreamError
+from registry.tfrecord.streams import stream_pieces
+
+MAX_ROW_BYTES: Final = 64 * 2**20
+"""Largest size of one row of a text file in bytes of UTF-8."""
+
+BLOCK_BYTES: Final = 2 * 2**20
+"""Usual size of a block. It bounds the memory of a reader; a single row may be larger."""
+
+_HEAD_BYTES: Final = 8
+_MARKS: Final = (  # UTF-32 first, because its mark begins like that of UTF-16
+    (codecs.BOM_UTF32_LE, "UTF-32"),
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF8, "UTF-8"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TextBlock:
+    """Whole rows of a file, as UTF-8.
+
+    Attributes:
+        data: the bytes; the last block of a file may not end with a newline.
+        line: the line of the first byte, from 1.
+        num_lines: the number of line ends.
+        offset: the place of the first byte in the decompressed file; in UTF-16 files, in the text as UTF-8.
+        is_last: whether the file ends here.
+    """
+
+    data: bytes
+    line: int
+    num_lines: int
+    offset: int
+    is_last: bool
+
+
+class TextStream:
+    """The text of an open file as UTF-8 without byte order mark.
+
+    Attributes:
+        name: the name of the file for messages.
+        encoding: ``UTF-8``, ``UTF-16`` or ``UTF-32``.
+        is_compressed: whether the file is gzip.
+        offset: the place of the first byte that ``read`` returns: 3 after a byte order mark of UTF-8, else 0.
+    """
+
+    def __init__(self, pieces: Callable[[int], bytes], *, name: str, is_compressed: bool) -> None:
+        self.name = name
+        self.is_compressed = is_compressed
+        self._pieces = pieces
+        self._line = 1
+        self._waiting = b""
+        head = b""
+        while len(head) < _HEAD_BYTES and (piece := pieces(_HEAD_BYTES)):
+            head += piece
+        mark, self.encoding = next(((one, told) for one, told in _MARKS if head.startswith(one)), (b"", "UTF-8"))
+        self.offset = len(mark) if self.encoding == "UTF-8" else 0
+        self._decoder = None
+        if self.encoding != "UTF-8":
+            self._decoder = codecs.getincrementaldecoder(self.encoding)()
+            self._consumed = 0
+            self._waiting = self._decode(head)
+        else:
+            self._waiting = head[len(mark) :]
+            zeros = [byte == 0 for byte in head[:4]]
+            if zeros in ([False, True, False, True], [True, False, True, False]):  # two ASCII characters
+                raise SourceError(
+                    f"{name}:1: byte 0: the text seems to be UTF-16 without a byte order mark",
+                    hint=f"Convert it: iconv -f {'UTF-16BE' if zeros[0] else 'UTF-16LE'} -t UTF-8 IN > OUT",
+                    details={"file": name, "line": 1, "byte": 0},
+                )
+
+    def read(self, size: int) -> bytes:
+        """Return about ``size`` bytes; ``b""`` only at the end.
+
+        Raises:
+            SourceError: the gzip stream is damaged, or the bytes are not UTF-16 or UTF-32.
+            StorageError: the file cannot be read.
+        """
+        found, self._waiting = [self._waiting], b""
+        count = len(found[0])
+        while count < size and (piece := self._pieces(size - count)):
+            found.append(piece if self._decoder is None else self._decode(piece))
+            count += len(found[-1])
+        if count < size and self._decoder is not None:
+            found.append(self._decode(b"", final=True))
+        return b"".join(found)
+
+    def _decode(self, data: bytes, *, final: bool = False) -> bytes:
+        assert self._decoder is not None  # noqa: S101 (for mypy)
+        kept = len(self._decoder.getstate()[0])
+        try:
+            text = self._decoder.decode(data, final)
+        except UnicodeDecodeError as error:
+            line = self._line + error.object[: error.start].decode(self.encoding, "replace").count("\n")
+            raise self.bad_bytes(line, self._consumed - kept + error.start, self.encoding) from error
+        self._consumed += len(data)
+        self._line += text.count("\n")
+        try:
+            return text.encode()
+        except UnicodeEncodeError as error:  # UTF-32 may contain half a surrogate pair
+            raise self.bad_bytes(self._line, self._consumed, self.encoding) from error
+
+    def bad_bytes(self, line: int, byte: int, encoding: str) -> SourceError:
+        """Make the error for bytes that are not text in ``encoding``."""
+        of_what = " of the decompressed file" if self.is_compressed else ""
+        return SourceError(
+            f"{self.name}:{line}: byte {byte}{of_what} is not {encoding}",
+            hint="If you know the encoding, convert the file, such as: iconv -f WINDOWS-1252 -t UTF-8 IN > OUT"
+            if encoding == "UTF-8"
+            else "The file is damaged or truncated. Get it again, or save it as UTF-8.",
+            details={"file": self.name, "line": line, "byte": byte},
+        )
+
+    def check(self, block: TextBlock) -> None:
+        """Check that a block is UTF-8. Raises SourceError with the line and the byte."""
+        if self._decoder is not None or block.data.isascii():
+            return
+        try:
+            block.data.decode()
+        except UnicodeDecodeError as error:
+            line = block.line + count_newlines(block.data[: error.start])
+            raise self.bad_bytes(line, block.offset + error.start, "UTF-8") from error
+
+
+@contextmanager
+def open_text(store: Store, name: str) -> Iterator[TextStream]:
+    """Open a stored text file. Its first bytes decide whether it is gzip, and its encoding.
+
+    Raises:
+        SourceError: it is UTF-16 without a byte order mark, or damaged gzip; reading raises it, too.
+        StorageError: it is missing, or cannot be read.
+    """
+    with store.open(name) as file:
+        start = file.read(_HEAD_BYTES)
+        if is_gzip(start):
+            stream = stream_pieces(file.read, start, size=file.num_bytes, path=name)
+
+            def inflate(_: int) -> bytes:
+                try:
+                    return stream.more()
+                except DamagedStreamError as error:
+                    raise SourceError(f"{name}: {error}", hint="Get the file again.", details={"file": name}) from error
+
+            yield TextStream(inflate, name=name, is_compressed=True)
+        else:
+            file.seek(0)
+            yield TextStream(file.read, name=name, is_compressed=False)
+
+
+def read_blocks(
+    stream: TextStream, find_end: Callable[[bytes], int], *, block_bytes: int = BLOCK_BYTES, unit: str = "row"
+) -> Iterator[TextBlock]:
+    """Yield the text in blocks that end at the end of a row.
+
+    Args:
+        stream: the open file.
+        find_end: returns the place after the last row that ends in these bytes, which start at the start of a row; 0 if
+            none ends.
+        block_bytes: the size of a block; rows may make it larger.
+        unit: what a row is called in messages.
+
+    Raises:
+        SourceError: a row is longer than ``MAX_ROW_BYTES``, or the text cannot be read.
+    """
+    pending, line, offset = b"", 1, stream.offset
+    while True:
+        # At least as much as is pending, so that a long row is not searched from its start for each small piece.
+        wanted = min(max(block_bytes, len(pending)), MAX_ROW_BYTES + 1 - len(pending))
+        piece = stream.read(wanted)
+        data = pending + piece if pending else piece
+        if len(piece) < wanted:  # at the end
+            yield TextBlock(data, line, count_newlines(data), offset, is_last=True)
+            return
+        end = find_end(data)
+        if end:
+            block = TextBlock(data[:end], line, count_newlines(data[:end]), offset, is_last=False)
+            yield block
+            line += block.num_lines
+            offset += end
+            pending = data[end:]
+        elif len(data) > MAX_ROW_BYTES:
+            raise too_long(stream.name, line, unit)
+        else:
+            pending = data
+
+
+def too_long(name: str, line: int, unit: str = "row") -> SourceError:
+    """Make the error for a row of more than ``MAX_ROW_BYTES``."""
+    return SourceError(
+        f"{name}:{line}: the {unit} that starts here is longer than {MAX_ROW_BYTES:,} bytes",
+        hint=f"Look at it, and for a quote that is never closed: sed -n {line}p {name} | head -c 1000",
+        details={"file": name, "line": line, "limit": MAX_ROW_BYTES},
+    )
+
+
+def count_newlines(data: bytes) -> int:
+    r"""The number of line ends: ``\n``, ``\r\n``, or a ``\r`` alone, which old programs write.
+
+    >>> count_newlines(b"a\r\nb\rc\n")
+    3
+    """
+    array = np.frombuffer(data, np.uint8)  # bytes.count is slow for a byte that occurs often
+    count = int(np.count_nonzero(array == ord("\n")))
+    if b"\r" in data:
+        is_return = array == ord("\r")
+        count += int(np.count_nonzero(is_return)) - int(np.count_nonzero(is_return[:-1] & (array[1:] == ord("\n"))))
+    return count

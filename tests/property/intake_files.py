@@ -1,0 +1,55 @@
+"""Writes files, opens them with a reader of intake, and collects their rows."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from registry.intake.source import BadRow, Files, Options, Source
+from registry.storage import open_store
+
+
+def write_files(folder: Path, contents: Mapping[str, bytes]) -> Files:
+    """Write ``contents`` below ``folder``."""
+    for name, content in contents.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    names = sorted(contents)
+    return Files(
+        store=open_store(str(folder)), names=names, sizes=[len(contents[name]) for name in names], location=str(folder)
+    )
+
+
+def open_files(
+    opener: Callable[..., Source], folder: Path, contents: Mapping[str, bytes] | bytes, **options: Any
+) -> Source:
+    """Write the files, or one file ``data.csv``, and open them."""
+    files = write_files(folder, contents if isinstance(contents, Mapping) else {"data.csv": contents})
+    return opener(files, Options(splits=options.pop("splits", {})), **options)
+
+
+def read_rows(source: Source) -> list[tuple[int, dict[str, Any]]]:
+    """The line and the values of each row of all parts, which must have no bad rows."""
+    rows, bad = read_all(source)
+    assert bad == []
+    return rows
+
+
+def read_all(source: Source) -> tuple[list[tuple[int, dict[str, Any]]], list[BadRow]]:
+    """The line and the values of each row of all parts, and the bad rows. Each part is read twice, once as a copy."""
+    rows: list[tuple[int, dict[str, Any]]] = []
+    bad: list[BadRow] = []
+    for part in source.parts:
+        first, again = list(part.read()), list(pickle.loads(pickle.dumps(part.read))())  # noqa: S301 (made here)
+        assert [(one.table, list(one.lines), one.bad) for one in first] == [
+            (one.table, list(one.lines), one.bad) for one in again
+        ]
+        for one in first:
+            one.table.validate(full=True)
+            assert len(one.lines) == one.table.num_rows
+            rows += zip(one.lines, one.table.to_pylist(), strict=True)
+            bad += one.bad
+    return rows, bad

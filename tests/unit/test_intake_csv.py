@@ -1,0 +1,360 @@
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from intake_files import open_files, read_all, read_rows
+
+from registry.errors import SourceError
+from registry.intake import csv_files, text_files
+from registry.intake.csv_files import open_csv
+
+
+def read(folder: Path, content: bytes, **options: Any) -> list[dict[str, Any]]:
+    return [row for _, row in read_rows(open_files(open_csv, folder, content, **options))]
+
+
+def told(error: SourceError) -> tuple[str, str | None]:
+    return error.message, error.hint
+
+
+def refuse(folder: Path, contents: Any) -> tuple[str, str | None]:
+    with pytest.raises(SourceError) as caught:
+        read_all(open_files(open_csv, folder, contents))
+    return told(caught.value)
+
+
+def bad_rows(folder: Path, content: bytes, **options: Any) -> tuple[list[int], list[str]]:
+    rows, bad = read_all(open_files(open_csv, folder, content, **options))
+    return [line for line, _ in rows], [str(one) for one in bad]
+
+
+def test_values_stay_the_text_that_they_are(tmp_path: Path) -> None:
+    content = b"a,b,c,d\n007,NA,1e5, x \nTrue,null,2020-01-01,NaN\n"
+    source = open_files(open_csv, tmp_path, content)
+    assert source.is_text
+    assert [part.read and next(iter(part.read())).table.schema.types for part in source.parts] == [[pa.string()] * 4]
+    assert read_rows(source) == [
+        (2, {"a": "007", "b": "NA", "c": "1e5", "d": " x "}),
+        (3, {"a": "True", "b": "null", "c": "2020-01-01", "d": "NaN"}),
+    ]
+
+
+def test_an_empty_field_is_null_and_a_quoted_one_is_the_empty_text(tmp_path: Path) -> None:
+    assert read(tmp_path, b'a,b\n,""\n"",\n') == [{"a": None, "b": ""}, {"a": "", "b": None}]
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "word"), [(",", "comma"), (";", "semicolon"), ("\t", "tab"), ("|", "vertical bar")]
+)
+def test_the_delimiter_is_found_and_stated(tmp_path: Path, delimiter: str, word: str) -> None:
+    content = f"id{delimiter}text\n1{delimiter}a, b; c\n".replace("a, b; c", "a" if delimiter in ",;" else "a, b; c")
+    source = open_files(open_csv, tmp_path, content.encode())
+    assert source.summary == f"1 CSV file ({word}, UTF-8, with a header)"
+    assert read_rows(source)[0][1]["id"] == "1"
+
+
+def test_a_delimiter_inside_values_does_not_win(tmp_path: Path) -> None:
+    assert read(tmp_path, b"id;price, in EUR\n1;2,50\n2;3\n") == [
+        {"id": "1", "price, in EUR": "2,50"},
+        {"id": "2", "price, in EUR": "3"},
+    ]
+
+
+def test_a_file_of_one_column_needs_no_delimiter(tmp_path: Path) -> None:
+    assert read(tmp_path, b"text\nhello\nworld\n") == [{"text": "hello"}, {"text": "world"}]
+
+
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"])
+def test_every_kind_of_line_end_is_read(tmp_path: Path, newline: bytes) -> None:
+    content = newline.join([b"a,b", b"x,1", b"", b"y,2", b""])
+    assert read_rows(open_files(open_csv, tmp_path, content)) == [
+        (2, {"a": "x", "b": "1"}),
+        (4, {"a": "y", "b": "2"}),
+    ]
+
+
+@pytest.mark.parametrize("block_bytes", [1, 7, 64, 2**20])
+def test_lines_count_line_ends_in_quotes_and_blank_lines(tmp_path: Path, block_bytes: int) -> None:
+    content = b'\n\na,b\n\n1,"x\ny\n\nz"\n\n\n2\n3,"u""\n"\r\n4,5,6\r\n5,last'
+    assert bad_rows(tmp_path, content, block_bytes=block_bytes) == (
+        [5, 12, 15],
+        ["data.csv:11: expected 2 values, found 1", "data.csv:14: expected 2 values, found 3"],
+    )
+
+
+@pytest.mark.parametrize("block_bytes", [1, 5, 2**20])
+def test_quotes_in_the_middle_of_a_field_are_text(tmp_path: Path, block_bytes: int) -> None:
+    content = b'size,name\n5" pipe,a\n6" pipe,"b ""c"" \nd"\n"7"" pipe",e"f\n8,"g"h\n9,z"'
+    assert [(line, list(row.values())) for line, row in read_rows(open_files(open_csv, tmp_path, content))] == [
+        (2, ['5" pipe', "a"]),
+        (3, ['6" pipe', 'b "c" \nd']),
+        (5, ['7" pipe', 'e"f']),
+        (6, ["8", "gh"]),
+        (7, ["9", 'z"']),
+    ]
+    assert len(read(tmp_path, content, block_bytes=block_bytes)) == 5
+
+
+def test_a_quote_that_is_never_closed_is_a_bad_row(tmp_path: Path) -> None:
+    assert bad_rows(tmp_path, b'a,b\n1,2\n3,"x\n4,5\n6,7\n', block_bytes=4) == (
+        [2],
+        ["data.csv:3: a quote in this row is never closed"],
+    )
+    assert refuse(tmp_path, b'"a,b\n1,2\n') == (
+        "data.csv:1: a quote in this row is never closed",
+        "Add the missing quote.",
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"5.1,a\n4.9,b\n",
+        b"a,1\nb,2\n",
+        b'"1","a"\n"2","b"\n',
+        b"3\n4\n",
+    ],
+)
+def test_a_first_row_with_a_number_is_not_a_header(tmp_path: Path, content: bytes) -> None:
+    source = open_files(open_csv, tmp_path, content)
+    assert "without a header, because the first row contains the number " in source.summary
+    rows = read_rows(source)
+    assert len(rows) == 2
+    assert list(rows[0][1]) == ["column_1", "column_2"][: len(rows[0][1])]
+
+
+@pytest.mark.parametrize(
+    "header", [b"0,1,2", b"country,1990,1991", b'"1","a b","2020-01-01"', b"a,b2,3c", b"2019,2020,2021"]
+)
+def test_numbers_that_pandas_or_years_put_into_a_header_are_names(tmp_path: Path, header: bytes) -> None:
+    source = open_files(open_csv, tmp_path, header + b"\n7,8,9\n")
+    assert source.summary == "1 CSV file (comma, UTF-8, with a header)"
+    assert list(read_rows(source)[0][1].values()) == ["7", "8", "9"]
+
+
+def test_a_column_without_a_name_is_an_error(tmp_path: Path) -> None:
+    assert refuse(tmp_path, b",a,b\n0,1,2\n") == (
+        "data.csv:1: column 1 of 3 has no name",
+        "Give it a name in the first line of the file. If pandas wrote its index there: "
+        "frame.to_csv(path, index=False)",
+    )
+    assert refuse(tmp_path, b"\na,b,\n0,1,2\n") == (
+        "data.csv:2: column 3 of 3 has no name",
+        "Give it a name in the first line of the file.",
+    )
+
+
+def test_two_columns_of_one_name_are_an_error(tmp_path: Path) -> None:
+    assert refuse(tmp_path, b"x,a,b,a\n") == (
+        "data.csv:1: columns 2 and 4 are both named 'a'",
+        "Give each column its own name in the first line of the file.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("codec", "encoding"), [("utf-8-sig", "UTF-8"), ("utf-16", "UTF-16"), ("utf-32", "UTF-32"), ("utf-8", "UTF-8")]
+)
+@pytest.mark.parametrize("block_bytes", [3, 2**20])
+def test_byte_order_marks_are_read(tmp_path: Path, codec: str, encoding: str, block_bytes: int) -> None:
+    content = "naïve,b\n😀,ü\n".encode(codec)
+    source = open_files(open_csv, tmp_path, content, block_bytes=block_bytes)
+    assert source.summary == f"1 CSV file (comma, {encoding}, with a header)"
+    assert read_rows(source) == [(2, {"naïve": "😀", "b": "ü"})]
+
+
+def test_other_bytes_are_an_error_with_line_and_byte(tmp_path: Path) -> None:
+    hint = "If you know the encoding, convert the file, such as: iconv -f WINDOWS-1252 -t UTF-8 IN > OUT"
+    assert refuse(tmp_path, "a,b\n1,2\n\n3,é\n".encode("latin-1")) == ("data.csv:4: byte 11 is not UTF-8", hint)
+    late = b"a,b\n" + b"x,y\n" * 100_000 + b"1,\xff\n"
+    assert refuse(tmp_path, late) == ("data.csv:100002: byte 400006 is not UTF-8", hint)
+    assert refuse(tmp_path, gzip.compress(late)) == (
+        "data.csv:100002: byte 400006 of the decompressed file is not UTF-8",
+        hint,
+    )
+    assert refuse(tmp_path, "\ufeffa,b\n".encode() + b"\xe9,2\n") == ("data.csv:2: byte 7 is not UTF-8", hint)
+
+
+def test_damaged_utf_16_is_an_error(tmp_path: Path) -> None:
+    content = "a,b\n1,2\n".encode("utf-16") + b"\x00\xd8" + "x,3\n".encode("utf-16-le")
+    assert refuse(tmp_path, content) == (
+        "data.csv:3: byte 18 is not UTF-16",
+        "The file is damaged or truncated. Get it again, or save it as UTF-8.",
+    )
+
+
+@pytest.mark.parametrize(("codec", "name"), [("utf-16-le", "UTF-16LE"), ("utf-16-be", "UTF-16BE")])
+def test_utf_16_without_a_mark_is_an_error(tmp_path: Path, codec: str, name: str) -> None:
+    assert refuse(tmp_path, "a,b\n1,2\n".encode(codec)) == (
+        "data.csv:1: byte 0: the text seems to be UTF-16 without a byte order mark",
+        f"Convert it: iconv -f {name} -t UTF-8 IN > OUT",
+    )
+
+
+@pytest.mark.parametrize("block_bytes", [2, 2**20])
+def test_rows_with_nul_bytes_are_bad(tmp_path: Path, block_bytes: int) -> None:
+    content = b'a,b\n1,2\n3,\0\n5\n"\n\0",6\n7,"8\n"\n\0\0\0'
+    assert bad_rows(tmp_path, content, block_bytes=block_bytes) == (
+        [2, 7],
+        [
+            "data.csv:3: contains a NUL byte",
+            "data.csv:4: expected 2 values, found 1",
+            "data.csv:5: contains a NUL byte",
+            "data.csv:9: contains a NUL byte",
+        ],
+    )
+
+
+def test_gzip_is_recognized_by_its_bytes(tmp_path: Path) -> None:
+    content = gzip.compress(b"a\tb\n1\t2\n") + gzip.compress(b"3\t4\n")
+    assert len(read_rows(open_files(open_csv, tmp_path, {"data.tsv.gz": content}))) == 2
+
+
+def test_damaged_gzip_is_an_error(tmp_path: Path) -> None:
+    whole = gzip.compress(b"a,b\n" + b"1,2\n" * 1000)
+    assert refuse(tmp_path, whole[:-20]) == ("data.csv: the gzip stream ends too early", "Get the file again.")
+
+
+def test_a_row_of_any_length_is_read_or_refused_in_bounded_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (text_files, csv_files):
+        monkeypatch.setattr(module, "MAX_ROW_BYTES", 5000)
+    start = b"a,b\n1,2\n"
+    assert len(read(tmp_path, start + b"3," + b"x" * 4997 + b"\n4,5\n", block_bytes=16)) == 3
+    message, hint = refuse(tmp_path, start + b'3,"' + b"4,5\n" * 100_000)
+    assert message == "data.csv:3: the row that starts here is longer than 5,000 bytes"
+    assert hint == "Look at it, and for a quote that is never closed: sed -n 3p data.csv | head -c 1000"
+    monkeypatch.setattr(csv_files, "_SAMPLE_BYTES", 100)
+    assert refuse(tmp_path, b"x" * 100_000)[0] == "data.csv:1: the row that starts here is longer than 5,000 bytes"
+
+
+def test_ten_thousand_columns_are_read(tmp_path: Path) -> None:
+    names = [f"feature_{place}" for place in range(10_000)]
+    content = "\n".join([",".join(names), *(",".join([str(row)] * 10_000) for row in range(3))]).encode()
+    rows = read(tmp_path, content)
+    assert list(rows[0]) == names
+    assert [row["feature_9999"] for row in rows] == ["0", "1", "2"]
+
+
+def test_files_with_the_same_columns_in_another_order_are_one_source(tmp_path: Path) -> None:
+    source = open_files(open_csv, tmp_path, {"1.csv": b"a,b\n1,2\n", "2.csv": b"b;a\n3;4\n", "3.csv": b"\n\n"})
+    assert source.summary == "2 CSV files (comma or semicolon, UTF-8, with a header)"
+    tables = [rows.table for part in source.parts for rows in part.read()]
+    assert [table.column_names for table in tables] == [["a", "b"], ["a", "b"]]
+    assert [row for _, row in read_rows(source)] == [{"a": "1", "b": "2"}, {"a": "4", "b": "3"}]
+    assert [(use.name, use.role, use.reason) for use in source.files] == [
+        ("1.csv", "records", ""),
+        ("2.csv", "records", ""),
+        ("3.csv", "skipped", "it has no rows"),
+    ]
+
+
+def test_files_with_other_columns_are_an_error(tmp_path: Path) -> None:
+    hint = "Files of one dataset have the same columns, in any order. Add other files as other datasets."
+    assert refuse(tmp_path / "1", {"1.csv": b"a,b\n1,2\n", "2.csv": b"a,c,d\n3,4,5\n"}) == (
+        "1.csv and 2.csv have different columns: 2.csv lacks 'b', and 1.csv lacks 'c', 'd'",
+        hint,
+    )
+    assert refuse(tmp_path / "2", {"1.csv": b"a,b\n1,2\n", "2.csv": b"a\nx\n"}) == (
+        "1.csv and 2.csv have different columns: 2.csv lacks 'b'",
+        hint,
+    )
+    assert refuse(tmp_path / "3", {"1.csv": b"a,b\n1,2\n", "2.csv": b"3,4\n"}) == (
+        "1.csv has a header ('a', 'b'), and 2.csv has none: its first row contains the number 3",
+        "Write the same header to each file, or to none.",
+    )
+
+
+def test_files_without_rows_are_an_error(tmp_path: Path) -> None:
+    assert refuse(tmp_path, {"1.csv": b"", "2.csv": b"\r\n"}) == (
+        f"{tmp_path}: no row in 2 CSV files, such as '1.csv'",
+        "Check the path.",
+    )
+
+
+def test_splits_come_from_names_or_globs(tmp_path: Path) -> None:
+    contents = {"test.csv": b"a\nx\n", "train.csv": b"a\ny\n"}
+    source = open_files(open_csv, tmp_path, contents)
+    assert source.splits == ("train", "test")
+    assert source.split_reason == "from the names of files"
+    source = open_files(open_csv, tmp_path, contents, splits={"some": "test*"})
+    assert source.splits == ("some",)
+    assert [(use.name, use.role, use.reason, use.split) for use in source.files] == [
+        ("test.csv", "records", "", "some"),
+        ("train.csv", "skipped", "no --split matches it", None),
+    ]
+
+
+def test_a_header_that_changes_after_opening_is_an_error(tmp_path: Path) -> None:
+    source = open_files(open_csv, tmp_path, b"a,b\n1,2\n")
+    (tmp_path / "data.csv").write_bytes(b"a,c\n1,2\n")
+    with pytest.raises(SourceError) as caught:
+        list(source.parts[0].read())
+    assert told(caught.value) == (
+        "data.csv:1: the header has changed since the file was opened",
+        "Wait until the program that writes the file has ended, then try again.",
+    )
+
+
+def test_rows_are_bounded(tmp_path: Path) -> None:
+    source = open_files(open_csv, tmp_path, b"a,b\n" + b"1,2\n3\n" * 40_000)
+    every = list(source.parts[0].read())
+    assert max(len(rows.lines) for rows in every) == max(len(rows.bad) for rows in every) == 16_384
+    assert sum(rows.table.num_rows for rows in every) == 40_000
+    assert [one.line for rows in every for one in rows.bad] == list(range(3, 80_003, 2))
+
+
+CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6) | st.text('a",;|\t\n\r ', max_size=6)
+
+
+@given(
+    rows=st.integers(1, 4).flatmap(lambda width: st.lists(st.lists(CELLS, min_size=width, max_size=width), max_size=8)),
+    delimiter=st.sampled_from(",;\t|"),
+    # Before Python 3.13, csv does not quote a "\\r" if lines end with "\\n": then it ends a line, for pandas, too.
+    newline_and_quoting=st.sampled_from([("\n", csv.QUOTE_ALL), ("\r\n", csv.QUOTE_ALL), ("\r\n", csv.QUOTE_MINIMAL)]),
+    block_bytes=st.sampled_from([1, 3, 17, 2**20]),
+    data=st.data(),
+)
+def test_what_csv_writes_is_read_equal(
+    rows: list[list[str]],
+    delimiter: str,
+    newline_and_quoting: tuple[str, Any],
+    block_bytes: int,
+    data: st.DataObject,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    if not rows or len(rows[0]) == 1:
+        delimiter = ","  # of a file of one column, nothing shows another one
+    names = [f"name{place}" for place in range(len(rows[0]) if rows else 1)]
+    cut = data.draw(st.integers(0, len(rows)))
+    folder = tmp_path_factory.mktemp("written")
+
+    def write(some: list[list[str]]) -> bytes:
+        file = io.StringIO(newline="")
+        newline, quoting = newline_and_quoting
+        writer = csv.writer(file, delimiter=delimiter, lineterminator=newline, quoting=quoting)
+        writer.writerows([names, *some])
+        return file.getvalue().encode()
+
+    def values(contents: dict[str, bytes]) -> list[list[str]]:
+        source = open_files(open_csv, folder, contents, block_bytes=block_bytes)
+        return [[value or "" for value in row.values()] for _, row in read_rows(source)]
+
+    assert values({"all.csv": write(rows)}) == rows
+    assert values({"1.csv": write(rows[:cut]), "2.csv": write(rows[cut:])}) == rows
+
+
+@given(content=st.text('a",\n\r', max_size=30).map(str.encode), block_bytes=st.sampled_from([1, 2, 5]))
+def test_blocks_make_no_difference(content: bytes, block_bytes: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("blocks")
+    content = b"x,y\n" + content
+    whole = read_all(open_files(open_csv, folder, content))
+    assert read_all(open_files(open_csv, folder, content, block_bytes=block_bytes)) == whole
