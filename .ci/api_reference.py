@@ -56,6 +56,7 @@ PAGES: Final = {
                 "registry.api.info:DatasetInfo",
                 "Progress",
             ),
+            *("add", "AddReport", "registry.api.adding:Addition"),
             *("registry.api.reports:ImportReport", "registry.api.reports:ImportedVersion"),
             *("registry.api.exporting:ExportReport", "registry.api.exporting:ExportedFile"),
             *("registry.api.reports:CatalogReport", "registry.api.reports:VerifiedVersion"),

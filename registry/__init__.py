@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from registry import slim
     from registry import torch as torch
     from registry.api import (
+        AddReport,
         Catalog,
         Dataset,
         DatasetLike,
+        add,
         as_dataframe,
         builder,
         connect,
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 __all__ = [
+    "AddReport",
     "BuilderConfig",
     "Catalog",
     "Dataset",
@@ -90,6 +93,7 @@ __all__ = [
     "VersionRequest",
     "VersionStatus",
     "YankedVersionWarning",
+    "add",
     "as_dataframe",
     "builder",
     "connect",
@@ -111,7 +115,7 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "": "slim torch",
-        "api": "Catalog Dataset DatasetLike as_dataframe builder connect is_locked load load_pin locked",
+        "api": "AddReport Catalog Dataset DatasetLike add as_dataframe builder connect is_locked load load_pin locked",
         "building": "BuilderConfig DatasetBuilder",
         "errors": "RegistryError RegistryWarning YankedVersionWarning",
         "model": "DatasetVersion Progress Reference SlicingRule Split Version VersionRequest VersionStatus",

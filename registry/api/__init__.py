@@ -7,11 +7,12 @@ Only this folder wires the parts together; the command line is built on it.
     for example in digits.read("train[:10%]"): ...
 """
 
+from registry.api.adding import Addition, AddReport
 from registry.api.arguments import DatasetLike, read_uses
 from registry.api.catalog import Catalog, connect
 from registry.api.dataset import Dataset
 from registry.api.lifecycle import Lifecycle
-from registry.api.loading import as_dataframe, load
+from registry.api.loading import add, as_dataframe, load
 from registry.api.locations import CATALOG_VARIABLE, DATA_DIR_VARIABLE, catalog_url, data_folder, make_catalog_folder
 from registry.api.lock import is_locked, locked
 from registry.api.pin_files import load_pin
@@ -20,10 +21,13 @@ from registry.api.tfds_compat import builder
 __all__ = [
     "CATALOG_VARIABLE",
     "DATA_DIR_VARIABLE",
+    "AddReport",
+    "Addition",
     "Catalog",
     "Dataset",
     "DatasetLike",
     "Lifecycle",
+    "add",
     "as_dataframe",
     "builder",
     "catalog_url",

@@ -17,6 +17,7 @@ from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from registry.api.adding import Adding
 from registry.api.arguments import (
     DatasetLike,
     Moment,
@@ -32,7 +33,6 @@ from registry.api.lifecycle import Aliases, Experiments, Lifecycle, Reservations
 from registry.api.locations import catalog_url, data_folder, make_catalog_folder, open_data, open_indexes
 from registry.api.lock import current_lock, refuse_moving
 from registry.api.provenance import FoundAt, FoundNow
-from registry.api.publishing import Publishing
 from registry.api.reports import CatalogReport, VerifiedVersion
 from registry.argument_types import typed_arguments
 from registry.catalog import (
@@ -96,7 +96,7 @@ def connect(url: str | os.PathLike[str] | None = None, *, data_dir: str | os.Pat
     return Catalog(open_catalog(chosen), data_dir=data_folder(chosen, data_dir))
 
 
-class Catalog(Publishing):
+class Catalog(Adding):
     """A catalog, and the data directory that holds the shards of its datasets.
 
     Use it as a context manager, or call ``close()``. Threads may share it.

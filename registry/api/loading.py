@@ -1,5 +1,6 @@
-"""``registry.load``: look up a dataset and read it in one call, with the arguments of ``tfds.load``.
+"""``registry.load`` and ``registry.add``: use a catalog in one call that opens it.
 
+``load`` looks a dataset up and reads it, with the arguments of ``tfds.load``. ``add`` publishes data.
 ``registry.builder(...).as_dataset`` shares its steps: find the version, check the arguments, wrap the readers.
 """
 
@@ -9,21 +10,24 @@ import os
 import shlex
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from registry.api.adding import AddReport
 from registry.api.arguments import DatasetLike, Moment, read_reference
 from registry.api.catalog import Catalog, connect
 from registry.api.dataset import Dataset
 from registry.api.lock import current_lock
 from registry.argument_types import typed_arguments
 from registry.errors import DatasetNotFoundError, UsageError, YankedVersionWarning
-from registry.model import SlicingRule, whole_number
+from registry.model import ProgressCallback, SlicingRule, Version, whole_number
 from registry.splits import ReadInstruction
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from registry.features import Feature
     from registry.order import ReadConfig
     from registry.reading import Batches, Reader, SupervisedReader
 
@@ -360,3 +364,95 @@ def as_dataframe(dataset: Any, ds_info: Any = None) -> pd.DataFrame:
     names = names_in(dataset.keys)
     frame = dataset.reader.to_pandas()
     return frame[[one for name in names for one in frame.columns if one == name or one.startswith(f"{name}/")]]
+
+
+@typed_arguments
+def add(
+    source: Any,
+    name: str | None = None,
+    *,
+    catalog: Catalog | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    kind: str | None = None,
+    config: str | None = None,
+    features: Mapping[str, str | Feature] | None = None,
+    schema: str | os.PathLike[str] | None = None,
+    splits: Mapping[str, str] | None = None,
+    split_by: str | None = None,
+    holdout: str | None = None,
+    seed: int = 0,
+    key: str | None = None,
+    skip_bad: int = 0,
+    bump: str | None = None,
+    number: str | Version | None = None,
+    reason: str = "",
+    in_place: bool = False,
+    promote: bool | None = None,
+    num_shards: int | None = None,
+    processes: int | None = None,
+    dry_run: bool = False,
+    show: int = 5,
+    progress: ProgressCallback | None = None,
+) -> AddReport:
+    """Publish data that comes without a builder class: ``Catalog.add`` of the default catalog.
+
+        report = registry.add("prices.csv")
+        report = registry.add(frame, "prices", key="id")
+
+    Args:
+        source: see ``Catalog.add``.
+        name: see ``Catalog.add``.
+        catalog: an open catalog. None opens the default one.
+        data_dir: path or URL of the data directory, see ``connect``.
+        kind: see ``Catalog.add``.
+        config: see ``Catalog.add``.
+        features: see ``Catalog.add``.
+        schema: see ``Catalog.add``.
+        splits: see ``Catalog.add``.
+        split_by: see ``Catalog.add``.
+        holdout: see ``Catalog.add``.
+        seed: see ``Catalog.add``.
+        key: see ``Catalog.add``.
+        skip_bad: see ``Catalog.add``.
+        bump: see ``Catalog.add``.
+        number: see ``Catalog.add``.
+        reason: see ``Catalog.add``.
+        in_place: see ``Catalog.add``.
+        promote: see ``Catalog.add``.
+        num_shards: see ``Catalog.add``.
+        processes: see ``Catalog.add``.
+        dry_run: see ``Catalog.add``.
+        show: see ``Catalog.add``.
+        progress: see ``Catalog.add``.
+
+    Raises:
+        UsageError: both ``catalog`` and ``data_dir`` are given, or see ``Catalog.add``.
+        SourceError, UnusableRowsError, DuplicateKeyError, FeatureError, ReferenceSyntaxError, MissingExtraError,
+            VersionTooSmallError, VersionExistsError, ProtectedError, ConflictError, StorageError: see ``Catalog.add``.
+    """
+    opened = open_catalog_for(catalog, data_dir)
+    with nullcontext() if catalog is not None else opened:
+        return opened.add(
+            source,
+            name,
+            kind=kind,
+            config=config,
+            features=features,
+            schema=schema,
+            splits=splits,
+            split_by=split_by,
+            holdout=holdout,
+            seed=seed,
+            key=key,
+            skip_bad=skip_bad,
+            bump=bump,
+            number=number,
+            reason=reason,
+            in_place=in_place,
+            promote=promote,
+            num_shards=num_shards,
+            processes=processes,
+            dry_run=dry_run,
+            show=show,
+            progress=progress,
+        )

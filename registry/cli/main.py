@@ -16,6 +16,7 @@ from registry.errors import RegistryError, StorageUnavailableError
 
 COMMANDS: Final = {
     "quickstart": ("registry.cli.quickstart:quickstart", "Build, publish, slice and read a first dataset."),
+    "add": ("registry.cli.add:add", "Publish any data: CSV, JSON, images, frames on disk, archives."),
     "build": ("registry.cli.publish:build", "Run a builder: write shards, verify, publish."),
     "publish": ("registry.cli.publish:publish", "Publish a folder of prepared shards."),
     "import": ("registry.cli.import_:import_", "Catalog what others prepared: TFDS, Parquet, Earth Engine."),

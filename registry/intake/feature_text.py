@@ -1,4 +1,4 @@
-"""Parses the types that users request for columns, such as ``int32``, ``ClassLabel(cat, dog)`` or ``float32[3]?``.
+"""Parses the types that users request for columns, such as ``int32``, ``ClassLabel(cat, dog)`` or ``float32[3]``.
 
     text -> parse_feature -> Wish -> Inference -> ColumnSchema
 

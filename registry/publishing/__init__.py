@@ -7,6 +7,14 @@ folder, verifies it like any other, and writes the row.
 from registry.publishing.changes import Change, ChangeLevel, Changes
 from registry.publishing.fingerprint import Advance
 from registry.publishing.markers import Cleared, clear_place
+from registry.publishing.numbering import (
+    NextNumber,
+    NextPreview,
+    NumberWish,
+    preview_next,
+    publish_next,
+    publish_next_in_place,
+)
 from registry.publishing.proof import Proof, Prover, VersionDiff, diff_versions
 from registry.publishing.publish import (
     Preview,
@@ -26,6 +34,9 @@ __all__ = [
     "ChangeLevel",
     "Changes",
     "Cleared",
+    "NextNumber",
+    "NextPreview",
+    "NumberWish",
     "Preview",
     "Proof",
     "Prover",
@@ -39,7 +50,10 @@ __all__ = [
     "clear_place",
     "diff_versions",
     "preview_folder",
+    "preview_next",
     "publish_folder",
+    "publish_next",
+    "publish_next_in_place",
     "publish_staged",
     "unchanged",
     "verify_shards",

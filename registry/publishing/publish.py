@@ -149,9 +149,16 @@ class Target:
 
 
 def publish_staged(
-    staged: StagedFolder, prepared: PreparedDataset, shards: Mapping[str, tuple[Shard, ...]], target: Target
+    staged: StagedFolder,
+    prepared: PreparedDataset,
+    shards: Mapping[str, tuple[Shard, ...]],
+    target: Target,
+    *,
+    measured: tuple[VerifyReport, Mapping[str, SplitFingerprint]] | None = None,
 ) -> Publication:
     """Verify the shards of ``staged`` against ``shards``, move the folder into place, and write the row.
+
+    ``measured`` holds the report and the fingerprints, if the caller verified the shards a moment ago.
 
     Raises:
         ShardMismatchError: a shard on disk differs from what was written.
@@ -160,8 +167,11 @@ def publish_staged(
         ReservedError: another publisher holds the version's place in the object store.
         ConflictError: the version's folder contains other data that is not in the catalog.
     """
-    report = target.verify(staged.store, prepared.splits, shards, what=str(prepared.reference))
-    candidate = _Candidate.of(target, prepared, report).proved(staged.store)
+    if measured is None:
+        report, known = target.verify(staged.store, prepared.splits, shards, what=str(prepared.reference)), None
+    else:
+        report, known = measured
+    candidate = _Candidate.of(target, prepared, report).proved(staged.store, known)
     version = candidate.version
     with place_folder(staged, target.store, target.catalog, version, shards, actor=target.actor) as placement:
         candidate = candidate.moved(target.store.child(version.location))
@@ -323,12 +333,12 @@ class _Candidate:
         """Its files in ``store``."""
         return StoredSplits(store, self.prepared.splits, self.prepared.features)
 
-    def proved(self, store: Store) -> _Candidate:
+    def proved(self, store: Store, known: Mapping[str, SplitFingerprint] | None = None) -> _Candidate:
         """This candidate with fingerprints and a proof, unless the same content is published or lengths are trusted."""
         if self.target.trust_lengths or is_published(self.target.catalog, self.version):
             return self
         files = self.files(store)
-        fingerprints = self.target.prover().fingerprint(files)
+        fingerprints = self.target.prover().fingerprint(files) if known is None else known
         return replace(self, stored=(files, fingerprints), proof=self._proof(files, fingerprints))
 
     def moved(self, store: Store) -> _Candidate:

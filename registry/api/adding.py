@@ -1,0 +1,497 @@
+"""``Catalog.add``: publishes data that comes without a builder class, under the number that its changes allow.
+
+    given -> Source -> Plan (schema, keys) -> staged shards -> number by proof -> row
+
+``plan_add`` stops before anything is written, so that a caller can show what was found.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from registry.api.arguments import read_version
+from registry.api.locations import open_data
+from registry.api.publishing import Publishing
+from registry.argument_types import typed_arguments
+from registry.errors import UsageError
+from registry.model import (
+    DatasetVersion,
+    ProgressCallback,
+    Reference,
+    Version,
+    check_config,
+    check_name,
+    check_new_name,
+    count_progress,
+)
+from registry.model.version import HIGHEST
+
+if TYPE_CHECKING:
+    from registry.features import Feature
+    from registry.intake.plan import Plan
+    from registry.intake.source import BadRow, FileUse, Source
+    from registry.intake.staging import StagedSource
+    from registry.prepared import PreparedDataset
+    from registry.publishing import NumberWish, Publication, VersionDiff
+    from registry.publishing.changes import Changes
+    from registry.storage import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddReport:
+    """What ``Catalog.add`` did, or would do.
+
+    Attributes:
+        reference: the version: the published one, the one that would be published, or the one that has this content
+            already.
+        outcome: ``published``; ``unchanged`` if the highest version has this content already; for a dry run also
+            ``would_publish``.
+        plan: the source, its schema and its keys.
+        splits: the number of records of each split.
+        bad: the rows and files that were left out, at most 10,000 of them.
+        num_bad: their number.
+        latest: the highest version before, or None.
+        changes: what changed since ``latest``, which decides the number; None for the first version.
+        diff: for a dry run, the same down to records.
+        publication: what was published; None for a dry run, or if nothing was.
+    """
+
+    reference: Reference
+    outcome: Literal["published", "unchanged", "would_publish"]
+    plan: Plan
+    splits: Mapping[str, int]
+    bad: tuple[BadRow, ...]
+    num_bad: int
+    latest: DatasetVersion | None
+    changes: Changes | None
+    diff: VersionDiff | None = None
+    publication: Publication | None = None
+
+    @property
+    def num_examples(self) -> int:
+        """The number of records."""
+        return sum(self.splits.values())
+
+    @property
+    def files(self) -> tuple[FileUse, ...]:
+        """What happened to each file, or to the files of each folder."""
+        return tuple(self.plan.source.files)
+
+
+class Addition:
+    """A source that was read and not written yet. ``Catalog.plan_add`` returns it; ``add`` publishes it at once.
+
+    Attributes:
+        plan: the source, its schema and its keys.
+        reference: the dataset and config.
+    """
+
+    def __init__(
+        self,
+        catalog: Adding,
+        plan: Plan,
+        reference: Reference,
+        *,
+        num_shards: int | None,
+        stored: tuple[Store, PreparedDataset] | None = None,
+    ) -> None:
+        self.plan = plan
+        self.reference = reference
+        self._catalog = catalog
+        self._num_shards = num_shards
+        self._stored = stored  # files that stay where they are
+
+    @typed_arguments
+    def publish(
+        self,
+        *,
+        bump: str | None = None,
+        number: str | Version | None = None,
+        reason: str = "",
+        promote: bool | None = None,
+        processes: int | None = None,
+        dry_run: bool = False,
+        show: int = 5,
+        progress: ProgressCallback | None = None,
+    ) -> AddReport:
+        """Write the records, choose the number and publish; see ``Catalog.add``.
+
+        Args:
+            bump: see ``Catalog.add``.
+            number: see ``Catalog.add``.
+            reason: see ``Catalog.add``.
+            promote: see ``Catalog.add``.
+            processes: see ``Catalog.add``.
+            dry_run: see ``Catalog.add``.
+            show: see ``Catalog.add``.
+            progress: called with a ``Progress``: rows are ``encoding``, then the records of each split ``writing``,
+                then all are ``verifying``.
+
+        Raises:
+            UnusableRowsError, DuplicateKeyError, SourceError: see ``Catalog.add``.
+            VersionTooSmallError, VersionExistsError, ProtectedError, ConflictError, StorageError: see ``Catalog.add``.
+        """
+        from registry.publishing import preview_next, publish_next, publish_next_in_place
+
+        wish = _wish(bump, number)
+        self._catalog._refuse_protected(self.reference, promote)
+        target = self._catalog._target(
+            promote, count_progress(progress, "verifying", str(self.reference)), processes=processes
+        )
+        diff, publication = None, None
+        with self._staged(processes, progress) as made:
+            if dry_run:
+                preview = preview_next(made.store, made.prepared, made.shards, target, wish, show=show)
+                found, diff = preview.next, preview.diff
+            elif made.staged is None or made.shards is None:
+                publication, found = publish_next_in_place(made.store, made.prepared, target, wish, release_note=reason)
+            else:
+                publication, found = publish_next(
+                    made.staged, made.prepared, made.shards, target, wish, release_note=reason
+                )
+        version = found.number
+        if version is None:
+            if found.latest is None:
+                raise AssertionError("without an earlier version, a number is always chosen")
+            version = found.latest.version
+        return AddReport(
+            reference=Reference.exactly(self.reference.name, self.reference.config, version),
+            outcome="unchanged" if found.number is None else "would_publish" if dry_run else "published",
+            plan=self.plan,
+            splits={split.name: split.num_examples for split in made.prepared.splits},
+            bad=tuple(made.bad.first),
+            num_bad=made.bad.count,
+            latest=found.latest,
+            changes=found.changes,
+            diff=diff,
+            publication=publication,
+        )
+
+    @contextmanager
+    def _staged(self, processes: int | None, progress: ProgressCallback | None) -> Iterator[StagedSource]:
+        """The shards: written to a staged folder, or where they are."""
+        from registry.intake.staging import StagedSource, stage_source
+
+        plan = self.plan
+        if self._stored is not None:
+            store, prepared = self._stored
+            yield StagedSource(store=store, staged=None, prepared=prepared, shards=None, bad=plan.bad)
+            return
+        with stage_source(
+            plan.source,
+            plan.schema,
+            plan.rule,
+            open_data(self._catalog.data_dir),
+            name=self.reference.name,
+            config=self.reference.config,
+            metadata=plan.metadata(),
+            split_by=plan.split_by,
+            holdout=plan.holdout,
+            num_shards=self._num_shards,
+            bad=plan.bad,
+            processes=processes,
+            num_rows=plan.num_rows,
+            progress=progress,
+        ) as made:
+            yield made
+
+
+class Adding(Publishing):
+    """The methods of ``Catalog`` that add data without a builder class."""
+
+    @typed_arguments
+    def add(
+        self,
+        source: Any,
+        name: str | None = None,
+        *,
+        kind: str | None = None,
+        config: str | None = None,
+        features: Mapping[str, str | Feature] | None = None,
+        schema: str | os.PathLike[str] | None = None,
+        splits: Mapping[str, str] | None = None,
+        split_by: str | None = None,
+        holdout: str | None = None,
+        seed: int = 0,
+        key: str | None = None,
+        skip_bad: int = 0,
+        bump: str | None = None,
+        number: str | Version | None = None,
+        reason: str = "",
+        in_place: bool = False,
+        promote: bool | None = None,
+        num_shards: int | None = None,
+        processes: int | None = None,
+        dry_run: bool = False,
+        show: int = 5,
+        progress: ProgressCallback | None = None,
+    ) -> AddReport:
+        """Publish data that comes without a builder class, under the smallest number that its changes allow.
+
+        The first version is 1.0.0. Adding the same content again publishes nothing. Other shards of the same records
+        are a PATCH, a new column is MINOR, anything else is MAJOR. The same source gives the same bytes for any order
+        of its files.
+
+            report = catalog.add("prices.csv", "prices")
+            print(report.reference, report.outcome)
+            catalog.add({"train": frame, "test": other}, "prices", features={"label": "ClassLabel"})
+
+        Args:
+            source: a path or URL of a file, folder or archive; a frame of pandas or polars; an Arrow table; a dict of
+                arrays; a dataset of Hugging Face, torch or tf.data; an iterable of dicts, or a function that returns
+                one; or a dict of split name -> any of these.
+            name: the name of the dataset. None derives it from the path.
+            kind: the kind of the source, such as ``csv``, if detection is wrong.
+            config: the config of the dataset, or None.
+            features: the types of columns, as a feature or as text such as ``"ClassLabel"``; the others are inferred
+                from all rows.
+            schema: path of a schema file, as ``registry add --schema-out`` writes it.
+            splits: split name -> glob of file names. None derives the splits from the names of files and folders.
+            split_by: the column that decides the split. It is not stored.
+            holdout: cut a split by the hash of the key, such as ``"test=10%"``.
+            seed: another seed gives another holdout.
+            key: the column whose values are the keys of the records. None: as in the version before, the path of each
+                file, or the content.
+            skip_bad: leave out at most this number of unusable rows and files; their list is kept with the version.
+            bump: raise at least this part of the number: ``patch``, ``minor`` or ``major``.
+            number: publish under exactly this number.
+            reason: what changed: the release note of the version.
+            in_place: read Parquet files where they are, so they must stay there. Their rows are the records, in the
+                order of the files; options that change records are refused.
+            promote: make the version canonical, see ``publish``.
+            num_shards: the number of shards of each split. None decides by size and count, as TFDS does.
+            processes: number of processes that encode. None starts one for each core once there is enough work.
+            dry_run: publish nothing, and report the changes down to records.
+            show: for a dry run, describe at most this many differing records of each split.
+            progress: called with a ``Progress``: rows are ``reading``, then ``encoding``; then the records of each
+                split ``writing``; then all are ``verifying``.
+
+        Returns:
+            What was published, and why under this number.
+
+        Raises:
+            SourceError: the source is missing, ambiguous, unreadable or empty, or its types contradict each other.
+            UnusableRowsError: more rows or files cannot be used than ``skip_bad`` allows; names the first 20.
+            DuplicateKeyError: two records of a split have the same key; names both places.
+            FeatureError: a feature is malformed.
+            UsageError: an argument does not fit the source.
+            ReferenceSyntaxError: the name or config is invalid.
+            MissingExtraError: pyarrow, or the package that reads this kind, is not installed.
+            VersionTooSmallError: ``bump`` or ``number`` is too small for the changes.
+            VersionExistsError: ``number`` is published with other content.
+            ProtectedError: ``promote`` is True, and the dataset, config or catalog is protected.
+            ConflictError: other publishers took the next number again and again.
+            StorageError: the disk is full or not writable.
+        """
+        addition = self.plan_add(
+            source,
+            name,
+            kind=kind,
+            config=config,
+            features=features,
+            schema=schema,
+            splits=splits,
+            split_by=split_by,
+            holdout=holdout,
+            seed=seed,
+            key=key,
+            skip_bad=skip_bad,
+            in_place=in_place,
+            num_shards=num_shards,
+            progress=progress,
+        )
+        return addition.publish(
+            bump=bump,
+            number=number,
+            reason=reason,
+            promote=promote,
+            processes=processes,
+            dry_run=dry_run,
+            show=show,
+            progress=progress,
+        )
+
+    @typed_arguments
+    def plan_add(
+        self,
+        source: Any,
+        name: str | None = None,
+        *,
+        kind: str | None = None,
+        config: str | None = None,
+        features: Mapping[str, str | Feature] | None = None,
+        schema: str | os.PathLike[str] | None = None,
+        splits: Mapping[str, str] | None = None,
+        split_by: str | None = None,
+        holdout: str | None = None,
+        seed: int = 0,
+        key: str | None = None,
+        skip_bad: int = 0,
+        in_place: bool = False,
+        num_shards: int | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> Addition:
+        """Read a source, and decide its schema, splits and keys. Nothing is written until ``publish`` of the result.
+
+        Args:
+            source: see ``add``.
+            name: see ``add``.
+            kind: see ``add``.
+            config: see ``add``.
+            features: see ``add``.
+            schema: see ``add``.
+            splits: see ``add``.
+            split_by: see ``add``.
+            holdout: see ``add``.
+            seed: see ``add``.
+            key: see ``add``.
+            skip_bad: see ``add``.
+            in_place: see ``add``.
+            num_shards: see ``add``.
+            progress: called with a ``Progress``: rows are ``reading``.
+
+        Raises:
+            SourceError, UnusableRowsError, FeatureError, UsageError, ReferenceSyntaxError, MissingExtraError: see
+                ``add``.
+            StorageError: a file cannot be read.
+        """
+        from registry.intake.plan import INTAKE, plan_source
+        from registry.intake.staging import Holdout
+
+        reference = self._new_reference(source, name, config)
+        if in_place:
+            changing = {
+                "features": features,
+                "schema": schema,
+                "splits": splits,
+                "split_by": split_by,
+                "holdout": holdout,
+                "key": key,
+                "skip_bad": skip_bad,
+                "num_shards": num_shards,
+            }
+            return self._plan_in_place(source, reference, [option for option, given in changing.items() if given])
+        opened = _open(source, kind, splits or {})
+        latest, _ = self.backend.neighbours(reference.name, reference.config, Version(*HIGHEST))
+        plan = plan_source(
+            opened,
+            wishes=_wishes(features or {}, schema),
+            key=key,
+            split_by=split_by,
+            holdout=None if holdout is None else Holdout.parse(holdout, seed=seed),
+            skip_bad=skip_bad,
+            earlier=None if latest is None else latest.metadata.custom.get(INTAKE),
+            progress=progress,
+        )
+        return Addition(self, plan, reference, num_shards=num_shards)
+
+    def _plan_in_place(self, source: Any, reference: Reference, changing: list[str]) -> Addition:
+        """Parquet files that stay where they are: their rows are the records."""
+        from registry.intake.keys import KeyRule
+        from registry.intake.plan import Plan
+        from registry.intake.schema import ColumnSchema, Schema
+        from registry.intake.source import FileUse, Part, Source
+        from registry.intake.staging import BadRows
+        from registry.interop.parquet import describe_parquet
+        from registry.publishing.numbering import FIRST
+        from registry.shards.arrow_values import import_pyarrow
+        from registry.storage import open_store
+
+        if changing:
+            raise UsageError(
+                f"files that stay where they are cannot be changed: {', '.join(changing)}",
+                hint="Leave out --in-place, or these options.",
+                details={"options": changing},
+            )
+        if not isinstance(source, str | os.PathLike):
+            raise UsageError("only files can stay where they are", hint="Leave in_place out.", details={})
+        store = open_store(source)
+        prepared = describe_parquet(store, name=reference.name, config=reference.config, version=FIRST)
+        names = [name for split in prepared.splits for name in split.filenames]
+        columns = [
+            ColumnSchema(name=name, feature=feature, arrow_type=import_pyarrow().null(), reason="from the files")
+            for name, feature in prepared.features.items()
+        ]
+        plan = Plan(
+            source=Source(
+                kind="parquet",
+                summary=f"{len(names):,} Parquet files, which stay where they are",
+                parts=[
+                    Part(split=split.name, name=name, read=lambda: iter(()), is_portable=False)
+                    for split in prepared.splits
+                    for name in split.filenames
+                ],
+                files=[FileUse(name=name, role="records", num_bytes=store.size(name)) for name in names],
+                split_reason="from the names of files",
+            ),
+            schema=Schema(tuple(columns)),
+            rule=KeyRule(kind="path"),
+            rule_reason="records keep their order",
+            num_rows=sum(split.num_examples for split in prepared.splits),
+            bad=BadRows(),
+        )
+        return Addition(self, plan, reference, num_shards=None, stored=(store, prepared))
+
+    def _new_reference(self, source: Any, name: str | None, config: str | None) -> Reference:
+        """The dataset and config, refused before a long read if the name is invalid."""
+        if name is None:
+            if not isinstance(source, str | os.PathLike):
+                raise UsageError(
+                    "a dataset from an object of Python needs a name",
+                    hint='For example: catalog.add(frame, "prices")',
+                    details={"type": type(source).__name__},
+                )
+            from registry.intake.plan import name_of_path
+
+            name = name_of_path(os.fspath(source))
+        check_name(name)
+        if config is not None:
+            check_config(config)
+        if self.backend.neighbours(name, config, Version(*HIGHEST))[0] is None:
+            check_new_name(name)
+        return Reference(name, config)
+
+
+def _open(source: Any, kind: str | None, splits: Mapping[str, str]) -> Source:
+    from registry.intake.source import Options, Source
+
+    if isinstance(source, Source):  # of a reader that is not ours
+        return source
+    options = Options(kind=kind, splits=splits)
+    if isinstance(source, str | os.PathLike):
+        from registry.intake.detect import open_source
+
+        return open_source(os.fspath(source), options)
+    from registry.intake.objects import open_object
+
+    opened = open_object(source)
+    if opened is None:
+        raise AssertionError("paths are opened above")
+    return opened
+
+
+def _wishes(features: Mapping[str, str | Feature], schema: str | os.PathLike[str] | None) -> Mapping[str, Any]:
+    from registry.intake.feature_text import Wish, parse_feature
+    from registry.intake.schema_file import read_schema_file
+
+    wishes = {} if schema is None else dict(read_schema_file(Path(schema)))
+    for name, wanted in features.items():
+        wishes[name] = parse_feature(wanted) if isinstance(wanted, str) else Wish(text=str(wanted), feature=wanted)
+    return wishes
+
+
+def _wish(bump: str | None, number: str | Version | None) -> NumberWish:
+    from registry.publishing import ChangeLevel, NumberWish
+
+    if bump is not None and bump not in ("patch", "minor", "major"):
+        raise UsageError(
+            f"bump must be 'patch', 'minor' or 'major', not {bump!r:.60}",
+            hint="Leave it out to let the changes decide.",
+            details={"bump": bump[:200]},
+        )
+    return NumberWish(bump=None if bump is None else ChangeLevel[bump.upper()], number=read_version(number))

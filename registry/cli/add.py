@@ -1,0 +1,281 @@
+"""``registry add``: publishes data that comes without a builder class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from registry.cli.browse import describe_diff, diff_values
+from registry.cli.commands import Session, examples, session_command, version_values
+from registry.cli.options import promote_option, show_option
+from registry.cli.output import Block, Note, Table
+from registry.cli.progress import show_progress
+from registry.cli.publish import describe_publication, promotion_values
+from registry.envelope import fields_of
+from registry.errors import AlreadyStoredError, UsageError
+from registry.splits import counted
+
+if TYPE_CHECKING:
+    from registry.api.adding import AddReport
+    from registry.intake.plan import Plan
+
+_MOST_COLUMNS = 50
+_MOST_FILES = 20
+
+
+def _pairs(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
+    """Read options of the form NAME=VALUE."""
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name or not value:
+            raise UsageError(
+                f"{param.opts[0]} {text}: expected NAME=VALUE", hint=f"For example: {param.opts[0]} {param.metavar}"
+            )
+        if name in pairs:
+            raise UsageError(f"{param.opts[0]} {name} is given twice", hint="Leave one of them out.")
+        pairs[name] = value
+    return pairs
+
+
+@session_command(
+    "add",
+    epilog=examples(
+        "registry add prices.csv",
+        "registry add ./photos --as photos --dry-run",
+        "registry add reviews.jsonl --feature stars=ClassLabel --key review_id",
+        "registry add ./text --split 'train=2019/*' --split 'test=2020/*'",
+        "registry add people.csv --holdout test=10% --seed 7 -m 'Data of May'",
+        "registry add people.csv --schema people.yaml --skip-bad 3",
+    ),
+)
+@click.argument("source", metavar="SOURCE")
+@click.option("--as", "name", metavar="NAME", help="Name of the dataset.  [default: from the path]")
+@click.option("--from", "kind", metavar="KIND", help="Kind of the source, such as csv or images.  [default: detected]")
+@click.option("--config", metavar="NAME", help="Config of the dataset, if it has configs.")
+@click.option(
+    "--feature",
+    "features",
+    multiple=True,
+    callback=_pairs,
+    metavar="COLUMN=TYPE",
+    help="Type of a column, such as label=ClassLabel or age=int32; may be repeated.  [default: inferred from all rows]",
+)
+@click.option("--schema", type=click.Path(path_type=Path), metavar="FILE", help="Read the types of columns from FILE.")
+@click.option(
+    "--schema-out",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="With --dry-run: write the types of all columns to FILE, to be edited and passed to --schema.",
+)
+@click.option(
+    "--split",
+    "splits",
+    multiple=True,
+    callback=_pairs,
+    metavar="NAME=GLOB",
+    help="The files of a split; may be repeated.  [default: from the names of folders and files]",
+)
+@click.option("--split-by", metavar="COLUMN", help="The column that decides the split; it is not stored.")
+@click.option("--holdout", metavar="NAME=P%", help="Cut a split by the hash of the key: test=10%.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Another seed gives another holdout.")
+@click.option(
+    "--key", metavar="COLUMN", help="The column whose values are the keys.  [default: the file's path, or the content]"
+)
+@click.option(
+    "--skip-bad",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Leave out up to N rows or files that cannot be used; their list is kept with the version.",
+)
+@click.option("--bump", type=click.Choice(["patch", "minor", "major"]), help="Raise at least this part of the number.")
+@click.option("--number", metavar="V", help="Publish under this number.  [default: the smallest that is allowed]")
+@click.option("-m", "--reason", metavar="TEXT", default="", help="What changed: the release note of the version.")
+@click.option("--in-place", is_flag=True, help="Read the files where they are, for Parquet: they must stay there.")
+@click.option("--shards", "num_shards", type=click.IntRange(min=1), metavar="N", help="Shards of each split.")
+@click.option(
+    "-j",
+    "--processes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Processes that encode records; the bytes are the same for any N.  [default: by the size of the data]",
+)
+@promote_option
+@click.option("--dry-run", is_flag=True, help="Show what was found and what changed, down to records; keep nothing.")
+@show_option
+def add(
+    session: Session,
+    source: str,
+    *,
+    name: str | None,
+    kind: str | None,
+    config: str | None,
+    features: dict[str, str],
+    schema: Path | None,
+    schema_out: Path | None,
+    splits: dict[str, str],
+    split_by: str | None,
+    holdout: str | None,
+    seed: int,
+    key: str | None,
+    skip_bad: int,
+    bump: Any,
+    number: str | None,
+    reason: str,
+    in_place: bool,
+    num_shards: int | None,
+    processes: int | None,
+    promote: bool | None,
+    dry_run: bool,
+    show: int,
+) -> None:
+    """Publish SOURCE under the smallest version number that its changes allow.
+
+    SOURCE is a path or URL: CSV, TSV, JSON, JSON lines, Parquet or Arrow files; a folder of images, sounds, videos or
+    texts, with labels from folders or from metadata.csv; WebDataset tars; .npy and .npz; a folder of Hugging Face; a
+    Croissant file; or a zip or tar of any of these. What was found is shown before anything is written.
+
+    The first version is 1.0.0. The same content again publishes nothing; other shards of the same records are PATCH, a
+    new column is MINOR, anything else is MAJOR.
+    """
+    if schema_out is not None and not dry_run:
+        raise UsageError("--schema-out needs --dry-run", hint="Add --dry-run, edit the file, and pass it to --schema.")
+    if schema_out is not None and schema_out.exists():
+        raise AlreadyStoredError(
+            f"{schema_out} exists", hint="Choose another file, or remove it.", details={"path": str(schema_out)}
+        )
+    with session.connect() as catalog:
+        with show_progress(session.out) as progress:
+            addition = catalog.plan_add(
+                source,
+                name,
+                kind=kind,
+                config=config,
+                features=features,
+                schema=schema,
+                splits=splits,
+                split_by=split_by,
+                holdout=holdout,
+                seed=seed,
+                key=key,
+                skip_bad=skip_bad,
+                in_place=in_place,
+                num_shards=num_shards,
+                progress=progress,
+            )
+        session.out.tell(_describe_plan(addition.plan))
+        if schema_out is not None:
+            from registry.intake.schema_file import write_schema_file
+
+            with schema_out.open("w", encoding="utf-8") as stream:
+                write_schema_file(addition.plan.schema, stream)
+        with show_progress(session.out) as progress:
+            report = addition.publish(
+                bump=bump,
+                number=number,
+                reason=reason,
+                promote=promote,
+                processes=processes,
+                dry_run=dry_run,
+                show=show,
+                progress=progress,
+            )
+    session.out.present("add", _values(report), lambda _: _describe_report(session, report))
+
+
+def _describe_plan(plan: Plan) -> Iterator[Block]:
+    """What was found, before anything is written."""
+    source = plan.source
+    yield f"found {source.kind}: {source.summary}"
+    splits = ", ".join(source.splits) if plan.split_by is None else f"by the column {plan.split_by!r}"
+    yield f"splits: {splits}" + (f" ({source.split_reason})" if source.split_reason else "")
+    if plan.holdout is not None:
+        yield f"holdout: {plan.holdout.fraction:.6%} for {plan.holdout.split}, seed {plan.holdout.seed}".replace(
+            ".000000%", "%"
+        )
+    yield f"keys: {plan.rule} ({plan.rule_reason})"
+    yield ""
+    yield Table(
+        plan.schema.columns,
+        {
+            "FEATURE": lambda one: one.name,
+            "TYPE": lambda one: str(one.feature),
+            "EXAMPLE": lambda one: one.example,
+            "NULLS": lambda one: one.num_nulls,
+            "REASON": lambda one: one.reason,
+        },
+        limit=_MOST_COLUMNS,
+    )
+    yield ""
+    yield from _describe_files(plan)
+
+
+def _describe_files(plan: Plan) -> Iterator[Block]:
+    """The files that are not records."""
+    others = [one for one in plan.source.files if one.role != "records"]
+    for one in others[:_MOST_FILES]:
+        files = f" ({one.num_files:,} files)" if one.num_files != 1 else ""
+        yield f"{one.role}: {one.name}{files}" + (f": {one.reason}" if one.reason else "")
+    if len(others) > _MOST_FILES:
+        yield f"and {len(others) - _MOST_FILES:,} more; --format json lists them all"
+
+
+def _describe_report(session: Session, report: AddReport) -> Iterator[Block]:
+    if report.num_bad:
+        yield Note(f"note: {report.num_bad:,} rows or files left out:")
+        for one in report.bad[:20]:
+            yield Note(f"  {one}")
+        if report.num_bad > 20:
+            yield Note(f"  and {report.num_bad - 20:,} more; --format json lists them")
+    if report.outcome == "unchanged":
+        yield f"{report.reference} has this content already: nothing was published"
+    elif report.outcome == "would_publish":
+        if report.diff is not None:
+            yield from describe_diff(report.diff)
+        yield f"would publish {report.reference}: {counted(report.num_examples, 'example')}"
+        yield from _why(report)
+    elif report.publication is not None:
+        yield from describe_publication(session, report.publication)
+
+
+def _why(report: AddReport) -> Iterator[str]:
+    if report.changes is None:
+        yield "the first version is 1.0.0" if str(report.reference.exact) == "1.0.0" else "it is the first version"
+    else:
+        yield f"{report.changes.level.name}, because of the changes since {report.changes.old}"
+
+
+def _values(report: AddReport) -> dict[str, Any]:
+    plan, publication = report.plan, report.publication
+    source = plan.source
+    return {
+        **version_values(report.reference),
+        "outcome": report.outcome,
+        "num_examples": report.num_examples,
+        "splits": dict(report.splits),
+        "source": {
+            **fields_of(source, "kind", "summary", "split_reason"),
+            "files": [_file_values(one) for one in source.files],
+        },
+        "key": plan.rule.to_json(),
+        "features": [
+            {**fields_of(one, "name", "example", "num_nulls", "reason"), "type": str(one.feature)}
+            for one in plan.schema.columns
+        ],
+        "num_bad": report.num_bad,
+        "bad": [fields_of(one, "file", "line", "column", "reason") for one in report.bad],
+        "latest": None if report.latest is None else report.latest.version,
+        "level": None if report.changes is None else report.changes.level.name.lower(),
+        "diff": None if report.diff is None else diff_values(report.diff),
+        "content_digest": None if publication is None else f"sha256:{publication.version.content_digest}",
+        "promotion": None if publication is None else promotion_values(publication.promotion),
+    }
+
+
+def _file_values(one: Any) -> Mapping[str, Any]:
+    return fields_of(one, "name", "role", "reason", "split", "num_files", "num_bytes")

@@ -1,0 +1,140 @@
+"""Gives each record its key: a column, the path of its file, or a hash of its content.
+
+``records`` calls it for every ``Rows``, between the encoder and the sorter. The key decides where a record is stored,
+as in a build: records are sorted by ``md5(split || key)``. It also decides the split in a holdout. Keys are stable, so
+that rows that are added later leave the other records where they are.
+
+A content key is the md5 of the record. Identical records get ``-1``, ``-2`` ... at its end. The columns that are hashed
+are recorded with the version: a later version that adds a column hashes the same columns, and keeps the order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.building import hash_key
+
+Hashes: TypeAlias = npt.NDArray[np.uint64]
+
+KeyKind: TypeAlias = Literal["column", "path", "content"]
+
+_FEW: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRule:
+    """Where the keys of the records come from.
+
+    Attributes:
+        kind: ``column``, ``path`` or ``content``.
+        columns: the key column, or the columns whose content is hashed; empty for ``path``.
+    """
+
+    kind: KeyKind
+    columns: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The rule as it is stored with the version."""
+        return {"kind": self.kind, "columns": list(self.columns)}
+
+    @classmethod
+    def from_json(cls, stored: object) -> KeyRule | None:
+        """Read a rule that an earlier version stored; None if there is none, or it is malformed."""
+        if not isinstance(stored, Mapping):
+            return None
+        kind, columns = stored.get("kind"), stored.get("columns")
+        if kind not in ("column", "path", "content") or not isinstance(columns, list):
+            return None
+        if not all(isinstance(one, str) for one in columns):
+            return None
+        return cls(kind=kind, columns=tuple(columns))
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "column":
+                return f"the column {self.columns[0]!r}"
+            case "path":
+                return "the path of the file"
+            case _:
+                return "the content of the record"
+
+
+class Occurrences:
+    """Counts how often each 64-bit hash has occurred: 0 the first time, 1 the second, and so on.
+
+    Takes 16 bytes for each distinct hash, in sorted arrays of growing sizes, so that a block is looked up in few of
+    them.
+
+    >>> seen = Occurrences()
+    >>> seen.count(np.array([7, 8, 7], np.uint64)).tolist(), seen.count(np.array([7, 9], np.uint64)).tolist()
+    ([0, 0, 1], [2, 0])
+    """
+
+    def __init__(self) -> None:
+        self._levels: list[tuple[Hashes, npt.NDArray[np.int64]]] = []
+
+    def count(self, hashes: Hashes) -> npt.NDArray[np.int64]:
+        """Return the number of earlier occurrences of each hash, shape (n,), and count these."""
+        unique, inverse, counts = np.unique(hashes, return_inverse=True, return_counts=True)
+        before = np.zeros(len(unique), np.int64)
+        is_known = np.zeros(len(unique), bool)
+        for known, numbers in self._levels:
+            places = np.searchsorted(known, unique)
+            places[places == len(known)] = 0
+            found = known[places] == unique
+            before[found] += numbers[places[found]]
+            numbers[places[found]] += counts[found]
+            is_known |= found
+        if not is_known.all():
+            self._add(unique[~is_known], counts[~is_known].astype(np.int64))
+        return before[inverse] + _ranks(inverse, len(unique))
+
+    def _add(self, hashes: Hashes, counts: npt.NDArray[np.int64]) -> None:
+        # Like digits of a number: arrays of similar size are merged, so that there are few.
+        while self._levels and len(self._levels[-1][0]) <= max(_FEW, 2 * len(hashes)):
+            others, numbers = self._levels.pop()
+            hashes, counts = np.concatenate([others, hashes]), np.concatenate([numbers, counts])
+            order = np.argsort(hashes, kind="stable")
+            hashes, counts = hashes[order], counts[order]
+        self._levels.append((hashes, counts))
+
+
+def _ranks(groups: npt.NDArray[np.intp], num_groups: int) -> npt.NDArray[np.int64]:
+    """For each item, the number of earlier items of its group."""
+    if num_groups == len(groups):
+        return np.zeros(len(groups), np.int64)
+    order = np.argsort(groups, kind="stable")
+    sorted_groups = groups[order]
+    starts = np.r_[0, np.flatnonzero(sorted_groups[1:] != sorted_groups[:-1]) + 1]
+    ranks = np.empty(len(groups), np.int64)
+    sizes = np.diff(np.r_[starts, len(groups)])
+    ranks[order] = np.arange(len(groups)) - np.repeat(starts, sizes)
+    return ranks
+
+
+def content_hashes(records: Sequence[bytes | memoryview]) -> list[bytes]:
+    """The md5 of each record: 16 bytes."""
+    md5 = hashlib.md5
+    return [md5(record, usedforsecurity=False).digest() for record in records]
+
+
+def first_words(hashes: Sequence[bytes]) -> Hashes:
+    """The first 8 bytes of each hash as a number, shape (n,)."""
+    return np.frombuffer(b"".join(hashes), ">u8").reshape(-1, 2)[:, 0].astype(np.uint64)
+
+
+def content_key(content: bytes, occurrence: int) -> str:
+    """The key of a record with this md5 that occurred this number of times before."""
+    return content.hex() if occurrence == 0 else f"{content.hex()}-{occurrence}"
+
+
+def holdout_fraction(key: str, seed: int) -> float:
+    """A number in [0, 1) that depends on the key and the seed only: below 0.1 for 10% of all keys."""
+    digest = hash_key(f"holdout-{seed}/", key)
+    return int.from_bytes(digest[:8], "big") / 2**64

@@ -1,0 +1,183 @@
+"""Decides how a source becomes a dataset before anything is written: its schema, its keys, its name and description.
+
+Source -> (all rows are read) -> Plan -> staging
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from registry.errors import SourceError, UsageError, suggest
+from registry.intake.inference import Inference
+from registry.intake.keys import KeyRule
+from registry.intake.schema import Schema
+from registry.intake.source import Source
+from registry.intake.staging import BadRows, Holdout
+from registry.model import DatasetMetadata, ProgressCallback, count_progress, fold_name
+
+if TYPE_CHECKING:
+    from registry.intake.feature_text import Wish
+
+INTAKE: Final = "intake"
+"""The entry of a version's custom metadata that says how it was added."""
+
+_SUFFIXES: Final = re.compile(r"(\.(gz|bz2|xz|zst|zip|tar|tgz))*$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What will be written.
+
+    Attributes:
+        source: where the rows come from.
+        schema: the types of the columns.
+        rule: where the keys come from.
+        rule_reason: why, for people.
+        num_rows: the number of usable rows.
+        split_by: the column that decides the split, or None.
+        holdout: the split that is cut from another, or None.
+        bad: the rows that cannot be used, and how many may be left out.
+    """
+
+    source: Source
+    schema: Schema
+    rule: KeyRule
+    rule_reason: str
+    num_rows: int
+    split_by: str | None = None
+    holdout: Holdout | None = None
+    bad: BadRows
+
+    def metadata(self) -> DatasetMetadata:
+        """The description of the version, with what exports and later versions need to know."""
+        custom: dict[str, Any] = {
+            **self.source.metadata.custom,
+            INTAKE: {"kind": self.source.kind, "key": self.rule.to_json()},
+        }
+        if types := self.schema.arrow_types():
+            custom["arrow_types"] = types
+        extra = dict(self.source.metadata.extra)
+        if self.source.origins:
+            extra["downloadChecksums"] = {
+                one.url: {"checksum": one.sha256, "size": one.num_bytes}
+                for one in sorted(self.source.origins, key=lambda one: one.url)
+            }
+        return replace(self.source.metadata, custom=custom, extra=extra)
+
+
+def plan_source(
+    source: Source,
+    *,
+    wishes: Mapping[str, Wish],
+    key: str | None = None,
+    split_by: str | None = None,
+    holdout: Holdout | None = None,
+    skip_bad: int = 0,
+    earlier: Mapping[str, Any] | None = None,
+    progress: ProgressCallback | None = None,
+) -> Plan:
+    """Read every row of ``source`` once, and decide its schema and keys.
+
+    Args:
+        source: what to read.
+        wishes: the types that the caller asked for, by column.
+        key: the column whose values are the keys; None: the rule of the earlier version, the paths of files, or the
+            content.
+        split_by: the column that decides the split, or None.
+        holdout: a split to cut from another, or None.
+        skip_bad: the number of rows and files that may be left out.
+        earlier: the entry ``intake`` in the metadata of the version before, if any.
+        progress: called with a ``Progress``: rows are ``reading``.
+
+    Raises:
+        SourceError: a part cannot be read, types contradict each other, or there are no rows.
+        UnusableRowsError: more rows cannot be used than ``skip_bad`` allows.
+        UsageError: ``key`` or ``split_by`` is not a column.
+    """
+    bad = BadRows(allowed=skip_bad)
+    inference = Inference(is_text=source.is_text, hints=source.hints, wishes=wishes)
+    advance = count_progress(progress, "reading", source.kind, unit="rows", announce=True)
+    num_rows, has_paths = 0, True
+    for part in source.parts:
+        for rows in part.read():
+            inference.update(part.name, rows)
+            bad.add(rows.bad)
+            num_rows += rows.table.num_rows
+            has_paths = has_paths and rows.keys is not None
+            if advance is not None:
+                advance(rows.table.num_rows)
+    bad.require_few()
+    if num_rows == 0:
+        raise SourceError(
+            "the source has no rows",
+            hint="A version needs a record. Check the path, and what was skipped.",
+            details={"kind": source.kind},
+        )
+    schema = inference.schema()
+    names = [column.name for column in schema.columns]
+    for option, column in (("--key", key), ("--split-by", split_by)):
+        if column is not None and column not in names:
+            raise UsageError(
+                f"{option} {column}: there is no such column",
+                hint=suggest(column, names, have="The columns are:"),
+                details={"column": column},
+            )
+    if split_by is not None and len(names) == 1:
+        raise UsageError(
+            f"--split-by {split_by} leaves no column to store",
+            hint="The column that decides the split is not stored.",
+            details={"column": split_by},
+        )
+    stored = [name for name in names if name != split_by]
+    rule, reason = _choose_rule(stored, names, key, has_paths, KeyRule.from_json((earlier or {}).get("key")))
+    return Plan(
+        source=source,
+        schema=schema,
+        rule=rule,
+        rule_reason=reason,
+        num_rows=num_rows,
+        split_by=split_by,
+        holdout=holdout,
+        # The second pass reports the same rows again.
+        bad=BadRows(allowed=skip_bad),
+    )
+
+
+def _choose_rule(
+    stored: Sequence[str], names: Sequence[str], key: str | None, has_paths: bool, earlier: KeyRule | None
+) -> tuple[KeyRule, str]:
+    if key is not None:
+        return KeyRule(kind="column", columns=(key,)), "as requested"
+    if earlier is not None and earlier.kind == "column" and earlier.columns[0] in names:
+        return earlier, "as in the version before"
+    if has_paths:
+        return KeyRule(kind="path"), "every record is a file"
+    if earlier is not None and earlier.kind == "content" and earlier.columns and set(earlier.columns) <= set(stored):
+        return earlier, "the same columns as in the version before"
+    return KeyRule(kind="content", columns=tuple(sorted(stored))), "there is no key column"
+
+
+def name_of_path(location: str) -> str:
+    """The name of a dataset that is added from ``location`` without a name.
+
+    >>> name_of_path("./Sensor Data.csv.gz"), name_of_path("/srv/photos/"), name_of_path("https://host/a/prices.csv?x=1")
+    ('sensor_data', 'photos', 'prices')
+
+    Raises:
+        UsageError: the last part of the path contains no letter or digit.
+    """
+    path = location.partition("?")[0].partition("#")[0] if "://" in location else location
+    last = posixpath.basename(path.replace("\\", "/").rstrip("/"))
+    stem = _SUFFIXES.sub("", last)
+    stem = stem.rpartition(".")[0] or stem
+    name = re.sub(r"_+", "_", re.sub(r"[^A-Za-z0-9]+", "_", stem)).strip("_")
+    if not name:
+        raise UsageError(
+            f"no name can be derived from {location!r:.200}", hint="Name the dataset: --as NAME", details={}
+        )
+    folded = fold_name(name)
+    return folded if folded[0].isalpha() else f"data_{folded}"

@@ -1,0 +1,268 @@
+"""Publishes staged shards under the smallest number that their proof allows, for data that comes without a number.
+
+    staged shards -> verified -> compared with the highest version -> number -> description written -> row
+
+The first version of a config is 1.0.0. ``registry.api`` calls ``publish_next`` for ``Catalog.add``, and
+``preview_next`` for its dry run. Builders choose their own numbers: ``publish`` proves those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from registry.errors import ConflictError, UsageError, VersionExistsError, VersionTooSmallError
+from registry.model import DatasetVersion, Shard, SplitFingerprint, Version, version_folder
+from registry.model.version import HIGHEST
+from registry.prepared import PreparedDataset, write_prepared
+from registry.publishing.changes import ChangeLevel, Changes
+from registry.publishing.fingerprint import StoredSplits
+from registry.publishing.proof import Prover, VersionDiff, diff_files
+from registry.publishing.publish import Publication, Target, publish_folder, publish_staged
+from registry.publishing.verify import VerifyReport, describe_version
+from registry.storage import StagedFolder, Store
+
+FIRST: Final = Version(1, 0, 0)
+_MOST_RIVALS: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberWish:
+    """How a caller wants the number chosen; by default it is the smallest that the changes allow.
+
+    Attributes:
+        bump: the part to raise, at least: ``patch``, ``minor`` or ``major``; None leaves it to the changes.
+        number: exactly this number; None leaves it to the changes.
+    """
+
+    bump: ChangeLevel | None = None
+    number: Version | None = None
+
+    def __post_init__(self) -> None:
+        if self.bump is not None and self.number is not None:
+            raise UsageError(
+                "both a number and a part to raise are given", hint="Leave out --bump or --number.", details={}
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextNumber:
+    """The number for new content of a config, and the reason.
+
+    Attributes:
+        latest: the highest version that is published, or None.
+        changes: the changes since ``latest``; None if there is none.
+        number: the number to publish; None if ``latest`` has this content already.
+    """
+
+    latest: DatasetVersion | None
+    changes: Changes | None
+    number: Version | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextPreview:
+    """What ``publish_next`` would do: the number, and all changes since the highest version down to records."""
+
+    next: NextNumber
+    diff: VersionDiff | None
+
+
+def choose_number(
+    prover: Prover, version: DatasetVersion, fingerprints: Mapping[str, SplitFingerprint], wish: NumberWish
+) -> NextNumber:
+    """Return the number under which ``version`` can follow the highest version of its config.
+
+    Args:
+        prover: compares with the published versions.
+        version: the new content; its number is not looked at.
+        fingerprints: its fingerprints.
+        wish: how to choose.
+
+    Raises:
+        VersionTooSmallError: ``wish`` names a part or a number that the changes do not allow.
+        UsageError: no number is left after the highest version.
+    """
+    latest, _ = prover.catalog.neighbours(version.name, version.config, Version(*HIGHEST))
+    if latest is None:
+        return NextNumber(latest=None, changes=None, number=wish.number or FIRST)
+    # A step of the MAJOR part allows every change, so that the proof finds all of them.
+    trial = replace(version, version=latest.version.bump("major"))
+    lower = prover.prove(trial, fingerprints).lower
+    if lower is None:
+        raise AssertionError("the highest version is right below the next MAJOR number")
+    changes = lower.changes
+    if latest.content_digest == version.content_digest:
+        return NextNumber(latest=latest, changes=changes, number=None)
+    smallest = changes.smallest
+    if smallest is None:
+        raise UsageError(
+            f"no number is left after {latest.reference}",
+            hint="Publish it under another dataset name.",
+            details={"version": str(latest.version)},
+        )
+    if wish.number is not None:  # publish_staged proves it
+        return NextNumber(latest=latest, changes=changes, number=wish.number)
+    if wish.bump is None:
+        return NextNumber(latest=latest, changes=changes, number=smallest)
+    if wish.bump < changes.level:
+        told = "\n  ".join(change.text for change in changes.changes if change.level is changes.level)
+        raise VersionTooSmallError(
+            f"{wish.bump.name} is too small a step from {latest.reference}: more has changed than it allows\n  {told}",
+            hint=f"Leave out --bump, or write --bump {changes.level.part}.",
+            details={"base": str(latest.reference), "level": changes.level.part, "smallest": str(smallest)},
+        )
+    return NextNumber(latest=latest, changes=changes, number=latest.version.bump(wish.bump.part))
+
+
+def publish_next(
+    staged: StagedFolder,
+    prepared: PreparedDataset,
+    shards: Mapping[str, tuple[Shard, ...]],
+    target: Target,
+    wish: NumberWish,
+    *,
+    release_note: str = "",
+) -> tuple[Publication | None, NextNumber]:
+    """Publish the shards of ``staged`` under the next number; the publication is None if the content is not new.
+
+    Args:
+        staged: a folder that holds the shards and no description yet; its final name follows from the number.
+        prepared: the description; its number is replaced.
+        shards: the shards that were written.
+        target: the destination and the options.
+        wish: how to choose the number.
+        release_note: what changed, for readers of the version.
+
+    Raises:
+        ShardMismatchError: a shard on disk differs from what was written.
+        VersionTooSmallError: ``wish`` names a part or a number that the changes do not allow.
+        VersionExistsError: ``wish`` names a number that is published with other content.
+        ConflictError: other publishers took the number again and again, or the version's folder contains other data.
+    """
+    report = target.verify(staged.store, prepared.splits, shards, what=prepared.reference.dataset)
+    found = _Measured.of(staged.store, prepared, report, target)
+
+    def publish(numbered: PreparedDataset) -> Publication:
+        _describe(staged, numbered)
+        return publish_staged(staged, numbered, shards, target, measured=(report, found.fingerprints))
+
+    return _publish(found, publish, target, wish, release_note)
+
+
+def publish_next_in_place(
+    source: Store, prepared: PreparedDataset, target: Target, wish: NumberWish, *, release_note: str = ""
+) -> tuple[Publication | None, NextNumber]:
+    """Publish shards that stay where they are under the next number; see ``publish_next``.
+
+    Args:
+        source: the folder of the shards.
+        prepared: the description; its number is replaced.
+        target: the destination of the row, and the options.
+        wish: how to choose the number.
+        release_note: what changed, for readers of the version.
+
+    Raises:
+        ShardMismatchError, CorruptRecordError: a shard is damaged, or was changed meanwhile.
+        VersionTooSmallError, VersionExistsError, ConflictError: see ``publish_next``.
+    """
+    report = target.verify(source, prepared.splits, None, what=source.url)
+    found = _Measured.of(source, prepared, report, target)
+
+    def publish(numbered: PreparedDataset) -> Publication:
+        return publish_folder(source, target, prepared=numbered, in_place=True)
+
+    return _publish(found, publish, target, wish, release_note)
+
+
+def preview_next(
+    store: Store,
+    prepared: PreparedDataset,
+    shards: Mapping[str, tuple[Shard, ...]] | None,
+    target: Target,
+    wish: NumberWish,
+    *,
+    show: int = 5,
+) -> NextPreview:
+    """Return what ``publish_next`` would do; at most ``show`` differing records of each split are described.
+
+    Args:
+        store: the folder of the shards.
+        prepared: the description; its number is not looked at.
+        shards: the shards that were written; None: those that are found.
+        target: the destination and the options.
+        wish: how to choose the number.
+        show: the number of differing records to describe.
+
+    Raises:
+        ShardMismatchError: a shard differs from what was written, or is damaged.
+        VersionTooSmallError: ``wish`` names a part that the changes do not allow.
+    """
+    report = target.verify(store, prepared.splits, shards, what=prepared.reference.dataset)
+    measured = _Measured.of(store, prepared, report, target)
+    prover = target.prover()
+    found = choose_number(prover, measured.version, measured.fingerprints, wish)
+    if found.latest is None or found.changes is None:
+        return NextPreview(next=found, diff=None)
+    latest = found.latest
+
+    def open_files() -> tuple[StoredSplits, StoredSplits]:
+        return prover.files(latest), StoredSplits(store, prepared.splits, prepared.features)
+
+    return NextPreview(next=found, diff=diff_files(prover, found.changes, open_files, show=show))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """Verified shards without a number, and their fingerprints."""
+
+    prepared: PreparedDataset
+    version: DatasetVersion
+    fingerprints: Mapping[str, SplitFingerprint]
+
+    @classmethod
+    def of(cls, store: Store, prepared: PreparedDataset, report: VerifyReport, target: Target) -> _Measured:
+        files = StoredSplits(store, prepared.splits, prepared.features)
+        return cls(
+            prepared=prepared,
+            version=describe_version(prepared, report, target.slicing),
+            fingerprints=target.prover().fingerprint(files),
+        )
+
+
+def _publish(
+    measured: _Measured,
+    publish: Callable[[PreparedDataset], Publication],
+    target: Target,
+    wish: NumberWish,
+    release_note: str,
+) -> tuple[Publication | None, NextNumber]:
+    """Choose a number and publish, and choose again if another publisher took the number meanwhile."""
+    prepared, prover = measured.prepared, target.prover(actor=target.actor)
+    for _ in range(_MOST_RIVALS):
+        found = choose_number(prover, measured.version, measured.fingerprints, wish)
+        if found.number is None:
+            return None, found
+        notes = {str(found.number): release_note} if release_note else {}
+        metadata = replace(prepared.metadata, release_notes={**prepared.metadata.release_notes, **notes})
+        try:
+            return publish(replace(prepared, version=found.number, metadata=metadata)), found
+        except VersionExistsError:
+            if wish.number is not None:
+                raise
+            # Another publisher took this number since it was chosen: its content is the one to compare with now.
+    raise ConflictError(
+        f"{prepared.reference.dataset}: other publishers took the next number {_MOST_RIVALS} times",
+        hint="Nothing was changed. Try again later.",
+    )
+
+
+def _describe(staged: StagedFolder, prepared: PreparedDataset) -> None:
+    """Write the description of the numbered version into ``staged``, and name its final place."""
+    shards = {name for split in prepared.splits for name in split.filenames}
+    for name in staged.store.list():
+        if name not in shards:  # the description of an earlier attempt
+            staged.store.remove_tree(name)
+    write_prepared(staged.store, prepared)
+    staged.final = version_folder(prepared.name, prepared.config, prepared.version)

@@ -1,0 +1,264 @@
+"""Adds data without a builder class: numbers by proof, keys, splits, and rows that cannot be used."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from added_samples import Table, source
+from hypothesis import given
+from hypothesis import strategies as st
+
+import registry
+from registry.errors import (
+    DuplicateKeyError,
+    SourceError,
+    UnusableRowsError,
+    UsageError,
+    VersionExistsError,
+    VersionTooSmallError,
+)
+from registry.features import ClassLabel
+from registry.intake.source import BadRow
+
+PRICES = pa.table({"name": [f"item {n}" for n in range(300)], "price": [n * 0.5 for n in range(300)]})
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[registry.Catalog]:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as opened:
+        yield opened
+
+
+def read_all(catalog: registry.Catalog, name: str, split: str = "train") -> list[dict[str, Any]]:
+    def plain(value: Any) -> Any:
+        return value.decode() if isinstance(value, bytes) else value.item() if hasattr(value, "item") else value
+
+    return [{key: plain(value) for key, value in one.items()} for one in catalog.dataset(name).read(split)]
+
+
+def test_the_first_version_is_1_0_0_and_holds_every_row(catalog: registry.Catalog) -> None:
+    report = catalog.add(source({"train": PRICES}), "prices")
+    assert (str(report.reference), report.outcome, dict(report.splits)) == ("prices:1.0.0", "published", {"train": 300})
+    assert report.latest is None
+    assert report.changes is None
+    found = sorted(read_all(catalog, "prices"), key=lambda one: one["price"])
+    assert found == PRICES.to_pylist()
+
+
+def test_the_same_rows_in_any_order_publish_nothing(catalog: registry.Catalog) -> None:
+    catalog.add(source({"train": PRICES}), "prices")
+    order = random.Random(0).sample(range(300), 300)
+    shuffled = PRICES.take(order)
+    parts = [("train", "b", shuffled.slice(0, 70)), ("train", "a", shuffled.slice(70))]
+    report = catalog.add(source(parts, step=7), "prices")
+    assert (str(report.reference), report.outcome, report.publication) == ("prices:1.0.0", "unchanged", None)
+    assert len(catalog.versions("prices")) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "number"),
+    [
+        ({"num_shards": 3}, "1.0.1"),
+        ({"column": ("stock", list(range(300)))}, "1.1.0"),
+        ({"rows": 10}, "2.0.0"),
+        ({"drop": "name"}, "2.0.0"),
+        ({"split": "test"}, "2.0.0"),
+    ],
+)
+def test_the_next_number_is_the_smallest_that_the_changes_allow(
+    catalog: registry.Catalog, change: dict[str, Any], number: str
+) -> None:
+    catalog.add(source({"train": PRICES}), "prices")
+    table = PRICES
+    if "column" in change:
+        table = table.append_column(change["column"][0], [change["column"][1]])
+    if "drop" in change:
+        table = table.drop_columns([change["drop"]])
+    if "rows" in change:
+        more = pa.table({"name": [f"new {n}" for n in range(10)], "price": [float(n) for n in range(10)]})
+        table = pa.concat_tables([table, more])
+    tables = {"train": table} | ({"test": table.slice(0, 5)} if "split" in change else {})
+    report = catalog.add(source(tables), "prices", num_shards=change.get("num_shards"))
+    assert str(report.reference) == f"prices:{number}"
+    assert [str(one.version) for one in catalog.versions("prices")] == [number, "1.0.0"]
+
+
+def test_added_rows_are_shown_as_added_rows(catalog: registry.Catalog) -> None:
+    catalog.add(source({"train": PRICES}), "prices")
+    more = pa.table({"name": [f"new {n}" for n in range(10)], "price": [float(n) for n in range(10)]})
+    report = catalog.add(source({"train": pa.concat_tables([more, PRICES])}), "prices", dry_run=True)
+    assert report.outcome == "would_publish"
+    assert report.diff is not None
+    (found,) = report.diff.records
+    assert (found.same, found.added, found.changed, found.moved, found.removed) == (300, 10, 0, 0, 0)
+    assert [str(one.version) for one in catalog.versions("prices")] == ["1.0.0"]
+
+
+def test_a_dry_run_of_a_first_version_leaves_nothing(catalog: registry.Catalog, tmp_path: Path) -> None:
+    report = catalog.add(source({"train": PRICES}), "prices", dry_run=True)
+    assert (report.outcome, str(report.reference)) == ("would_publish", "prices:1.0.0")
+    assert catalog.datasets() == ()
+    assert [one for one in (tmp_path / "data").rglob("*") if one.is_file()] == []
+
+
+def test_a_number_and_a_part_can_be_requested(catalog: registry.Catalog) -> None:
+    assert str(catalog.add(source({"train": PRICES}), "prices", number="0.3.0").reference) == "prices:0.3.0"
+    wider = PRICES.append_column("stock", [list(range(300))])
+    report = catalog.add(source({"train": wider}), "prices", bump="major", reason="Stock is counted")
+    assert str(report.reference) == "prices:1.0.0"
+    assert dict(catalog.dataset("prices").info.release_notes) == {"1.0.0": "Stock is counted"}
+    fewer = wider.slice(0, 299)
+    with pytest.raises(VersionTooSmallError, match=r"MINOR is too small a step from prices:1\.0\.0") as caught:
+        catalog.add(source({"train": fewer}), "prices", bump="minor")
+    assert caught.value.hint == "Leave out --bump, or write --bump major."
+    with pytest.raises(VersionTooSmallError):
+        catalog.add(source({"train": fewer}), "prices", number="1.1.0")
+    with pytest.raises(VersionExistsError):
+        catalog.add(source({"train": fewer}), "prices", number="1.0.0")
+    with pytest.raises(UsageError, match="both a number and a part"):
+        catalog.add(source({"train": fewer}), "prices", number="3.0.0", bump="major")
+
+
+def test_identical_rows_are_all_kept(catalog: registry.Catalog) -> None:
+    table = pa.table({"word": ["a"] * 50 + ["b"] * 3})
+    catalog.add(source({"train": table}), "words")
+    assert Counter(one["word"] for one in read_all(catalog, "words")) == {"a": 50, "b": 3}
+    assert catalog.add(source({"train": table.take(list(range(52, -1, -1)))}, step=9), "words").outcome == "unchanged"
+
+
+def test_a_new_column_that_tells_identical_rows_apart_is_minor_in_any_order(catalog: registry.Catalog) -> None:
+    table = pa.table({"word": ["a"] * 40 + ["b"] * 3})
+    catalog.add(source({"train": table}), "words")
+    wider = table.append_column("place", [list(range(43))])
+    report = catalog.add(source({"train": wider}), "words")
+    assert str(report.reference) == "words:1.1.0"
+    order = random.Random(1).sample(range(43), 43)
+    assert catalog.add(source({"train": wider.take(order)}, step=4), "words").outcome == "unchanged"
+
+
+def test_a_key_column_keeps_a_changed_row_in_its_place(catalog: registry.Catalog) -> None:
+    catalog.add(source({"train": PRICES}), "prices", key="name")
+    changed = PRICES.set_column(1, "price", [[99.0, *PRICES["price"].to_pylist()[1:]]])
+    report = catalog.add(source({"train": changed}), "prices", dry_run=True)  # the rule of the version before
+    assert str(report.plan.rule) == "the column 'name'"
+    assert report.diff is not None
+    assert [(one.same, one.changed) for one in report.diff.records] == [(299, 1)]
+
+
+def test_a_key_that_is_used_twice_is_named_with_both_places(catalog: registry.Catalog) -> None:
+    twice = pa.concat_tables([PRICES, PRICES.slice(7, 1)])
+    with pytest.raises(DuplicateKeyError) as caught:
+        catalog.add(source([("train", "prices.csv", twice)]), "prices", key="name")
+    assert caught.value.message == (
+        "split 'train': two records have the same key: 'item 7' (prices.csv:8) and 'item 7' (prices.csv:301)"
+    )
+
+
+def test_paths_are_keys(catalog: registry.Catalog) -> None:
+    keys = [f"cats/{n}.png" for n in range(20)]
+    table = pa.table({"size": list(range(20))})
+    report = catalog.add(source([("train", "cats", Table(table, keys=keys))]), "cats")
+    assert str(report.plan.rule) == "the path of the file"
+    assert len(read_all(catalog, "cats")) == 20
+
+
+def test_a_column_may_decide_the_split(catalog: registry.Catalog) -> None:
+    table = PRICES.append_column("part", [["test", "train", "extra"] * 100])
+    report = catalog.add(source({"train": table}), "prices", split_by="part")
+    assert list(report.splits.items()) == [("train", 100), ("test", 100), ("extra", 100)]
+    assert set(read_all(catalog, "prices", "extra")[0]) == {"name", "price"}
+    with pytest.raises(SourceError, match=r"^column 'name': 'item 0' is not the name of a split"):
+        catalog.add(source({"train": PRICES}), "other", split_by="name")
+    with pytest.raises(UsageError, match=r"^--split-by prt: there is no such column"):
+        catalog.add(source({"train": table}), "other", split_by="prt")
+
+
+def test_a_holdout_stays_stable_when_rows_are_added(catalog: registry.Catalog) -> None:
+    first = catalog.add(source({"train": PRICES}), "prices", holdout="test=20%", seed=3)
+    assert set(first.splits) == {"train", "test"}
+    before = {one["name"] for one in read_all(catalog, "prices", "test")}
+    assert 30 < len(before) < 90
+    more = pa.table({"name": [f"new {n}" for n in range(100)], "price": [0.0] * 100})
+    catalog.add(source({"train": pa.concat_tables([more, PRICES])}), "prices", holdout="test=20%", seed=3)
+    after = {one["name"] for one in read_all(catalog, "prices", "test")}
+    assert {name for name in after if name.startswith("item")} == before
+    catalog.add(source({"train": PRICES}), "other", holdout="test=20%", seed=4)
+    assert {one["name"] for one in read_all(catalog, "other", "test")} != before
+
+
+@pytest.mark.parametrize("text", ["test", "test=0%", "test=100%", "test=0.1", "=10%"])
+def test_an_invalid_holdout_is_refused(catalog: registry.Catalog, text: str) -> None:
+    with pytest.raises(UsageError, match=r"^invalid holdout"):
+        catalog.add(source({"train": PRICES}), "prices", holdout=text)
+
+
+def test_a_holdout_needs_a_split_to_cut(catalog: registry.Catalog) -> None:
+    with pytest.raises(UsageError, match=r"^the source has a split 'test' already"):
+        catalog.add(source({"train": PRICES, "test": PRICES}), "prices", holdout="test=10%")
+    with pytest.raises(UsageError, match="cut from the only split or from 'train'; the splits are a, b"):
+        catalog.add(source({"a": PRICES, "b": PRICES}), "prices", holdout="test=10%")
+
+
+def test_unusable_rows_end_the_run_and_are_all_counted(catalog: registry.Catalog) -> None:
+    bad = tuple(BadRow(file="x.csv", line=n, reason="expected 2 values, found 1") for n in range(1, 31))
+    broken = source([("train", "x.csv", Table(PRICES, bad=bad))])
+    with pytest.raises(UnusableRowsError) as caught:
+        catalog.add(broken, "prices")
+    lines = caught.value.message.splitlines()
+    assert lines[:2] == ["30 rows or files cannot be used", "  x.csv:1: expected 2 values, found 1"]
+    assert lines[-1] == "  and 10 more"
+    assert caught.value.hint == "Correct them, or leave them out: --skip-bad 30"
+    assert catalog.datasets() == ()
+    with pytest.raises(UnusableRowsError, match="and at most 29 may be skipped"):
+        catalog.add(broken, "prices", skip_bad=29)
+    report = catalog.add(broken, "prices", skip_bad=30)
+    assert (report.num_bad, len(report.bad)) == (30, 30)
+    stored = catalog.dataset("prices").info.metadata["skipped_rows"]
+    assert stored["count"] == 30
+    assert stored["rows"][0] == {"file": "x.csv", "line": 1, "reason": "x.csv:1: expected 2 values, found 1"}
+
+
+def test_a_source_without_rows_is_refused(catalog: registry.Catalog) -> None:
+    with pytest.raises(SourceError, match=r"^the source has no rows"):
+        catalog.add(source({"train": PRICES.slice(0, 0)}), "prices")
+    with pytest.raises(SourceError, match=r"^the split 'test' has no rows"):
+        catalog.add(source({"train": PRICES, "test": PRICES.slice(0, 0)}), "prices")
+
+
+def test_hints_of_the_source_become_features(catalog: registry.Catalog) -> None:
+    table = pa.table({"label": [0, 1, 1]})
+    catalog.add(source({"train": table}, hints={"label": ClassLabel(names=["cat", "dog"])}), "animals")
+    assert catalog.dataset("animals").features["label"] == ClassLabel(names=["cat", "dog"])
+
+
+def test_processes_do_not_change_the_content(catalog: registry.Catalog) -> None:
+    catalog.add(source({"train": PRICES}), "prices")
+    assert catalog.add(source({"train": PRICES}, step=20), "prices", processes=2).outcome == "unchanged"
+
+
+def test_an_object_needs_a_name(catalog: registry.Catalog) -> None:
+    with pytest.raises(UsageError, match=r"^a dataset from an object of Python needs a name"):
+        catalog.add(source({"train": PRICES}))
+
+
+@given(rows=st.lists(st.tuples(st.integers(0, 3), st.sampled_from("ab")), min_size=1, max_size=40), data=st.data())
+def test_order_and_parts_never_change_the_bytes(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, str]], data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("law")
+    with registry.connect(folder / "catalog.db", data_dir=folder / "data") as catalog:
+        table = pa.table({"n": [one for one, _ in rows], "t": [one for _, one in rows]})
+        catalog.add(source({"train": table}), "law")
+        order = data.draw(st.permutations(range(len(rows))))
+        cut = data.draw(st.integers(0, len(rows)))
+        mixed = table.take(list(order))
+        parts = [("train", "a", mixed.slice(0, cut)), ("train", "b", mixed.slice(cut))]
+        step = data.draw(st.integers(1, 10))
+        assert catalog.add(source(parts, step=step), "law").outcome == "unchanged"
+        assert len(read_all(catalog, "law")) == len(rows)
