@@ -34,6 +34,8 @@ from registry.model import (
 from registry.splits import Plan, ReadInstruction
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
+    import datasets
+
     from registry.api.exporting import ExportKind, ExportReport
     from registry.api.info import DatasetInfo
     from registry.api.provenance import Provenance
@@ -539,6 +541,58 @@ class Dataset:
             labels=labels,
             force=force,
             dry_run=dry_run,
+            slicing=slicing,
+            rounding=rounding,
+            progress=progress,
+        )
+
+    @typed_arguments
+    def to_hf(
+        self,
+        split: str | ReadInstruction | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        slicing: SlicingRule | str | None = None,
+        rounding: str | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> datasets.Dataset | datasets.DatasetDict:
+        """Give records to Hugging Face's ``datasets``, in the order in which they are stored.
+
+        The first call writes an Arrow file to a cache folder, in bounded memory. The dataset is that file, mapped into
+        memory; a later call for the same records uses the file again.
+
+            digits.to_hf("train[:80%]").with_format("torch")
+
+        Labels are ``ClassLabel`` with their names, images and sounds are ``Image`` and ``Audio`` of the stored files,
+        and a Sequence of a dict is a list of dicts.
+
+        Args:
+            split: an expression, see ``resolve``. None is every split.
+            columns: the names of features; None is all of them.
+            cache_dir: the folder of the cache. None is the one of ``datasets``: ``HF_DATASETS_CACHE``.
+            slicing: see ``resolve``.
+            rounding: see ``resolve``.
+            progress: called with a ``Progress``, in records, while the file is written.
+
+        Returns:
+            A ``datasets.Dataset``; without a ``split``, a ``datasets.DatasetDict`` of one for each split.
+
+        Raises:
+            FeatureError: a text is not UTF-8, or the class of a feature is unknown.
+            SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: see ``resolve``.
+            NotStoredError: the files of the version are not where they should be.
+            CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a file is damaged or unreadable,
+                or cannot be written.
+            MissingExtraError: ``datasets`` is not installed (extra ``huggingface``).
+        """
+        from registry.api.exporting import to_hugging_face
+
+        return to_hugging_face(
+            self,
+            split,
+            columns=columns,
+            cache_dir=cache_dir,
             slicing=slicing,
             rounding=rounding,
             progress=progress,

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, TypeAlias, cast
 
@@ -20,6 +21,7 @@ from registry.order import ReadConfig
 from registry.storage import Store, open_store
 
 if TYPE_CHECKING:
+    import datasets
     import pyarrow as pa
 
     from registry.api.dataset import Dataset
@@ -159,6 +161,36 @@ def export_dataset(
                 ExportedFile(path=path, split=one.name, num_records=one.plan.num_examples, num_bytes=num_bytes)
             )
     return ExportReport(kind=kind, files=tuple(files), dry_run=dry_run)
+
+
+def to_hugging_face(
+    dataset: Dataset,
+    split: str | ReadInstruction | None,
+    *,
+    columns: Sequence[str] | None,
+    cache_dir: str | os.PathLike[str] | None,
+    slicing: SlicingRule | str | None,
+    rounding: str | None,
+    progress: ProgressCallback | None,
+) -> datasets.Dataset | datasets.DatasetDict:
+    """The records of ``dataset`` for Hugging Face's software; see ``Dataset.to_hf``."""
+    with require_extra("huggingface", package="datasets", needed_for="a dataset of Hugging Face"):
+        from registry.interop.export_columns import ExportColumns
+        from registry.interop.hugging_face import load_all, load_plan
+    source = _open(dataset, split, columns, slicing=slicing, rounding=rounding)
+    converted = ExportColumns(source.features, dataset.metadata, labels="numbers")
+    advance = count_progress(progress, "exporting", str(dataset.reference), total=source.num_records)
+    found = {
+        one.name: load_plan(
+            one.plan,
+            partial(source.batches, one, converted, advance),
+            converted.schema,
+            content_digest=dataset.facts.content_digest,
+            cache_dir=cache_dir,
+        )
+        for one in source.slices
+    }
+    return load_all(found) if split is None else next(iter(found.values()))
 
 
 def _open(

@@ -1,0 +1,78 @@
+"""Gives exported records to Hugging Face's ``datasets``, as an Arrow file that its software maps into memory.
+
+The file is in a cache folder. Its name is derived from the content of the version, the records and the schema, so that
+it is written once, and a later call, or another process, uses it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from registry.errors import require_extra
+from registry.interop.export_tables import write_stream
+from registry.splits import Plan
+from registry.storage import open_store
+
+if TYPE_CHECKING:
+    import datasets
+
+_FORM: Final = 1
+"""Increased when the same records are written in another form, so that older files are not used."""
+
+_FOLDER: Final = "shardbook"
+
+
+def load_plan(
+    plan: Plan,
+    batches: Callable[[], Iterable[pa.RecordBatch]],
+    schema: pa.Schema,
+    *,
+    content_digest: str,
+    cache_dir: str | os.PathLike[str] | None,
+) -> datasets.Dataset:
+    """The records of ``plan`` as a ``datasets.Dataset``.
+
+    Args:
+        plan: which records of the version.
+        batches: reads them; called only if the file does not exist yet.
+        schema: the schema of the batches, with Hugging Face's metadata.
+        content_digest: the content of the version.
+        cache_dir: the folder of the cache; None is that of Hugging Face's software, ``HF_DATASETS_CACHE``.
+
+    Raises:
+        MissingExtraError: ``datasets`` is not installed (extra ``huggingface``).
+        StorageError: the file cannot be written.
+    """
+    with require_extra("huggingface", package="datasets", needed_for="a dataset of Hugging Face"):
+        import datasets
+    folder = Path(datasets.config.HF_DATASETS_CACHE if cache_dir is None else cache_dir).expanduser() / _FOLDER
+    store = open_store(folder)
+    name = f"{_name(plan, schema, content_digest)}.arrow"
+    if not store.exists(name):
+        with store.create(name, overwrite=True) as file:  # a process that was faster wrote the same bytes
+            write_stream(batches(), schema, file)
+    names = {split.name for split in plan.splits}
+    split = datasets.NamedSplit(names.pop()) if len(names) == 1 else None
+    about = json.loads(schema.metadata[b"huggingface"])["info"] | {"features": None}  # the file has the features
+    return datasets.Dataset.from_file(str(folder / name), info=datasets.DatasetInfo(**about), split=split)
+
+
+def load_all(found: dict[str, Any]) -> datasets.DatasetDict:
+    """A ``datasets.DatasetDict`` of what ``load_plan`` gave for each name."""
+    import datasets
+
+    return datasets.DatasetDict(found)
+
+
+def _name(plan: Plan, schema: pa.Schema, content_digest: str) -> str:
+    ranges = [(one.split, one.start, one.stop) for one in plan.ranges]
+    digest = hashlib.sha256(repr((_FORM, content_digest, ranges)).encode())
+    digest.update(schema.serialize())
+    return digest.hexdigest()[:40]
