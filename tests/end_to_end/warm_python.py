@@ -118,13 +118,12 @@ class _Origin:
 
     def __init__(self) -> None:
         self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         with other:
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(other.fileno())],
                 pass_fds=[other.fileno()],
                 stdin=subprocess.DEVNULL,
-                env=environment | {"OPENBLAS_NUM_THREADS": "1"},
+                env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
                 process_group=0,
             )
         atexit.register(self._end)
@@ -203,7 +202,8 @@ def _begin(request: Start, descriptors: Sequence[int]) -> Callable[[], None]:
     if program == PROGRAM:
         sys.argv = [program, *arguments]
         return _run_registry
-    added = [one for one in request["env"].get("PYTHONPATH", "").split(os.pathsep) if one]
+    given = request["env"].get("PYTHONPATH", "").split(os.pathsep)
+    added = [one for one in given if one and one not in sys.path]
     kind, *rest = arguments
     if kind == "-c":
         code, *rest = rest

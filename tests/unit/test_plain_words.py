@@ -45,8 +45,9 @@ def test_a_phrase_that_readers_have_to_decode_is_not_used(riddle: str) -> None:
 def test_no_module_opens_with_a_question() -> None:
     found = []
     for path in TEXTS:
-        if path.suffix == ".py":
-            first = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n\n")[0]
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".py" and "?" in text[:2000]:  # parsing all files takes a second
+            first = (ast.get_docstring(ast.parse(text)) or "").partition("\n\n")[0]
             if "?" in first:
                 found.append(f"{path.relative_to(ROOT)}: {first}")
     assert found == []
