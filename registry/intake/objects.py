@@ -1,6 +1,6 @@
 """Opens what Python callers pass to ``catalog.add``: frames, arrays, datasets of other libraries, iterables of rows.
 
-    object -> open_table | open_hugging_face | open_rows | open_columns -> Opened -> Source
+    object -> open_dataset | open_table | open_rows | open_columns -> Opened -> Source
 
 A library is never imported to find out whether an object is one of its own. Paths and URLs are left to ``detect``.
 """
@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from registry.errors import SourceError, UsageError
 from registry.features import Feature
+from registry.intake.hugging_face import open_dataset
 from registry.intake.object_rows import is_rows, open_rows
 from registry.intake.object_tables import Opened, open_columns, open_table
 from registry.intake.source import Part, Rows, Source
@@ -64,7 +65,7 @@ def open_object(given: Any) -> Source | None:
 def _open(given: Any, split: str | None) -> Opened:
     """Open one table; errors about a split name it."""
     try:
-        opened = open_table(given) or open_rows(given)
+        opened = open_dataset(given) or open_table(given) or open_rows(given)
         if opened is None and isinstance(given, Mapping):
             opened = open_columns(given)
         if opened is None:

@@ -273,7 +273,7 @@ def detect_media(shard: RowGroupShard) -> Media:
         if column.path not in hints:
             if not _is_image(data, column):
                 as_bytes.add(column.path)
-        elif (sound := _sound(data, hints[column.path])) is not None:
+        elif (sound := describe_sound(data, hints[column.path])) is not None:
             sounds[column.path] = sound
     return Media(as_bytes=frozenset(as_bytes), sounds=sounds)
 
@@ -302,7 +302,7 @@ def _is_image(data: bytes, column: Column) -> bool:
     return True
 
 
-def _sound(data: bytes, hint: Mapping[str, Any]) -> Audio | None:
+def describe_sound(data: bytes, hint: Mapping[str, Any]) -> Audio | None:
     """The feature of sounds like ``data``; None if it cannot be decoded, or has another rate than the metadata says."""
     try:
         rate, samples = read_sample_rate(data), decode_sound(data, None)

@@ -1,0 +1,305 @@
+"""Opens data of Hugging Face's ``datasets``: datasets in memory, and folders that ``save_to_disk`` wrote.
+
+    dataset_dict.json                  {"splits": ["train", "test"]}; missing if a single split was saved
+    train/state.json                   the names of the data files
+    train/dataset_info.json            features, description, license, citation
+    train/data-00000-of-00002.arrow    an Arrow stream
+
+TFDS writes ``dataset_info.json`` as well; only Hugging Face writes ``state.json`` next to it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, Final
+
+from registry.errors import RegistryError, SourceError, UsageError
+from registry.intake.accounting import account_for
+from registry.intake.hf_features import described_features, hints_of, read_local, refuse_paths, with_plain_files
+from registry.intake.object_tables import (
+    FIRST_ROWS,
+    Opened,
+    check_columns,
+    count_of,
+    cut_table,
+    import_arrow,
+    is_a,
+    next_step,
+    plain_table,
+)
+from registry.intake.source import MAX_BYTES, Files, FileUse, Options, Part, Rows, Source
+from registry.intake.temporary import root_of
+from registry.model import DatasetMetadata
+from registry.model.split import check_split_name
+
+KIND: Final = "hugging_face"
+DICT: Final = "dataset_dict.json"
+STATE: Final = "state.json"
+INFO: Final = "dataset_info.json"
+
+_MOST_BYTES: Final = 64 * 2**20
+"""Most bytes of a JSON file. The description of a million classes takes 20 MB."""
+
+
+def open_dataset(given: Any) -> Opened | None:
+    """Open a ``Dataset`` or ``IterableDataset`` in memory; None if ``given`` is neither.
+
+    Its columns are read as Arrow tables: images and sounds are not decoded, and transforms are not applied.
+
+    Raises:
+        SourceError: the dataset has no rows or columns, or reading it fails.
+    """
+    if is_a(given, "datasets", "Dataset"):
+        return _open_dataset(given)
+    if is_a(given, "datasets", "IterableDataset"):
+        return _open_iterable(given)
+    return None
+
+
+def _open_dataset(dataset: Any) -> Opened:
+    num_rows = len(dataset)
+    names = check_columns(dataset.column_names)
+    if not num_rows:
+        raise SourceError("the Hugging Face Dataset has no rows", hint="Pass data with at least one row.")
+    described = described_features(dataset.features.arrow_schema)
+    by_arrow = dataset.with_format("arrow")
+
+    def block(start: int, stop: int) -> Any:
+        return plain_table(with_plain_files(by_arrow[start:stop], described, read_local))
+
+    first = block(0, 1)
+    first_step = max(1, min(FIRST_ROWS, MAX_BYTES // max(first.nbytes, 1)))
+
+    def read() -> Iterator[Rows]:
+        start, step = 0, first_step
+        while start < num_rows:
+            stop = min(start + step, num_rows)
+            table = block(start, stop)
+            yield from cut_table(table, start)
+            start, step = stop, next_step(step, table.nbytes // (stop - start))
+
+    return Opened(
+        kind=KIND,
+        summary=f"Hugging Face Dataset: {count_of(num_rows, 'row')}, {count_of(len(names), 'column')}",
+        columns=names,
+        read=read,
+        num_rows=num_rows,
+        hints=hints_of(described, first),
+        metadata=_metadata({name: getattr(dataset.info, name, "") for name in _METADATA}),
+        split=_split_name(dataset.split),
+    )
+
+
+def _open_iterable(dataset: Any) -> Opened:
+    described = described_features(dataset.features.arrow_schema) if dataset.features is not None else {}
+    by_arrow = dataset.with_format("arrow")
+
+    def tables(batch_size: int) -> Iterator[Any]:
+        count = 0
+        try:
+            for table in by_arrow.iter(batch_size=batch_size):
+                yield plain_table(with_plain_files(table, described, read_local))
+                count += table.num_rows
+        except (RegistryError, GeneratorExit):
+            raise
+        except Exception as error:
+            raise SourceError(
+                f"the Hugging Face IterableDataset raised {type(error).__name__} after row {count:,}: {error}",
+                hint="The traceback shows the line of your code.",
+                details={"row": count},
+            ) from error
+
+    first = next(tables(1), None)
+    if first is None or not first.num_rows:
+        raise SourceError("the Hugging Face IterableDataset has no rows", hint="Pass data with at least one row.")
+    batch_size = max(1, min(FIRST_ROWS, MAX_BYTES // max(first.nbytes, 1)))
+
+    def read() -> Iterator[Rows]:
+        start = 0
+        for table in tables(batch_size):
+            yield from cut_table(table, start)
+            start += table.num_rows
+
+    return Opened(
+        kind=KIND,
+        summary=f"Hugging Face IterableDataset: {count_of(first.num_columns, 'column')}",
+        columns=tuple(first.column_names),
+        may_lack_columns=not described,
+        read=read,
+        hints=hints_of(described, first),
+        metadata=_metadata({name: getattr(dataset.info, name, "") for name in _METADATA}),
+        split=_split_name(dataset.split),
+    )
+
+
+def is_saved_dataset(names: frozenset[str] | set[str]) -> bool:
+    """Whether a folder with the files ``names`` was written by ``save_to_disk``."""
+    return DICT in names or {STATE, INFO} <= names
+
+
+def open_saved_dataset(files: Files, options: Options) -> Source:
+    """Open a folder that ``Dataset.save_to_disk`` or ``DatasetDict.save_to_disk`` wrote.
+
+    Raises:
+        SourceError: a file is missing or malformed, the dataset has no rows, or ``options`` names splits.
+    """
+    if options.splits:
+        raise SourceError(
+            f"{files.location}: a dataset that save_to_disk wrote has its own splits",
+            hint="Leave out --split. To read the Arrow files by name, use --from arrow.",
+        )
+    saved = _SavedDataset(files)
+    folders = saved.folders()
+    parts: list[Part] = []
+    uses: list[FileUse] = []
+    records: set[str] = set()
+    described: Mapping[str, Any] = {}
+    metadata = DatasetMetadata()
+    for split, folder in folders.items():
+        info = saved.json(f"{folder}{INFO}")
+        own = info.get("features") or {}
+        if parts and own != described:
+            raise SourceError(
+                f"{files.location}: the features of the split {split!r} differ from those of {next(iter(folders))!r}",
+                hint="Cast one of them before saving: dataset.cast(features)",
+            )
+        described, metadata = own, metadata if parts else _metadata(info)
+        data = saved.data_files(folder)
+        records.update(data)
+        uses += account_for([(name, saved.sizes[name]) for name in data], "records", split=split)
+        parts += [
+            Part(
+                split=split,
+                name=name,
+                read=partial(_read_stream, str(root_of(files.store) / name), name, described),
+                num_bytes=saved.sizes[name],
+            )
+            for name in data
+        ]
+    first = next((rows for part in parts for rows in part.read()), None)
+    if first is None:
+        raise SourceError(f"{files.location}: the dataset has no rows", hint="Save data with at least one row.")
+    about = {DICT: "the names of the splits", STATE: "the names of the data files", INFO: "features and license"}
+    for name in files.names:
+        reason = about.get(name.rpartition("/")[2])
+        if name not in records:
+            uses.append(
+                FileUse(
+                    name=name,
+                    role="metadata" if reason else "skipped",
+                    reason=reason or "not listed in state.json",
+                    num_bytes=saved.sizes[name],
+                )
+            )
+    return Source(
+        kind=KIND,
+        summary=f"Hugging Face dataset: {count_of(len(folders), 'split')}, {count_of(len(records), 'Arrow file')}",
+        parts=parts,
+        hints=hints_of(described, first.table),
+        files=(*uses, *files.skipped),
+        metadata=metadata,
+        origins=files.origins,
+        split_reason="the splits that were saved",
+    )
+
+
+class _SavedDataset:
+    """The files of a folder that ``save_to_disk`` wrote."""
+
+    def __init__(self, files: Files) -> None:
+        self.sizes = dict(zip(files.names, files.sizes, strict=True))
+        self._files = files
+
+    def folders(self) -> dict[str, str]:
+        """The folder of each split, with its final slash; empty for the folder of a single split."""
+        if DICT not in self.sizes:
+            split = _split_name(self.json(STATE).get("_split"))
+            return {split or "train": ""}
+        splits = self.json(DICT).get("splits")
+        if not isinstance(splits, list) or not splits or not all(isinstance(one, str) for one in splits):
+            raise self._malformed(DICT, "expected a list of names at the key 'splits'")
+        for one in splits:
+            if _split_name(one) is None:
+                raise self._malformed(DICT, f"invalid split name {one!r:.80}")
+        return {one: f"{one}/" for one in splits}
+
+    def data_files(self, folder: str) -> list[str]:
+        """The names of the Arrow files of a split, in order."""
+        name = f"{folder}{STATE}"
+        listed = self.json(name).get("_data_files")
+        found: list[str] = []
+        for one in listed if isinstance(listed, list) else [None]:
+            filename = one.get("filename") if isinstance(one, dict) else None
+            if not isinstance(filename, str) or "/" in filename or os.sep in filename:
+                raise self._malformed(name, "expected the names of files at the key '_data_files'")
+            if f"{folder}{filename}" not in self.sizes:
+                raise SourceError(
+                    f"{self._files.location}: the file {folder}{filename}, which {name} lists, is missing",
+                    hint="Copy the whole folder, or save the dataset again.",
+                )
+            found.append(f"{folder}{filename}")
+        if self.json(name).get("_indices_data_files"):
+            raise self._malformed(name, "it has an index of rows, which datasets before 2.0 wrote")
+        return found
+
+    def json(self, name: str) -> dict[str, Any]:
+        """The values of a JSON file."""
+        if name not in self.sizes:
+            raise SourceError(
+                f"{self._files.location}: the file {name} is missing",
+                hint="Copy the whole folder, or save the dataset again.",
+            )
+        if self.sizes[name] > _MOST_BYTES:
+            raise self._malformed(name, f"it is larger than {_MOST_BYTES:,} bytes")
+        with self._files.store.open(name) as file:
+            data = file.read()
+        try:
+            found = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise self._malformed(name, f"it is not JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise self._malformed(name, "expected a JSON object")
+        return found
+
+    def _malformed(self, name: str, problem: str) -> SourceError:
+        return SourceError(
+            f"{self._files.location}: {name}: {problem}",
+            hint="Save the dataset again with dataset.save_to_disk(...)",
+            details={"file": name},
+        )
+
+
+def _read_stream(path: str, name: str, described: Mapping[str, Any]) -> Iterator[Rows]:
+    """The rows of an Arrow stream in a local file."""
+    pa = import_arrow()
+    start = 0
+    try:
+        with pa.memory_map(path) as file, pa.ipc.open_stream(file) as stream:
+            for batch in stream:
+                table = with_plain_files(pa.Table.from_batches([batch]), described, refuse_paths)
+                yield from cut_table(table, start)
+                start += batch.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(
+            f"{name}: not a readable Arrow stream: {str(error).partition(chr(10))[0]}",
+            hint="Save the dataset again with dataset.save_to_disk(...)",
+            details={"file": name},
+        ) from error
+
+
+_METADATA: Final = ("description", "citation", "homepage", "license")
+
+
+def _metadata(info: Mapping[str, Any]) -> DatasetMetadata:
+    return DatasetMetadata(**{name: info[name] for name in _METADATA if isinstance(info.get(name), str)})
+
+
+def _split_name(split: Any) -> str | None:
+    """The name of a split, if it is one: ``train+test`` and ``train[:10%]`` are not."""
+    try:
+        return None if split is None else check_split_name(str(split))
+    except UsageError:
+        return None
