@@ -130,6 +130,8 @@ class Source:
         may_lack_columns: whether columns, and the fields of structs, may be missing in some ``Rows``: then all their
             values in these rows are null. The columns of JSON are known only after the last row; their order is that in
             which they first appear.
+        is_typed: whether ``hints`` has every column, in order, and no value is null. The schema is then known without
+            reading a row.
         files: the account of every file.
         metadata: description, license and so on, from a dataset card or a Croissant file.
         origins: what was downloaded.
@@ -142,6 +144,7 @@ class Source:
     hints: Mapping[str, Feature] = field(default_factory=dict)
     is_text: bool = False
     may_lack_columns: bool = False
+    is_typed: bool = False
     files: Sequence[FileUse] = ()
     metadata: DatasetMetadata = field(default_factory=DatasetMetadata)
     origins: Sequence[Origin] = ()

@@ -1,0 +1,158 @@
+"""Recognizes media files by their first bytes, and checks that images and sounds are whole, without decoding them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from registry.errors import MissingExtraError
+from registry.features.audio import SoundError, read_sample_rate
+from registry.features.pictures import JPEG_SIGNATURE, PictureError, read_picture
+from registry.features.png import SIGNATURE as PNG_SIGNATURE
+from registry.intake.file_rows import BadFileError
+
+IMAGES: Final = (
+    *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".ico", ".heic", ".heif"),
+    *(".avif", ".jp2", ".jxl", ".ppm", ".pgm", ".pbm", ".pnm"),
+)
+AUDIO: Final = (
+    *(".wav", ".mp3", ".flac", ".ogg", ".oga", ".opus", ".m4a", ".aac", ".aif", ".aiff", ".aifc", ".au", ".wma"),
+)
+VIDEOS: Final = (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".ogv", ".wmv", ".flv", ".3gp")
+
+_PICTURES: Final = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".jpe": "JPEG", ".jfif": "JPEG"}
+_EXPECTED: Final = {
+    **_PICTURES,
+    ".gif": "GIF",
+    ".webp": "WebP",
+    ".bmp": "BMP",
+    ".tif": "TIFF",
+    ".tiff": "TIFF",
+    ".wav": "WAV",
+    ".flac": "FLAC",
+    ".ogg": "Ogg",
+    ".oga": "Ogg",
+    ".opus": "Ogg",
+    ".ogv": "Ogg",
+    ".aif": "AIFF",
+    ".aiff": "AIFF",
+    ".avi": "AVI",
+    ".mkv": "Matroska",
+    ".webm": "Matroska",
+    ".flv": "FLV",
+}
+_SIGNATURES: Final = (
+    *((PNG_SIGNATURE, "PNG"), (JPEG_SIGNATURE, "JPEG"), (b"GIF87a", "GIF"), (b"GIF89a", "GIF"), (b"BM", "BMP")),
+    *((b"II*\0", "TIFF"), (b"MM\0*", "TIFF"), (b"II+\0", "TIFF"), (b"MM\0+", "TIFF"), (b"fLaC", "FLAC")),
+    *((b"OggS", "Ogg"), (b"ID3", "MP3"), (b"\x1a\x45\xdf\xa3", "Matroska"), (b"FLV", "FLV"), (b"%PDF", "PDF")),
+    *((b"<!DOCTYPE", "HTML"), (b"<!doctype", "HTML"), (b"<html", "HTML"), (b"<svg", "SVG"), (b"<?xml", "XML")),
+    *((b"PK\x03\x04", "zip"), (b"\x1f\x8b", "gzip"), (b"version https://git-lfs", "Git LFS pointer")),
+)
+_RIFF: Final = {b"WEBP": "WebP", b"WAVE": "WAV", b"AVI ": "AVI"}
+
+
+def format_of(data: bytes) -> str | None:
+    """The format that the first bytes of a file show; None if it is not one of those that are known here.
+
+    >>> format_of(b"RIFF....WEBPVP8 "), format_of(b"GIF89a"), format_of(b"hello")
+    ('WebP', 'GIF', None)
+    """
+    if data.startswith(b"RIFF"):
+        return _RIFF.get(data[8:12])
+    if data.startswith(b"FORM"):
+        return "AIFF" if data[8:12] in (b"AIFF", b"AIFC") else None
+    return next((name for signature, name in _SIGNATURES if data.startswith(signature)), None)
+
+
+def is_picture(name: str) -> bool:
+    """Whether a name is that of a PNG or JPEG file, the formats of the feature Image.
+
+    >>> is_picture("a/1.JPG"), is_picture("a/1.gif")
+    (True, False)
+    """
+    return extension_of(name) in _PICTURES
+
+
+def extension_of(name: str) -> str:
+    """The extension of a name in lower case, with its dot; empty if there is none.
+
+    >>> extension_of("a.b/X.Tar.GZ"), extension_of("a.b/x")
+    ('.gz', '')
+    """
+    stem, dot, extension = name.rpartition("/")[2].rpartition(".")
+    return f".{extension.lower()}" if dot and stem else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckMedia:
+    """Returns the bytes of a file if they are what its name says.
+
+    Attributes:
+        are_pictures: whether all files must be PNG or JPEG. One may have the name of the other: both are read alike,
+            and such names are frequent.
+        sample_rate: the sample rate that the files must have; None: they are not checked.
+    """
+
+    are_pictures: bool = False
+    sample_rate: int | None = None
+
+    def __call__(self, name: str, data: bytes) -> bytes:
+        """Check the bytes of one file.
+
+        Raises:
+            BadFileError: they are not what the name says, or the file is truncated.
+        """
+        expected, found = _EXPECTED.get(extension_of(name)), format_of(data[:64])
+        is_swapped = expected in ("PNG", "JPEG") and found in ("PNG", "JPEG")
+        if expected is not None and found != expected and not is_swapped:
+            raise BadFileError(f"expected {expected} by its name, found {found or 'other bytes'}")
+        if found in ("HTML", "Git LFS pointer"):  # a failed download, whatever its name
+            raise BadFileError(f"expected media, found {found}")
+        if found in ("PNG", "JPEG") and (self.are_pictures or expected is not None):
+            check_picture(data)
+        if self.sample_rate is not None:
+            rate = _sample_rate(data)
+            if rate != self.sample_rate:
+                raise BadFileError(f"expected {self.sample_rate} samples per second as in other files, found {rate}")
+        elif found == "WAV" and len(data) < 44:
+            raise BadFileError("it is truncated")
+        return data
+
+
+def check_picture(data: bytes) -> None:
+    """Check the structure of a PNG or JPEG. Pixels are not decoded.
+
+    Raises:
+        BadFileError: it is damaged or truncated.
+    """
+    try:
+        picture = read_picture(data)
+    except PictureError as error:
+        raise BadFileError(str(error)) from error
+    if picture.format == "jpeg" and not _has_end(data):
+        raise BadFileError("damaged JPEG: it is truncated")
+
+
+def _has_end(data: bytes) -> bool:
+    """Whether an end marker follows the first scan of a JPEG. Thumbnails, which have their own, are in segments."""
+    place = 2
+    while place + 4 <= len(data):
+        if data[place] != 0xFF:
+            return data.find(b"\xff\xd9", place) >= 0
+        marker = data[place + 1]
+        if marker == 0xDA:  # start of scan; inside its data, 0xFF is followed by 0 or a restart
+            return data.find(b"\xff\xd9", place) >= 0
+        if marker == 0xFF:  # a fill byte
+            place += 1
+        else:
+            place += 2 + int.from_bytes(data[place + 2 : place + 4], "big")
+    return False
+
+
+def _sample_rate(data: bytes) -> int | None:
+    try:
+        return read_sample_rate(data)
+    except SoundError as error:
+        raise BadFileError(str(error)) from error
+    except MissingExtraError:
+        return None

@@ -1,0 +1,195 @@
+"""Opens folders of images, audio or video. Each file is a record, stored as its bytes, which are never decoded.
+
+The columns are the content, a ``label`` if folders are classes, or else the columns of metadata files. The key of a
+record is the name of its file.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from registry.errors import MissingExtraError, SourceError, StorageError
+from registry.features import Audio, Feature, Image, Tensor
+from registry.features.audio import SoundError, decode_sound, read_sample_rate
+from registry.intake.accounting import account_for
+from registry.intake.file_rows import FilePart, open_parts, size_lookup
+from registry.intake.folder_labels import find_labels
+from registry.intake.kinds import KINDS
+from registry.intake.media_bytes import CheckMedia, extension_of, is_picture
+from registry.intake.metadata_files import Metadata, is_metadata, read_metadata
+from registry.intake.source import Files, FileUse, Options, Source
+from registry.intake.split_names import NamedSplits, find_splits
+from registry.shards.arrow_values import import_pyarrow
+
+_MOST_SOUNDS: Final = 20
+"""The number of audio files that are opened to find the sample rate and the channels."""
+
+
+def open_images(files: Files, options: Options) -> Source:
+    """Open a folder of images; see the module.
+
+    If all are PNG or JPEG by their names, the column ``image`` is an Image, otherwise the bytes of the files.
+
+    Raises:
+        SourceError: there is no image, the names of splits are ambiguous, or metadata cannot be used.
+    """
+    return _open("images", "image", files, options)
+
+
+def open_audio(files: Files, options: Options) -> Source:
+    """Open a folder of audio files; see the module.
+
+    The column ``audio`` is an Audio if the files can be decoded here, otherwise the bytes of the files.
+
+    Raises:
+        SourceError: there is no audio file, the names of splits are ambiguous, or metadata cannot be used.
+    """
+    return _open("audio", "audio", files, options)
+
+
+def open_videos(files: Files, options: Options) -> Source:
+    """Open a folder of videos; see the module. The column ``video`` has the bytes of the files.
+
+    Raises:
+        SourceError: there is no video, the names of splits are ambiguous, or metadata cannot be used.
+    """
+    return _open("videos", "video", files, options)
+
+
+def _open(kind: str, column: str, files: Files, options: Options) -> Source:
+    import_pyarrow()
+    names = [name for name in files.names if extension_of(name) in KINDS[kind].extensions]
+    metadata_names = [name for name in files.names if is_metadata(name)]
+    if not names:
+        raise SourceError(
+            f"{files.location}: no {KINDS[kind].noun[0]} among {len(files.names):,} files",
+            hint=f"Names of {KINDS[kind].noun[1]} end with one of {' '.join(KINDS[kind].extensions)}",
+            details={"location": files.location},
+        )
+    splits = find_splits(names, options.splits, folders_only=True)
+    metadata = read_metadata(files, metadata_names, names) if metadata_names else None
+    if metadata is not None and column in metadata.table.column_names:
+        raise SourceError(
+            f"{metadata.files[0]} has a column {column!r}, which is the name of the column of the files",
+            hint="Rename the column in the metadata.",
+            details={"file": metadata.files[0], "column": column},
+        )
+    hints, check = _describe(kind, column, files, names)
+    label, reason = (None, "") if metadata is not None else find_labels(splits.files)
+    if label is not None:
+        hints["label"] = label
+    unused = iter([metadata.bad if metadata is not None else ()])
+
+    def read(some: Sequence[str]) -> FilePart:
+        return FilePart(
+            store=files.store,
+            names=some,
+            column=column,
+            is_text=False,
+            convert=check,
+            has_label=label is not None,
+            metadata=None if metadata is None else metadata.rows_of(some),
+            unlisted=None if metadata is None else _unlisted(metadata, some),
+            bad=next(unused, ()),
+        )
+
+    parts = open_parts(splits.files, files, read)
+    return Source(
+        kind=kind,
+        summary=_summary(kind, names, reason, metadata),
+        parts=parts,
+        hints=hints if metadata is None else {**metadata.hints, **hints},
+        is_text=metadata is not None and metadata.is_text,
+        is_typed=metadata is None,
+        files=_uses(files, splits, names, metadata_names, KINDS[kind].noun[0]),
+        origins=files.origins,
+        split_reason=splits.reason,
+    )
+
+
+def _describe(kind: str, column: str, files: Files, names: Sequence[str]) -> tuple[dict[str, Feature], CheckMedia]:
+    """The feature of the content, and the check of each file."""
+    if kind == "images" and all(map(is_picture, names)):
+        return {column: Image(shape=(None, None, None))}, CheckMedia(are_pictures=True)
+    if kind == "audio" and (sound := _sound(files, names)) is not None:
+        return {column: sound}, CheckMedia(sample_rate=sound.sample_rate)
+    noun = {"images": "an image", "audio": "an audio", "videos": "a video"}[kind]
+    return {column: Tensor(shape=(), dtype=bytes, description=f"The bytes of {noun} file.")}, CheckMedia()
+
+
+def _sound(files: Files, names: Sequence[str]) -> Audio | None:
+    """The feature of audio files like some of them; None if they cannot be decoded here."""
+    rates: set[int] = set()
+    channels: set[int] = set()
+    step = -(-len(names) // _MOST_SOUNDS)
+    for name in names[::step]:
+        try:
+            data = files.store.read_bytes(name)
+            rates.add(read_sample_rate(data))
+            if len(channels) < 2:
+                channels.add(decode_sound(data, None).shape[1])
+        except MissingExtraError:
+            return None
+        except (SoundError, StorageError):  # a row that cannot be used
+            continue
+    if not rates:
+        return None
+    shape = (None,) if channels == {1} else (None, max(channels))
+    if (len(channels) > 1 and 1 not in channels) or len(channels) > 2:
+        return None
+    # Samples may be wider in other files: 32 bits hold them all.
+    rate = rates.pop() if len(rates) == 1 else None
+    return Audio(shape=shape, dtype="int32", sample_rate=rate, lazy_decode=True)
+
+
+def _unlisted(metadata: Metadata, names: Sequence[str]) -> dict[str, str]:
+    reason = f"{metadata.files[0] if len(metadata.files) == 1 else 'no metadata file'} has "
+    reason += "no entry for it" if len(metadata.files) == 1 else "an entry for it"
+    return {name: reason for name in names if name not in metadata.row_of}
+
+
+def _summary(kind: str, names: Sequence[str], label: str, metadata: Metadata | None) -> str:
+    extensions = Counter(extension_of(name)[1:] for name in names)
+    formats = ", ".join(sorted(extensions, key=lambda one: (-extensions[one], one)))
+    found = f"{count(len(names), KINDS[kind].noun)} ({formats}){in_folders(names)}"
+    if metadata is not None:
+        return f"{found}; metadata from {count(len(metadata.files), ('file', 'files'))}"
+    return f"{found}; {label if label.startswith('no label') else f'label: {label}'}"
+
+
+def count(number: int, noun: tuple[str, str]) -> str:
+    """A number with its noun.
+
+    >>> count(1, ("file", "files")), count(1204, ("file", "files"))
+    ('1 file', '1,204 files')
+    """
+    return f"{number:,} {noun[0] if number == 1 else noun[1]}"
+
+
+def in_folders(names: Sequence[str]) -> str:
+    """The number of folders of files, for people; empty if there are none.
+
+    >>> in_folders(["a/1", "b/1"]), in_folders(["1"])
+    (' in 2 folders', '')
+    """
+    folders = {name.rpartition("/")[0] for name in names} - {""}
+    return f" in {count(len(folders), ('folder', 'folders'))}" if folders else ""
+
+
+def _uses(files: Files, splits: NamedSplits, names: Sequence[str], metadata: Sequence[str], noun: str) -> list[FileUse]:
+    sizes = size_lookup(files)
+
+    def pairs(some: Sequence[str]) -> list[tuple[str, int]]:
+        return [(name, sizes(name)) for name in some]
+
+    used = {*names, *metadata}
+    others = [name for name in files.names if name not in used]
+    return [
+        *(use for split, some in splits.files.items() for use in account_for(pairs(some), "records", split=split)),
+        *account_for(pairs(metadata), "metadata", reason="columns of the records"),
+        *account_for(pairs(splits.unmatched), "skipped", reason="no --split matches it"),
+        *account_for(pairs(others), "skipped", reason=f"not {'an' if noun[0] in 'aeiou' else 'a'} {noun} by its name"),
+        *files.skipped,
+    ]
