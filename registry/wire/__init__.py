@@ -6,7 +6,7 @@ name.
 """
 
 from registry.wire.block import BlockDecoder, BytesColumn, FlatBlock, FlatColumn, NumberColumn
-from registry.wire.block_writer import EncodedBlock
+from registry.wire.block_writer import EncodedBlock, encode_block
 from registry.wire.codec import (
     FlatValue,
     SequenceValues,
@@ -31,6 +31,7 @@ __all__ = [
     "decode_example",
     "decode_features",
     "decode_sequence_example",
+    "encode_block",
     "encode_example",
     "encode_sequence_example",
 ]

@@ -1,4 +1,4 @@
-"""Copies the bytes at many positions of a buffer at once, in pieces of equal or different sizes.
+"""Copies the bytes at, or to, many positions of a buffer at once, in pieces of equal or different sizes.
 
 A piece of ``size`` bytes is an item of a ``void`` array whose items start at every byte of the buffer. So numpy's
 indexing copies each piece once, at the speed of memory.
@@ -30,6 +30,10 @@ SMALL_TEXT: Final = 256
 one (measured)."""
 
 _CHUNK_UNITS: Final = 2**14
+
+_WINDOW_BYTES: Final = 64
+_MOST_WINDOWS: Final = 8
+"""Pieces of different sizes are written in windows of 64 bytes; those of more than 8 windows one by one (measured)."""
 
 
 def check_pieces(data: Octets, offsets: Places, lengths: Places) -> None:
@@ -115,6 +119,45 @@ def take_ragged(data: Octets, places: Places, counts: Places, unit: int = 1) -> 
         at += np.arange(start * unit, stop * unit, unit)
         taken[start:stop] = units[at]
     return taken.view(np.uint8)
+
+
+def put(data: Octets, places: Places, pieces: npt.NDArray[np.void]) -> None:
+    """Write each piece to its place in ``data``, in order: a later piece overwrites an earlier one. One goes to all."""
+    _every(data, pieces.dtype)[places] = pieces
+
+
+def put_ragged(data: Octets, places: Places, source: Octets, starts: Places, sizes: int | Places) -> None:
+    """Write each ``source[start : start + size]`` to its place in ``data``.
+
+    If the sizes differ, up to ``overrun(sizes)`` bytes behind each piece are overwritten, too.
+    """
+    if isinstance(sizes, int):
+        if sizes:
+            put(data, places, take(source, starts, sizes))
+        return
+    longest = int(sizes.max(initial=0))
+    if longest > _MOST_WINDOWS * _WINDOW_BYTES:
+        large = np.flatnonzero(sizes > _MOST_WINDOWS * _WINDOW_BYTES)
+        some = (each[large].tolist() for each in (places, starts, sizes))
+        written, read = data.data, source.data
+        for place, start, size in zip(*some, strict=True):
+            written[place : place + size] = read[start : start + size]
+        left = np.flatnonzero(sizes <= _MOST_WINDOWS * _WINDOW_BYTES)
+        places, starts, sizes = places[left], starts[left], sizes[left]
+        longest = int(sizes.max(initial=0))
+    window = min(longest, _WINDOW_BYTES)
+    for done in range(0, longest, _WINDOW_BYTES):
+        if done:
+            left = np.flatnonzero(sizes > done)
+            places, starts, sizes = places[left], starts[left], sizes[left]
+        put(data, places + done, take_windows(source, starts + done, window))
+
+
+def overrun(sizes: int | Places, window: int | None = None) -> int:
+    """The number of bytes that writing pieces of these sizes in windows of equal size may write behind a piece."""
+    if isinstance(sizes, int):
+        return 0
+    return min(int(sizes.max(initial=0)), _WINDOW_BYTES) if window is None else window
 
 
 def take_texts(data: Octets, starts: Places, sizes: Places) -> npt.NDArray[Any]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from registry.wire.gather import Octets, Places, as_rows, chunks_of, constant, take, take_ragged, take_windows
+from registry.wire.gather import Octets, Places, as_rows, chunks_of, constant, put, take, take_ragged, take_windows
 
 _MOST_BYTES: Final = 10
 _FEW_BYTES: Final = 4
@@ -121,6 +122,55 @@ def write_varints(values: Places) -> bytes:
     return b"".join(blocks)
 
 
+def write_varint_rows(values: Places) -> tuple[npt.NDArray[np.uint8], int | Places]:
+    """Each signed integer in a row of its own: rows of 1, 8 or 16 bytes, and the number of bytes that each uses.
+
+    >>> rows, sizes = write_varint_rows(np.array([1, 300]))
+    >>> rows[:, :2].tolist(), sizes
+    ([[1, 0], [172, 2]], array([1, 2]))
+    """
+    unsigned = values.astype(np.int64, order="C", copy=False).view(np.uint64)
+    most = int(unsigned.max()) if unsigned.size else 0
+    if most < 0x80:
+        return unsigned.astype(np.uint8).reshape(-1, 1), 1
+    sizes = np.ones(unsigned.size, np.int64)
+    for size in range(1, -(-most.bit_length() // 7)):
+        sizes += unsigned >= np.uint64(1 << 7 * size)
+    value = unsigned & np.uint64((1 << 56) - 1)
+    for bits in (28, 14, 7):  # part groups of 56 bits, then 28, then 14, into halves with a gap between them
+        low = _join_mask(bits)
+        value = (value & low) | (value << np.uint64(bits // 7)) & (low << np.uint64(bits // 7 * 8))
+    value |= _SET[sizes]
+    same = constant(sizes)
+    if most < 1 << 56:
+        rows = value.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)
+    else:
+        words = np.zeros((unsigned.size, 2), "<u8")
+        words[:, 0] = value
+        words[:, 1] = (unsigned >> np.uint64(56)) & _LOW_BITS
+        words[:, 1] |= np.where(sizes == _MOST_BYTES, np.uint64(0x180), np.uint64(0))  # the tenth byte is always 1
+        rows = words.view(np.uint8)
+    return rows, sizes if same is None else same
+
+
+def write_varint_run(values: Places) -> tuple[Octets, int | Places]:
+    """Signed integers one after the other, as a packed field stores them, and the number of bytes of each.
+
+    >>> run, sizes = write_varint_run(np.array([1, 300, -1]))
+    >>> run.tobytes().hex(), sizes
+    ('01ac02ffffffffffffffffff01', array([ 1,  2, 10]))
+    """
+    rows, sizes = write_varint_rows(values)
+    if isinstance(sizes, int):
+        return np.ascontiguousarray(rows[:, :sizes]).reshape(-1), sizes
+    ends = sizes.cumsum()
+    width = int(sizes.max())
+    run = np.empty(int(ends[-1]) + width, np.uint8)
+    pieces = take(rows.reshape(-1), np.arange(0, rows.size, rows.shape[1]), width)
+    put(run, ends - sizes, pieces)
+    return run[: int(ends[-1])], sizes
+
+
 def read_varints(buffer: bytes | memoryview, start: int, stop: int) -> Places:
     """Read the signed integers in ``buffer[start:stop]`` into a new, writable array.
 
@@ -216,7 +266,7 @@ def _read_single(data: Octets, starts: Places, sizes: Places) -> Integers | None
         return None
     value &= np.uint64(0x7F7F7F7F7F7F7F7F)
     for bits in (7, 14, 28):  # join neighbouring groups: 7 bits become 14, then 28, then 56
-        low = np.uint64(sum(((1 << bits) - 1) << place for place in range(0, 64, bits // 7 * 16)))
+        low = _join_mask(bits)
         high = low << np.uint64(bits // 7 * 8)
         value = (value & low) | (value & high) >> np.uint64(bits // 7)
     long = np.flatnonzero(sizes > 8)
@@ -227,6 +277,11 @@ def _read_single(data: Octets, starts: Places, sizes: Places) -> Integers | None
             return None
         value[long] |= (ninth & _LOW_BITS) << np.uint64(56) | np.where(is_ten, tenth << np.uint64(63), np.uint64(0))
     return Integers(value.view(np.int64), 1, _NONE)
+
+
+def _join_mask(bits: int) -> np.uint64:
+    """The lower ones of each two neighbouring groups of ``bits`` bits, in groups of whole bytes."""
+    return np.uint64(sum(((1 << bits) - 1) << place for place in range(0, 64, bits // 7 * 16)))
 
 
 def _read_run(octets: Octets, sizes: Places, first: int) -> tuple[Places, Places, Places, Places]:
