@@ -8,6 +8,7 @@ plain data and do not depend on their codec or their JSON form.
 
     deflate  png  pictures                encode arrays and images as bytes
     feature  dtypes  tensor  text  image  audio  containers     the features: one class for each type
+    flatten  stacking  block_flattener    examples to flat values, one at a time or in blocks
     block_columns  column_reader  codec   examples to records and back, one at a time or in blocks
     json_node  schema_old  schema         features.json
     content                               canonical bytes of decoded records, to compare them

@@ -21,6 +21,7 @@ from registry.errors import require_extra
 from registry.features.block_columns import BlockColumn, BlockParts
 from registry.features.dtypes import exact_array, wire_kind
 from registry.features.feature import (
+    Counts,
     Part,
     Shape,
     corrupt_fault,
@@ -121,6 +122,16 @@ class Audio(Tensor):
         if self.lazy_decode or (not isinstance(values, np.ndarray) and any(map(is_file, values))):
             return super(Tensor, self).flatten_many(values, path)
         return super().flatten_many(values, path)
+
+    def flatten_block(
+        self, values: Sequence[Any] | npt.NDArray[Any], path: str
+    ) -> tuple[tuple[FlatValue, Counts], ...] | None:
+        """The samples of many arrays; None for files."""
+        if self.lazy_decode or not (
+            isinstance(values, np.ndarray) or set(map(type, values)) <= {np.ndarray, list, tuple}
+        ):
+            return None
+        return super().flatten_block(values, path)
 
     def restore(self, flat: tuple[FlatValue, ...], count: int | None, path: str) -> Any:
         """The samples; with ``count``, an array of ``count`` values."""

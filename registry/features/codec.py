@@ -19,15 +19,23 @@ from itertools import chain, count, repeat
 from operator import setitem
 from typing import Any, Final
 
-import numpy as np
-
-from registry.errors import CorruptExampleError, RegistryError, suggest
+from registry.errors import CorruptExampleError, RegistryError
 from registry.features.block_columns import BlockColumn
+from registry.features.block_flattener import BlockFlattener, UnusualExampleError
 from registry.features.column_reader import ColumnReader, RawReader
 from registry.features.containers import Dataset, FeaturesDict, Sequence, columns_of
-from registry.features.feature import Feature, Leaf, RawFeature, feature_fault
-from registry.features.nested import NestedExamples, NestedNode, Ragged, plain_tree
-from registry.wire import BlockDecoder, EncodedBlock, FlatBlock, FlatValue, decode_example, encode_example
+from registry.features.feature import Feature, RawFeature
+from registry.features.flatten import flatten_example
+from registry.features.nested import NestedExamples, NestedNode, plain_tree
+from registry.wire import (
+    BlockDecoder,
+    EncodedBlock,
+    FlatBlock,
+    FlatValue,
+    decode_example,
+    encode_block,
+    encode_example,
+)
 from registry.wire.gather import Octets, Places, check_pieces, constant
 
 _MIN_VECTORIZED: Final = 13
@@ -102,6 +110,15 @@ class Codec:
         Args:
             examples: the examples. Arrays in them must not change until the call returns.
         """
+        try:
+            found = BlockFlattener(self.features, examples)
+        except UnusualExampleError:
+            return self._encode_each(examples)
+        if found.fault is not None:
+            return self.encode_block(examples[: found.num_sound])._replace(fault=found.fault)
+        return encode_block(len(examples), found.blocks)
+
+    def _encode_each(self, examples: AnySequence[Mapping[str, Any]]) -> EncodedBlock:
         records: list[bytes] = []
         fault: Exception | None = None
         try:
@@ -126,9 +143,7 @@ class Codec:
         Raises:
             FeatureError: a name is missing or unknown, or a value does not fit; ``details['feature']`` is its path.
         """
-        flat: dict[str, FlatValue] = {}
-        _flatten(self.features, [example], (), "", flat)
-        return flat
+        return flatten_example(self.features, example)
 
     def restore(self, flat: Mapping[str, FlatValue]) -> dict[str, Any]:
         """The example of these flat values. As in TFDS, keys that belong to no feature are ignored.
@@ -293,102 +308,6 @@ def _fill(at: Any, values: list[Any]) -> Any:
         inner = plain_tree(at.tree)
         return NestedExamples(values[inner] if type(inner) is int else fill_tree(inner, values), at.tree, at.path)
     return fill_tree(at, values)
-
-
-def _flatten(
-    feature: Feature, batch: Any, levels: tuple[list[int], ...], path: str, flat: dict[str, FlatValue]
-) -> None:
-    """Add the flat values of ``batch``, which holds every value of ``feature`` in one example, in order.
-
-    ``levels`` are the row lengths of the Sequences around the feature, outermost first. Outside Sequences the batch is
-    a single value.
-    """
-    if isinstance(feature, FeaturesDict):
-        for value in batch:
-            _check_names(feature, value, path)
-        for name in feature:
-            _flatten(feature[name], [value[name] for value in batch], levels, f"{path}/{name}" if path else name, flat)
-    elif isinstance(feature, Sequence):
-        lengths, elements = _elements(feature, batch, path)
-        _flatten(feature.feature, elements, (*levels, lengths), path, flat)
-    elif isinstance(feature, Leaf):
-        if feature.may_be_absent and not levels and batch[0] is None:
-            return
-        values = feature.flatten_many(batch, path) if levels else feature.flatten(batch[0], path)
-        for part, value in zip(feature.parts, values, strict=True):
-            key = path + part.suffix
-            if len(levels) < 2:
-                flat[key] = value
-                continue
-            flat[f"{key}/ragged_flat_values"] = value
-            for level, row_lengths in enumerate(levels[1:]):
-                flat[f"{key}/ragged_row_lengths_{level}"] = np.array(row_lengths, np.int64)
-
-
-def _elements(feature: Sequence, batch: Any, path: str) -> tuple[list[int], Any]:
-    """The number of elements of each Sequence of ``batch``, and all elements one after the other."""
-    lengths: list[int] = []
-    elements: list[Any] = []
-    for given in batch:
-        value = feature.elements_of(given, path)
-        if isinstance(value, Mapping):
-            ends = _nested_lengths(feature.feature, value, path)
-            if len(set(ends.values())) > 1:
-                raise feature_fault(path, f"its features differ in length: {ends}")
-            found: Any = [_pick(value, index) for index in range(next(iter(ends.values())))]  # at any depth of dicts
-        elif _is_sequence(value):
-            found = value
-        else:
-            raise feature_fault(path, f"expected a list, a tuple or an array, found {type(value).__name__}")
-        if feature.length not in (None, len(found)):
-            raise feature_fault(path, f"expected {feature.length} elements, found {len(found)}")
-        lengths.append(len(found))
-        if len(batch) == 1 and isinstance(found, np.ndarray) and isinstance(feature.feature, Leaf):
-            return lengths, found  # keep one array instead of a Python object for each value
-        elements.extend(found)
-    return lengths, elements
-
-
-def _nested_lengths(features: Feature, value: Mapping[str, Any], path: str) -> dict[str, int]:
-    """The number of values of each leaf of a dict of lists, by path."""
-    while isinstance(features, Sequence):
-        features = features.feature
-    if not isinstance(features, FeaturesDict):
-        raise feature_fault(path, "expected a list, a tuple or an array, found a dict")
-    _check_names(features, value, path)
-    lengths: dict[str, int] = {}
-    for name, values in value.items():
-        here = f"{path}/{name}"
-        if isinstance(values, Mapping):
-            lengths.update(_nested_lengths(features[name], values, here))
-        elif _is_sequence(values):
-            lengths[here] = len(values)
-        else:
-            raise feature_fault(here, f"expected a list, a tuple or an array, found {type(values).__name__}")
-    return lengths
-
-
-def _is_sequence(value: Any) -> bool:
-    return isinstance(value, (list, tuple, Ragged)) or (isinstance(value, np.ndarray) and value.ndim > 0)
-
-
-def _pick(value: Any, index: int) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _pick(inner, index) for name, inner in value.items()}
-    return value[index]
-
-
-def _check_names(features: FeaturesDict, value: Any, path: str) -> None:
-    if not isinstance(value, Mapping):
-        raise feature_fault(path, f"expected a dict of features, found {type(value).__name__}")
-    if value.keys() == features.keys():
-        return
-    prefix = f"{path}/" if path else ""
-    for name in value:
-        if name not in features:
-            raise feature_fault(f"{prefix}{name}", "unknown feature", suggest(str(name), features))
-    missing = [name for name in features if name not in value]
-    raise feature_fault(prefix + missing[0], "missing in the example")
 
 
 def _tree_of(feature: Feature, names: tuple[str, ...], places: Iterator[int], *, is_nested: bool = True) -> Any:

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 Shape: TypeAlias = tuple[int | None, ...]
 """Size of each dimension; None if it differs from example to example."""
 
+Counts: TypeAlias = int | npt.NDArray[np.int64]
+"""A number for each of many values, or for all of them."""
+
 _MAX_FILE: Final = 2**30
 
 TEXT: Final = np.dtype(object)
@@ -183,6 +186,26 @@ class Leaf(Feature, ABC):
         return tuple(
             _concatenate([column[place] for column in columns], part.kind) for place, part in enumerate(self.parts)
         )
+
+    def flatten_block(
+        self,
+        values: Sequence[Any] | npt.NDArray[Any],  # noqa: ARG002 - used by subclasses
+        path: str,  # noqa: ARG002
+    ) -> tuple[tuple[FlatValue, Counts], ...] | None:
+        """Convert the values of many examples to their flat values, if they have the same form.
+
+        A subclass that overrides ``flatten`` or ``flatten_many`` overrides this method, too; otherwise it is not used.
+
+        Args:
+            values: values as a builder gives them; at least one.
+            path: the feature's path.
+
+        Returns:
+            For each of ``parts``, the flat values one after the other, and the number of entries of each value. None if
+            the values have to be converted one by one: because the feature cannot do it at once, because their forms
+            differ so that the result might, or because a value may not fit, so that ``flatten`` reports it.
+        """
+        return None
 
 
 def _shown(value: Any) -> str:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from registry.features.containers import Sequence
 from registry.features.dtypes import as_dtype, check_shape, exact_array
 from registry.features.feature import (
+    Counts,
     Leaf,
     Part,
     Shape,
@@ -333,3 +334,16 @@ class BBox(PlainTensor):
                     path, f"the box {shown} has a minimum above its maximum", "The order is ymin, xmin, ymax, xmax."
                 )
         return flat
+
+    def flatten_block(
+        self, values: AnySequence[Any] | npt.NDArray[Any], path: str
+    ) -> tuple[tuple[FlatValue, Counts], ...] | None:
+        """Four float32 for each box; None if a box may be invalid."""
+        found = super().flatten_block(values, path)
+        if found is not None:
+            boxes = np.asarray(found[0][0]).reshape(-1, 4)
+            if self.bbox_format in _RELATIVE and not ((boxes >= 0) & (boxes <= 1)).all():
+                return None
+            if self.bbox_format in _ORDERED and (boxes[:, :2] > boxes[:, 2:]).any():
+                return None
+        return found

@@ -12,12 +12,13 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import CorruptExampleError
+from registry.errors import CorruptExampleError, FeatureError
 from registry.features.block_columns import ArrayColumn, BlockColumn, BlockParts, StoredColumn, TextColumn
 from registry.features.deflate import compress
 from registry.features.dtypes import (
@@ -34,6 +35,7 @@ from registry.features.dtypes import (
 )
 from registry.features.feature import (
     TEXT,
+    Counts,
     Leaf,
     Part,
     Shape,
@@ -43,6 +45,7 @@ from registry.features.feature import (
     fits_shape,
     stack_values,
 )
+from registry.features.stacking import encode_texts, join_alike, stack_alike, type_of_all
 from registry.wire import BytesColumn, FlatValue
 from registry.wire.gather import as_rows, constant, take, take_texts
 
@@ -150,6 +153,50 @@ class Tensor(Leaf):
         array = exact_array(values, self.dtype, path)
         self._check_fit(array.shape, (len(values), *self.shape), path)
         return (to_flat(array, path),)
+
+    def flatten_block(
+        self, values: Sequence[Any] | npt.NDArray[Any], path: str
+    ) -> tuple[tuple[FlatValue, Counts], ...] | None:
+        """The flat values of many values; None if there is an encoding that has to see each value alone."""
+        if self.encoding == "zlib" or self.has_stored_shape:
+            return None
+        if self.dtype == TEXT:
+            return self._texts_block(values)
+        found, counts = stack_alike(values), None
+        if found is None:
+            joined = join_alike(values, self.shape)
+            if joined is None:
+                return None
+            found, counts = joined
+        elif not fits_shape(found.shape[1:], self.shape):
+            return None
+        # In a list, NumPy converts integers above 2**63 to floats if there are smaller ones, too.
+        if found.dtype == np.uint64 and self.dtype.kind not in "iu" and not isinstance(values, np.ndarray):
+            return None
+        try:
+            array = exact_array(found, self.dtype, path)
+            if self.encoding == "none":
+                return ((to_flat(array, path), math.prod(array.shape[1:]) if counts is None else counts),)
+        except FeatureError:
+            return None
+        stored = _stored_form(self.dtype, array).tobytes()
+        sizes = np.full(len(values), len(stored) // len(values)) if counts is None else counts * self.dtype.itemsize
+        ends = sizes.cumsum()
+        pieces = map(slice, (ends - sizes).tolist(), ends.tolist())
+        return ((list(map(stored.__getitem__, pieces)), 1),)
+
+    def _texts_block(self, values: Sequence[Any] | npt.NDArray[Any]) -> tuple[tuple[FlatValue, Counts], ...] | None:
+        counts: Counts = 1
+        if self.shape:
+            kind = type_of_all(values)
+            if len(self.shape) > 1 or (kind is not list and kind is not tuple):
+                return None
+            counts = np.fromiter(map(len, values), np.int64, len(values))
+            if self.shape[0] is not None and (counts != self.shape[0]).any():
+                return None
+            values = list(chain.from_iterable(values))
+        texts = encode_texts(values)
+        return None if texts is None else ((texts, counts),)
 
     def restore(self, flat: tuple[FlatValue, ...], count: int | None, path: str) -> Any:
         """An array of the dtype and shape; a NumPy scalar or bytes for shape ``()``."""

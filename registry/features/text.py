@@ -13,7 +13,8 @@ import numpy.typing as npt
 from registry.errors import suggest
 from registry.features.containers import FeaturesDict, Sequence
 from registry.features.dtypes import to_bytes
-from registry.features.feature import TEXT, Shape, feature_fault, is_text
+from registry.features.feature import TEXT, Counts, Shape, feature_fault, is_text
+from registry.features.stacking import type_of_all
 from registry.features.tensor import PlainTensor
 from registry.wire import FlatValue
 
@@ -42,6 +43,12 @@ class Text(PlainTensor):
     def flatten_many(self, values: AnySequence[Any] | npt.NDArray[Any], path: str) -> tuple[FlatValue, ...]:
         """One entry for each text."""
         return ([to_bytes(value, path) for value in (values.tolist() if isinstance(values, np.ndarray) else values)],)
+
+    def flatten_block(
+        self, values: AnySequence[Any] | npt.NDArray[Any], path: str
+    ) -> tuple[tuple[FlatValue, Counts], ...] | None:
+        """One entry for each text."""
+        return super().flatten_block(values, path)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -138,6 +145,24 @@ class ClassLabel(PlainTensor):
                 "Classes are numbered from 0; -1 means no label.",
             )
         return flat
+
+    def flatten_block(
+        self, values: AnySequence[Any] | npt.NDArray[Any], path: str
+    ) -> tuple[tuple[FlatValue, Counts], ...] | None:
+        """One int64 for each label; None if a label may be unknown."""
+        if type_of_all(values) is str:
+            numbers: dict[str, int] = self.__dict__["_numbers"]
+            if not numbers.keys() >= set(values):
+                return None
+            values = [numbers[name] for name in values]
+        elif isinstance(values, np.ndarray) and values.dtype.kind not in "iu":
+            return None
+        found = super().flatten_block(values, path)
+        if found is not None:
+            classes = np.asarray(found[0][0])
+            if classes.min() < -1 or classes.max() >= (self.num_classes or 0):
+                return None
+        return found
 
     def _number(self, name: str | bytes, path: str) -> int:
         text = name.decode("utf-8", "replace") if isinstance(name, bytes) else name

@@ -77,10 +77,13 @@ def encode_block(num_records: int, blocks: Iterable[FlatBlock]) -> EncodedBlock:
     """
     if not num_records:
         return EncodedBlock(_NO_DATA, _NONE, _NONE)
-    entries = sorted(
-        (_make_entry(key, kind, column, block) for block in blocks for (key, kind), column in block.columns.items()),
-        key=attrgetter("name"),
-    )
+    entries = [
+        _make_entry(key, kind, column, block)
+        for block in blocks
+        for (key, kind), column in block.columns.items()
+        if column.rows is None or column.rows.size
+    ]
+    entries.sort(key=attrgetter("name"))
     sizes = [_in_rows(entry.head_sizes + entry.sizes, entry.rows, num_records) for entry in entries]
     total: int | Places = sum(sizes, start=0)
     heads, head_sizes = _make_heads(total, partial(write_head, FIELD_1))

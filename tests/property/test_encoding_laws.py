@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -12,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_wire_laws import EXAMPLES
 
-from registry.features import FeaturesDict, codec_of
-from registry.wire import BlockDecoder, FlatValue, encode_block, encode_example
+from registry.features import Dataset, FeaturesDict, Image, NestedExamples, Ragged, Sequence, Tensor, codec_of
+from registry.wire import BlockDecoder, FlatValue, decode_example, encode_block, encode_example
 
 
 @st.composite
@@ -25,13 +27,136 @@ def schemas_and_examples(draw: st.DrawFn) -> tuple[FeaturesDict, list[dict[str, 
     return features, [different[place] for place in order]
 
 
+def check(features: FeaturesDict, examples: list[Any]) -> None:
+    """A block has the records, and the error, that encoding one example after the other gives."""
+    records, fault = [], None
+    for example in examples:
+        try:
+            records.append(codec_of(features).encode(example))
+        except Exception as error:  # noqa: BLE001 - any error of the values
+            fault = error
+            break
+    block = codec_of(features).encode_block(examples)
+    assert block.records() == records
+    assert outline(block.fault) == outline(fault)
+
+
+def outline(error: Exception | None) -> object:
+    """The type, the message, the hint and the details of an error."""
+    return (
+        error if error is None else (type(error), error.args, getattr(error, "hint", 0), getattr(error, "details", 0))
+    )
+
+
 @given(schemas_and_examples())
 def test_a_block_is_its_examples_one_by_one(given_: tuple[FeaturesDict, list[dict[str, Any]]]) -> None:
+    check(*given_)
+
+
+@given(schemas_and_examples())
+def test_examples_of_equal_form_are_encoded_as_one_by_one(given_: tuple[FeaturesDict, list[dict[str, Any]]]) -> None:
     features, examples = given_
     codec = codec_of(features)
-    block = codec.encode_block(examples)
-    assert block.fault is None
-    assert block.records() == [codec.encode(example) for example in examples]
+    decoded = [codec.decode(codec.encode(example)) for example in examples]
+    check(features, decoded)
+    check(features, plain(decoded))
+    check(features, plain(decoded) + decoded)
+
+
+def plain(value: Any) -> Any:
+    """``value`` as Python values: lists for arrays, int and float for scalars."""
+    if isinstance(value, dict):
+        return {name: plain(inner) for name, inner in value.items()}
+    if isinstance(value, NestedExamples):
+        return plain(value.columns())
+    if isinstance(value, Ragged):
+        return plain(list(value))
+    if isinstance(value, list):
+        return list(map(plain, value))
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+ODD = [
+    None,
+    -1,
+    2,
+    0.5,
+    np.nan,
+    300,
+    2**40,
+    2**63,
+    "x",
+    b"x",
+    "\ud800",
+    True,
+    [],
+    [1],
+    {},
+    np.zeros(2),
+    np.int8(1),
+    object(),
+]
+
+
+@given(schemas_and_examples(), st.data())
+def test_a_block_ends_at_the_example_that_does_not_fit(
+    given_: tuple[FeaturesDict, list[dict[str, Any]]], data: st.DataObject
+) -> None:
+    features, examples = given_
+    for _ in range(data.draw(st.integers(1, 3)) if examples else 0):
+        place = data.draw(st.integers(0, len(examples) - 1))
+        examples[place] = changed(examples[place], data)
+    check(features, examples)
+
+
+def changed(value: Any, data: st.DataObject) -> Any:
+    """``value`` with a part of it replaced, removed or added."""
+    if isinstance(value, dict) and value and data.draw(st.integers(0, 5)):
+        name = data.draw(st.sampled_from([*value, "other"]))
+        found = {**value, name: changed(value.get(name), data)}
+        if not data.draw(st.integers(0, 5)):
+            del found[name]
+        return found
+    if isinstance(value, list) and value and data.draw(st.integers(0, 5)):
+        place = data.draw(st.integers(0, len(value) - 1))
+        return [*value[:place], changed(value[place], data), *value[place + data.draw(st.integers(0, 1)) :]]
+    return data.draw(st.sampled_from(ODD))
+
+
+def test_values_that_are_read_once_are_read_once() -> None:
+    features = FeaturesDict({"id": "int64", "steps": Dataset({"x": "int64"}), "image": Image(shape=(2, 2, 1))})
+    png = codec_of(FeaturesDict({"x": Image(shape=(2, 2, 1))})).flatten({"x": np.zeros((2, 2, 1), np.uint8)})["x"][0]
+
+    def examples() -> list[dict[str, Any]]:
+        return [{"id": place, "steps": iter([{"x": 5}] * 3), "image": io.BytesIO(png)} for place in (1, 2, "no", 4)]
+
+    block = codec_of(features).encode_block(examples())
+    assert block.records() == [codec_of(features).encode(example) for example in examples()[:2]]
+    assert str(block.fault) == "feature 'id': expected dtype int64, found 'no'"
+    rest = examples()
+    assert codec_of(features).encode_block(rest).num_records == 2
+    assert codec_of(features).encode_block(rest[3:]).records() == [codec_of(features).encode(examples()[3])]
+
+
+def test_a_feature_class_that_changes_only_flatten_is_honoured() -> None:
+    @dataclass(frozen=True, kw_only=True, repr=False)
+    class Doubled(Tensor):
+        def flatten(self, value: Any, path: str) -> tuple[FlatValue, ...]:
+            return super().flatten(np.multiply(value, 2), path)
+
+    features = FeaturesDict({"x": Doubled(shape=(2,), dtype="int64")})
+    check(features, [{"x": np.array([place, 1])} for place in range(5)])
+    first = decode_example(codec_of(features).encode_block([{"x": [1, 3]}] * 9).records()[0])
+    assert np.asarray(first["x"]).tolist() == [2, 6]
+
+
+def test_a_whole_number_is_not_rounded_by_its_neighbours() -> None:
+    large = 2**53 + 1
+    for dtype in ("int64", "uint64", "float32", "float64"):
+        for pair in ([large, 0.5], [large, 1.0], [2**63, 1], [2**63 + 2**39 + 1, 1], [2**63, -1], [True, 2]):
+            features = FeaturesDict({"x": dtype, "list": Sequence(dtype), "row": Tensor(shape=(2,), dtype=dtype)})
+            check(features, [{"x": x, "list": pair, "row": pair} for x in pair])
+            check(features, [{"x": 1, "list": [x], "row": [x, x]} for x in pair])
 
 
 @given(st.lists(EXAMPLES, max_size=5), st.data())
