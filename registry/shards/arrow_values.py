@@ -9,7 +9,7 @@ rows of an optional feature store nothing; a null label is -1, which means "no l
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
@@ -18,10 +18,10 @@ import numpy.typing as npt
 from registry.errors import CorruptExampleError, require_extra
 from registry.features import ClassLabel, Feature, FeaturesDict, Leaf
 from registry.features import Sequence as SequenceFeature
+from registry.features.block_flattener import count_in_rows
 from registry.features.containers import Column
 from registry.features.feature import TEXT, corrupt_fault
 from registry.wire import BytesColumn, FlatBlock, FlatColumn, NumberColumn
-from registry.wire.gather import constant
 
 _NO_DATA: Final = np.empty(0, np.uint8)
 
@@ -135,16 +135,16 @@ def _flatten_leaf(leaf: Leaf, array: Any, place: _Place, num_rows: int) -> FlatB
     columns: dict[tuple[str, Any], FlatColumn] = {}
     for depth, level_key in enumerate(level_keys):
         columns[level_key, "int64"] = NumberColumn(
-            None, _constant(_per_row(1, place.lengths[: depth + 1])), place.lengths[depth + 1]
+            None, count_in_rows(1, place.lengths[: depth + 1]), place.lengths[depth + 1]
         )
     data = _NO_DATA
     if part.kind != "bytes":
         numbers = _numbers(leaf, array, inside)
-        columns[key, part.kind] = NumberColumn(rows, _constant(_per_row(sizes, place.lengths)), numbers)
+        columns[key, part.kind] = NumberColumn(rows, count_in_rows(sizes, place.lengths), numbers)
     else:
         data, starts, lengths = _items(leaf, array, inside, sizes)
         per_item = sizes if leaf.dtype == TEXT else 1  # a tensor that is stored as bytes is one item
-        columns[key, "bytes"] = BytesColumn(rows, _constant(_per_row(per_item, place.lengths)), starts, lengths)
+        columns[key, "bytes"] = BytesColumn(rows, count_in_rows(per_item, place.lengths), starts, lengths)
     return FlatBlock(num_rows, columns, data)
 
 
@@ -236,27 +236,6 @@ def _items(
 
 def _buffer(buffer: Any) -> npt.NDArray[np.uint8]:
     return _NO_DATA if buffer is None or not buffer.size else np.frombuffer(buffer, np.uint8)
-
-
-def _per_row(sizes: int | _Places, levels: Sequence[_Places]) -> int | _Places:
-    """The number of values in each row, if each element of the innermost lists of ``levels`` has ``sizes`` values."""
-    if not levels:
-        return sizes
-    counts = levels[0]
-    inner = [*levels[1:], *([] if isinstance(sizes, int) else [sizes])]
-    for lengths in inner:
-        ends = np.concatenate([np.zeros(1, np.int64), lengths.cumsum()])
-        stops = counts.cumsum()
-        counts = ends[stops] - ends[stops - counts]
-    return counts * sizes if isinstance(sizes, int) else counts
-
-
-def _constant(counts: int | _Places) -> int | _Places:
-    """Return one number if all are equal, as columns store it."""
-    if isinstance(counts, int):
-        return counts
-    same = constant(counts)
-    return counts if same is None else same
 
 
 def _refuse_nulls(array: Any, place: _Place) -> None:

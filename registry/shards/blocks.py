@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
-
 from registry.errors import RegistryError, ShardMismatchError
 from registry.features import ExampleBlock, FeaturesDict, codec_of
 from registry.shards.arrow_values import BadRowError, flatten_table, import_pyarrow
 from registry.tfrecord import Places, RecordBlock
 from registry.tfrecord import join_blocks as join_record_blocks
-from registry.wire import FlatBlock, FlatValue, encode_example
+from registry.wire import FlatBlock, FlatValue, encode_block
 
 
 class TableBlock(NamedTuple):
@@ -42,7 +40,15 @@ class TableBlock(NamedTuple):
         Raises:
             CorruptExampleError: a row does not match the features; ``details["record"]`` is its index in the block.
         """
-        return list(map(encode_example, self.flat_values()))
+        return self.record_block().records()
+
+    def record_block(self) -> RecordBlock:
+        """Serialize all rows, column by column; raises the same errors as ``records``."""
+        blocks, table, fault = self._flatten()
+        if fault is not None:
+            raise fault
+        encoded = encode_block(table.num_rows, blocks)
+        return RecordBlock(encoded.data, encoded.offsets, encoded.lengths)
 
     def flat_values(self) -> list[dict[str, FlatValue]]:
         """Return the values of each row's record, by key. Raises the same errors as ``records``."""
@@ -59,7 +65,7 @@ class TableBlock(NamedTuple):
 
     def views(self) -> list[memoryview]:
         """Each row as a view of its serialized record."""
-        return [memoryview(record) for record in self.records()]
+        return self.record_block().views()
 
     def take(self, places: Places) -> TableBlock:
         """The rows at ``places``, in that order."""
@@ -134,9 +140,7 @@ def as_records(block: Block) -> RecordBlock:
     """Convert a block to records as bytes; rows of columns are serialized."""
     if isinstance(block, RecordBlock):
         return block
-    records = block.records()
-    lengths = np.fromiter(map(len, records), np.int64, len(records))
-    return RecordBlock(np.frombuffer(b"".join(records), np.uint8), lengths.cumsum() - lengths, lengths)
+    return block.record_block()
 
 
 def _unsliced(table: Any) -> Any:
