@@ -117,7 +117,9 @@ class Publishing:
             experiment_defaults=defaults,
         )
         with build_dataset(builder, store, processes=processes, num_shards=num_shards, progress=progress) as build:
-            publication = publish_staged(build.staged, build.prepared, build.shards, target)
+            publication = publish_staged(
+                build.staged, build.prepared, build.shards, target, fingerprints=build.fingerprints
+            )
         if is_experimental and publication.newly:
             return replace(publication, promotion=replace(publication.promotion, reason=Unpromoted.EXPERIMENTAL))
         return publication

@@ -24,7 +24,8 @@ from registry.building.writing import FILE_FORMAT, watch_frames, write_split
 from registry.engines import Engine, choose_engine
 from registry.errors import BuildError, FeatureError, UsageError
 from registry.features import Codec, codec_of
-from registry.model import ProgressCallback, Shard, Split, version_folder
+from registry.features.split_hasher import SplitHasher
+from registry.model import ProgressCallback, Shard, Split, SplitFingerprint, version_folder
 from registry.prepared import PreparedDataset, write_prepared
 from registry.storage import StagedFolder, Store
 
@@ -39,11 +40,13 @@ class StagedBuild:
         staged: the complete folder. ``staged.final`` is its final place below the data folder.
         prepared: the content of its ``dataset_info.json`` and ``features.json``.
         shards: the written shards of each split: sizes in bytes, numbers of examples, and sha256.
+        fingerprints: the fingerprint of each split, if it was computed while the split was written.
     """
 
     staged: StagedFolder
     prepared: PreparedDataset
     shards: Mapping[str, tuple[Shard, ...]]
+    fingerprints: Mapping[str, SplitFingerprint]
 
     def __enter__(self) -> Self:
         return self
@@ -96,8 +99,10 @@ def build_dataset(
     staged = store.stage(final)
     try:
         made: dict[str, tuple[Split, tuple[Shard, ...]]] = {}
+        hashers: dict[str, SplitHasher] = {}
         with choose_engine(processes, num_bytes=None) as engine:
             for name, examples in splits.items():
+                hashers[name] = SplitHasher(features)
                 job = _SplitJob(
                     builder=builder,
                     codec=codec_of(features),
@@ -105,6 +110,7 @@ def build_dataset(
                     store=staged.store,
                     engine=engine,
                     num_shards=counts[name],
+                    hasher=hashers[name],
                     progress=progress,
                     budget_bytes=budget_bytes,
                 )
@@ -125,7 +131,9 @@ def build_dataset(
         staged.give_up()
         raise
     shards = MappingProxyType({name: written for name, (_, written) in made.items()})
-    return StagedBuild(staged=staged, prepared=prepared, shards=shards)
+    found = {name: hasher.fingerprint() for name, hasher in hashers.items()}
+    fingerprints = MappingProxyType({name: one for name, one in found.items() if one is not None})
+    return StagedBuild(staged=staged, prepared=prepared, shards=shards, fingerprints=fingerprints)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +146,7 @@ class _SplitJob:
     store: Store
     engine: Engine
     num_shards: int | None
+    hasher: SplitHasher
     progress: ProgressCallback | None
     budget_bytes: int
 
@@ -160,6 +169,7 @@ class _SplitJob:
                 reference=str(self.builder.reference),
                 store=self.store,
                 num_shards=self.num_shards,
+                hasher=self.hasher,
                 progress=self.progress,
             )
 

@@ -19,7 +19,7 @@ from registry.building.sorter import KeyedFrames
 from registry.engines import Engine, Piece
 from registry.errors import BuildError, FeatureError, RegistryError
 from registry.features import Codec
-from registry.tfrecord import Frames, frame_records
+from registry.tfrecord import Frames, RecordBlock, frame_records
 
 _CHUNK_EXAMPLES: Final = 512
 _CHUNK_BYTES: Final = 2**20
@@ -55,26 +55,25 @@ class ChunkEncoder:
 
     def __call__(self, chunk: Chunk) -> Frames:
         """Return the framed records, in order."""
+        block = self.codec.encode_block(chunk.examples)
+        if block.fault is not None:
+            raise self._fault(chunk.labels[block.num_records], block.fault) from block.fault
         try:
-            return frame_records(list(map(self.codec.encode, chunk.examples)))
-        except Exception:  # noqa: BLE001 (raised below, with the key of the example)
-            return frame_records([self._encode_one(*pair) for pair in zip(chunk.labels, chunk.examples, strict=True)])
+            return frame_records(RecordBlock(block.data, block.offsets, block.lengths))
+        except BuildError as error:  # a record is too long
+            raise self._fault(chunk.labels[error.details["record"]], error) from error
 
-    def _encode_one(self, label: str, example: Any) -> bytes:
-        try:
-            record = self.codec.encode(example)
-            frame_records([record])  # refuses a record that is too long
-        except Exception as error:
-            ours = error if isinstance(error, RegistryError) else None
-            problem = ours.message if ours else f"encoding failed: {text_of(error)}"
-            kind = FeatureError if isinstance(error, FeatureError) else BuildError
-            traced = {} if ours else {"traceback": author_traceback(error)}  # of a feature class of the author's
-            raise kind(
-                f"split {self.split!r}, example with key {label}: {problem}",
-                hint=ours.hint if ours else None,
-                details={**(ours.details if ours else {}), **traced, "split": self.split, "key": label},
-            ) from error
-        return record
+    def _fault(self, label: str, error: Exception) -> RegistryError:
+        """The error for the example with key ``label``, which cannot be encoded."""
+        ours = error if isinstance(error, RegistryError) else None
+        problem = ours.message if ours else f"encoding failed: {text_of(error)}"
+        kind = FeatureError if isinstance(error, FeatureError) else BuildError
+        traced = {} if ours else {"traceback": author_traceback(error)}  # of a feature class of the author's
+        return kind(
+            f"split {self.split!r}, example with key {label}: {problem}",
+            hint=ours.hint if ours else None,
+            details={**(ours.details if ours else {}), **traced, "split": self.split, "key": label},
+        )
 
 
 def encode_examples(engine: Engine, codec: Codec, keyer: Keyer, items: Iterable[Any]) -> Iterator[KeyedFrames]:

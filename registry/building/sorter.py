@@ -140,14 +140,13 @@ class ExternalSorter:
         """
         if not self._runs:
             self._join_small()
-            for piece in self._sort([_Part(block, 0, len(block)) for block in self._held], _MOST_BLOCK_BYTES):
-                yield piece.frames()
+            parts = [_Part(block, 0, len(block)) for block in self._held]
+            yield from map(_gather, self._sort(parts, _MOST_BLOCK_BYTES))
             return
         self._spill()
         while len(self._runs) > self._fan_in:
             self._merge_last(self._fan_in)
-        for piece in self._merge(self._runs):
-            yield piece.frames()
+        yield from _gather_all(self._merge(self._runs))
 
     def close(self) -> None:
         """Free memory and disk space."""
@@ -339,10 +338,31 @@ class _Piece(NamedTuple):
         labels = [part.block.labels for part in self.parts]
         return [labels[part][place] for part, place in zip(self.part_of.tolist(), self.place.tolist(), strict=True)]
 
-    def frames(self) -> Frames:
+    def views(self) -> list[memoryview]:
+        """The frames, in order."""
         views = [part.block.view for part in self.parts]
         places = zip(self.part_of.tolist(), self.starts.tolist(), (self.starts + self.lengths).tolist(), strict=True)
-        return Frames(b"".join([views[part][start:stop] for part, start, stop in places]), self.lengths)
+        return [views[part][start:stop] for part, start, stop in places]
+
+
+def _gather(*pieces: _Piece) -> Frames:
+    """Copy the frames of ``pieces`` from their blocks."""
+    lengths = pieces[0].lengths if len(pieces) == 1 else np.concatenate([piece.lengths for piece in pieces])
+    return Frames(b"".join([view for piece in pieces for view in piece.views()]), lengths)
+
+
+def _gather_all(pieces: Iterable[_Piece]) -> Iterator[Frames]:
+    """Copy the frames of ``pieces``, about 1 MB at a time: those that come from merging may be much smaller."""
+    waiting: list[_Piece] = []
+    num_bytes = 0
+    for piece in pieces:
+        waiting.append(piece)
+        num_bytes += int(piece.lengths.sum())
+        if num_bytes >= _MOST_BLOCK_BYTES:
+            yield _gather(*waiting)
+            waiting, num_bytes = [], 0
+    if waiting:
+        yield _gather(*waiting)
 
 
 class _StoredLabels(Sequence[str]):
@@ -434,7 +454,7 @@ def write_run(pieces: Iterable[_Piece], *, folder: Path | None, level: int) -> R
         file = cast("BinaryIO", tempfile.TemporaryFile(dir=folder, buffering=2**20))  # noqa: SIM115 - the Run closes it
         try:
             for piece in pieces:
-                labels, frames = piece.labels(), piece.frames()
+                labels, frames = piece.labels(), _gather(piece)
                 text = "".join(labels).encode("utf-8", "surrogatepass")
                 label_lengths = np.fromiter(map(len, labels), np.uint32, len(labels))
                 parts = (piece.sort_keys.tobytes(), frames.lengths.tobytes(), label_lengths.tobytes(), text)

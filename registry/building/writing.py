@@ -10,17 +10,26 @@ and lengths of shards follow TFDS 4.9, so that the same records give the same sh
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
-from typing import BinaryIO, Final, TypeVar
+from operator import call
+from typing import Final, Self, TypeVar
 
 from registry.building.sorter import ExternalSorter, KeyedFrames
+from registry.engines.engine import submit
 from registry.errors import BuildError
+from registry.features.split_hasher import SplitHasher
 from registry.model import ProgressCallback, Shard, ShardedFileTemplate, ShardLengths, Split, count_progress
 from registry.storage import Store
 from registry.tfrecord import Frames, RecordWriter
 
 FILE_FORMAT: Final = "tfrecord"
+_LITTLE_BYTES: Final = 4 * 2**20  # a split of this size is written before a thread would have started
+_MOST_BEHIND: Final = 2  # pieces of about 1 MB that wait to be written
+
 _PROGRESS_SECONDS: Final = 0.05
 """Progress is reported at most this often: drawing a bar takes longer than writing a record."""
 
@@ -38,6 +47,7 @@ def write_split(
     reference: str,
     store: Store,
     num_shards: int | None = None,
+    hasher: SplitHasher | None = None,
     progress: ProgressCallback | None = None,
 ) -> tuple[Split, tuple[Shard, ...]]:
     """Write the records of ``sorter`` to the shards of ``split``, in the order of their sort keys.
@@ -51,6 +61,7 @@ def write_split(
         reference: the name of the version in errors, e.g. ``prices:1.0.0``.
         store: the folder that receives the files.
         num_shards: the number of shards. None: TFDS's rule of size and count (``plan_num_shards``).
+        hasher: receives the records in the order in which they are written; its ``fingerprint`` then is the split's.
         progress: called with a ``Progress`` a few times a second: records written.
 
     Returns:
@@ -80,25 +91,60 @@ def write_split(
     frames = watch_frames(sorter.sorted_frames(), "writing", split, sorter.num_examples, progress)
     pieces = _cut_at_shards(frames, written.shard_lengths)
     shards = []
-    for index, length in enumerate(written.shard_lengths):
-        with store.create(written.filename(index)) as file:
-            shards.append(_write_shard(file, pieces, index, written.shard_lengths.start(index), length))
+    with _Behind(is_used=sorter.num_payload_bytes > _LITTLE_BYTES) as behind:
+        for index, length in enumerate(written.shard_lengths):
+            with store.create(written.filename(index)) as file:
+                writer, left = RecordWriter(file), length
+                while left:
+                    piece = next(pieces)
+                    behind.call(partial(writer.write_frames, piece.data, num_records=piece.num_records))
+                    if hasher is not None:
+                        hasher.add(*piece.payloads())
+                    left -= piece.num_records
+                behind.wait()
+            shards.append(
+                Shard(
+                    index=index,
+                    first_example=written.shard_lengths.start(index),
+                    num_examples=writer.num_records,
+                    num_bytes=writer.num_bytes,
+                    sha256=writer.sha256(),
+                )
+            )
     next(pieces, None)  # no record is left: this ends the merge, and reports the last progress
     return written, tuple(shards)
 
 
-def _write_shard(file: BinaryIO, pieces: Iterator[Frames], index: int, first_example: int, length: int) -> Shard:
-    writer = RecordWriter(file)
-    while writer.num_records < length:
-        piece = next(pieces)
-        writer.write_frames(piece.data, num_records=piece.num_records)
-    return Shard(
-        index=index,
-        first_example=first_example,
-        num_examples=writer.num_records,
-        num_bytes=writer.num_bytes,
-        sha256=writer.sha256(),
-    )
+class _Behind:
+    """Makes calls in order in a thread, while this one prepares the next. A context manager that ends the thread.
+
+    Writing and hashing release the interpreter's lock.
+    """
+
+    def __init__(self, *, is_used: bool) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="registry-write") if is_used else None
+        self._waiting: deque[Future[None]] = deque()
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Make the call soon, or now if no thread is used. Raises the error of an earlier call."""
+        if self._pool is None:
+            function()
+            return
+        self._waiting.append(submit(self._pool, call, function))
+        if len(self._waiting) > _MOST_BEHIND:
+            self._waiting.popleft().result()
+
+    def wait(self) -> None:
+        """Wait for all calls. Raises the first error of one."""
+        while self._waiting:
+            self._waiting.popleft().result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _plan(sorter: ExternalSorter, split: str, reference: str, num_shards: int | None) -> ShardLengths:

@@ -11,7 +11,7 @@ plain data and do not depend on their codec or their JSON form.
     flatten  stacking  block_flattener    examples to flat values, one at a time or in blocks
     block_columns  column_reader  codec   examples to records and back, one at a time or in blocks
     json_node  schema_old  schema         features.json
-    content                               canonical bytes of decoded records, to compare them
+    content  split_hasher                 canonical bytes of decoded records, to compare them, and their fingerprint
 
 To add a feature type, write its class next to similar ones (a ``Leaf``, or a subclass of ``Tensor`` or ``Sequence``),
 add a row to ``KINDS`` in ``schema``, and export the class here.

@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from registry.errors import CorruptExampleError
 from registry.features.block_columns import ArrayColumn, BlockColumn, StoredColumn, TextColumn
 from registry.features.codec import codec_of
 from registry.features.column_reader import ColumnReader
@@ -86,6 +87,27 @@ class ContentReader:
             return None
         return [_buffers(flat, reader) for reader in self._columns.values()]
 
+    @property
+    def reads_blocks(self) -> bool:
+        """Whether ``read_block`` handles the columns of many records together, without a call for each record."""
+        return not self._codec.has_unknown and all(map(_is_plain, self._columns.values()))
+
+    def hash_block(self, data: Octets, offsets: Places, lengths: Places, hashers: Sequence[Any]) -> bool:
+        """Add the content of many records to a hash for each of ``paths``; False if a record may be corrupt.
+
+        In that case the hashes are useless: a part of the content may have been added.
+        """
+        try:
+            contents = self.read_block(data, offsets, lengths)
+            if contents is None:
+                return False
+            for hasher, buffers in zip(hashers, contents, strict=True):
+                for buffer in buffers:
+                    hasher.update(buffer)
+        except CorruptExampleError:
+            return False
+        return True
+
     def values(self, record: bytes, paths: Iterable[str]) -> dict[str, Any]:
         """The decoded values of the features ``paths`` of ``record``; None for a missing value.
 
@@ -143,10 +165,13 @@ def _little_endian(value: Any) -> bytes:
     return stored
 
 
+def _is_plain(reader: ColumnReader) -> bool:
+    """Whether the content is the value itself. If it is not, as for images, it is computed record by record."""
+    return type(reader.leaf).restore_content is Leaf.restore_content and not reader.may_be_absent
+
+
 def _buffers(flat: FlatBlock, reader: ColumnReader) -> Iterator[Any]:
-    # If the content is not the value itself, as for images, it is computed record by record.
-    is_plain = type(reader.leaf).restore_content is Leaf.restore_content and not reader.may_be_absent
-    column = reader.read_block(flat, copy=False) if is_plain else None
+    column = reader.read_block(flat, copy=False) if _is_plain(reader) else None
     if column is None:
         return (content_bytes(reader.read_content(record)) for record in reader.split(flat))
     return _lay_out(column, flat.num_records)

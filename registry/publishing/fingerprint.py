@@ -9,9 +9,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from registry.engines import FileRange, Piece, choose_engine
 from registry.errors import CorruptExampleError, VerificationError
@@ -51,7 +51,7 @@ class LeafHasher:
         digests: list[bytes] = []
         hashers, is_sound = [hashlib.sha256() for _ in reader.paths], True
         for position, block in self.stored.blocks(run):
-            is_sound = is_sound and _hash_block(reader, block, hashers)
+            is_sound = is_sound and reader.hash_block(*block, hashers)
             end = position + block.num_records
             if (end - run.start) % LEAF_EXAMPLES == 0 or end == run.stop:
                 start = run.start + (end - run.start - 1) // LEAF_EXAMPLES * LEAF_EXAMPLES
@@ -72,20 +72,6 @@ class LeafHasher:
                 digests += [hasher.digest() for hasher in hashers]
                 hashers = [hashlib.sha256() for _ in reader.paths]
         return digests
-
-
-def _hash_block(reader: ContentReader, block: RecordBlock, hashers: Sequence[Any]) -> bool:
-    """Add a block of a leaf to the hashes of its features; False if one of its records may be corrupt."""
-    try:
-        contents = reader.read_block(*block)
-        if contents is None:
-            return False
-        for hasher, buffers in zip(hashers, contents, strict=True):
-            for buffer in buffers:
-                hasher.update(buffer)
-    except CorruptExampleError:
-        return False
-    return True
 
 
 def fingerprint_splits(

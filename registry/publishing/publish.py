@@ -16,6 +16,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 from registry.catalog import CatalogBackend, Holder, Promotion, Reservation, Unpromoted
@@ -147,6 +148,17 @@ class Target:
         report.raise_for_faults(what)
         return report
 
+    def verify_written(
+        self, folder: Store, splits: Sequence[Split], written: Mapping[str, Sequence[Shard]], *, what: str
+    ) -> VerifyReport:
+        """Verify files by the size and sha256 of what was written; raises an error that names ``what``.
+
+        The frames of their records were checked or made before they were written. They are only read to report what is
+        wrong with a file that has changed since.
+        """
+        report = verify_shards(folder, splits, written, walk=False, indexes=self.indexes, advance=self.advance)
+        return report if not report.faults else self.verify(folder, splits, written, what=what)
+
 
 def publish_staged(
     staged: StagedFolder,
@@ -155,10 +167,18 @@ def publish_staged(
     target: Target,
     *,
     measured: tuple[VerifyReport, Mapping[str, SplitFingerprint]] | None = None,
+    fingerprints: Mapping[str, SplitFingerprint] = MappingProxyType({}),
 ) -> Publication:
     """Verify the shards of ``staged`` against ``shards``, move the folder into place, and write the row.
 
-    ``measured`` holds the report and the fingerprints, if the caller verified the shards a moment ago.
+    Args:
+        staged: the folder.
+        prepared: its description.
+        shards: its shards as they were written.
+        target: the destination and the options.
+        measured: the report and the fingerprints, if the caller verified the shards a moment ago.
+        fingerprints: the fingerprints of the records that were written, by split. If a split is missing, all are
+            computed from the shards.
 
     Raises:
         ShardMismatchError: a shard on disk differs from what was written.
@@ -168,10 +188,10 @@ def publish_staged(
         ConflictError: the version's folder contains other data that is not in the catalog.
     """
     if measured is None:
-        report, known = target.verify(staged.store, prepared.splits, shards, what=str(prepared.reference)), None
+        report = target.verify_written(staged.store, prepared.splits, shards, what=str(prepared.reference))
     else:
-        report, known = measured
-    candidate = _Candidate.of(target, prepared, report).proved(staged.store, known)
+        report, fingerprints = measured
+    candidate = _Candidate.of(target, prepared, report).proved(staged.store, fingerprints)
     version = candidate.version
     with place_folder(staged, target.store, target.catalog, version, shards, actor=target.actor) as placement:
         candidate = candidate.moved(target.store.child(version.location))
@@ -334,11 +354,15 @@ class _Candidate:
         return StoredSplits(store, self.prepared.splits, self.prepared.features)
 
     def proved(self, store: Store, known: Mapping[str, SplitFingerprint] | None = None) -> _Candidate:
-        """This candidate with fingerprints and a proof, unless the same content is published or lengths are trusted."""
+        """This candidate with fingerprints and a proof, unless the same content is published or lengths are trusted.
+
+        The fingerprints are computed from the files in ``store`` if ``known`` does not contain every split.
+        """
         if self.target.trust_lengths or is_published(self.target.catalog, self.version):
             return self
-        files = self.files(store)
-        fingerprints = self.target.prover().fingerprint(files) if known is None else known
+        files, fingerprints = self.files(store), known
+        if fingerprints is None or fingerprints.keys() != {split.name for split in files.splits}:
+            fingerprints = self.target.prover().fingerprint(files)
         return replace(self, stored=(files, fingerprints), proof=self._proof(files, fingerprints))
 
     def moved(self, store: Store) -> _Candidate:

@@ -44,6 +44,12 @@ class Frames(NamedTuple):
         """Sum of the payloads' lengths in bytes."""
         return len(self.data) - FRAMING_BYTES * self.lengths.size
 
+    def payloads(self) -> RecordBlock:
+        """The records without their frames, as places in ``data``."""
+        lengths = self.lengths - FRAMING_BYTES
+        offsets = np.cumsum(self.lengths) - lengths - _END_BYTES
+        return RecordBlock(np.frombuffer(self.data, np.uint8), offsets, lengths)
+
     def part(self, start: int, stop: int) -> Frames:
         """Frames ``start``..``stop`` (stop excluded), as a view."""
         if start == 0 and stop >= self.lengths.size:

@@ -19,8 +19,9 @@ import registry
 from registry.building import BuilderConfig, DatasetBuilder, StagedBuild, build_dataset
 from registry.building.keys import hash_key
 from registry.errors import BuildError, DuplicateKeyError, FeatureError, UsageError
-from registry.features import ClassLabel, FeaturesDict, Scalar, Text, codec_of
+from registry.features import ClassLabel, FeaturesDict, Image, Scalar, Text, codec_of
 from registry.prepared import read_prepared
+from registry.publishing.fingerprint import StoredSplits, fingerprint_splits
 from registry.storage import open_store
 from registry.tfrecord import read_records, walk_file
 
@@ -119,6 +120,19 @@ def test_shards_are_described_as_they_were_written(tmp_path: Path) -> None:
                 assert (shard.num_examples, shard.num_bytes) == (fact.num_records, fact.num_bytes)
                 assert shard.sha256 == fact.sha256
             assert split.num_bytes == sum(fact.num_payload_bytes for fact in facts)
+
+
+def test_fingerprints_are_those_of_the_written_files(tmp_path: Path) -> None:
+    with build_dataset(Words(), open_store(tmp_path), budget_bytes=10_000) as build:
+        stored = StoredSplits(build.staged.store, build.prepared.splits, build.prepared.features)
+        assert dict(build.fingerprints) == fingerprint_splits(stored)
+
+
+def test_fingerprints_of_images_are_left_to_several_processes(tmp_path: Path) -> None:
+    features = FeaturesDict({"image": Image(shape=(2, 2, 1))})
+    examples = [(1, {"image": np.zeros((2, 2, 1), np.uint8)})]
+    with build_dataset(builder_of(examples, features=features), open_store(tmp_path)) as build:
+        assert build.fingerprints == {}
 
 
 def test_the_author_sees_the_version_that_is_built(tmp_path: Path) -> None:

@@ -19,10 +19,12 @@ from registry.building.keys import number_key
 from registry.building.sorter import ExternalSorter
 from registry.engines import Engine, choose_engine
 from registry.errors import BuildError, FeatureError, MissingExtraError
+from registry.wire import EncodedBlock
 
 ENCODER = '''
 import os, sys
 from registry.errors import FeatureError, MissingExtraError
+from registry.wire import EncodedBlock
 
 class Encoder:
     """Encodes text; some texts are commands."""
@@ -44,6 +46,18 @@ class Encoder:
             case "pid":
                 return str(os.getpid()).encode()
         return example.encode() if isinstance(example, str) else bytes(example)
+
+    def encode_block(self, examples):
+        return encode_all(self.encode, examples)
+
+def encode_all(encode, examples):
+    records = []
+    try:
+        for example in examples:
+            records.append(encode(example))
+    except Exception as error:
+        return EncodedBlock.of(records, error)
+    return EncodedBlock.of(records)
 '''
 
 PROCESSES = pytest.mark.parametrize("processes", [1, 2])
@@ -188,8 +202,10 @@ def test_an_author_may_write_every_example_into_the_same_objects(encoder: Any, p
             yield number, example
 
     class Summing:
-        def encode(self, example: Any) -> bytes:
-            return f"{example['array'].tolist()} {example['nested']['texts'][0]}".encode()
+        def encode_block(self, examples: list[Any]) -> EncodedBlock:
+            return EncodedBlock.of(
+                [f"{one['array'].tolist()} {one['nested']['texts'][0]}".encode() for one in examples]
+            )
 
     records = [entry[2].decode() for entry in encoded(Summing(), processes, examples())]
     sums = np.cumsum(range(700)).tolist()

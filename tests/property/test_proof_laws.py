@@ -7,7 +7,7 @@ import io
 import tempfile
 import zlib
 from collections import Counter
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,18 @@ from prepared_samples import prepare
 from registry.features import FeaturesDict, Image, Ragged, Sequence, Tensor, Text, codec_of
 from registry.features.content import ContentReader, content_bytes
 from registry.features.png import SIGNATURE
-from registry.model import SplitFingerprint
+from registry.features.split_hasher import SplitHasher
+from registry.model import ShardedFileTemplate, ShardLengths, Split, SplitFingerprint
 from registry.prepared import read_prepared
 from registry.publishing import alignment
 from registry.publishing.alignment import Alignment, align
 from registry.publishing.fingerprint import RecordRun, StoredSplits, divide_run, fingerprint_splits
 from registry.publishing.record_diff import tell_apart
 from registry.storage import open_store
+from registry.tfrecord import frame_records
 from registry.wire import encode_example
+
+_NUMBERS = count()
 
 # Content
 
@@ -94,6 +98,30 @@ def test_an_absent_key_is_an_empty_list(given_: tuple[FeaturesDict, dict[str, An
     }
     left = {key: value for key, value in flat.items() if key not in optional or len(value)}
     assert content_of(features, encode_example(left)) == content_of(features, encode_example(flat))
+
+
+@given(schemas_and_examples(), st.data())
+def test_hashing_records_as_they_are_written_gives_the_fingerprint_of_their_files(
+    given_: tuple[FeaturesDict, dict[str, Any]], data: st.DataObject
+) -> None:
+    features, example = given_
+    other = values(data.draw, features)
+    records = [codec_of(features).encode(one) for one in (example, other)] * data.draw(st.sampled_from([1, 520]))
+    hasher, frames = SplitHasher(features), frame_records(records)
+    cut = data.draw(st.integers(0, len(records)))
+    for part in (frames.part(0, cut), frames.part(cut, len(records))):
+        hasher.add(*part.payloads())
+    found = hasher.fingerprint()
+    store = open_store(f"memory://hashed/{next(_NUMBERS)}")
+    split = Split(
+        name="train",
+        shard_lengths=ShardLengths([len(records)]),
+        num_bytes=frames.num_payload_bytes,
+        files=ShardedFileTemplate(dataset="made", file_format="tfrecord"),
+    )
+    with store.create(split.filename(0)) as file:
+        file.write(frames.data)
+    assert found in (None, fingerprint_splits(StoredSplits(store, (split,), features), processes=1)["train"])
 
 
 @given(tensors(), st.data())
