@@ -203,7 +203,7 @@ def _begin(request: Start, descriptors: Sequence[int]) -> Callable[[], None]:
         sys.argv = [program, *arguments]
         return _run_registry
     given = request["env"].get("PYTHONPATH", "").split(os.pathsep)
-    added = [one for one in given if one and one not in sys.path]
+    added = [one for one in given if one and one not in sys.path[1:]]  # the first entry is replaced below
     kind, *rest = arguments
     if kind == "-c":
         code, *rest = rest
