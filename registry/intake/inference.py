@@ -1,14 +1,38 @@
-"""Infers the schema of a source from all of its rows. The pipeline creates one ``Inference`` in each worker process."""
+"""Infers the schema of a source from all of its rows. The pipeline creates one ``Inference`` in each worker process.
+
+    Rows -> update -> merge of the workers -> schema -> Schema
+
+Memory does not grow with the number of rows: for each column it keeps counts, types, and the first values that decide.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from registry.features import Feature
-from registry.intake.feature_text import Wish, feature_of_type
+import numpy as np
+
+from registry.errors import FeatureError, PreparedFormatError, SourceError, suggest
+from registry.features import ClassLabel, Feature, Text
+from registry.intake.classes import ClassValues
+from registry.intake.column_types import arrow_type_of, as_optional
+from registry.intake.feature_text import Wish
 from registry.intake.schema import ColumnSchema, Schema
 from registry.intake.source import Rows
+from registry.intake.text_types import TextTypes
+from registry.intake.value_types import (
+    MAX_FIELDS,
+    TooManyFieldsError,
+    TypeConflictError,
+    United,
+    ValueTypes,
+    plain_type,
+)
+from registry.intake.values import Place, column_array, first_of, python_value, quote, show_value
+from registry.shards.arrow_schema import features_of_schema
+from registry.shards.arrow_values import import_pyarrow
 
 
 class Inference:
@@ -26,27 +50,220 @@ class Inference:
         self._is_text = is_text
         self._hints = dict(hints)
         self._wishes = dict(wishes or {})
-        self._types: dict[str, Any] = {}
+        self._columns: dict[str, _Column] = {}
+        self._num_rows = 0
 
-    def update(self, part_name: str, rows: Rows) -> None:  # noqa: ARG002 - used for errors
-        """Take the rows of a part into account. Rows of one part may come in any order."""
-        for field in rows.table.schema:
-            self._types.setdefault(field.name, field.type)
+    def update(self, part_name: str, rows: Rows) -> None:
+        """Take rows of a part into account, in any order of parts and rows.
+
+        Raises:
+            SourceError: the structs of a column have too many fields.
+        """
+        table, lines = rows.table, rows.lines
+        self._num_rows += table.num_rows
+        start: Place = (part_name, int(lines[0])) if table.num_rows else (part_name, 2**63)
+        for index, name in enumerate(table.schema.names):
+            column = self._columns.get(name)
+            if column is None:
+                column = self._columns[name] = _Column((start, index))
+            column.order = min(column.order, (start, index))
+            self._update_column(name, column, part_name, column_array(table, name), lines)
 
     def merge(self, other: Inference) -> None:
-        """Take everything into account that ``other`` has seen, such as the rows of other parts."""
-        for name, kind in other._types.items():
-            self._types.setdefault(name, kind)
+        """Take everything into account that ``other`` has seen, such as the rows of other parts.
+
+        Raises:
+            SourceError: the structs of a column have too many fields.
+        """
+        self._num_rows += other._num_rows
+        for name, column in other._columns.items():
+            if name in self._columns:
+                try:
+                    self._columns[name].merge(column)
+                except TooManyFieldsError as error:
+                    raise _too_many_fields(name) from error
+            else:
+                self._columns[name] = column
 
     def schema(self) -> Schema:
         """The schema of all rows.
 
         Raises:
             SourceError: values of a column contradict each other, or a request cannot be fulfilled; the message names
-                the file and line of each value.
+                the file and line of the values.
         """
-        columns = []
-        for name, kind in self._types.items():
-            feature = self._hints.get(name) or feature_of_type(kind, name)
-            columns.append(ColumnSchema(name=name, feature=feature, arrow_type=kind))
-        return Schema(tuple(columns))
+        ordered = sorted(self._columns, key=lambda name: (self._columns[name].order, name))
+        for name in self._wishes:
+            if name not in self._columns:
+                raise SourceError(
+                    f"column {quote(name)} does not exist", hint=suggest(name, ordered, have="Columns:", most=20)
+                )
+        skipped = tuple(name for name in ordered if name in self._wishes and self._wishes[name].action == "skip")
+        columns = tuple(self._describe(name, self._columns[name]) for name in ordered if name not in skipped)
+        if not columns:
+            raise SourceError("the source has no columns", hint="Leave out at least one `skip`." if skipped else None)
+        schema = Schema(columns, skipped)
+        try:
+            schema.features()
+        except FeatureError as error:
+            raise SourceError(
+                f"the columns cannot become features: {error.message}",
+                hint=error.hint or "Rename the column in the source, or leave it out: --feature NAME=skip",
+            ) from error
+        return schema
+
+    def _update_column(self, name: str, column: _Column, part_name: str, array: Any, lines: Sequence[int]) -> None:
+        def place_of(index: int) -> Place:
+            return part_name, int(lines[index])
+
+        column.update(array, place_of)
+        wish = self._wishes.get(name)
+        if name in self._hints or (wish is not None and wish.action != "classes"):
+            return
+        try:
+            if wish is not None:
+                column.classes.update(array, place_of)
+                return
+            column.types.update(array, place_of)
+        except TooManyFieldsError as error:
+            raise _too_many_fields(name) from error
+        is_text = self._is_text and plain_type(array.type) == import_pyarrow().string()
+        if is_text and array.null_count < len(array) and column.texts.is_open(place_of(0)):
+            column.update_texts(array, place_of)
+
+    def _describe(self, name: str, column: _Column) -> ColumnSchema:
+        wish, hint = self._wishes.get(name), self._hints.get(name)
+        num_nulls = column.num_nulls + self._num_rows - column.num_values
+        plain = ColumnSchema(
+            name=name, feature=Text(), arrow_type=None, num_nulls=num_nulls, example=column.example or "null"
+        )
+        if wish is not None and wish.feature is not None:
+            return _decide(plain, wish.feature, "as requested", wish.optional, wish.arrow_type, column.kind)
+        if wish is not None and not isinstance(hint, ClassLabel):
+            feature, reason = column.classes.decide(name, is_text=self._is_text)
+            return _decide(plain, feature, reason, wish.optional)
+        if hint is not None:
+            return _decide(
+                plain, hint, "defined by the source", None if wish is None else wish.optional, None, column.kind
+            )
+        try:
+            return self._infer(plain, column, column.types.unite(name, self._num_rows))
+        except TypeConflictError as conflict:
+            raise SourceError(
+                f"column {quote(conflict.path)}: {conflict.problem}",
+                hint=f"To store it as text: {_option(name, 'Text')}. To leave it out: {_option(name, 'skip')}",
+                details={"column": name},
+            ) from conflict
+
+    def _infer(self, plain: ColumnSchema, column: _Column, united: United) -> ColumnSchema:
+        arrow = import_pyarrow()
+        name, kind, reasons = plain.name, united.kind, list(united.notes)
+        if arrow.types.is_null(kind):
+            kind, reasons = arrow.string(), ["every value is null"]
+        elif self._is_text and arrow.types.is_string(kind):
+            word, reason = column.texts.decide()
+            kind, reasons = arrow.type_for_alias(word), [reason]
+            if word != "string":
+                plain = replace(plain, example=plain.example.strip('"'))
+        elif arrow.types.is_decimal(kind):
+            reasons.append(f"{kind} as its exact text")
+            kind = arrow.string()
+        elif arrow.types.is_nested(kind) and plain.num_nulls:
+            is_struct = arrow.types.is_struct(kind)
+            reasons.append("in a null struct, every field is null" if is_struct else "a list cannot be null")
+        try:
+            feature = features_of_schema(arrow.schema([(name, kind)]), optional=united.nulls)[name]
+        except PreparedFormatError as error:
+            raise SourceError(
+                error.message,
+                hint=f"To store it as text: {_option(name, 'Text')}. To leave it out: {_option(name, 'skip')}",
+                details={"column": name},
+            ) from error
+        return replace(plain, feature=feature, arrow_type=kind, reason="; ".join(filter(None, reasons)))
+
+
+@dataclass(slots=True)
+class _Column:
+    """What is known of one column.
+
+    Attributes:
+        order: the key by which columns are ordered: where the column occurs first.
+        num_values: the number of rows that have the column.
+        num_nulls: the number of these in which it is null.
+        first: the place of the first value, whose text is ``example`` and whose type is ``kind``.
+        types: the types of all values, unless the type is decided by the source or the user.
+        texts: the types that text may have.
+        classes: the values of a column that becomes a ClassLabel.
+    """
+
+    order: tuple[Place, int]
+    num_values: int = 0
+    num_nulls: int = 0
+    first: Place | None = None
+    example: str = ""
+    kind: Any = None
+    types: ValueTypes = field(default_factory=ValueTypes)
+    texts: TextTypes = field(default_factory=TextTypes)
+    classes: ClassValues = field(default_factory=ClassValues)
+
+    def update(self, array: Any, place_of: Callable[[int], Place]) -> None:
+        """Count the values, and keep the first."""
+        self.num_values += len(array)
+        self.num_nulls += array.null_count
+        if array.null_count == len(array) or (self.first is not None and self.first <= place_of(0)):
+            return
+        index = first_of(array.is_valid(), value=True) or 0
+        if self.first is None or place_of(index) < self.first:
+            self.first, self.kind = place_of(index), plain_type(array.type)
+            self.example = show_value(python_value(array, index))
+
+    def update_texts(self, array: Any, place_of: Callable[[int], Place]) -> None:
+        """Test which types the texts of ``array`` may have."""
+        array = array.cast(import_pyarrow().string())
+        if array.null_count:
+            valid = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
+            self.texts.update(array.drop_null(), lambda index: place_of(int(valid[index])))
+        else:
+            self.texts.update(array, place_of)
+
+    def merge(self, other: _Column) -> None:
+        """Add what ``other`` knows of the same column."""
+        self.order = min(self.order, other.order)
+        self.num_values += other.num_values
+        self.num_nulls += other.num_nulls
+        if other.first is not None and (self.first is None or other.first < self.first):
+            self.first, self.example, self.kind = other.first, other.example, other.kind
+        self.types.merge(other.types)
+        self.texts.merge(other.texts)
+        self.classes.merge(other.classes)
+
+
+def _decide(
+    plain: ColumnSchema,
+    feature: Feature,
+    reason: str,
+    optional: bool | None,
+    arrow_type: Any = None,
+    found: Any = None,
+) -> ColumnSchema:
+    """A column whose feature the source or the user decides."""
+    kind = arrow_type_of(feature, found) if arrow_type is None else arrow_type
+    if isinstance(feature, ClassLabel):
+        if plain.num_nulls:
+            reason += "; null is stored as -1, which means no label"
+    elif optional or (optional is None and plain.num_nulls):
+        feature = as_optional(feature)
+    return replace(plain, feature=feature, arrow_type=kind, reason=reason, is_requested=True)
+
+
+def _option(name: str, word: str) -> str:
+    """The option that requests a type, as people type it in a shell."""
+    return f"--feature {shlex.quote(f'{name}={word}')}"
+
+
+def _too_many_fields(name: str) -> SourceError:
+    return SourceError(
+        f"column {quote(name)}: its structs have more than {MAX_FIELDS:,} different fields",
+        hint=f"To store it as text: {_option(name, 'Text')}. To leave it out: {_option(name, 'skip')}",
+        details={"column": name},
+    )

@@ -5,11 +5,18 @@ Rows -> Inference -> Schema;   Rows -> Schema.convert -> Rows of equal types, wh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from registry.errors import SourceError
 from registry.features import Feature, FeaturesDict
-from registry.intake.source import Rows
+from registry.intake.column_types import leaf_types, type_word
+from registry.intake.conversion import Target, convert_values
+from registry.intake.source import BadRow, Rows
+from registry.intake.values import column_array, quote
 from registry.shards.arrow_values import import_pyarrow
 
 if TYPE_CHECKING:
@@ -27,6 +34,8 @@ class ColumnSchema:
         num_nulls: the number of rows in which it is null.
         example: one value as text for people, shortened and escaped.
         reason: why it has this feature, for people; may be empty.
+        is_requested: whether the user or the source decided on the feature. Text is then parsed as numbers are usually
+            written, such as ``007`` and ``1e5``; see ``text_values``.
     """
 
     name: str
@@ -35,43 +44,79 @@ class ColumnSchema:
     num_nulls: int = 0
     example: str = ""
     reason: str = ""
+    is_requested: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The columns that become features, in order."""
+    """The columns that become features, in order, and the names of the columns that are left out."""
 
     columns: tuple[ColumnSchema, ...]
+    skipped: tuple[str, ...] = ()
 
     def features(self) -> FeaturesDict:
         """The features of a record."""
         return FeaturesDict({column.name: column.feature for column in self.columns})
 
     def arrow_types(self) -> dict[str, str]:
-        """The Arrow types that the features do not tell, by column, so that an export can restore them.
+        """The types that the features do not tell, so that an export can restore them.
 
-        For example ``{"when": "timestamp[us, tz=UTC]"}``.
+        By the path of the feature, the type of times, and ``bytes`` for bytes that may be null; ``parse_feature`` reads
+        them. For example ``{"when": "timestamp[us, tz=UTC]"}``.
         """
-        return {column.name: str(column.arrow_type) for column in self.columns if _needs_type(column.arrow_type)}
+        return {
+            path: type_word(kind)
+            for column in self.columns
+            for path, kind in leaf_types(column.name, column.feature, column.arrow_type)
+        }
 
-    def convert(self, part_name: str, rows: Rows) -> Rows:  # noqa: ARG002 - used for errors
+    def convert(self, part_name: str, rows: Rows) -> Rows:
         """``rows`` with the columns of this schema, in its order and of its types.
 
         Args:
-            part_name: the name of the part, for errors.
+            part_name: the name of the part, for the rows that do not fit.
             rows: rows of the source.
 
         Returns:
-            The rows whose values fit. The others are in ``bad``, in addition to the rows that were there.
+            The rows whose values fit. The others are in ``bad``, after the rows that were there.
 
         Raises:
             SourceError: the rows have a column that is not in the schema.
         """
-        arrow = import_pyarrow()
-        columns = [rows.table.column(column.name).cast(column.arrow_type) for column in self.columns]
-        return replace(rows, table=arrow.table(columns, names=[column.name for column in self.columns]))
+        names = [column.name for column in self.columns]
+        more = sorted(set(rows.table.schema.names) - {*names, *self.skipped})
+        if more:
+            raise SourceError(
+                f"{part_name}: column {quote(more[0])} is not in the schema",
+                hint=f"Add it to the schema, with the type `skip` to leave it out. Columns: {', '.join(names[:20])}.",
+                details={"column": more[0]},
+            )
+        arrays: list[Any] = []
+        faults: dict[int, tuple[str, str]] = {}
+        for column in self.columns:
+            target = Target(feature=column.feature, kind=column.arrow_type, is_requested=column.is_requested)
+            array, problems = convert_values(column_array(rows.table, column.name), target)
+            arrays.append(array)
+            for row, problem in problems.items():
+                faults.setdefault(row, (column.name, problem))
+        table = import_pyarrow().table(arrays, names=names)
+        if not faults:
+            return replace(rows, table=table)
+        keep = np.ones(table.num_rows, np.bool_)
+        keep[list(faults)] = False
+        return Rows(
+            table=table.filter(import_pyarrow().array(keep)),
+            lines=_pick(rows.lines, keep),
+            keys=None if rows.keys is None else _pick(rows.keys, keep),
+            bad=(
+                *rows.bad,
+                *(
+                    BadRow(file=part_name, line=int(rows.lines[row]), column=column, reason=problem)
+                    for row, (column, problem) in sorted(faults.items())
+                ),
+            ),
+        )
 
 
-def _needs_type(kind: pa.DataType) -> bool:
-    types = import_pyarrow().types
-    return bool(types.is_temporal(kind))
+def _pick(values: Sequence[Any], keep: Any) -> list[Any]:
+    return [value for value, is_kept in zip(values, keep.tolist(), strict=True) if is_kept]

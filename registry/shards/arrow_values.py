@@ -8,6 +8,7 @@ rows of an optional feature store nothing; a null label is -1, which means "no l
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, NoReturn
@@ -253,6 +254,9 @@ def _first_null(array: Any) -> int:
 
 def import_pyarrow() -> Any:
     """Import ``pyarrow``. Raises MissingExtraError if it is not installed."""
+    found = sys.modules.get("pyarrow")  # called for every column of a block, so it has to be fast
+    if found is not None:
+        return found
     with require_extra("arrow", package="pyarrow", needed_for="reading Parquet files"):
         import pyarrow as pa
     return pa

@@ -1,0 +1,144 @@
+"""Collects the values of a column that becomes a ClassLabel on request, and decides the order of its classes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn
+
+import numpy as np
+
+from registry.errors import FeatureError, SourceError
+from registry.features import ClassLabel
+from registry.intake.value_types import name_type, plain_type
+from registry.intake.values import Place, quote, show_place
+from registry.shards.arrow_values import import_pyarrow
+
+MAX_CLASSES: Final = 10_000
+"""Most classes that are collected. More of them are hardly classes, and all names are kept in memory."""
+
+MAX_NAME: Final = 1_000
+"""Most characters of the name of a class."""
+
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
+BOOLEANS: Final = ("false", "true")
+"""The names of the classes of a column of booleans."""
+
+
+@dataclass(slots=True)
+class ClassValues:
+    """The distinct values of a column.
+
+    Attributes:
+        kinds: the first value of each type, by the name of the type.
+        names: the first place of each text; at most ``MAX_CLASSES`` and one more.
+        low, high: the bounds of integers.
+    """
+
+    kinds: dict[str, Place] = field(default_factory=dict)
+    names: dict[str, Place] = field(default_factory=dict)
+    low: int | None = None
+    high: int | None = None
+
+    def update(self, array: Any, place_of: Callable[[int], Place]) -> None:
+        """Add the values of an array."""
+        arrow = import_pyarrow()
+        kind = plain_type(array.type)
+        if array.null_count == len(array):
+            return
+        valid = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
+        array = array.drop_null()
+        first = place_of(int(valid[0]))
+        self.kinds[str(kind)] = min(self.kinds.get(str(kind), first), first)
+        if arrow.types.is_integer(kind):
+            bounds = arrow.compute.min_max(array).as_py()
+            self._widen(bounds["min"], bounds["max"])
+        elif arrow.types.is_string(kind) and len(self.names) <= MAX_CLASSES:
+            encoded = array.dictionary_encode()
+            _, indices = np.unique(encoded.indices.to_numpy(zero_copy_only=False), return_index=True)
+            for text, index in zip(encoded.dictionary.to_pylist(), indices.tolist(), strict=True):
+                name = text[: MAX_NAME + 1]
+                if len(self.names) <= MAX_CLASSES or name in self.names:
+                    place = place_of(int(valid[index]))
+                    self.names[name] = min(self.names.get(name, place), place)
+
+    def merge(self, other: ClassValues) -> None:
+        """Add the values that ``other`` has seen in the same column."""
+        for name, place in other.kinds.items():
+            self.kinds[name] = min(self.kinds.get(name, place), place)
+        for name, place in other.names.items():
+            if name in self.names or len(self.names) <= MAX_CLASSES:
+                self.names[name] = min(self.names.get(name, place), place)
+        if other.low is not None and other.high is not None:
+            self._widen(other.low, other.high)
+
+    def decide(self, column: str, *, is_text: bool) -> tuple[ClassLabel, str]:
+        """The label, and why its classes have this order.
+
+        Args:
+            column: the name of the column, for errors.
+            is_text: whether texts of integers are the numbers of classes.
+
+        Raises:
+            SourceError: the values cannot be classes.
+        """
+        if not self.kinds:
+            _refuse(column, "every value is null, so that it has no classes")
+        if len(self.kinds) > 1 and any(name in ("string", "bool") for name in self.kinds):
+            (first, one), (second, other) = sorted((place, name) for name, place in self.kinds.items())[:2]
+            _refuse(
+                column,
+                f"it is {name_type(one)} at {show_place(first)}, and {name_type(other)} at {show_place(second)}",
+            )
+        if "bool" in self.kinds:
+            return ClassLabel(names=BOOLEANS), "classes false and true, as requested"
+        if self.low is not None and self.high is not None:
+            return self._decide_numbers(column, self.low, self.high)
+        if not self.names:
+            (name, place), *_ = self.kinds.items()
+            _refuse(column, f"{name_type(name)} at {show_place(place)} cannot be a class")
+        if len(self.names) > MAX_CLASSES:
+            _refuse(column, f"it has more than {MAX_CLASSES:,} different values, which is too many for classes")
+        if is_text and all(map(_INTEGER.fullmatch, self.names)) and "-0" not in self.names:
+            numbers = list(map(int, self.names))
+            return self._decide_numbers(column, min(numbers), max(numbers))
+        return self._decide_names(column)
+
+    def _decide_names(self, column: str) -> tuple[ClassLabel, str]:
+        names = sorted(self.names)
+        for name in names:
+            try:
+                if len(name) > MAX_NAME:
+                    _refuse(column, f"{quote(name)} at {show_place(self.names[name])} is too long for a class")
+                ClassLabel(names=[name])
+            except FeatureError as error:
+                _refuse(column, f"{error.message} at {show_place(self.names[name])}")
+        return ClassLabel(names=names), f"{_count(len(names))} as requested, sorted by name"
+
+    @staticmethod
+    def _decide_numbers(column: str, low: int, high: int) -> tuple[ClassLabel, str]:
+        if low < -1:
+            _refuse(column, f"the number {low} cannot be a class")
+        if high >= MAX_CLASSES:
+            _refuse(column, f"the number {high} is too large: a ClassLabel has at most {MAX_CLASSES:,} classes")
+        note = ", and -1 for no label" if low < 0 else ""
+        label = ClassLabel(num_classes=high + 1)
+        return label, f"{_count(high + 1)} as requested, numbered from 0 as in the data{note}"
+
+    def _widen(self, low: int, high: int) -> None:
+        self.low = low if self.low is None else min(self.low, low)
+        self.high = high if self.high is None else max(self.high, high)
+
+
+def _count(number: int) -> str:
+    return f"{number:,} class{'es' if number != 1 else ''}"
+
+
+def _refuse(column: str, problem: str) -> NoReturn:
+    raise SourceError(
+        f"column {quote(column)}: {problem}",
+        hint=f"To store it as text: --feature {shlex.quote(f'{column}=Text')}",
+        details={"column": column},
+    )

@@ -1,0 +1,387 @@
+"""Converts the values of columns to the types of a schema, and finds the rows whose values do not fit.
+
+    Arrow array -> convert_values -> array of the requested type, and the fault of each row that does not fit
+
+A conversion never changes a value: a number that does not fit, a text that is not a number and a null that the feature
+does not allow are faults. On request, floats are rounded to the requested float type.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.errors import suggest
+from registry.features import ClassLabel, Feature, FeaturesDict, Leaf
+from registry.features import Sequence as SequenceFeature
+from registry.intake.text_values import parse_texts
+from registry.intake.value_types import inexact_integers, is_list, name_type, plain_type, struct_of_map
+from registry.intake.values import python_value, quote, show_value
+from registry.shards.arrow_values import import_pyarrow, plain_array
+
+Faults = dict[int, str]
+"""Why a value does not fit, by its index."""
+
+_NULL: Final = "is null, which is not allowed here"
+_NULL_LIST: Final = "is null, and a list cannot be null"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What values are converted to.
+
+    Attributes:
+        feature: the feature; for elements of a tensor with a shape, the tensor.
+        kind: the Arrow type.
+        is_requested: whether the user or the source decided on the type. Text is then parsed as numbers are usually
+            written (``007``, ``1e5``), and floats are rounded; otherwise, the value must write back the same text.
+        is_element: whether the values are elements of lists, which cannot be null.
+    """
+
+    feature: Feature
+    kind: Any
+    is_requested: bool
+    is_element: bool = False
+
+
+def convert_values(array: Any, target: Target) -> tuple[Any, Faults]:
+    """An array of the type of ``target`` and of the same length, and the faults of values that do not fit.
+
+    A null struct becomes a struct of nulls. At the index of a fault, the result holds any value.
+    """
+    array = plain_array(array)
+    types = import_pyarrow().types
+    if types.is_map(array.type):
+        array = array.cast(import_pyarrow().list_(struct_of_map(array.type)))
+    if isinstance(target.feature, FeaturesDict):
+        return _convert_structs(array, target)
+    if is_list(target.kind):
+        return _convert_lists(array, target)
+    converted, faults = _convert_leaves(array, target)
+    if converted.null_count and not _allows_null(target):
+        for index in np.flatnonzero(converted.is_null().to_numpy(zero_copy_only=False)).tolist():
+            faults.setdefault(index, _NULL)
+    return converted, faults
+
+
+def _allows_null(target: Target) -> bool:
+    if target.is_element or not isinstance(target.feature, Leaf):
+        return False
+    return target.feature.may_be_absent or isinstance(target.feature, ClassLabel)
+
+
+def _convert_structs(array: Any, target: Target) -> tuple[Any, Faults]:
+    arrow = import_pyarrow()
+    types = arrow.types
+    faults: Faults = {}
+    if types.is_null(array.type):
+        found = {}
+    elif types.is_struct(array.type):
+        found = {one.name: values for one, values in zip(array.type, array.flatten(), strict=True)}
+    elif types.is_string(plain_type(array.type)):
+        return _convert_json(array, target)
+    else:
+        return _refuse_type(array, target)
+    children = []
+    for one in target.kind:
+        values = found.pop(one.name) if one.name in found else arrow.nulls(len(array))
+        inner = Target(
+            feature=target.feature[one.name],  # type: ignore[index]  # the caller checked that it is a FeaturesDict
+            kind=one.type,
+            is_requested=target.is_requested,
+            is_element=target.is_element,
+        )
+        child, problems = convert_values(values, inner)
+        children.append(child)
+        for index, problem in problems.items():
+            faults.setdefault(index, f"field {quote(one.name)}: {problem}")
+    for name, values in found.items():  # a schema from a file may lack a field
+        for index in np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False)).tolist():
+            faults.setdefault(index, f"the schema has no field {quote(name)}")
+    return arrow.StructArray.from_arrays(children, fields=list(target.kind)), faults
+
+
+def _convert_lists(array: Any, target: Target) -> tuple[Any, Faults]:
+    arrow = import_pyarrow()
+    types = arrow.types
+    if types.is_null(array.type):
+        return arrow.nulls(len(array), target.kind), dict.fromkeys(range(len(array)), _NULL_LIST)
+    if types.is_string(plain_type(array.type)):
+        return _convert_json(array, target)
+    if not is_list(array.type):
+        return _refuse_type(array, target)
+    size = target.kind.list_size if types.is_fixed_size_list(target.kind) else None
+    num_values = len(array)
+    lengths = arrow.compute.list_value_length(array)
+    faults: Faults = dict.fromkeys(places_of(lengths.is_null()), _NULL_LIST)
+    if size is not None:
+        for index in places_of(arrow.compute.not_equal(lengths, size)):
+            faults[index] = f"expected {size} values, found {lengths[index].as_py()}"
+    rows = np.setdiff1d(np.arange(num_values), list(faults), assume_unique=True)
+    if faults:
+        array, lengths = array.take(arrow.array(rows)), lengths.take(arrow.array(rows))
+    feature = target.feature.feature if isinstance(target.feature, SequenceFeature) else target.feature
+    inner = Target(feature=feature, kind=target.kind.value_type, is_requested=target.is_requested, is_element=True)
+    child, problems = convert_values(array.flatten(), inner)
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths.to_numpy(zero_copy_only=False), dtype=np.int64)])
+    for place, problem in problems.items():
+        row = int(np.searchsorted(starts, place, side="right")) - 1
+        faults.setdefault(int(rows[row]), f"element {place - int(starts[row]) + 1}: {problem}")
+    if size is None:
+        made = arrow.ListArray.from_arrays(arrow.array(starts, arrow.int32()), child)
+    else:
+        made = arrow.FixedSizeListArray.from_arrays(child, size)
+    if len(made) < num_values:  # put back the rows that were left out, as nulls
+        sources = np.full(num_values, -1)
+        sources[rows] = np.arange(len(rows))
+        made = made.take(arrow.array(sources, mask=sources < 0))
+    return made.cast(target.kind), faults
+
+
+def _convert_json(array: Any, target: Target) -> tuple[Any, Faults]:
+    """Parse texts that hold a list or an object as JSON."""
+    arrow = import_pyarrow()
+    faults: Faults = {}
+    word = "list" if is_list(target.kind) else "object"
+    converted = []
+    for index, text in enumerate(array.to_pylist()):
+        made = arrow.nulls(1)
+        if text is not None:
+            try:
+                value = json.loads(text)
+                if not isinstance(value, list if word == "list" else dict):
+                    raise ValueError
+                made = arrow.array([value])
+            except (ValueError, RecursionError, arrow.ArrowException):
+                faults[index] = f"expected a JSON {word} of {name_type(str(target.kind))}, found {quote(text)}"
+        values, problems = convert_values(made, target)
+        converted.append(values)
+        for problem in problems.values():
+            faults.setdefault(index, problem)
+    return arrow.concat_arrays(converted or [arrow.nulls(0, target.kind)]), faults
+
+
+def _convert_leaves(array: Any, target: Target) -> tuple[Any, Faults]:
+    arrow = import_pyarrow()
+    types, kind = arrow.types, target.kind
+    found = plain_type(array.type)
+    if array.null_count == len(array):
+        return arrow.nulls(len(array), kind), {}
+    if isinstance(target.feature, ClassLabel):
+        return _convert_labels(array, found, target)
+    if found == kind:
+        return array.cast(kind), {}
+    if types.is_struct(found) and types.is_binary(kind) and array.type.get_field_index("bytes") >= 0:
+        return _take_files(array, target)
+    if types.is_string(kind):
+        return _write_texts(array, found)
+    if types.is_string(found):
+        return parse_texts(array.cast(arrow.string()), kind, is_requested=target.is_requested)
+    if types.is_decimal(found):
+        return parse_texts(array.cast(arrow.string()), kind, is_requested=True)
+    if _is_number(found) and _is_number(kind):
+        return _convert_numbers(array, found, target)
+    if types.is_integer(found) and types.is_temporal(kind):  # counts of the unit
+        return _convert_each(array, lambda part: part.cast(_count_type(kind)).view(kind), kind)
+    if types.is_temporal(found) and types.is_temporal(kind) and _is_same_family(found, kind):
+        return _convert_each(array, lambda part: _exact_cast(part, kind), kind)
+    return _refuse_type(array, target)
+
+
+def _convert_labels(array: Any, found: Any, target: Target) -> tuple[Any, Faults]:
+    arrow = import_pyarrow()
+    compute, types, label = arrow.compute, arrow.types, target.feature
+    if not isinstance(label, ClassLabel) or not (
+        types.is_string(found) or types.is_integer(found) or types.is_boolean(found)
+    ):
+        return _refuse_type(array, target)
+    if types.is_string(found):
+        numbers, faults = _parse_labels(array, label)
+    else:
+        numbers, faults = _convert_each(array, lambda part: part.cast(arrow.int64()), arrow.int64())
+    outside = compute.or_(compute.less(numbers, -1), compute.greater_equal(numbers, label.num_classes or 0))
+    for index in places_of(outside):
+        faults[index] = f"class number {numbers[index].as_py()} is out of range for {label.num_classes} classes"
+    return numbers, faults
+
+
+def _parse_labels(array: Any, label: ClassLabel) -> tuple[Any, Faults]:
+    """The numbers of classes by their names, or by their numbers if no name looks like a number."""
+    arrow = import_pyarrow()
+    names = arrow.array(label.names or (), arrow.string())
+    numbers = arrow.compute.index_in(array.cast(arrow.string()), value_set=names).cast(arrow.int64())
+    unknown = np.flatnonzero(_as_mask(arrow.compute.and_(array.is_valid(), numbers.is_null())))
+    if not len(unknown):
+        return numbers, {}
+    texts = array.take(arrow.array(unknown)).cast(arrow.string())
+    parsed, problems = parse_texts(texts, arrow.int64(), is_requested=False)
+    if any(name.lstrip("-").isdigit() for name in label.names or ()):
+        problems = dict.fromkeys(range(len(texts)), "")
+    nearest = {
+        index: suggest(texts[index].as_py()[:80], label.names or (), have="Classes:") for index in list(problems)[:100]
+    }
+    faults = {
+        int(unknown[index]): f"unknown label {quote(texts[index].as_py())}. {nearest.get(index) or ''}".rstrip(". ")
+        for index in problems
+    }
+    known = _as_mask(numbers.is_valid())
+    values = numbers.fill_null(0).to_numpy().copy()
+    values[unknown] = parsed.fill_null(-1).to_numpy()
+    known[unknown] = True
+    return arrow.array(values, mask=~known), faults
+
+
+def _take_files(array: Any, target: Target) -> tuple[Any, Faults]:
+    """The bytes of files in structs of bytes and path, as Hugging Face stores images."""
+    index = array.type.get_field_index("bytes")
+    files, faults = convert_values(array.flatten()[index], target)
+    for row in places_of(files.is_null()):
+        if array[row].is_valid:
+            faults[row] = "has the path of a file, and not its bytes"
+    return files, faults
+
+
+def _write_texts(array: Any, found: Any) -> tuple[Any, Faults]:
+    """Values as text: numbers and nested values as JSON writes them, times in ISO 8601."""
+    arrow = import_pyarrow()
+    types, compute, text = arrow.types, arrow.compute, arrow.string()
+    if types.is_binary(found):
+        return _convert_each(array.cast(arrow.binary()), lambda part: part.cast(text), text, "expected UTF-8")
+    if types.is_floating(found):
+        written = array.cast(text)
+        is_whole = compute.match_substring_regex(written, "^-?[0-9]+$")
+        return compute.if_else(is_whole, compute.binary_join_element_wise(written, ".0", ""), written), {}
+    if types.is_nested(found) or types.is_duration(found):
+        values = [python_value(array, index) for index in range(len(array))]
+        return arrow.array([None if one is None else _as_json(one) for one in values], text), {}
+    return array.cast(text), {}
+
+
+def _as_json(value: Any) -> str:
+    if isinstance(value, timedelta):
+        return f"{value / timedelta(seconds=1)!r} s"
+    return json.dumps(value, ensure_ascii=False, default=_as_plain)
+
+
+def _as_plain(value: Any) -> Any:
+    """A value that JSON does not have, as text."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _convert_numbers(array: Any, found: Any, target: Target) -> tuple[Any, Faults]:
+    arrow = import_pyarrow()
+    types, kind = arrow.types, target.kind
+    if types.is_boolean(found):
+        array = array.cast(arrow.uint8())
+    try:
+        # Arrow checks the range of integers, and that a float is whole, but not the range of a float.
+        if not types.is_boolean(kind) and not types.is_floating(kind):
+            return array.cast(kind), {}
+    except arrow.ArrowInvalid:
+        pass
+    valid = _as_mask(array.is_valid())
+    values = array.fill_null(0).to_numpy(zero_copy_only=False)
+    dtype = np.dtype(kind.to_pandas_dtype())
+    if types.is_boolean(kind):
+        bad = (values != 0) & (values != 1)
+    elif types.is_floating(kind):
+        with np.errstate(over="ignore"):
+            bad = np.isinf(values.astype(dtype)) & np.isfinite(values)
+        if values.dtype.kind != "f" and not target.is_requested:
+            bad |= inexact_integers(array)
+    else:
+        bounds = np.iinfo(dtype)
+        if values.dtype.kind == "f":
+            with np.errstate(invalid="ignore"):
+                bad = ~((values >= bounds.min) & (values < float(bounds.max) + 1) & (np.trunc(values) == values))
+        else:
+            bad = (values < bounds.min) | (values > bounds.max)
+    bad &= valid
+    faults = {
+        index: f"expected {name_type(str(kind))}, found {show_value(array[index].as_py())}"
+        for index in np.flatnonzero(bad).tolist()
+    }
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted = np.where(bad, 0, values).astype(dtype)
+    return arrow.array(converted, kind, mask=~valid), faults
+
+
+def _exact_cast(array: Any, kind: Any) -> Any:
+    """Cast times. Raises ArrowInvalid if a value loses precision: Arrow checks it for units, but not for dates."""
+    arrow = import_pyarrow()
+    converted = array.cast(kind)
+    if not converted.cast(array.type).equals(array):
+        raise arrow.ArrowInvalid
+    return converted
+
+
+def _count_type(kind: Any) -> Any:
+    arrow = import_pyarrow()
+    return arrow.int32() if kind.bit_width == 32 else arrow.int64()
+
+
+def _is_same_family(found: Any, kind: Any) -> bool:
+    """Whether times of type ``found`` may be times of type ``kind``."""
+    types = import_pyarrow().types
+    for is_family in (types.is_time, types.is_duration):
+        if is_family(found) or is_family(kind):
+            return bool(is_family(found) and is_family(kind))
+    return (getattr(found, "tz", None) is None) == (getattr(kind, "tz", None) is None)
+
+
+def _convert_each(
+    array: Any, convert: Callable[[Any], Any], kind: Any, expected: str | None = None
+) -> tuple[Any, Faults]:
+    """Convert the array as a whole, or else halves of it, to find the values that cannot be converted."""
+    arrow = import_pyarrow()
+    faults: Faults = {}
+
+    def convert_part(start: int, stop: int) -> list[Any]:
+        part = array.slice(start, stop - start)
+        try:
+            return [convert(part)]
+        except (arrow.ArrowInvalid, UnicodeError):
+            if stop - start > 1:
+                middle = (start + stop) // 2
+                return convert_part(start, middle) + convert_part(middle, stop)
+        found = show_value(python_value(part, 0))
+        faults[start] = f"{expected or 'expected ' + name_type(str(kind))}, found {found}"
+        return [arrow.nulls(1, kind)]
+
+    parts = convert_part(0, len(array))
+    return parts[0] if len(parts) == 1 else arrow.concat_arrays(parts), faults
+
+
+def _refuse_type(array: Any, target: Target) -> tuple[Any, Faults]:
+    """Faults for all values of a type that cannot be converted."""
+    arrow = import_pyarrow()
+    word = f"expected {name_type(str(target.kind))}, found "
+    faults = {index: word + show_value(python_value(array, index)) for index in places_of(array.is_valid())}
+    converted = arrow.nulls(len(array), target.kind)
+    if not _allows_null(target):
+        faults |= dict.fromkeys(places_of(array.is_null()), _NULL)
+    return converted, faults
+
+
+def _is_number(kind: Any) -> bool:
+    types = import_pyarrow().types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
+
+
+def places_of(mask: Any) -> list[int]:
+    """The indices at which an Arrow array of booleans is true; null counts as false."""
+    return np.flatnonzero(_as_mask(mask)).tolist()
+
+
+def _as_mask(mask: Any) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = mask.fill_null(fill_value=False).to_numpy(zero_copy_only=False).copy()
+    return found

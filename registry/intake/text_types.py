@@ -1,0 +1,244 @@
+r"""Decides whether all values of a column of text are integers, decimal numbers or booleans; otherwise they stay text.
+
+    int64     -?(0|[1-9][0-9]*), not -0, in 64 bits; uint64 if one needs it and none is negative
+    float64   -?(0|[1-9][0-9]*)(\.[0-9]+)?, one of them with a point, all of them the number that float64 writes back
+    bool      true and false, or True and False
+
+Every value counts, and nothing is guessed: "007", "+1", "1e5", ".5", "NA" and "" are text. A type is no longer tested
+after the first value that contradicts it. The result does not depend on the order in which parts are seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from decimal import Decimal
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from registry.intake.values import Place, first_of, quote, show_place
+from registry.shards.arrow_values import import_pyarrow
+
+_INTEGER: Final = r"^-?(0|[1-9][0-9]*)$"
+_DECIMAL: Final = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?$"
+_SPELLINGS: Final = {"lower": ("true", "false"), "title": ("True", "False")}
+_BOOLEANS: Final = frozenset(word for words in _SPELLINGS.values() for word in words)
+_EXACT_LENGTH: Final = 15
+"""Decimal numbers of up to 15 characters are the numbers that their float64 writes back."""
+
+_FEW: Final = 64
+_INT64_DIGITS: Final = 19
+_MOST_DIGITS: Final = 30
+_MAX_INT64: Final = 2**63 - 1
+_MAX_UINT64: Final = 2**64 - 1
+
+Found: TypeAlias = tuple[Place, str] | None
+"""The first value of a kind and its place, or None."""
+
+
+@dataclass(slots=True)
+class TextTypes:
+    """The first values of a column that contradict each type.
+
+    A value counts only while the type is still possible, so attributes are meaningful only in the combination in which
+    ``decide`` uses them.
+    """
+
+    first: Place | None = None
+    not_integer: Found = None
+    above_int64: Found = None
+    above_64_bits: Found = None
+    negative: Found = None
+    not_decimal: Found = None
+    not_exact: Found = None
+    with_point: Found = None
+    not_lower: Found = None
+    not_title: Found = None
+
+    def is_open(self, start: Place) -> bool:
+        """Whether values from ``start`` on may still change what ``decide`` returns."""
+        found = (self.not_integer, self.not_decimal, self.not_lower, self.not_title)
+        return any(one is None or start < one[0] for one in found)
+
+    def update(self, values: Any, place_of: Callable[[int], Place]) -> None:
+        """Test a block of a column.
+
+        Args:
+            values: an Arrow array of strings without nulls, not empty.
+            place_of: gives the place of the value at an index.
+        """
+        block = _Block(values, place_of)
+        self.first = min(self.first or block.start, block.start)
+        largest = None
+        if self._may_come_first("not_integer", block):
+            largest = self._test_integers(block)
+        if self._may_come_first("not_decimal", block):
+            self._test_decimals(block, largest)
+        for name, words in _SPELLINGS.items():
+            if self._may_come_first(f"not_{name}", block):
+                self._test(f"not_{name}", block, block.is_in(words))
+
+    def merge(self, other: TextTypes) -> None:
+        """Add what ``other`` has seen of the same column."""
+        for one in fields(self):
+            found = [value for value in (getattr(self, one.name), getattr(other, one.name)) if value is not None]
+            setattr(self, one.name, min(found, default=None))
+
+    def decide(self) -> tuple[str, str]:
+        """The name of the Arrow type, and the reason for people."""
+        if self.first is None:
+            return "string", "every value is null"
+        if self.not_integer is None:
+            return self._decide_integer()
+        if self.not_decimal is None and self.with_point is not None:
+            if self.not_exact is None:
+                return "double", "every value is a decimal number"
+            return "string", f"{_show(self.not_exact)} has more digits than float64 keeps"
+        if self.not_lower is None or self.not_title is None:
+            return "bool", f"every value is {'true or false' if self.not_lower is None else 'True or False'}"
+        if self.not_decimal is None:  # integers, and -0
+            return "string", f"{_show(self.not_integer)} would change as an integer"
+        return "string", self._explain_text()
+
+    def _decide_integer(self) -> tuple[str, str]:
+        if self.above_64_bits is not None:
+            return "string", f"{_show(self.above_64_bits)} does not fit into 64 bits"
+        if self.above_int64 is None:
+            return "int64", "every value is an integer"
+        if self.negative is None:
+            return "uint64", f"every value is an integer; {_show(self.above_int64)} requires uint64"
+        told = f"{_show(self.above_int64)} does not fit into int64, and {_show(self.negative)} is negative"
+        return "string", told
+
+    def _explain_text(self) -> str:
+        candidates = [one for one in (self.not_decimal, self.not_lower, self.not_title) if one is not None]
+        last = max(candidates)
+        if last[1] in _BOOLEANS:
+            return f"{_show(last)} is spelled differently from the values before it"
+        if _is_like_number(last[1]):
+            return f"{_show(last)} would change as a number"
+        if last[0] == self.first:
+            return "the values are text"
+        return f"{_show(last)} is not {'a number' if last == self.not_decimal else 'true or false'}"
+
+    def _may_come_first(self, name: str, block: _Block) -> bool:
+        """Whether a value of the block could become the first value ``name``."""
+        found: Found = getattr(self, name)
+        return found is None or block.start < found[0]
+
+    def _test(self, name: str, block: _Block, mask: Any) -> bool:
+        """Keep the first value for which ``mask`` is false. Returns whether there is none."""
+        index = first_of(mask, value=False)
+        if index is not None:
+            self._keep(name, block, index)
+        return index is None
+
+    def _keep(self, name: str, block: _Block, index: int) -> None:
+        found = (block.place(index), block.values[index].as_py())
+        setattr(self, name, min(getattr(self, name) or found, found))
+
+    def _test_integers(self, block: _Block) -> int | None:
+        """The largest magnitude of the values if all are integers of int64; None otherwise."""
+        arrow = import_pyarrow()
+        compute = arrow.compute
+        try:
+            if len(block.values) > 4 * _FEW:  # a text is usually found among the first values
+                block.values.slice(0, _FEW).cast(arrow.int64())
+            numbers = block.values.cast(arrow.int64())
+        except arrow.ArrowInvalid:
+            numbers = None
+        # An integer that writes back the same text has the required form: 007, -0 and 0x1F do not.
+        if numbers is not None and numbers.cast(arrow.string()).equals(block.values):
+            low, high = (bound.as_py() for bound in compute.min_max(numbers).values())
+            if low < 0 and self._may_come_first("negative", block):
+                self._keep("negative", block, first_of(compute.less(numbers, 0), value=True) or 0)
+            return int(max(-low, high))
+        has_form = compute.and_(
+            compute.match_substring_regex(block.values, _INTEGER), compute.not_equal(block.values, "-0")
+        )
+        if self._test("not_integer", block, has_form):
+            is_long = compute.greater_equal(compute.binary_length(block.values), _INT64_DIGITS)
+            for index in np.flatnonzero(is_long.to_numpy(zero_copy_only=False)).tolist():
+                self._note_integer(block, index, block.values[index].as_py())
+            if self._may_come_first("negative", block):
+                first = first_of(compute.starts_with(block.values, "-"), value=True)
+                if first is not None:
+                    self._keep("negative", block, first)
+        return None
+
+    def _note_integer(self, block: _Block, index: int, text: str) -> None:
+        number = int(text[:_MOST_DIGITS])  # Python refuses to parse thousands of digits
+        if number > _MAX_INT64:
+            self._keep("above_int64", block, index)
+        if number > _MAX_UINT64 or number < -_MAX_INT64 - 1:
+            self._keep("above_64_bits", block, index)
+
+    def _test_decimals(self, block: _Block, largest: int | None) -> None:
+        compute = import_pyarrow().compute
+        if largest is None:
+            if not self._test("not_decimal", block, compute.match_substring_regex(block.values, _DECIMAL)):
+                return
+            if self._may_come_first("with_point", block):
+                index = first_of(compute.match_substring(block.values, "."), value=True)
+                if index is not None:
+                    self._keep("with_point", block, index)
+        is_exact = largest is not None and largest <= 2**53
+        if not is_exact and self._may_come_first("not_exact", block):
+            index = _first_inexact(block.values)
+            if index is not None:
+                self._keep("not_exact", block, index)
+
+
+class _Block:
+    """Consecutive values of a part, without nulls."""
+
+    def __init__(self, values: Any, place_of: Callable[[int], Place]) -> None:
+        self.values = values
+        self.place = place_of
+        self.start = place_of(0)
+
+    def is_in(self, words: tuple[str, ...]) -> Any:
+        arrow = import_pyarrow()
+        return arrow.compute.is_in(self.values, value_set=arrow.array(words))
+
+
+def _first_inexact(values: Any) -> int | None:
+    """The index of the first decimal number that is not the number that its float64 writes back."""
+    arrow = import_pyarrow()
+    compute = arrow.compute
+    is_long = compute.greater(compute.binary_length(values), _EXACT_LENGTH)
+    if not compute.any(is_long).as_py():
+        return None
+    places = np.flatnonzero(is_long.to_numpy(zero_copy_only=False))
+    texts = values if len(places) == len(values) else values.take(arrow.array(places))
+    written = texts.cast(arrow.float64()).cast(arrow.string())
+    if written.equals(texts):
+        return None
+    differ = np.flatnonzero(compute.not_equal(written, texts).to_numpy(zero_copy_only=False))
+    for index in differ.tolist():
+        if not is_exact_decimal(texts[index].as_py()):
+            return int(places[index])
+    return None
+
+
+def is_exact_decimal(text: str) -> bool:
+    """Whether the decimal number ``text`` is the number that its float64 writes back.
+
+    >>> is_exact_decimal("0.1"), is_exact_decimal("1.500"), is_exact_decimal("9007199254740993")
+    (True, True, False)
+    """
+    return Decimal(text) == Decimal(repr(float(text)))
+
+
+def _is_like_number(text: str) -> bool:
+    """Whether people may see a number in ``text``, such as ``007``, ``1,000`` or ``1e5``."""
+    try:
+        float(text[:100].strip().replace(",", "").replace("_", ""))
+    except ValueError:
+        return False
+    return any(character.isdigit() for character in text[:100])
+
+
+def _show(found: tuple[Place, str]) -> str:
+    return f"{quote(found[1])} at {show_place(found[0])}"

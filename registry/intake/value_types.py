@@ -1,0 +1,433 @@
+"""Collects the Arrow types of a column of typed values over all rows, and unites them without changing a value.
+
+    null < any type;  int8 < ... < int64;  uint8 < ... < uint64;  integers that float64 holds exactly < float64
+    timestamps, times and durations: the finest unit, if it can represent all values;  date32 < date64
+    structs: the union of their fields;  lists: the union of their elements
+
+Other combinations, such as text and numbers, are a conflict that names the place of one value of each type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from registry.intake.values import Place, show_place
+from registry.shards.arrow_values import import_pyarrow, plain_array
+
+MAX_FIELDS: Final = 20_000
+"""Most fields of the structs of one column. More of them are names that are values, such as ids."""
+
+_NO_PLACE: Final[Place] = ("\U0010ffff", 0)
+_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+class TypeConflictError(Exception):
+    """Values of a column that no type can hold. ``path`` is the place in nested values."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(problem)
+        self.path = path
+        self.problem = problem
+
+
+class TooManyFieldsError(Exception):
+    """The structs of a column have more than ``MAX_FIELDS`` fields."""
+
+
+@dataclass(slots=True)
+class SeenType:
+    """A type without nested types, as it occurs in a column.
+
+    Attributes:
+        kind: the Arrow type.
+        first: the first value of this type; ``_NO_PLACE`` if all are null.
+        low, high: the bounds of integers, and of times as a number of their units.
+        inexact: the first integer that float64 does not hold.
+    """
+
+    kind: Any
+    first: Place = _NO_PLACE
+    low: int | None = None
+    high: int | None = None
+    inexact: Place | None = None
+
+    def merge(self, other: SeenType) -> None:
+        """Add what ``other`` has seen of the same type."""
+        self.first = min(self.first, other.first)
+        self.low = min((one for one in (self.low, other.low) if one is not None), default=None)
+        self.high = max((one for one in (self.high, other.high) if one is not None), default=None)
+        self.inexact = min((one for one in (self.inexact, other.inexact) if one is not None), default=None)
+
+    @property
+    def has_values(self) -> bool:
+        """Whether a value is not null."""
+        return self.first != _NO_PLACE
+
+
+@dataclass(slots=True)
+class ValueTypes:
+    """The types of the values at one path of a column: of the column, of a field of its structs, or of elements.
+
+    Attributes:
+        num_values: the number of values, nulls included.
+        num_nulls: the number of nulls, including those whose struct is null.
+        leaves: the types that are not nested, by name.
+        fields: the fields of structs, by name, each with the key by which fields are ordered.
+        element: the elements of lists; None if there are no lists.
+        first_struct, first_list: the first struct and the first list.
+        list_sizes: the sizes of fixed-size lists; -1 for lists of any size.
+    """
+
+    num_values: int = 0
+    num_nulls: int = 0
+    leaves: dict[str, SeenType] = field(default_factory=dict)
+    fields: dict[str, tuple[tuple[Place, int], ValueTypes]] | None = None
+    element: ValueTypes | None = None
+    first_struct: Place = _NO_PLACE
+    first_list: Place = _NO_PLACE
+    list_sizes: set[int] = field(default_factory=set)
+
+    def update(self, array: Any, place_of: Callable[[int], Place]) -> None:
+        """Add the values of an array; ``place_of`` gives the place of the value at an index."""
+        array = plain_array(array)
+        kind, types = array.type, import_pyarrow().types
+        self.num_values += len(array)
+        self.num_nulls += array.null_count
+        if types.is_null(kind):
+            return
+        if types.is_map(kind):  # a list of pairs
+            array = array.cast(import_pyarrow().list_(struct_of_map(kind)))
+            kind = array.type
+        if types.is_struct(kind):
+            self._update_struct(array, place_of)
+        elif is_list(kind):
+            self._update_list(array, place_of)
+        else:
+            self._update_leaf(array, place_of)
+
+    def merge(self, other: ValueTypes) -> None:
+        """Add the values that ``other`` has seen at the same path."""
+        self.num_values += other.num_values
+        self.num_nulls += other.num_nulls
+        for name, seen in other.leaves.items():
+            if name in self.leaves:
+                self.leaves[name].merge(seen)
+            else:
+                self.leaves[name] = seen
+        if other.fields is not None:
+            self.fields = {} if self.fields is None else self.fields
+            for name, (order, inner) in other.fields.items():
+                if name in self.fields:
+                    ours, mine = self.fields[name]
+                    mine.merge(inner)
+                    self.fields[name] = (min(ours, order), mine)
+                else:
+                    self.fields[name] = (order, inner)
+            self._check_fields()
+        if other.element is not None:
+            if self.element is None:
+                self.element = other.element
+            else:
+                self.element.merge(other.element)
+        self.first_struct = min(self.first_struct, other.first_struct)
+        self.first_list = min(self.first_list, other.first_list)
+        self.list_sizes |= other.list_sizes
+
+    def _update_leaf(self, array: Any, place_of: Callable[[int], Place]) -> None:
+        kind = plain_type(array.type)
+        seen = self.leaves.setdefault(str(kind), SeenType(kind))
+        if array.null_count == len(array):
+            return
+        seen.first = _earlier(seen.first, array, place_of)
+        types, compute = import_pyarrow().types, import_pyarrow().compute
+        if types.is_integer(kind) or (types.is_temporal(kind) and kind.bit_width in (32, 64)):
+            bounds = compute.min_max(as_integers(array))
+            low, high = bounds["min"].as_py(), bounds["max"].as_py()
+            seen.low = low if seen.low is None else min(seen.low, low)
+            seen.high = high if seen.high is None else max(seen.high, high)
+            if types.is_integer(kind) and not -(2**53) <= low <= high <= 2**53:
+                index = first_inexact(array)
+                if index is not None:
+                    seen.inexact = min(seen.inexact or place_of(index), place_of(index))
+
+    def _update_struct(self, array: Any, place_of: Callable[[int], Place]) -> None:
+        self.fields = {} if self.fields is None else self.fields
+        self.first_struct = _earlier(self.first_struct, array, place_of)
+        start = place_of(0) if len(array) else _NO_PLACE
+        for index, (one, values) in enumerate(zip(array.type, array.flatten(), strict=True)):
+            order, inner = self.fields.get(one.name, ((start, index), None))
+            inner = ValueTypes() if inner is None else inner
+            inner.update(values, place_of)
+            self.fields[one.name] = (min(order, (start, index)), inner)
+        self._check_fields()
+
+    def _update_list(self, array: Any, place_of: Callable[[int], Place]) -> None:
+        arrow = import_pyarrow()
+        kind = array.type
+        self.list_sizes.add(kind.list_size if arrow.types.is_fixed_size_list(kind) else -1)
+        self.first_list = _earlier(self.first_list, array, place_of)
+        self.element = ValueTypes() if self.element is None else self.element
+        parents: list[Any] = []
+
+        def place_of_element(index: int) -> Place:
+            if not parents:
+                parents.append(arrow.compute.list_parent_indices(array))
+            return place_of(parents[0][index].as_py())
+
+        self.element.update(array.flatten(), place_of_element)
+
+    def _check_fields(self) -> None:
+        if self.fields is not None and len(self.fields) > MAX_FIELDS:
+            raise TooManyFieldsError
+
+    def ordered_fields(self) -> list[tuple[str, ValueTypes]]:
+        """The fields of the structs in order of their first occurrence."""
+        found = sorted((self.fields or {}).items(), key=lambda one: (one[1][0], one[0]))
+        return [(name, inner) for name, (_, inner) in found]
+
+    def unite(self, path: str, num_values: int | None = None) -> United:
+        """The one type of all values.
+
+        Args:
+            path: the path, for errors.
+            num_values: the number of structs around the values, some of which may lack this field.
+
+        Raises:
+            TypeConflictError: no type holds all values.
+        """
+        arrow = import_pyarrow()
+        kinds = list(self._kinds())
+        with_values = [one for one in kinds if one[0] != _NO_PLACE]
+        if len({one[1] for one in with_values or kinds}) > 1:
+            raise _conflict(path, with_values or kinds)
+        word = (with_values or kinds or [(_NO_PLACE, "leaf", "null")])[0][1]
+        if word == "struct":
+            return self._unite_struct(path)
+        if word == "list":
+            united = ValueTypes.unite(self.element or ValueTypes(), f"{path}[]")
+            size = next(iter(self.list_sizes)) if len(self.list_sizes) == 1 else -1
+            return United(arrow.list_(united.kind, size), united.notes, ())
+        has_nulls = self.num_nulls > 0 or self.num_values < (num_values or 0)
+        kind, note = unite_leaves(path, list(self.leaves.values()))
+        return United(kind, (note,) if note else (), (path,) if has_nulls else ())
+
+    def _unite_struct(self, path: str) -> United:
+        united = [(name, inner.unite(f"{path}/{name}", self.num_values)) for name, inner in self.ordered_fields()]
+        return United(
+            import_pyarrow().struct([(name, one.kind) for name, one in united]),
+            tuple(note for _, one in united for note in one.notes),
+            tuple(null for _, one in united for null in one.nulls),
+        )
+
+    def _kinds(self) -> Iterator[tuple[Place, str, str]]:
+        """The first place, the kind and the name of each kind of values: leaf, struct, list."""
+        for name, seen in self.leaves.items():
+            yield seen.first, "leaf", name
+        if self.fields is not None:
+            yield self.first_struct, "struct", "struct"
+        if self.element is not None:
+            yield self.first_list, "list", "list"
+
+
+@dataclass(frozen=True, slots=True)
+class United:
+    """A type that holds all values.
+
+    Attributes:
+        kind: the Arrow type.
+        notes: what was widened, for people.
+        nulls: the paths of nulls outside of lists.
+    """
+
+    kind: Any
+    notes: tuple[str, ...]
+    nulls: tuple[str, ...]
+
+
+def unite_leaves(path: str, leaves: list[SeenType]) -> tuple[Any, str]:
+    """The type that holds the values of all ``leaves``, and a note for people if it is wider than one of them.
+
+    Raises:
+        TypeConflictError: no type holds all values.
+    """
+    arrow = import_pyarrow()
+    if not leaves:
+        return arrow.null(), ""
+    # Types of nulls only are declared by a file. They widen the type if they can, and are ignored otherwise.
+    used = sorted((one for one in leaves if one.has_values), key=lambda one: str(one.kind))
+    unused = sorted((one for one in leaves if not one.has_values), key=lambda one: str(one.kind))
+    if not used:
+        used, unused = unused[:1], unused[1:]
+    kind = _unite_used(path, used)
+    for one in unused:
+        try:
+            kind = _unite_used(path, [*used, one])
+        except TypeConflictError:
+            continue
+        used.append(one)
+    valued = [one for one in used if one.has_values]
+    if len(valued) < 2:
+        return kind, ""
+    return kind, f"widened to {name_type(str(kind))} at {show_place(max(one.first for one in valued))}"
+
+
+def _unite_used(path: str, leaves: list[SeenType]) -> Any:
+    arrow = import_pyarrow()
+    types = arrow.types
+    kinds = [one.kind for one in leaves]
+    if len(kinds) == 1:
+        return kinds[0]
+    if all(map(types.is_integer, kinds)):
+        return _unite_integers(path, leaves)
+    if all(types.is_integer(kind) or types.is_floating(kind) for kind in kinds):
+        return _unite_numbers(path, leaves)
+    if all(map(types.is_date, kinds)):
+        return arrow.date64()
+    families = {_family(kind) for kind in kinds}
+    if len(families) == 1 and None not in families:
+        return _unite_times(path, leaves)
+    raise _conflict(path, [(one.first, "leaf", str(one.kind)) for one in leaves])
+
+
+def _unite_integers(path: str, leaves: list[SeenType]) -> Any:
+    arrow = import_pyarrow()
+    types = arrow.types
+    signed = [one for one in leaves if types.is_signed_integer(one.kind)]
+    unsigned = [one for one in leaves if not types.is_signed_integer(one.kind)]
+    if not signed or not unsigned:
+        return max((one.kind for one in leaves), key=lambda kind: kind.bit_width)
+    bits = max(one.kind.bit_width for one in unsigned)
+    if bits < 64:
+        bits = max(2 * bits, *(one.kind.bit_width for one in signed))
+        return arrow.type_for_alias(f"int{bits}")
+    if all(one.high is None or one.high < 2**63 for one in unsigned):
+        return arrow.int64()
+    if all(one.low is None or one.low >= 0 for one in signed):
+        return arrow.uint64()
+    raise _conflict(path, [(one.first, "leaf", str(one.kind)) for one in leaves])
+
+
+def _unite_numbers(path: str, leaves: list[SeenType]) -> Any:
+    arrow = import_pyarrow()
+    types = arrow.types
+    floats = [one.kind for one in leaves if types.is_floating(one.kind)]
+    if len(floats) == len(leaves):
+        return max(floats, key=lambda kind: kind.bit_width)
+    inexact = min((one.inexact for one in leaves if one.inexact is not None), default=None)
+    if inexact is not None:
+        first = min(one.first for one in leaves if types.is_floating(one.kind))
+        problem = f"the integer at {show_place(inexact)} is not exact as float64, which {show_place(first)} requires"
+        raise TypeConflictError(path, problem)
+    return arrow.float64()
+
+
+def _unite_times(path: str, leaves: list[SeenType]) -> Any:
+    """Times of one family: the finest unit."""
+    finest = max((one.kind for one in leaves), key=lambda kind: _PER_SECOND[kind.unit])
+    for one in leaves:
+        factor = _PER_SECOND[finest.unit] // _PER_SECOND[one.kind.unit]
+        if one.low is not None and one.high is not None and max(-one.low, one.high) * factor >= 2**63:
+            told = f"a value of {one.kind}, which begins at {show_place(one.first)}, is out of range for {finest}"
+            raise TypeConflictError(path, told)
+    return finest
+
+
+def _family(kind: Any) -> Any:
+    """What two types of times must have in common to differ in their unit only; None for other types."""
+    types = import_pyarrow().types
+    if types.is_timestamp(kind):
+        return "timestamp", kind.tz
+    if types.is_time(kind):
+        return "time"
+    return "duration" if types.is_duration(kind) else None
+
+
+def _conflict(path: str, found: list[tuple[Place, str, str]]) -> TypeConflictError:
+    """The error for values of several types: the first value of two of them."""
+    (first, _, one), (second, _, other) = sorted(found)[:2]
+    return TypeConflictError(
+        path, f"it is {name_type(one)} at {show_place(first)}, and {name_type(other)} at {show_place(second)}"
+    )
+
+
+def name_type(name: str) -> str:
+    """The name of an Arrow type as people know it.
+
+    >>> name_type("string"), name_type("double"), name_type("int64")
+    ('text', 'float64', 'int64')
+    """
+    return {"string": "text", "double": "float64", "float": "float32", "halffloat": "float16", "binary": "bytes"}.get(
+        name, name
+    )
+
+
+def _earlier(first: Place, array: Any, place_of: Callable[[int], Place]) -> Place:
+    """The earlier of ``first`` and the place of the first value that is not null."""
+    if array.null_count == len(array) or first <= place_of(0):
+        return first
+    valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+    return min(first, place_of(int(valid.argmax())))
+
+
+def as_integers(array: Any) -> Any:
+    """Times as the number of their units; integers unchanged."""
+    arrow = import_pyarrow()
+    if not arrow.types.is_temporal(array.type):
+        return array
+    return array.view(arrow.int32() if array.type.bit_width == 32 else arrow.int64())
+
+
+def first_inexact(array: Any) -> int | None:
+    """The index of the first integer that float64 does not hold."""
+    found = np.flatnonzero(inexact_integers(array))
+    return int(found[0]) if len(found) else None
+
+
+def inexact_integers(array: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which integers of an Arrow array float64 does not hold; nulls count as exact."""
+    numbers = array.fill_null(0).to_numpy(zero_copy_only=False)
+    if numbers.itemsize < 8:
+        return np.zeros(len(numbers), np.bool_)
+    rounded = numbers.astype(np.float64)
+    is_large = rounded >= float(np.iinfo(numbers.dtype).max)  # it is rounded up to 2**63 or 2**64: one too many
+    inexact: np.ndarray[Any, np.dtype[np.bool_]] = is_large | (
+        np.where(is_large, 0.0, rounded).astype(numbers.dtype) != np.where(is_large, 0, numbers)
+    )
+    return inexact
+
+
+def is_list(kind: Any) -> bool:
+    """Whether ``kind`` is a list of any form."""
+    types = import_pyarrow().types
+    return bool(
+        types.is_list(kind)
+        or types.is_large_list(kind)
+        or types.is_fixed_size_list(kind)
+        or types.is_list_view(kind)
+        or types.is_large_list_view(kind)
+    )
+
+
+def plain_type(kind: Any) -> Any:
+    """``kind`` without its form in memory: text and bytes have one type each."""
+    arrow = import_pyarrow()
+    types = arrow.types
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return arrow.string()
+    if (
+        types.is_binary(kind)
+        or types.is_large_binary(kind)
+        or types.is_binary_view(kind)
+        or types.is_fixed_size_binary(kind)
+    ):
+        return arrow.binary()
+    return kind
+
+
+def struct_of_map(kind: Any) -> Any:
+    """The type of the pairs of a map."""
+    return import_pyarrow().struct([("key", kind.key_type), ("value", kind.item_type)])

@@ -1,0 +1,82 @@
+"""Places of values in a source, and values as short texts for people. Inference and conversion use both."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, TypeAlias
+
+from registry.escaping import printable
+from registry.shards.arrow_values import import_pyarrow, plain_array
+
+Place: TypeAlias = tuple[str, int]
+"""The name of a part and a line. Places are compared, so that the first place does not depend on the order of parts."""
+
+MAX_SHOWN: Final = 40
+
+
+def show_place(place: Place) -> str:
+    """``place`` as people write it.
+
+    >>> show_place(("data/a.csv", 17))
+    'data/a.csv:17'
+    """
+    return f"{place[0]}:{place[1]}"
+
+
+def quote(text: str, most: int = MAX_SHOWN) -> str:
+    r"""``text`` in double quotes, on one line, with at most ``most`` characters of it.
+
+    >>> quote("a\n" + 50 * "b", 8)
+    '"a\\nbbbbb…"'
+    """
+    shown = text if len(text) <= most else text[: most - 1] + "…"
+    return printable(json.dumps(shown, ensure_ascii=False))
+
+
+def show_value(value: Any) -> str:
+    """A value of an Arrow column as short text: text in quotes, bytes by their number, other values as they print.
+
+    >>> show_value("007"), show_value(b"abc"), show_value([1, 2]), show_value(True), show_value(1.0)
+    ('"007"', '3 bytes', '[1, 2]', 'true', '1.0')
+    """
+    if isinstance(value, str):
+        return quote(value)
+    if isinstance(value, bytes):
+        return f"{len(value):,} bytes"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return _shorten(f"[{', '.join(map(show_value, value[:8]))}{', …' if len(value) > 8 else ''}]")
+    if isinstance(value, dict):
+        shown = ", ".join(f"{name}: {show_value(inner)}" for name, inner in list(value.items())[:8])
+        return _shorten(f"{{{shown}{', …' if len(value) > 8 else ''}}}")
+    return _shorten("null" if value is None else str(value))
+
+
+def _shorten(text: str) -> str:
+    text = printable(text.replace("\n", " "))
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
+
+
+def python_value(array: Any, index: int) -> Any:
+    """The value at ``index`` as a Python object; a time that Python cannot represent becomes text."""
+    scalar = array[index]
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError, ArithmeticError):
+        return str(scalar.cast(import_pyarrow().string()).as_py())
+
+
+def first_of(mask: Any, *, value: bool) -> int | None:
+    """The index of the first ``value`` in an Arrow array of booleans; None if it does not occur."""
+    index: int = import_pyarrow().compute.index(mask, value).as_py()
+    return None if index < 0 else index
+
+
+def column_array(table: Any, name: str) -> Any:
+    """A column as one array, without extension types and dictionaries; nulls if the table has no such column."""
+    place = table.schema.get_field_index(name)
+    if place < 0:
+        return import_pyarrow().nulls(table.num_rows)
+    column = table.column(place)
+    return plain_array(column.combine_chunks() if column.num_chunks != 1 else column.chunk(0))

@@ -1,0 +1,481 @@
+"""The schema of a source: what is inferred from all rows, why, and which conflicts and requests are refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import io
+import pickle
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from registry.errors import SourceError
+from registry.features import ClassLabel, Feature, FeaturesDict, Image, Scalar, Tensor, Text
+from registry.features import Sequence as SequenceFeature
+from registry.intake.feature_text import parse_feature
+from registry.intake.inference import Inference
+from registry.intake.schema import ColumnSchema, Schema
+from registry.intake.schema_file import parse_schema_file, read_schema_file, write_schema_file
+from registry.intake.source import Rows
+
+Block = tuple[str, int, Any]
+"""The name of a part, the line of the first row, and the columns."""
+
+
+def rows_of(block: Block) -> Rows:
+    table = pa.table(block[2])
+    return Rows(table=table, lines=range(block[1], block[1] + table.num_rows))
+
+
+def infer(
+    *blocks: Block,
+    is_text: bool = False,
+    hints: Mapping[str, Feature] | None = None,
+    wishes: Mapping[str, str] | None = None,
+) -> Schema:
+    requested = {name: parse_feature(text) for name, text in (wishes or {}).items()}
+    inference = Inference(is_text=is_text, hints=hints or {}, wishes=requested)
+    for block in blocks:
+        inference.update(block[0], rows_of(block))
+    return inference.schema()
+
+
+def infer_texts(values: Sequence[str | None]) -> ColumnSchema:
+    return infer(("a.csv", 2, {"x": pa.array(values, pa.string())}), is_text=True).columns[0]
+
+
+@pytest.mark.parametrize(
+    ("values", "word", "reason"),
+    [
+        (["1", "-2", "0"], "int64", "every value is an integer"),
+        (["1", None], "int64", "every value is an integer"),
+        (["9223372036854775807"], "int64", "every value is an integer"),
+        (
+            ["1", "9223372036854775808"],
+            "uint64",
+            'every value is an integer; "9223372036854775808" at a.csv:3 requires uint64',
+        ),
+        (
+            ["-1", "9223372036854775808"],
+            "string",
+            '"9223372036854775808" at a.csv:3 does not fit into int64, and "-1" at a.csv:2 is negative',
+        ),
+        (["1", "1" * 5000], "string", f'"{"1" * 39}…" at a.csv:3 does not fit into 64 bits'),
+        (["1", "-0"], "string", '"-0" at a.csv:3 would change as an integer'),
+        (["1.5", "2", "-0"], "double", "every value is a decimal number"),
+        (["1.50", "0.30000000000000004"], "double", "every value is a decimal number"),
+        (["1.5", "9007199254740993"], "string", '"9007199254740993" at a.csv:3 has more digits than float64 keeps'),
+        (["0.1000000000000000055"], "string", '"0.1000000000000000055" at a.csv:2 has more digits than float64 keeps'),
+        (["1.5", "1" * 400], "string", f'"{"1" * 39}…" at a.csv:3 has more digits than float64 keeps'),
+        (["true", "false"], "bool", "every value is true or false"),
+        (["True"], "bool", "every value is True or False"),
+        (["true", "True"], "string", '"True" at a.csv:3 is spelled differently from the values before it'),
+        (["TRUE"], "string", "the values are text"),
+        (["true", "n/a"], "string", '"n/a" at a.csv:3 is not true or false'),
+        (["007", "1"], "string", '"007" at a.csv:2 would change as a number'),
+        (["1", "1e5"], "string", '"1e5" at a.csv:3 would change as a number'),
+        (["1", "+1"], "string", '"+1" at a.csv:3 would change as a number'),
+        (["1.5", ".5"], "string", '".5" at a.csv:3 would change as a number'),
+        (["1", None, "NA"], "string", '"NA" at a.csv:4 is not a number'),
+        (["1.5", "inf"], "string", '"inf" at a.csv:3 is not a number'),
+        (["0x1F"], "string", "the values are text"),
+        ([""], "string", "the values are text"),
+        (["1", ""], "string", '"" at a.csv:3 is not a number'),
+        (["2020-01-01"], "string", "the values are text"),
+        ([None, None], "string", "every value is null"),
+    ],
+)
+def test_text_has_a_type_only_if_all_values_keep_their_text(values: list[str | None], word: str, reason: str) -> None:
+    column = infer_texts(values)
+    assert (column.arrow_type, column.reason) == (pa.type_for_alias(word), reason)
+
+
+def test_a_table_shows_examples_nulls_and_optional_features() -> None:
+    columns: Any = {"id": ["1", "2"], "name": ["a\x1b[31m\n" + "b" * 50, "c"], "x": [None, "0.5"]}
+    schema = infer(("a.csv", 2, columns), is_text=True)
+    assert [(one.feature, one.example, one.num_nulls) for one in schema.columns] == [
+        (Tensor(shape=(), dtype="int64"), "1", 0),
+        (Text(), '"a\\u001b[31m\\n' + "b" * 32 + '…"', 0),
+        (Scalar("float64", encoding="bytes", optional=True), "0.5", 1),
+    ]
+
+
+def test_row_900_001_decides_as_row_1_does() -> None:
+    numbers: Block = ("a.csv", 2, {"x": ["1", "2"]})
+    last: Block = ("a.csv", 900_001, {"x": ["n/a"]})
+    for blocks in ((numbers, last), (last, numbers)):
+        column = infer(*blocks, is_text=True).columns[0]
+        assert (column.feature, column.reason) == (Text(), '"n/a" at a.csv:900001 is not a number')
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kind", "reason"),
+    [
+        (pa.array([1], pa.int8()), pa.array([1], pa.int64()), pa.int64(), "widened to int64 at b:1"),
+        (pa.array([1], pa.uint8()), pa.array([-1], pa.int8()), pa.int16(), "widened to int16 at b:1"),
+        (pa.array([1], pa.uint64()), pa.array([-1], pa.int8()), pa.int64(), "widened to int64 at b:1"),
+        (pa.array([2**63], pa.uint64()), pa.array([1], pa.int64()), pa.uint64(), "widened to uint64 at b:1"),
+        (pa.array([1]), pa.array([1.5]), pa.float64(), "widened to float64 at b:1"),
+        (pa.array([1.5], pa.float32()), pa.array([1.5]), pa.float64(), "widened to float64 at b:1"),
+        (pa.nulls(1), pa.array(["a"]), pa.string(), ""),
+        (pa.array([None], pa.int32()), pa.array(["a"]), pa.string(), ""),
+        (pa.array(["a"], pa.large_string()), pa.array(["a"]).dictionary_encode(), pa.string(), ""),
+        (
+            pa.array([1], pa.timestamp("s")),
+            pa.array([1], pa.timestamp("ns")),
+            pa.timestamp("ns"),
+            "widened to timestamp[ns] at b:1",
+        ),
+        (pa.array([1], pa.date32()), pa.array([86_400_000], pa.date64()), pa.date64(), "widened to date64[ms] at b:1"),
+        (pa.array([[1]]), pa.array([[1, 2.5]]), pa.list_(pa.float64()), "widened to float64 at b:1"),
+        (
+            pa.array([[1, 2]], pa.list_(pa.int8(), 2)),
+            pa.array([[1]], pa.list_(pa.int8(), 1)),
+            pa.list_(pa.int8()),
+            "",
+        ),
+        (
+            pa.array([{"a": 1}]),
+            pa.array([{"b": "x", "a": 2}]),
+            pa.struct([("a", pa.int64()), ("b", pa.string())]),
+            "",
+        ),
+    ],
+)
+def test_types_are_united_without_changing_a_value(first: Any, second: Any, kind: Any, reason: str) -> None:
+    blocks: list[Block] = [("a", 1, {"x": first}), ("b", 1, {"x": second})]
+    schema = infer(*blocks)
+    assert (schema.columns[0].arrow_type, schema.columns[0].reason) == (kind, reason)
+    assert infer(*reversed(blocks)) == schema
+    for block in blocks:
+        converted = schema.convert(block[0], rows_of(block))
+        assert converted.bad == ()
+        assert converted.table.schema.field("x").type == kind
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (pa.array([1]), pa.array(["a"]), 'column "x": it is int64 at a:1, and text at b:1'),
+        (pa.array([True]), pa.array([1]), 'column "x": it is bool at a:1, and int64 at b:1'),
+        (pa.array([[1]]), pa.array([1]), 'column "x": it is list at a:1, and int64 at b:1'),
+        (pa.array([{"a": [1]}]), pa.array([{"a": ["b"]}]), 'column "x/a[]": it is int64 at a:1, and text at b:1'),
+        (
+            pa.array([2**53 + 1]),
+            pa.array([0.5]),
+            'column "x": the integer at a:1 is not exact as float64, which b:1 requires',
+        ),
+        (
+            pa.array([2**63], pa.uint64()),
+            pa.array([-1]),
+            'column "x": it is uint64 at a:1, and int64 at b:1',
+        ),
+        (
+            pa.array([0], pa.timestamp("s", "UTC")),
+            pa.array([0], pa.timestamp("s")),
+            'column "x": it is timestamp[s, tz=UTC] at a:1, and timestamp[s] at b:1',
+        ),
+        (
+            pa.array([2**40], pa.timestamp("s")),
+            pa.array([0], pa.timestamp("ns")),
+            'column "x": a value of timestamp[s], which begins at a:1, is out of range for timestamp[ns]',
+        ),
+    ],
+)
+def test_a_conflict_names_both_places(first: Any, second: Any, message: str) -> None:
+    blocks: list[Block] = [("a", 1, {"x": first}), ("b", 1, {"x": second})]
+    for ordered in (blocks, blocks[::-1]):
+        with pytest.raises(SourceError) as caught:
+            infer(*ordered)
+        assert caught.value.message == message
+        assert caught.value.hint == ("To store it as text: --feature x=Text. To leave it out: --feature x=skip")
+    schema = infer(*blocks, wishes={"x": "Text"})
+    assert [schema.convert(block[0], rows_of(block)).bad for block in blocks] == [(), ()]
+
+
+def test_a_missing_field_or_column_is_null() -> None:
+    blocks: list[Block] = [
+        ("a", 1, {"u": [{"id": 1}, {"id": 2}], "v": [1, 2]}),
+        ("b", 1, {"u": [{"id": 3, "name": "x"}, None]}),
+    ]
+    schema = infer(*blocks)
+    assert schema.features() == FeaturesDict(
+        {
+            "u": {"id": Scalar("int64", optional=True), "name": Scalar(str, optional=True)},
+            "v": Scalar("int64", optional=True),
+        }
+    )
+    assert [one.reason for one in schema.columns] == ["in a null struct, every field is null", ""]
+    converted = [schema.convert(block[0], rows_of(block)).table.to_pylist() for block in blocks]
+    assert converted == [
+        [{"u": {"id": 1, "name": None}, "v": 1}, {"u": {"id": 2, "name": None}, "v": 2}],
+        [{"u": {"id": 3, "name": "x"}, "v": None}, {"u": {"id": None, "name": None}, "v": None}],
+    ]
+
+
+def test_times_keep_unit_and_zone_and_decimals_their_digits() -> None:
+    when = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
+    columns = {
+        "when": pa.array([when], pa.timestamp("us", "Europe/Berlin")),
+        "price": pa.array([decimal.Decimal("1.10")]),
+        "maybe": pa.array([None], pa.binary()),
+        "steps": pa.array([[dt.date(2026, 1, 1)]]),
+        "pairs": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int8())),
+    }
+    schema = infer(("a", 1, columns))
+    assert schema.arrow_types() == {"when": "timestamp[us, tz=Europe/Berlin]", "maybe": "bytes", "steps": "date32"}
+    assert schema.columns[1].reason == "decimal128(3, 2) as its exact text"
+    assert schema.convert("a", rows_of(("a", 1, columns))).table.to_pylist() == [
+        {
+            "when": when,
+            "price": "1.10",
+            "maybe": None,
+            "steps": [dt.date(2026, 1, 1)],
+            "pairs": [{"key": "a", "value": 1}],
+        }
+    ]
+
+
+def test_classes_come_only_on_request_and_their_order_is_stated() -> None:
+    columns: Any = {"kind": ["dog", "cat", None], "digit": ["0", "2", "1"], "old": ["1", "2", "3"]}
+    schema = infer(
+        ("a.csv", 2, columns), is_text=True, wishes={"kind": "ClassLabel", "digit": "ClassLabel", "old": "skip"}
+    )
+    assert [(one.feature, one.reason) for one in schema.columns] == [
+        (
+            ClassLabel(names=["cat", "dog"]),
+            "2 classes as requested, sorted by name; null is stored as -1, which means no label",
+        ),
+        (ClassLabel(num_classes=3), "3 classes as requested, numbered from 0 as in the data"),
+    ]
+    converted = schema.convert("a.csv", rows_of(("a.csv", 2, columns)))
+    assert converted.table.to_pydict() == {"kind": [1, 0, None], "digit": [0, 2, 1]}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (["a", " b"], "invalid label name ' b': expected one line of text without surrounding spaces at a:2"),
+        (["10000"], "the number 10000 is too large: a ClassLabel has at most 10,000 classes"),
+        ([f"c{n}" for n in range(10_001)], "it has more than 10,000 different values, which is too many for classes"),
+        ([-2, 1], "the number -2 cannot be a class"),
+        ([1.5], "float64 at a:1 cannot be a class"),
+        ([None], "every value is null, so that it has no classes"),
+    ],
+)
+def test_values_that_cannot_be_classes_are_refused(values: list[Any], message: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        infer(("a", 1, {"x": values}), is_text=True, wishes={"x": "ClassLabel"})
+    assert caught.value.message == f'column "x": {message}'
+    assert caught.value.hint == "To store it as text: --feature x=Text"
+
+
+def test_a_request_for_an_unknown_column_names_the_nearest() -> None:
+    with pytest.raises(SourceError) as caught:
+        infer(("a", 1, {"label": [1], "id": [2]}), wishes={"labels": "ClassLabel"})
+    assert caught.value.message == 'column "labels" does not exist'
+    assert caught.value.hint == "Did you mean 'label'? Columns: label, id."
+
+
+def test_rows_that_do_not_fit_a_request_are_bad() -> None:
+    columns: Any = {
+        "i": ["007", "+1", "300", "x", None],
+        "f": ["1e5", ".5", "2", "NA", None],
+        "b": ["1", "TRUE", "false", "yes", None],
+        "w": ["2020-01-01", "2020-01-01T00:00:01", "2020-01-01", "x", None],
+        "t": ["12:30", "12:30:01.5", "00:00", "25:00", None],
+        "v": ["[1, 2]", "[0.5, 1]", "[1]", "x", "[1, 2]"],
+        "l": ["dog", "cat", "bird", "", None],
+    }
+    wishes = {
+        "i": "int8",
+        "f": "float32",
+        "b": "bool",
+        "w": "timestamp[s]",
+        "t": "time32[ms]",
+        "v": "float32[2]",
+        "l": "ClassLabel(dog, cat)",
+    }
+    schema = infer(("a.csv", 2, columns), is_text=True, wishes=wishes)
+    converted = schema.convert("a.csv", rows_of(("a.csv", 2, columns)))
+    half = dt.time(12, 30, 1, 500_000)
+    midnight = dt.datetime(2020, 1, 1)  # noqa: DTZ001 - it has no zone
+    assert converted.table.to_pylist() == [
+        {"i": 7, "f": 1e5, "b": True, "w": midnight, "t": dt.time(12, 30), "v": [1, 2], "l": 0},
+        {"i": 1, "f": 0.5, "b": True, "w": midnight.replace(second=1), "t": half, "v": [0.5, 1], "l": 1},
+        {"i": None, "f": None, "b": None, "w": None, "t": None, "v": [1, 2], "l": None},
+    ]
+    assert list(converted.lines) == [2, 3, 6]
+    assert list(map(str, converted.bad)) == [
+        "a.csv:4, column 'i': expected int8, found \"300\"",
+        "a.csv:5, column 'i': expected int8, found \"x\"",
+    ]
+    for name, reason in {
+        "f": 'expected float32, found "NA"',
+        "b": 'expected bool, found "yes"',
+        "w": 'expected timestamp[s] such as 2026-01-31T12:30:00, found "x"',
+        "t": 'expected time32[ms] such as 12:30:00, found "25:00"',
+        "v": 'expected a JSON list of fixed_size_list<item: float>[2], found "x"',
+        "l": 'unknown label "". Classes: dog, cat',
+    }.items():
+        one = infer(("a.csv", 2, {name: columns[name]}), is_text=True, wishes={name: wishes[name]})
+        assert one.convert("a.csv", rows_of(("a.csv", 2, {name: columns[name]}))).bad[-1].reason == reason
+
+
+def test_values_that_records_cannot_hold_are_bad() -> None:
+    columns = {
+        "tags": [["a"], None, ["b", None], ["c"]],
+        "u": [{"l": [1]}, {"l": [1]}, {"l": [1]}, {"l": None}],
+    }
+    schema = infer(("a", 1, columns))
+    converted = schema.convert("a", rows_of(("a", 1, columns)))
+    assert converted.table.num_rows == 1
+    assert list(map(str, converted.bad)) == [
+        "a:2, column 'tags': is null, and a list cannot be null",
+        "a:3, column 'tags': element 2: is null, which is not allowed here",
+        "a:4, column 'u': field \"l\": is null, and a list cannot be null",
+    ]
+
+
+def test_features_of_the_source_are_taken_as_they_are() -> None:
+    hints: dict[str, Feature] = {"label": ClassLabel(names=["cat", "dog"]), "image": Image(shape=(None, None, None))}
+    columns = {"label": ["dog", "cat"], "image": [{"bytes": b"1", "path": "1.png"}, {"bytes": None, "path": "2.png"}]}
+    schema = infer(("a", 1, columns), hints=hints)
+    assert schema.features() == FeaturesDict(hints)
+    converted = schema.convert("a", rows_of(("a", 1, columns)))
+    assert converted.table.to_pylist() == [{"label": 1, "image": b"1"}]
+    assert [one.reason for one in converted.bad] == ["has the path of a file, and not its bytes"]
+
+
+def test_a_column_that_appears_later_is_refused() -> None:
+    schema = infer(("a", 1, {"x": [1]}))
+    with pytest.raises(SourceError) as caught:
+        schema.convert("b", rows_of(("b", 1, {"x": [1], "y": [2]})))
+    assert caught.value.message == 'b: column "y" is not in the schema'
+
+
+def test_parts_may_be_inferred_in_other_processes() -> None:
+    blocks: list[Block] = [("a", 1, {"x": ["1"], "y": [None]}), ("b", 1, {"x": ["2"], "y": ["z"]})]
+    workers = [Inference(is_text=True, hints={}) for _ in blocks]
+    for worker, block in zip(workers, blocks, strict=True):
+        worker.update(block[0], rows_of(block))
+    whole = infer(*blocks, is_text=True)
+    for first, second in (workers, workers[::-1]):
+        merged = pickle.loads(pickle.dumps(first))  # noqa: S301 - our own bytes
+        merged.merge(pickle.loads(pickle.dumps(second)))  # noqa: S301
+        assert merged.schema() == whole
+
+
+SCHEMA = Schema(
+    (
+        ColumnSchema(name="id", feature=Tensor(shape=(), dtype="int64"), arrow_type=pa.int64()),
+        ColumnSchema(name="no", feature=Scalar("int8", optional=True), arrow_type=pa.int8()),
+        ColumnSchema(name="kind", feature=ClassLabel(names=["a b", "c, d", "no"]), arrow_type=pa.int64()),
+        ColumnSchema(name="digit", feature=ClassLabel(num_classes=10), arrow_type=pa.int64()),
+        ColumnSchema(name="tags", feature=SequenceFeature(Text()), arrow_type=pa.list_(pa.string())),
+        ColumnSchema(
+            name="box",
+            feature=SequenceFeature(Tensor(shape=(2,), dtype="float32")),
+            arrow_type=pa.list_(pa.list_(pa.float32(), 2)),
+        ),
+        ColumnSchema(
+            name="user",
+            feature=FeaturesDict({"name": Text(), "age": Scalar("int8", optional=True)}),
+            arrow_type=pa.struct([("name", pa.string()), ("age", pa.int8())]),
+        ),
+        ColumnSchema(name="thumb", feature=Image(shape=(8, 8, 1)), arrow_type=pa.binary()),
+    ),
+    ("old",),
+)
+WRITTEN = """\
+# The types of columns: registry add SOURCE --schema FILE
+# A type that ends with ? may be null.
+columns:
+  id: int64
+  "no": int8?
+  kind: ClassLabel(a b, "c, d", no)
+  digit:
+    num_classes: 10
+  tags: Text[]
+  box: float32[2][]
+  user:
+    fields:
+      name: Text
+      age: int8?
+  thumb:
+    json:
+      image:
+        dtype: uint8
+        shape:
+          dimensions:
+            - "8"
+            - "8"
+            - "1"
+      pythonClassName: tensorflow_datasets.core.features.image_feature.Image
+  old: skip
+"""
+
+
+def test_a_schema_file_is_short_and_complete() -> None:
+    stream = io.StringIO()
+    write_schema_file(SCHEMA, stream)
+    assert stream.getvalue() == WRITTEN
+    wishes = parse_schema_file(WRITTEN.encode(), "schema.yaml")
+    assert wishes["old"].action == "skip"
+    for column in SCHEMA.columns:
+        wish = wishes[column.name]
+        assert wish.arrow_type == column.arrow_type
+        assert wish.feature == column.feature or (wish.optional and column.name == "no")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("columns:\n  id: in64\n", "s.yaml: line 2, columns.id: unknown type 'in64'\n    in64\n    ^"),
+        (
+            "columns:\n  id: int8\n  id: int8\n",
+            "s.yaml: line 3, columns.id: the key is given twice, in line 2 and here",
+        ),
+        ("columns:\n  id: no\n", "s.yaml: line 2, columns.id: YAML parsers disagree about the type of no"),
+        (
+            "rows: 1\n",
+            "s.yaml: line 1: expected the key 'columns' with a mapping of columns to types, and no other key",
+        ),
+        (
+            "columns:\n  u:\n    fields:\n      a: ClassLabel\n",
+            "s.yaml: line 4, columns.u.fields.a: ClassLabel is possible for whole columns only",
+        ),
+        (
+            "columns:\n  u:\n    field: {}\n",
+            "s.yaml: line 2, columns.u: expected a type such as int64, or a mapping with the key fields, list, names, "
+            "num_classes or json",
+        ),
+        (
+            "columns:\n  u:\n    names: [a, a]\n",
+            "s.yaml: line 2, columns.u: duplicate label name 'a'",
+        ),
+    ],
+)
+def test_a_mistake_in_a_schema_file_has_its_line(text: str, message: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        parse_schema_file(text.encode(), "s.yaml")
+    assert caught.value.message == message
+
+
+def test_a_schema_file_that_does_not_exist(tmp_path: Any) -> None:
+    with pytest.raises(SourceError) as caught:
+        read_schema_file(tmp_path / "s.yaml")
+    assert caught.value.message == f"{tmp_path}/s.yaml: No such file or directory"
+
+
+def test_a_type_of_a_schema_file_allows_null_only_if_it_says_so() -> None:
+    wishes = parse_schema_file(b"columns:\n  a: int8\n  b: int8?\n", "s.yaml")
+    inference = Inference(is_text=False, hints={}, wishes=wishes)
+    rows = rows_of(("a", 1, {"a": [1, None], "b": [None, 1]}))
+    inference.update("a", rows)
+    schema = inference.schema()
+    assert schema.features() == FeaturesDict({"a": Tensor(shape=(), dtype="int8"), "b": Scalar("int8", optional=True)})
+    assert list(map(str, schema.convert("a", rows).bad)) == ["a:2, column 'a': is null, which is not allowed here"]
