@@ -611,7 +611,7 @@ def test_two_imports_at_once_publish_each_version_once(tmp_path: Path, data_dir:
 
 @pytest.mark.parametrize("copy", cases([False, True], everyday=1))
 def test_an_import_that_was_killed_is_finished_by_the_next_one(tmp_path: Path, data_dir: Path, copy: bool) -> None:
-    prepare(data_dir / "zebras/1.0.0", "1.0.0", {"train": animals(30_000)}, name="zebras", shards=8)
+    prepare(data_dir / "zebras/1.0.0", "1.0.0", {"train": animals(12_000)}, name="zebras", shards=8)
     command = [sys.executable, "-m", "registry", "import", "tfds", str(data_dir)] + ["--copy"] * copy
     environment = {**os.environ, "REGISTRY_CATALOG": str(tmp_path / "catalog.db")}
     catalog = tmp_path / "catalog.db"

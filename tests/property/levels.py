@@ -17,7 +17,7 @@ from typing import Final
 import pytest
 from sampled import EVERYDAY_CASES
 
-EXAMPLES: Final = int(os.environ.get("REGISTRY_EXAMPLES", "12"))
+EXAMPLES: Final = int(os.environ.get("REGISTRY_EXAMPLES", "8"))
 """Number of examples that hypothesis tries for a law that asks for no number of its own."""
 
 _USUAL: Final = 40
