@@ -489,6 +489,7 @@ class Dataset:
         split: str | ReadInstruction | None = None,
         columns: Sequence[str] | None = None,
         labels: Labels | None = None,
+        shard_bytes: int | None = None,
         force: bool = False,
         dry_run: bool = False,
         slicing: SlicingRule | str | None = None,
@@ -497,21 +498,27 @@ class Dataset:
     ) -> ExportReport:
         """Write records in the format of other tools, in the order in which they are stored, in bounded memory.
 
-        With a ``split``, ``dest`` is one file. Without one, it is a folder that gets a file for each split, such as
-        ``train.csv``; if the version has only one split, ``dest`` may also be a file with the ending of the format.
-        Files get their names when all of them are complete. docs/importing.md describes how values are written.
+        With a ``split``, a table is one file. Without one, ``dest`` is a folder that gets a file for each split, such
+        as ``train.csv``; if the version has only one split, ``dest`` may also be a file with the ending of the format.
+        An ``imagefolder`` has folders of classes, in folders of splits unless there is a ``split``, and a
+        ``webdataset`` is a folder of tars. Files get their names when all of them are complete.
+        docs/importing.md describes how values are written.
 
             dataset.export("parquet", "prices.parquet", split="train[:10%]+test")
+            dataset.export("imagefolder", "photos")
 
         Args:
-            kind: ``csv``, ``jsonl``, ``parquet`` or ``arrow`` (Arrow IPC's file format, also known as Feather).
+            kind: ``csv``, ``jsonl``, ``parquet``, ``arrow`` (Arrow IPC's file format, also known as Feather),
+                ``imagefolder`` (as Hugging Face reads it) or ``webdataset``.
             dest: path or URL of a file or folder, or a binary file to write to. A ``csv`` or ``jsonl`` file whose name
                 ends with ``.gz`` is compressed.
             split: an expression, see ``resolve``.
             columns: the names of features to export; None is all of them.
-            labels: write class labels as ``names`` or as ``numbers``. None is names in csv and jsonl, and numbers in
-                parquet and arrow, whose schema has the names in the form of Hugging Face's ``datasets``.
-            force: replace files that exist.
+            labels: write class labels as ``names`` or as ``numbers``. None is names in csv, jsonl and imagefolder, and
+                numbers in webdataset and in parquet and arrow, whose schema has the names in the form of Hugging Face's
+                ``datasets``.
+            shard_bytes: the size that a tar of a webdataset does not exceed, unless one record does. None is 512 MiB.
+            force: replace files that exist, or the folder of an earlier export.
             dry_run: only report which files would be written.
             slicing: see ``resolve``.
             rounding: see ``resolve``.
@@ -539,6 +546,7 @@ class Dataset:
             split=split,
             columns=columns,
             labels=labels,
+            shard_bytes=shard_bytes,
             force=force,
             dry_run=dry_run,
             slicing=slicing,

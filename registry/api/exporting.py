@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, TypeAlias, cast
 
 from registry.errors import AlreadyStoredError, UsageError, require_extra, suggest
-from registry.model import Advance, ProgressCallback, count_progress
+from registry.model import Advance, ProgressCallback, count_progress, whole_number
 from registry.order import ReadConfig
 from registry.storage import Store, open_store
 
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from registry.api.dataset import Dataset
     from registry.features import FeaturesDict
     from registry.interop.export_columns import ExportColumns, Labels
+    from registry.interop.export_files import Record
     from registry.model import SlicingRule
     from registry.reading import Slice
     from registry.splits import ReadInstruction
 
-ExportKind: TypeAlias = Literal["csv", "jsonl", "parquet", "arrow"]
+ExportKind: TypeAlias = Literal["csv", "jsonl", "parquet", "arrow", "imagefolder", "webdataset"]
 """The formats of ``Dataset.export``."""
 
 _SUFFIXES: Final[dict[str, tuple[str, ...]]] = {
@@ -43,15 +44,18 @@ _SUFFIXES: Final[dict[str, tuple[str, ...]]] = {
 """Endings of files of each kind; the first is that of the files in a folder."""
 
 _TEXT_KINDS: Final = ("csv", "jsonl")
+_FOLDER_KINDS: Final = ("imagefolder", "webdataset")
+_SHARD_BYTES: Final = 512 * 2**20
 _STORED_ORDER: Final = ReadConfig(interleave_cycle_length=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedFile:
-    """A file that an export wrote.
+    """A file that an export wrote, or a folder of images.
 
     Attributes:
-        path: its path or URL; ``-`` for a file object.
+        path: its path or URL; ``-`` for a file object. A dry run does not know the number of the tars of a split, and
+            gives ``train-*.tar`` for all of them.
         split: the split expression, or the name of the split or pin, whose records it holds.
         num_records: the number of its records.
         num_bytes: its size; None in a dry run.
@@ -101,15 +105,21 @@ class _Source:
         return sum(one.plan.num_examples for one in self.slices)
 
     def batches(self, one: Slice, columns: ExportColumns, advance: Advance | None) -> Iterator[pa.RecordBatch]:
-        """The record batches of a slice, in the order in which its records are stored."""
+        """The record batches of a slice."""
+        return (columns.batch(block) for block, _ in self.blocks(one, columns.features, advance))
+
+    def blocks(
+        self, one: Slice, features: FeaturesDict, advance: Advance | None
+    ) -> Iterator[tuple[dict[str, Any], int]]:
+        """The examples of a slice in blocks, and their numbers, in the order in which its records are stored."""
         from registry.reading import Reader
 
-        reader = Reader(one.readable.with_features(columns.features), one.plan, read_config=_STORED_ORDER)
+        reader = Reader(one.readable.with_features(features), one.plan, read_config=_STORED_ORDER)
         for block in reader.blocks():
-            batch = columns.batch(block)
-            yield batch
+            count = _count_rows(block)
+            yield block, count
             if advance is not None:
-                advance(batch.num_rows)
+                advance(count)
 
 
 def export_dataset(
@@ -120,6 +130,7 @@ def export_dataset(
     split: str | ReadInstruction | None,
     columns: Sequence[str] | None,
     labels: Labels | None,
+    shard_bytes: int | None,
     force: bool,
     dry_run: bool,
     slicing: SlicingRule | str | None,
@@ -127,13 +138,32 @@ def export_dataset(
     progress: ProgressCallback | None,
 ) -> ExportReport:
     """Export records of ``dataset``; see ``Dataset.export``."""
-    if kind not in _SUFFIXES:
-        raise UsageError(f"no export format {kind!r:.80}", hint=suggest(str(kind), _SUFFIXES))
+    if kind not in _SUFFIXES and kind not in _FOLDER_KINDS:
+        raise UsageError(f"no export format {kind!r:.80}", hint=suggest(str(kind), [*_SUFFIXES, *_FOLDER_KINDS]))
     if labels not in (None, "names", "numbers"):
         raise UsageError(f'labels must be "names" or "numbers", not {labels!r:.60}')
+    if shard_bytes is not None:
+        whole_number(shard_bytes, "shard_bytes", least=1)
+        if kind != "webdataset":
+            raise UsageError("shard_bytes is an option of webdataset", hint="Leave it out.")
     with require_extra("arrow", package="pyarrow", needed_for=f"an export to {kind}"):
         from registry.interop.export_columns import ExportColumns, require_flat
         from registry.interop.export_tables import WRITERS, compressing
+    if kind in _FOLDER_KINDS:
+        if not isinstance(dest, str | os.PathLike):
+            raise UsageError(f"{kind} needs a folder, not a file object", hint="Name a folder.")
+        source = _open(dataset, split, columns, slicing=slicing, rounding=rounding)
+        return _export_folder(
+            source,
+            kind,
+            os.fspath(dest),
+            is_one=split is not None,
+            labels=labels,
+            shard_bytes=_SHARD_BYTES if shard_bytes is None else shard_bytes,
+            force=force,
+            dry_run=dry_run,
+            progress=progress,
+        )
     is_file = split is not None or not isinstance(dest, str | os.PathLike) or _names_a_file(kind, dest)
     if is_file and split is None:
         split = _only_split(dataset, dest)
@@ -161,6 +191,101 @@ def export_dataset(
                 ExportedFile(path=path, split=one.name, num_records=one.plan.num_examples, num_bytes=num_bytes)
             )
     return ExportReport(kind=kind, files=tuple(files), dry_run=dry_run)
+
+
+def _export_folder(
+    source: _Source,
+    kind: str,
+    dest: str,
+    *,
+    is_one: bool,
+    labels: Labels | None,
+    shard_bytes: int,
+    force: bool,
+    dry_run: bool,
+    progress: ProgressCallback | None,
+) -> ExportReport:
+    """Write a folder of images or of tars under a temporary name, and give it its name when it is complete."""
+    from registry.interop.export_files import (
+        LEFT_BY,
+        class_folders,
+        plan_images,
+        plan_samples,
+        write_images,
+        write_samples,
+    )
+
+    dataset = source.dataset
+    as_images = kind == "imagefolder"
+    shown: Labels = labels or ("names" if as_images else "numbers")
+    plan = (plan_images if as_images else plan_samples)(source.features, dataset.metadata, shown)
+    if as_images and plan.class_label is not None:
+        class_folders(plan.class_label, shown)  # raises before anything is written
+    parent, name = _split_path(dest)
+    replaces = _check_folder(parent, name, LEFT_BY[kind], kind=kind, force=force)
+    folders = [("" if as_images else dataset.name) if is_one else _checked_name(one.name) for one in source.slices]
+    advance = count_progress(progress, "exporting", str(dataset.reference), total=source.num_records)
+
+    def records(one: Slice) -> Iterator[Record]:
+        for block, count in source.blocks(one, plan.features, advance):
+            yield from plan.records(block, count)
+
+    def place(inside: str) -> str:
+        return f"{parent.locate(name)}/{inside}".rstrip("/")
+
+    files: list[ExportedFile] = []
+
+    def add(inside: str, one: Slice, num_records: int, num_bytes: int | None) -> None:
+        files.append(ExportedFile(path=place(inside), split=one.name, num_records=num_records, num_bytes=num_bytes))
+
+    if dry_run:
+        for one, folder in zip(source.slices, folders, strict=True):
+            add(folder if as_images else f"{folder}-*.tar", one, one.plan.num_examples, None)
+        return ExportReport(kind=kind, files=tuple(files), dry_run=True)
+    with parent.stage(name) as staged:
+        for one, folder in zip(source.slices, folders, strict=True):
+            count = one.plan.num_examples
+            if as_images:
+                size = write_images(records(one), plan, staged.store, folder=folder, num_records=count, labels=shown)
+                add(folder, one, count, size)
+                continue
+            for tar, num_records, num_bytes in write_samples(
+                records(one), plan, staged.store, name=folder, shard_bytes=shard_bytes, labels=shown
+            ):
+                add(tar, one, num_records, num_bytes)
+        if replaces:
+            parent.remove_tree(name)
+        staged.commit()
+    return ExportReport(kind=kind, files=tuple(files), dry_run=False)
+
+
+def _check_folder(store: Store, name: str, is_left: Callable[[str], bool], *, kind: str, force: bool) -> bool:
+    """Whether the folder ``name`` has to be removed before an export takes its name.
+
+    Only the files of an earlier export are replaced, so that ``--force`` cannot remove the files of a person.
+
+    Raises:
+        AlreadyStoredError: it exists, and ``force`` is not set, or it has other files.
+    """
+    place = store.locate(name)
+    if not store.exists(name):
+        return False
+    inside = store.list(name)
+    found = [one.removeprefix(f"{name}/") for one in inside]
+    others = [one for one in found if not is_left(one)]
+    if others or (not found and store.local_root is not None and (store.local_root / name).is_file()):
+        raise AlreadyStoredError(
+            f"{place} already exists" + (f" and has other files than an export, such as {others[0]}" if others else ""),
+            hint="Name a folder that does not exist.",
+            details={"path": place},
+        )
+    if found and not force:
+        raise AlreadyStoredError(
+            f"{place} already exists and has an export of {kind}",
+            hint="Name another destination, or replace it with --force (force=True in Python).",
+            details={"path": place},
+        )
+    return bool(found)
 
 
 def to_hugging_face(
@@ -260,8 +385,8 @@ def _find_place(
             raise UsageError(
                 f"{text}: {kind} files are not compressed as a whole", hint=f"Name a file {_SUFFIXES[kind][0]}."
             )
-        folder, _, name = text.rpartition("/")
-        store, names = open_store(folder or ("/" if text.startswith("/") else ".")), [name]
+        store, name = _split_path(text)
+        names = [name]
     else:
         store, names = open_store(text), [f"{_checked_name(one.name)}{_SUFFIXES[kind][0]}" for one in slices]
     if not force:
@@ -275,6 +400,15 @@ def _find_place(
     return store, names
 
 
+def _split_path(text: str) -> tuple[Store, str]:
+    """The store of the parent folder of a path or URL, and the last part of it."""
+    if "://" not in text:
+        path = Path(os.path.abspath(Path(text).expanduser()))  # noqa: PTH100 (resolve would follow links)
+        return open_store(path.parent), path.name
+    folder, _, name = text.rstrip("/").rpartition("/")
+    return open_store(folder), name
+
+
 def _checked_name(name: str) -> str:
     """The name of a split or pin, if a file can have it."""
     if "/" in name or "\0" in name or name in (".", "..") or len(os.fsencode(name)) > 200:
@@ -284,6 +418,14 @@ def _checked_name(name: str) -> str:
 
 def _file_name(expression: str) -> str:
     return expression if expression.isidentifier() else "records"
+
+
+def _count_rows(columns: Mapping[str, Any]) -> int:
+    """The number of examples in the columns of a block."""
+    first: Any = columns
+    while isinstance(first, Mapping):
+        first = next(iter(first.values()))
+    return len(first)
 
 
 class _Counting(io.RawIOBase):

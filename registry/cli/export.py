@@ -20,6 +20,8 @@ _COMMANDS: Final = {
     "jsonl": ("registry.cli.export_records:jsonl", "Write records as JSON lines."),
     "parquet": ("registry.cli.export_records:parquet", "Write records as Parquet."),
     "arrow": ("registry.cli.export_records:arrow", "Write records as Arrow IPC (Feather)."),
+    "imagefolder": ("registry.cli.export_records:imagefolder", "Write records as folders of images."),
+    "webdataset": ("registry.cli.export_records:webdataset", "Write records as tars of files."),
     "tfds": ("registry.cli.export:tfds", "Write a version as a folder that TFDS loads."),
     "croissant": ("registry.cli.export:croissant", "Print a version as Croissant JSON-LD."),
     "earth-engine": ("plugin:export.earth-engine", "Write a version of patches or rows as Earth Engine exports it."),

@@ -1,4 +1,4 @@
-"""``registry export csv``, ``jsonl``, ``parquet`` and ``arrow``: write records as files of other tools."""
+"""``registry export csv``, ``jsonl``, ``parquet``, ``arrow``, ``imagefolder`` and ``webdataset``: write records."""
 
 from __future__ import annotations
 
@@ -137,6 +137,51 @@ def arrow(session: Session, **options: Any) -> None:
     _export(session, "arrow", **options)
 
 
+@session_command(
+    "imagefolder",
+    at=True,
+    locked=True,
+    epilog=examples(
+        "registry export imagefolder mnist mnist/",
+        "registry export imagefolder mnist some/ --split 'train[:10%]' --labels numbers",
+    ),
+)
+@_export_options("names")
+def imagefolder(session: Session, **options: Any) -> None:
+    """Write records as a folder of images, DEST/SPLIT/CLASS/000017.png, as Hugging Face's imagefolder reads it.
+
+    With --split, the folders of classes are in DEST itself. The images are the stored files, and their numbers are
+    those of the records. If there are other features, metadata.jsonl has them, and the class, for each file.
+    """
+    _export(session, "imagefolder", **options)
+
+
+@session_command(
+    "webdataset",
+    at=True,
+    locked=True,
+    epilog=examples(
+        "registry export webdataset mnist mnist/",
+        "registry export webdataset mnist s3://bucket/mnist --split train --shard-size 1000",
+    ),
+)
+@_export_options("numbers")
+@click.option(
+    "--shard-size",
+    type=click.IntRange(min=1),
+    metavar="MIB",
+    help="The size that a tar does not exceed, in MiB, unless one record does.  [default: 512]",
+)
+def webdataset(session: Session, shard_size: int | None, **options: Any) -> None:
+    """Write records as tars of files, DEST/SPLIT-000000.tar ..., as WebDataset reads them.
+
+    With --split, the tars have the name of the dataset. Each record is a run of files with one key: the image or sound
+    (.png, .jpg, .wav ...), the class (.cls), the text (.txt) and the other features (.json). The same records give the
+    same bytes.
+    """
+    _export(session, "webdataset", shard_bytes=None if shard_size is None else shard_size * 2**20, **options)
+
+
 def _export(
     session: Session,
     kind: ExportKind,
@@ -146,6 +191,7 @@ def _export(
     split: str | None,
     columns: str | None,
     labels: Labels | None,
+    shard_bytes: int | None = None,
     force: bool,
     dry_run: bool,
     slicing: Slicing,
@@ -164,6 +210,7 @@ def _export(
                 split=split,
                 columns=None if columns is None else [name for name in columns.split(",") if name],
                 labels=labels,
+                shard_bytes=shard_bytes,
                 force=force,
                 dry_run=dry_run,
                 progress=progress,

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from registry.errors import FeatureError, UsageError
 from registry.features import Audio, ClassLabel, Feature, FeaturesDict, Image, Leaf, RawFeature, Sequence, Tensor, Text
 from registry.features.containers import Column, columns_of
+from registry.features.feature import TEXT
 from registry.model import DatasetMetadata
 from registry.reading.frameworks.arrays import no_examples
 from registry.reading.frameworks.arrow import BatchMaker
@@ -46,6 +47,12 @@ _TEMPORAL: Final[tuple[tuple[str, Callable[..., pa.DataType]], ...]] = (
 )
 _DESCRIBED: Final = re.compile(r"(\S.*?): (?:days|seconds|(?:milli|micro|nano)seconds)(?: since [^.]*)?\.")
 """The description of a temporal column of an imported file, see ``shards.arrow_schema``."""
+
+_DESCRIBED_FILES: Final[dict[str, Literal["image", "audio"]]] = {
+    "The bytes of an image file.": "image",
+    "The bytes of an audio file.": "audio",
+}
+"""The descriptions of files that an import keeps as bytes, see ``shards.arrow_schema``."""
 
 _PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY_SECONDS: Final = 86_400
@@ -103,7 +110,7 @@ class ExportColumns:
     def _convert(self, column: Column, values: pa.Array) -> pa.Array:
         """The innermost values of a leaf as they are exported."""
         leaf, kind = column.leaf, self._types.get(column.path)
-        if is_media(leaf):
+        if media_kind(leaf) is not None:
             return _encode_files(values) if self._as_text else _wrap_files(values)
         if isinstance(leaf, ClassLabel) and leaf.names is not None and self._labels == "names":
             return _label_names(values, leaf, column.path)
@@ -126,11 +133,10 @@ class ExportColumns:
         if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
             inner = self._describe_type(kind.value_type, feature.feature if isinstance(feature, Sequence) else feature)
             return _describe_list(inner, kind.list_size if pa.types.is_fixed_size_list(kind) else -1)
-        if isinstance(feature, Image):
-            return {"_type": "Image"}
-        if isinstance(feature, Audio) and feature.lazy_decode:
-            rate = {} if feature.sample_rate is None else {"sampling_rate": feature.sample_rate}
-            return {**rate, "_type": "Audio"}
+        media = media_kind(feature)
+        if media is not None:
+            rate = feature.sample_rate if isinstance(feature, Audio) else None
+            return {"_type": media.capitalize()} | ({} if rate is None else {"sampling_rate": rate})
         if isinstance(feature, ClassLabel) and feature.names is not None and pa.types.is_integer(kind):
             return {"names": list(feature.names), "_type": "ClassLabel"}
         return {"dtype": _VALUE_TYPES.get(str(kind), str(kind)), "_type": "Value"}
@@ -155,9 +161,18 @@ def _describe_list(inner: Any, length: int) -> Any:
     return {"feature": inner, "length": length, "_type": "List" if is_dict else "Sequence"}
 
 
-def is_media(leaf: Leaf) -> bool:
-    """Whether a feature stores the bytes of an image or audio file."""
-    return isinstance(leaf, Image) or (isinstance(leaf, Audio) and leaf.lazy_decode)
+def media_kind(feature: Feature) -> Literal["image", "audio"] | None:
+    """What the files are that a feature stores, or None if it does not store files.
+
+    An import stores an image that is not PNG or JPEG, and a sound that it cannot decode, as bytes with a description.
+    """
+    if isinstance(feature, Image):
+        return "image"
+    if isinstance(feature, Audio):
+        return "audio" if feature.lazy_decode else None
+    if not isinstance(feature, Tensor) or isinstance(feature, Text) or feature.shape or feature.dtype != TEXT:
+        return None
+    return _DESCRIBED_FILES.get(feature.description)
 
 
 def temporal_types(features: FeaturesDict, metadata: DatasetMetadata) -> dict[str, pa.DataType]:
@@ -197,9 +212,8 @@ def _as_stored(feature: Feature) -> Feature:
         return FeaturesDict({name: _as_stored(inner) for name, inner in feature.items()})
     if isinstance(feature, Sequence):
         return Sequence(_as_stored(feature.feature), length=feature.length)
-    if isinstance(feature, Leaf) and is_media(feature):
-        return Tensor(shape=(), dtype=bytes)
-    return feature
+    is_decoded = isinstance(feature, Image) or (isinstance(feature, Audio) and feature.lazy_decode)
+    return Tensor(shape=(), dtype=bytes) if is_decoded else feature
 
 
 def _check_features(feature: Feature, path: str = "") -> None:
@@ -255,12 +269,13 @@ def _with_values(lists: pa.Array, values: pa.Array) -> pa.Array:
 
 def _wrap_files(files: pa.Array) -> pa.Array:
     """Hugging Face's storage of a file: a struct of its bytes and its path, which is null."""
-    return pa.StructArray.from_arrays([files, pa.nulls(len(files), pa.string())], ["bytes", "path"])
+    columns = [files, pa.nulls(len(files), pa.string())]
+    return pa.StructArray.from_arrays(columns, ["bytes", "path"], mask=files.is_null())
 
 
 def _encode_files(files: pa.Array) -> pa.Array:
-    texts = pa.array([base64.b64encode(file).decode("ascii") for file in files.to_pylist()], pa.string())
-    return pa.StructArray.from_arrays([texts], ["base64"])
+    texts = [None if file is None else base64.b64encode(file).decode("ascii") for file in files.to_pylist()]
+    return pa.StructArray.from_arrays([pa.array(texts, pa.string())], ["base64"], mask=files.is_null())
 
 
 def _label_names(values: pa.Array, label: ClassLabel, path: str) -> pa.Array:
@@ -350,8 +365,8 @@ def csv_problems(features: FeaturesDict) -> dict[str, str]:
             problems[name] = "a dict"
         elif isinstance(feature, Sequence):
             problems[name] = "a list"
-        elif isinstance(feature, Leaf) and is_media(feature):
-            problems[name] = "an image" if isinstance(feature, Image) else "a sound"
+        elif (media := media_kind(feature)) is not None:
+            problems[name] = "an image" if media == "image" else "a sound"
         elif feature.shape:
             problems[name] = f"an array of shape {feature.shape}"
     return problems

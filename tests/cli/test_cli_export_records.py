@@ -1,4 +1,4 @@
-"""``registry export csv|jsonl|parquet|arrow``: where files go, what is printed, and what is refused."""
+"""``registry export`` of records: where files go, what is printed, and what is refused."""
 
 from __future__ import annotations
 
@@ -220,11 +220,30 @@ def test_python_takes_a_binary_file_and_checks_what_it_is_given(words: Cli) -> N
         assert pyarrow.parquet.read_table(io.BytesIO(file.getvalue())).num_rows == 10
         with pytest.raises(registry.RegistryError, match="no export format 'cvs'") as refused:
             dataset.export("cvs", file)  # type: ignore[arg-type]
-        assert refused.value.hint == "Did you mean 'csv'? There are: csv, jsonl, parquet, arrow."
+        assert (
+            refused.value.hint == "Did you mean 'csv'? There are: csv, jsonl, parquet, arrow, imagefolder, webdataset."
+        )
         with pytest.raises(TypeError, match="dest must be str or path or a binary file, not int"):
             dataset.export("csv", 3)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match='labels must be "names" or "numbers", not 3'):
             dataset.export("csv", file, labels=3)  # type: ignore[arg-type]
+
+
+def test_images_are_written_as_folders_and_as_tars(digits: Cli, workspace: Path) -> None:
+    folder, tars = workspace / "images", workspace / "tars"
+    ran = digits("export", "imagefolder", "digits", str(folder), "--split", "train[:30]", "--labels", "numbers")
+    size = sum(path.stat().st_size for path in folder.rglob("*.png"))
+    assert (ran.out, ran.err) == (f"wrote {folder}: 30 records of train[:30], {size / 1024:.1f} KiB\n", "")
+    ran = digits("export", "webdataset", "digits", str(tars), "--shard-size", "1", "--format", "json")
+    assert [(file["path"], file["num_records"]) for file in ran.json()["data"]["files"]] == [
+        (f"{tars}/train-{shard:06}.tar", count) for shard, count in enumerate([507, 507, 507, 276])
+    ]
+    again = digits("export", "webdataset", "digits", str(tars))
+    assert (again.code, again.err) == (
+        1,
+        f"error: {tars} already exists and has an export of webdataset\n"
+        "hint: Name another destination, or replace it with --force (force=True in Python).\n",
+    )
 
 
 def test_images_come_out_as_the_stored_bytes(digits: Cli, workspace: Path) -> None:

@@ -28,7 +28,7 @@ from registry.interop import export_tables
 from registry.interop.export_columns import (
     ExportColumns,
     Labels,
-    is_media,
+    media_kind,
     parse_temporal_type,
     require_flat,
     temporal_types,
@@ -78,13 +78,13 @@ def leaves(feature: Any, value: Any, change: Any) -> Any:
 
 
 def as_arrow(leaf: Any, value: Any) -> Any:
-    if is_media(leaf):
+    if media_kind(leaf):
         return {"bytes": value, "path": None}
     return comparable(str(value, "utf-8") if isinstance(leaf, Text) else value)
 
 
 def as_json(leaf: Any, value: Any) -> Any:
-    if is_media(leaf):
+    if media_kind(leaf):
         return {"base64": base64.b64encode(value).decode()}
     if isinstance(value, bytes):
         try:
