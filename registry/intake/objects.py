@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 from registry.errors import SourceError, UsageError
-from registry.features import Feature
+from registry.intake.combining import combine_splits
+from registry.intake.detect import open_source
 from registry.intake.hugging_face import open_dataset
 from registry.intake.object_rows import is_rows, open_rows
 from registry.intake.object_tables import Opened, open_columns, open_table
-from registry.intake.source import Part, Rows, Source
+from registry.intake.source import Options, Part, Rows, Source
 from registry.model.split import check_split_name
 
 DEFAULT_SPLIT: Final = "train"
@@ -32,11 +34,12 @@ def open_object(given: Any) -> Source | None:
     """Open an object of Python as a source; None if ``given`` is a path or URL.
 
     A dict is a dict of splits if all its values are tables or rows: frames, datasets, dicts, functions, iterators,
-    lists of dicts. It is a dict of columns if all its values are columns: arrays, series, lists of values. A list of
-    dicts next to an array is a column.
+    lists of dicts, paths. It is a dict of columns if all its values are columns: arrays, series, lists of values. A
+    list of dicts next to an array is a column.
 
     Raises:
         SourceError: the object is of no known kind, is empty, mixes splits and columns, or fails.
+        NotStoredError: a path in a dict of splits does not exist.
         MissingExtraError: pyarrow is not installed.
 
     >>> source = open_object({"text": ["a", "b"], "label": [0, 1]})
@@ -45,37 +48,56 @@ def open_object(given: Any) -> Source | None:
     """
     if isinstance(given, (str, os.PathLike)):
         return None
-    if isinstance(given, Mapping):
-        names = _splits_of(given)
-        if names is not None:
-            return _combine({name: _open(given[key], name) for key, name in names.items()})
-    opened = _open(given, None)
-    split = opened.split
+    names = _splits_of(given) if isinstance(given, Mapping) else None
+    if names is not None:
+        return _open_splits({name: given[key] for key, name in names.items()})
+    opened = _open(given)
+    reason = "the split that the dataset names" if opened.split else "one object without splits"
+    return _source(opened, "data", opened.split or DEFAULT_SPLIT, reason)
+
+
+def _open(given: Any) -> Opened:
+    opened = open_dataset(given) or open_table(given) or open_rows(given)
+    if opened is None and isinstance(given, Mapping):
+        opened = open_columns(given)
+    if opened is None:
+        raise SourceError(f"data cannot be read from {_describe(given)}", hint=_hint(given))
+    return opened
+
+
+def _source(opened: Opened, name: str, split: str, reason: str = "") -> Source:
     return Source(
         kind=opened.kind,
         summary=opened.summary,
-        parts=[_part(opened, split or DEFAULT_SPLIT, "data")],
+        parts=[Part(split=split, name=name, read=opened.read, is_portable=False)],
         hints=opened.hints,
         may_lack_columns=opened.may_lack_columns,
         metadata=opened.metadata,
-        split_reason="the split that the dataset names" if split else "one object without splits",
+        split_reason=reason,
     )
 
 
-def _open(given: Any, split: str | None) -> Opened:
-    """Open one table; errors about a split name it."""
-    try:
-        opened = open_dataset(given) or open_table(given) or open_rows(given)
-        if opened is None and isinstance(given, Mapping):
-            opened = open_columns(given)
-        if opened is None:
-            raise SourceError(f"data cannot be read from {_describe(given)}", hint=_hint(given))
-    except SourceError as error:
-        if split is None:
-            raise
-        told = SourceError(f"split {split!r}: {error.message}", hint=error.hint, details=error.details)
-        raise told from (error.__cause__ or error)
-    return opened
+def _open_splits(given: Mapping[str, Any]) -> Source:
+    """The source of several splits. Tables must have the same columns, in any order."""
+    sources: dict[str, Source] = {}
+    tables: dict[str, Opened] = {}
+    for name, value in given.items():
+        try:
+            if isinstance(value, (str, os.PathLike)):
+                sources[name] = open_source(value, Options())
+                continue
+            opened = _open(value)
+        except SourceError as error:
+            told = SourceError(f"split {name!r}: {error.message}", hint=error.hint, details=error.details)
+            raise told from (error.__cause__ or error)
+        if not opened.may_lack_columns:
+            first_name, first = next(iter(tables.items()), (name, opened))
+            _check_same_columns(first_name, first, name, opened)
+            if opened.columns != first.columns:
+                opened = replace(opened, read=partial(_in_order, opened, first.columns), columns=first.columns)
+            tables[name] = opened
+        sources[name] = _source(opened, name, name)
+    return combine_splits(sources, split_reason="the keys of the dict")
 
 
 def _splits_of(given: Mapping[Any, Any]) -> dict[Any, str] | None:
@@ -107,7 +129,9 @@ def _splits_of(given: Mapping[Any, Any]) -> dict[Any, str] | None:
 
 def is_table(value: Any) -> bool:
     """Whether a value of a dict is a table or rows for certain; a list of dicts may be a column, too."""
-    if isinstance(value, (list, tuple, str, bytes)):
+    if isinstance(value, (str, os.PathLike)):
+        return True
+    if isinstance(value, (list, tuple, bytes)):
         return False
     module, name = type(value).__module__.partition(".")[0], type(value).__name__
     if module in ("pandas", "polars"):
@@ -115,32 +139,6 @@ def is_table(value: Any) -> bool:
     if module == "pyarrow" and name.endswith("Array"):
         return False
     return isinstance(value, Mapping) or is_rows(value) or hasattr(value, "__arrow_c_stream__") or module == "datasets"
-
-
-def _combine(splits: Mapping[str, Opened]) -> Source:
-    """The source of several splits, which must have the same columns."""
-    first_name, first = next(iter(splits.items()))
-    may_lack = any(one.may_lack_columns for one in splits.values())
-    hints: dict[str, Feature] = {}
-    for name, one in splits.items():
-        if not may_lack:
-            _check_same_columns(first_name, first, name, one)
-        for column, feature in one.hints.items():
-            if hints.setdefault(column, feature) != feature:
-                raise SourceError(
-                    f"column {column!r} is {hints[column]} in the split {first_name!r} and {feature} in {name!r}",
-                    hint="Give all splits the same features.",
-                )
-    kinds = dict.fromkeys(one.kind for one in splits.values())
-    return Source(
-        kind=next(iter(kinds)) if len(kinds) == 1 else "objects",
-        summary="; ".join(f"{name}: {one.summary}" for name, one in splits.items()),
-        parts=[_part(one, name, name, first.columns) for name, one in splits.items()],
-        hints=hints,
-        may_lack_columns=may_lack,
-        metadata=first.metadata,
-        split_reason="the keys of the dict",
-    )
 
 
 def _check_same_columns(first_name: str, first: Opened, name: str, opened: Opened) -> None:
@@ -153,15 +151,6 @@ def _check_same_columns(first_name: str, first: Opened, name: str, opened: Opene
                 f"split {other!r} lacks the column {missing[0]!r}, which split {owner!r} has",
                 hint="Give all splits the same columns. Null is a value, too.",
             )
-
-
-def _part(opened: Opened, split: str, name: str, order: tuple[str, ...] = ()) -> Part:
-    read = (
-        opened.read
-        if opened.may_lack_columns or opened.columns == order or not order
-        else partial(_in_order, opened, order)
-    )
-    return Part(split=split, name=name, read=read, is_portable=False)
 
 
 def _in_order(opened: Opened, order: tuple[str, ...]) -> Iterator[Rows]:

@@ -1,0 +1,58 @@
+"""Combines the sources of several splits into one source. ``objects``, ``hugging_face_card`` and others call it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from registry.errors import SourceError
+from registry.features import Feature
+from registry.intake.source import Part, Source
+
+
+def combine_splits(sources: Mapping[str, Source], *, split_reason: str) -> Source:
+    """One source of the records of several, each of which becomes one split.
+
+    Kind and metadata are those of the first if they differ. Paths of files stay as they are.
+
+    Args:
+        sources: a source for each split; a source that has splits itself gives all its records to this split.
+        split_reason: why the splits are what they are, for people.
+
+    Raises:
+        SourceError: the sources define a column differently, or only some of them are text.
+    """
+    first_name, first = next(iter(sources.items()))
+    hints: dict[str, Feature] = {}
+    parts: list[Part] = []
+    for name, source in sources.items():
+        if source.is_text != first.is_text:
+            raise SourceError(
+                f"the splits {first_name!r} ({first.kind}) and {name!r} ({source.kind}) cannot be combined: "
+                "only one of them is text without types",
+                hint="Convert one of them, or add them as two datasets.",
+            )
+        for column, feature in source.hints.items():
+            if hints.setdefault(column, feature) != feature:
+                raise SourceError(
+                    f"column {column!r} is {hints[column]} in the split {first_name!r}, and {feature} in {name!r}",
+                    hint="Give all splits the same features.",
+                )
+        parts += [replace(part, split=name) for part in source.parts]
+    kinds = {source.kind for source in sources.values()}
+    return Source(
+        kind=first.kind if len(kinds) == 1 else "objects",
+        summary="; ".join(f"{name}: {source.summary}" for name, source in sources.items()),
+        parts=parts,
+        hints=hints,
+        is_text=first.is_text,
+        may_lack_columns=any(source.may_lack_columns for source in sources.values()),
+        files=[
+            replace(use, split=name) if use.role == "records" else use
+            for name, source in sources.items()
+            for use in source.files
+        ],
+        metadata=first.metadata,
+        origins=[origin for source in sources.values() for origin in source.origins],
+        split_reason=split_reason,
+    )
