@@ -247,7 +247,7 @@ class Adding(Publishing):
                 one; or a dict of split name -> any of these.
             name: the name of the dataset. None derives it from the path.
             kind: the kind of the source, such as ``csv``, if detection is wrong.
-            config: the config of the dataset, or None.
+            config: the config of the dataset, or None. If the source has several configs, the one to read.
             features: the types of columns, as a feature or as text such as ``"ClassLabel"``; the others are inferred
                 from all rows.
             schema: path of a schema file, as ``registry add --schema-out`` writes it.
@@ -376,7 +376,7 @@ class Adding(Publishing):
                 "num_shards": num_shards,
             }
             return self._plan_in_place(source, reference, [option for option, given in changing.items() if given])
-        opened = _open(source, kind, splits or {})
+        opened = _open(source, kind, splits or {}, config)
         latest, _ = self.backend.neighbours(reference.name, reference.config, Version(*HIGHEST))
         plan = plan_source(
             opened,
@@ -457,12 +457,12 @@ class Adding(Publishing):
         return Reference(name, config)
 
 
-def _open(source: Any, kind: str | None, splits: Mapping[str, str]) -> Source:
+def _open(source: Any, kind: str | None, splits: Mapping[str, str], config: str | None) -> Source:
     from registry.intake.source import Options, Source
 
     if isinstance(source, Source):  # of a reader that is not ours
         return source
-    options = Options(kind=kind, splits=splits)
+    options = Options(kind=kind, splits=splits, config=config)
     if isinstance(source, str | os.PathLike):
         from registry.intake.detect import open_source
 

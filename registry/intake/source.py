@@ -163,10 +163,14 @@ class Options:
     Attributes:
         kind: a forced kind, or None to detect it.
         splits: split name -> glob over names of files, or empty to derive splits from names.
+        config: the config to read of a source that has several, such as a repository with a dataset card.
+        record_set: the record set to read of a Croissant file that has several.
     """
 
     kind: str | None = None
     splits: Mapping[str, str] = field(default_factory=dict)
+    config: str | None = None
+    record_set: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,265 @@
+"""Opens clones of Hugging Face repositories, whose dataset card says which files are the splits of which config.
+
+    README.md   ---
+                configs:
+                - config_name: default
+                  data_files:
+                  - split: train
+                    path: data/train-*.parquet      the glob, or a list of globs
+                dataset_info:
+                  features:
+                  - name: label
+                    dtype: {class_label: {names: {'0': cat, '1': dog}}}
+                ---
+
+The files themselves are opened by the reader of their kind.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import yaml
+
+from registry.errors import FeatureError, SourceError, UsageError, suggest
+from registry.features import ClassLabel, Feature
+from registry.intake.accounting import account_for
+from registry.intake.combining import combine_splits
+from registry.intake.hugging_face import is_saved_dataset, open_saved_dataset
+from registry.intake.kinds import KINDS
+from registry.intake.source import Files, FileUse, Options, Source
+from registry.interop.dataset_card import CARD, read_card, read_front_matter
+from registry.model.split import check_split_name
+
+_MEDIA: Final[tuple[str, ...]] = ("images", "audio", "videos")
+_DEFAULT_SPLIT: Final = "train"
+_MOST_SHOWN: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardConfig:
+    """A config of a dataset card.
+
+    Attributes:
+        name: its name.
+        splits: the globs of each split, relative to the repository; ``*`` does not match ``/``, and ``**`` does.
+    """
+
+    name: str
+    splits: Mapping[str, tuple[str, ...]]
+
+
+def is_hugging_face(files: Files) -> bool:
+    """Whether a folder was written by ``save_to_disk``, or has a dataset card with configs that name their files."""
+    return is_saved_dataset(set(files.names)) or has_configs(files)
+
+
+def open_hugging_face(files: Files, options: Options) -> Source:
+    """Open a folder of ``save_to_disk``, or a repository; see ``open_saved_dataset`` and ``open_repository``."""
+    return open_saved_dataset(files, options) if is_saved_dataset(set(files.names)) else open_repository(files, options)
+
+
+def has_configs(files: Files) -> bool:
+    """Whether the folder has a dataset card with configs that name their files."""
+    if CARD not in files.names:
+        return False
+    try:
+        return bool(_configs_of(read_front_matter(files.store)))
+    except (yaml.YAMLError, SourceError):
+        return False
+
+
+def read_configs(files: Files) -> list[CardConfig]:
+    """The configs of the dataset card that name their files.
+
+    Raises:
+        SourceError: the card is not YAML, or a config is malformed or names files outside of the repository.
+    """
+    try:
+        front = read_front_matter(files.store)
+    except yaml.YAMLError as error:
+        raise _malformed(files, f"its front matter is not YAML: {str(error).partition(chr(10))[0]}") from error
+    return [_read_config(files, one) for one in _configs_of(front)]
+
+
+def open_repository(files: Files, options: Options) -> Source:
+    """Open one config of a repository with a dataset card.
+
+    Raises:
+        SourceError: the card is malformed, a glob matches no file, or there are several configs and ``options.config``
+            does not name one; and what the reader of the files raises.
+        UsageError: ``options`` names splits, which the card does.
+    """
+    configs = read_configs(files)
+    if options.splits:
+        raise UsageError(
+            f"{files.location}: the dataset card names the files of each split",
+            hint="Leave out --split, or remove `configs` from README.md.",
+        )
+    config = _choose(files, configs, options.config)
+    sizes = dict(zip(files.names, files.sizes, strict=True))
+    classes = _classes_of(read_front_matter(files.store), config.name)
+    sources: dict[str, Source] = {}
+    used: dict[str, str] = {}
+    for split, globs in config.splits.items():
+        names = sorted({name for glob in globs for name in _matches(files, config, glob)})
+        for name in names:
+            if used.setdefault(name, split) != split:
+                raise _malformed(files, f"{name} is in the splits {used[name]!r} and {split!r} of {config.name!r}")
+        own = replace(files, names=names, sizes=[sizes[name] for name in names], skipped=())
+        kind = options.kind or _kind_of(files, split, names)
+        sources[split] = KINDS[kind].open()(own, Options(kind=kind, splits={split: "*"}))
+    reason = f"the config {config.name!r} of the dataset card"
+    source = combine_splits(sources, split_reason=reason)
+    others = [(name, sizes[name]) for name in files.names if name not in used and name != CARD]
+    card = FileUse(name=CARD, role="metadata", reason="the dataset card", num_bytes=sizes[CARD])
+    skipped = account_for(others, "skipped", reason=f"not in the config {config.name!r} of the dataset card")
+    return replace(
+        source,
+        hints={**classes, **source.hints},
+        files=[*source.files, card, *skipped, *files.skipped],
+        metadata=read_card(files.store),
+        origins=files.origins,
+    )
+
+
+def _choose(files: Files, configs: Sequence[CardConfig], name: str | None) -> CardConfig:
+    """The config ``name``; or the only one, which needs no name."""
+    if len(configs) == 1:
+        return configs[0]
+    names = [config.name for config in configs]
+    for config in configs:
+        if config.name == name:
+            return config
+    if name is not None:
+        raise SourceError(
+            f"{files.location}: the dataset card has no config {name!r}",
+            hint=suggest(name, names, have="The configs are:"),
+        )
+    shown = ", ".join(names[:_MOST_SHOWN]) + (
+        f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
+    )
+    raise SourceError(
+        f"{files.location}: the dataset card has {len(names)} configs: {shown}",
+        hint=f"Choose one: --config {names[0]}",
+        details={"configs": names[:100]},
+    )
+
+
+def _configs_of(front: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The configs that name files; others only describe metadata."""
+    found = front.get("configs")
+    return [
+        one
+        for one in (found if isinstance(found, list) else [])
+        if isinstance(one, dict) and ("data_files" in one or "data_dir" in one)
+    ]
+
+
+def _read_config(files: Files, found: Mapping[str, Any]) -> CardConfig:
+    name = str(found.get("config_name", "default"))
+    folder = found.get("data_dir") or ""
+    if not isinstance(folder, str):
+        raise _malformed(files, f"config {name!r}: data_dir is not text")
+    given = found.get("data_files")
+    if given is None:
+        given = "**"
+    entries: Iterable[tuple[Any, Any]]
+    if isinstance(given, list) and all(isinstance(one, dict) for one in given):
+        entries = [(one.get("split", _DEFAULT_SPLIT), one.get("path")) for one in given]
+    elif isinstance(given, dict):
+        entries = given.items()
+    else:
+        entries = [(_DEFAULT_SPLIT, given)]
+    splits: dict[str, tuple[str, ...]] = {}
+    for split, paths in entries:
+        globs = [paths] if isinstance(paths, str) else paths
+        if not isinstance(globs, list) or not globs or not all(isinstance(one, str) for one in globs):
+            raise _malformed(files, f"config {name!r}: expected a path or a list of paths for the split {split!r}")
+        try:
+            check_split_name(str(split))
+        except UsageError as error:
+            raise _malformed(files, f"config {name!r}: {error.message}") from error
+        checked = tuple(_check_glob(files, name, posixpath.join(folder, one)) for one in globs)
+        splits[str(split)] = (*splits.get(str(split), ()), *checked)
+    return CardConfig(name=name, splits=splits)
+
+
+def _check_glob(files: Files, config: str, glob: str) -> str:
+    """A glob below the repository, without ``./``."""
+    if "://" in glob or glob.startswith(("/", "~")) or ".." in glob.split("/") or "\\" in glob:
+        raise SourceError(
+            f"{files.location}: {CARD}: config {config!r} names files outside of the repository: {glob[:200]!r}",
+            hint="Download these files into the repository, and name them by their relative paths.",
+        )
+    return posixpath.normpath(glob)
+
+
+def _matches(files: Files, config: CardConfig, glob: str) -> list[str]:
+    pattern = re.compile(_regex_of(glob))
+    found = [name for name in files.names if name != CARD and pattern.fullmatch(name)]
+    if not found:
+        raise _malformed(files, f"config {config.name!r}: no file matches {glob!r}")
+    return found
+
+
+def _regex_of(glob: str) -> str:
+    """The regular expression of a glob: ``*`` and ``?`` do not match ``/``, and ``**`` matches any folders.
+
+    >>> bool(re.fullmatch(_regex_of("**/*.csv"), "a.csv")), bool(re.fullmatch(_regex_of("*.csv"), "a/b.csv"))
+    (True, False)
+    """
+    tokens = re.findall(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|.", glob, re.DOTALL)
+    special = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    return "(?s:" + "".join(special.get(token) or _literal(token) for token in tokens) + ")"
+
+
+def _literal(token: str) -> str:
+    if len(token) < 3:
+        return re.escape(token)
+    inside = token[1:-1].replace("\\", "\\\\").replace("[", r"\[")
+    return f"[^{inside[1:]}]" if inside.startswith("!") else f"[{inside}]"
+
+
+def _kind_of(files: Files, split: str, names: Sequence[str]) -> str:
+    """The kind of the files of a split, by their extensions; next to images, tables are their metadata."""
+    found = {kind for name in names for kind, one in KINDS.items() if name.lower().endswith(one.extensions or "\0")}
+    media = [kind for kind in _MEDIA if kind in found]
+    kinds = media or sorted(found)
+    if len(kinds) != 1:
+        problem = f"of several kinds: {', '.join(kinds)}" if kinds else f"of no known kind, such as {names[0]}"
+        raise _malformed(files, f"the files of the split {split!r} are {problem}")
+    return kinds[0]
+
+
+def _classes_of(front: Mapping[str, Any], config: str) -> dict[str, Feature]:
+    """The class labels that the card describes, by column."""
+    info = front.get("dataset_info")
+    infos = [one for one in (info if isinstance(info, list) else [info]) if isinstance(one, dict)]
+    info = next((one for one in infos if one.get("config_name", config) == config), {})
+    features = info.get("features")
+    found: dict[str, Feature] = {}
+    for one in features if isinstance(features, list) else []:
+        dtype = one.get("dtype") if isinstance(one, dict) else None
+        label = dtype.get("class_label") if isinstance(dtype, dict) else None
+        names = label.get("names") if isinstance(label, dict) else None
+        if isinstance(names, dict):
+            names = [names[key] for key in sorted(names, key=lambda key: int(key) if str(key).isdigit() else 0)]
+        if isinstance(names, list) and names and isinstance(one.get("name"), str):
+            try:
+                found[one["name"]] = ClassLabel(names=[str(name) for name in names])
+            except FeatureError:  # a label cannot have these names: the column stays a number
+                continue
+    return found
+
+
+def _malformed(files: Files, problem: str) -> SourceError:
+    return SourceError(
+        f"{files.location}: {CARD}: {problem}",
+        hint="Correct the dataset card, or remove `configs` from it so that the names of files decide.",
+        details={"file": CARD},
+    )

@@ -1,0 +1,122 @@
+"""Repositories with a dataset card: its configs name the files of each split."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from registry.errors import SourceError, UsageError
+from registry.features import ClassLabel
+from registry.intake.hugging_face_card import is_hugging_face, open_hugging_face
+from registry.intake.listing import list_files
+from registry.intake.source import Options, Source
+
+ONE = """
+license: mit
+configs:
+- config_name: default
+  data_files:
+  - split: train
+    path: data/part-*.csv
+  - split: test
+    path: [data/final.csv]
+dataset_info:
+  features:
+  - name: label
+    dtype: {class_label: {names: {'1': dog, '0': cat}}}
+  - {name: x, dtype: string}
+"""
+SEVERAL = """
+configs:
+- {config_name: en, data_files: 'data/part-0.csv'}
+- {config_name: de, data_dir: data, data_files: [final.csv]}
+- {config_name: notes}
+"""
+
+
+def repository(folder: Path, front: str) -> Path:
+    (folder / "data").mkdir()
+    (folder / "README.md").write_text(f"---\n{front}\n---\n## Dataset Summary\nThree files.\n")
+    for name in ("part-0", "part-1", "final"):
+        (folder / "data" / f"{name}.csv").write_text(f"x,label\n{name},cat\n")
+    (folder / "notes.txt").write_text("not data")
+    return folder
+
+
+def opened(folder: Path, **options: Any) -> Source:
+    files = list_files(folder)
+    assert is_hugging_face(files)
+    return open_hugging_face(files, Options(**options))
+
+
+def values(source: Source) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {split: [] for split in source.splits}
+    for part in source.parts:
+        found[part.split] += [value for rows in part.read() for value in rows.table["x"].to_pylist()]
+    return found
+
+
+def test_a_config_names_the_files_of_each_split(tmp_path: Path) -> None:
+    source = opened(repository(tmp_path, ONE))
+    assert values(source) == {"train": ["part-0", "part-1"], "test": ["final"]}
+    assert (source.kind, source.split_reason) == ("csv", "the config 'default' of the dataset card")
+    assert source.hints == {"label": ClassLabel(names=["cat", "dog"])}
+    assert (source.metadata.license, source.metadata.description) == ("mit", "Three files.")
+    assert {(use.name, use.role, use.reason) for use in source.files if use.role != "records"} == {
+        ("README.md", "metadata", "the dataset card"),
+        ("notes.txt", "skipped", "not in the config 'default' of the dataset card"),
+    }
+    assert sum(use.num_files for use in source.files) == 5
+
+
+def test_one_of_several_configs_is_chosen_by_name(tmp_path: Path) -> None:
+    repository(tmp_path, SEVERAL)
+    assert values(opened(tmp_path, config="en")) == {"train": ["part-0"]}
+    assert values(opened(tmp_path, config="de")) == {"train": ["final"]}
+    with pytest.raises(SourceError) as caught:
+        opened(tmp_path)
+    assert str(caught.value) == f"{tmp_path}: the dataset card has 2 configs: en, de"
+    assert caught.value.hint == "Choose one: --config en"
+    with pytest.raises(SourceError) as caught:
+        opened(tmp_path, config="dee")
+    assert str(caught.value) == f"{tmp_path}: the dataset card has no config 'dee'"
+    assert caught.value.hint == "Did you mean 'de'? The configs are: en, de."
+
+
+def test_splits_of_the_card_cannot_be_given_twice(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        opened(repository(tmp_path, ONE), splits={"train": "*"})
+    assert str(caught.value) == f"{tmp_path}: the dataset card names the files of each split"
+
+
+@pytest.mark.parametrize("front", ["license: mit", "configs: 5", "configs: [{config_name: a}]", "[", "a: &a [*a]"])
+def test_a_card_without_files_is_not_a_repository(tmp_path: Path, front: str) -> None:
+    assert not is_hugging_face(list_files(repository(tmp_path, front)))
+
+
+@pytest.mark.parametrize(
+    ("data_files", "message"),
+    [
+        (
+            "'https://example.org/a.csv'",
+            "config 'c' names files outside of the repository: 'https://example.org/a.csv'",
+        ),
+        ("/etc/passwd", "config 'c' names files outside of the repository: '/etc/passwd'"),
+        ("../a.csv", "config 'c' names files outside of the repository: '../a.csv'"),
+        ("'data/*.json'", "config 'c': no file matches 'data/*.json'"),
+        ("5", "config 'c': expected a path or a list of paths for the split 'train'"),
+        ("{'a b': '*.csv'}", "config 'c': invalid split name 'a b'"),
+        ("'**'", "the files of the split 'train' are of several kinds: csv, text"),
+        (
+            "{train: data/final.csv, test: 'data/*.csv'}",
+            "data/final.csv is in the splits 'train' and 'test' of 'c'",
+        ),
+    ],
+)
+def test_malformed_cards_are_refused(tmp_path: Path, data_files: str, message: str) -> None:
+    repository(tmp_path, f"configs: [{{config_name: c, data_files: {data_files}}}]")
+    with pytest.raises(SourceError) as caught:
+        open_hugging_face(list_files(tmp_path), Options())
+    assert str(caught.value) == f"{tmp_path}: README.md: {message}"
