@@ -1,12 +1,17 @@
-"""Accounts for the files of a source: one ``FileUse`` for each file if there are few, else one for each folder."""
+"""Accounts for the files of a source: one ``FileUse`` for each file if there are few, else one for each folder.
+
+The readers call it for their summaries and for ``Source.files``.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from registry.intake.source import FileUse, Role
+from registry.intake.source import Files, FileUse, Role
+from registry.intake.split_names import NamedSplits
 
 MAX_FILES: Final = 20
 MAX_FOLDERS: Final = 100
@@ -53,3 +58,52 @@ def account_for(
         FileUse(name=name, role=role, reason=reason, split=split, num_files=num_files, num_bytes=num_bytes)
         for name, num_files, num_bytes in sorted(found)
     )
+
+
+def account_for_source(files: Files, splits: NamedSplits, noun: str, *, metadata: Sequence[str] = ()) -> list[FileUse]:
+    """The uses of all files of a source whose kind is decided by names.
+
+    Args:
+        files: all of them.
+        splits: the files with records.
+        noun: what a file with records is called, such as ``"image"``.
+        metadata: files with columns of the records.
+    """
+    sizes = size_lookup(files)
+
+    def pairs(some: Sequence[str]) -> list[tuple[str, int]]:
+        return [(name, sizes(name)) for name in some]
+
+    used = {*metadata, *splits.unmatched, *(name for some in splits.files.values() for name in some)}
+    others = [name for name in files.names if name not in used]
+    return [
+        *(use for split, some in splits.files.items() for use in account_for(pairs(some), "records", split=split)),
+        *account_for(pairs(metadata), "metadata", reason="columns of the records"),
+        *account_for(pairs(splits.unmatched), "skipped", reason="no --split matches it"),
+        *account_for(pairs(others), "skipped", reason=f"not {'an' if noun[0] in 'aeiou' else 'a'} {noun} by its name"),
+        *files.skipped,
+    ]
+
+
+def size_lookup(files: Files) -> Callable[[str], int]:
+    """A function from the name of a file to its size. A million names need no dict, because they are sorted."""
+    return lambda name: files.sizes[bisect_left(files.names, name)]
+
+
+def count(number: int, noun: tuple[str, str]) -> str:
+    """A number with its noun.
+
+    >>> count(1, ("file", "files")), count(1204, ("file", "files"))
+    ('1 file', '1,204 files')
+    """
+    return f"{number:,} {noun[0] if number == 1 else noun[1]}"
+
+
+def in_folders(names: Sequence[str]) -> str:
+    """The number of folders of files, for people; empty if there are none.
+
+    >>> in_folders(["a/1", "b/1"]), in_folders(["1"])
+    (' in 2 folders', '')
+    """
+    folders = {name.rpartition("/")[0] for name in names} - {""}
+    return f" in {count(len(folders), ('folder', 'folders'))}" if folders else ""

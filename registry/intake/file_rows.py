@@ -6,12 +6,12 @@ names of a split -> parts of about 1000 files -> Rows: the content, the label, t
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from registry.intake.accounting import size_lookup
 from registry.intake.folder_labels import label_of
 from registry.intake.source import MAX_BYTES, MAX_ROWS, BadRow, Files, Part, Rows
 from registry.intake.temporary import root_of
@@ -140,8 +140,3 @@ def open_parts(splits: Mapping[str, Sequence[str]], files: Files, make: Callable
             some = names[start:stop]
             parts.append(Part(split=split, name=name_part(some), read=make(some), num_bytes=num_bytes))
     return parts
-
-
-def size_lookup(files: Files) -> Callable[[str], int]:
-    """A function from the name of a file to its size. A million names need no dict, because they are sorted."""
-    return lambda name: files.sizes[bisect_left(files.names, name)]

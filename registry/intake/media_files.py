@@ -13,14 +13,14 @@ from typing import Final
 from registry.errors import MissingExtraError, SourceError, StorageError
 from registry.features import Audio, Feature, Image, Tensor
 from registry.features.audio import SoundError, decode_sound, read_sample_rate
-from registry.intake.accounting import account_for
-from registry.intake.file_rows import FilePart, open_parts, size_lookup
+from registry.intake.accounting import account_for_source, count, in_folders
+from registry.intake.file_rows import FilePart, open_parts
 from registry.intake.folder_labels import find_labels
 from registry.intake.kinds import KINDS
 from registry.intake.media_bytes import CheckMedia, extension_of, is_picture
 from registry.intake.metadata_files import Metadata, is_metadata, read_metadata
-from registry.intake.source import Files, FileUse, Options, Source
-from registry.intake.split_names import NamedSplits, find_splits
+from registry.intake.source import Files, Options, Source
+from registry.intake.split_names import find_splits
 from registry.shards.arrow_values import import_pyarrow
 
 _MOST_SOUNDS: Final = 20
@@ -103,7 +103,7 @@ def _open(kind: str, column: str, files: Files, options: Options) -> Source:
         hints=hints if metadata is None else {**metadata.hints, **hints},
         is_text=metadata is not None and metadata.is_text,
         is_typed=metadata is None,
-        files=_uses(files, splits, names, metadata_names, KINDS[kind].noun[0]),
+        files=account_for_source(files, splits, KINDS[kind].noun[0], metadata=metadata_names),
         origins=files.origins,
         split_reason=splits.reason,
     )
@@ -157,39 +157,3 @@ def _summary(kind: str, names: Sequence[str], label: str, metadata: Metadata | N
     if metadata is not None:
         return f"{found}; metadata from {count(len(metadata.files), ('file', 'files'))}"
     return f"{found}; {label if label.startswith('no label') else f'label: {label}'}"
-
-
-def count(number: int, noun: tuple[str, str]) -> str:
-    """A number with its noun.
-
-    >>> count(1, ("file", "files")), count(1204, ("file", "files"))
-    ('1 file', '1,204 files')
-    """
-    return f"{number:,} {noun[0] if number == 1 else noun[1]}"
-
-
-def in_folders(names: Sequence[str]) -> str:
-    """The number of folders of files, for people; empty if there are none.
-
-    >>> in_folders(["a/1", "b/1"]), in_folders(["1"])
-    (' in 2 folders', '')
-    """
-    folders = {name.rpartition("/")[0] for name in names} - {""}
-    return f" in {count(len(folders), ('folder', 'folders'))}" if folders else ""
-
-
-def _uses(files: Files, splits: NamedSplits, names: Sequence[str], metadata: Sequence[str], noun: str) -> list[FileUse]:
-    sizes = size_lookup(files)
-
-    def pairs(some: Sequence[str]) -> list[tuple[str, int]]:
-        return [(name, sizes(name)) for name in some]
-
-    used = {*names, *metadata}
-    others = [name for name in files.names if name not in used]
-    return [
-        *(use for split, some in splits.files.items() for use in account_for(pairs(some), "records", split=split)),
-        *account_for(pairs(metadata), "metadata", reason="columns of the records"),
-        *account_for(pairs(splits.unmatched), "skipped", reason="no --split matches it"),
-        *account_for(pairs(others), "skipped", reason=f"not {'an' if noun[0] in 'aeiou' else 'a'} {noun} by its name"),
-        *files.skipped,
-    ]
