@@ -1,67 +1,303 @@
 """Finds out what a path or URL contains, and opens it with the reader of its kind.
 
-    path or URL -> listing.list_files -> the kind of most files -> opener of that kind -> Source
+    path or URL -> listing.list_files -> archives extracted -> the kind of its files -> opener of that kind -> Source
 
-To add a kind, write a module with an opener next to the others, and add a row to ``KINDS``.
+Names decide; the first bytes decide for files without a known extension. If files of several kinds could be the
+records, the caller has to choose. Every file that the reader does not get is accounted for as skipped, with the reason.
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter
-from dataclasses import dataclass
-from importlib import import_module
-from typing import Final, cast
+import shlex
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
 from registry.errors import SourceError, UsageError, suggest
-from registry.intake.listing import list_files
-from registry.intake.source import Opener, Options, Source
+from registry.intake.accounting import account_for, count, size_lookup
+from registry.intake.archives import extract, is_archive
+from registry.intake.hugging_face import is_saved_dataset
+from registry.intake.kinds import KINDS
+from registry.intake.listing import Progress, list_files
+from registry.intake.media_bytes import extension_of
+from registry.intake.metadata_files import is_metadata
+from registry.intake.sniffing import ARCHIVE, sniff_kind
+from registry.intake.source import Files, FileUse, Options, Source
+from registry.intake.split_names import names_split
+from registry.intake.temporary import root_of
+from registry.intake.webdataset import is_webdataset
+from registry.interop.dataset_card import fill_from_card
+
+_MEDIA: Final = ("images", "audio", "videos")
+_CARD: Final = "README.md"
+_DOCUMENTS: Final = (
+    "readme",
+    "license",
+    "licence",
+    "citation",
+    "changelog",
+    "copying",
+    "notice",
+    "authors",
+    "datasheet",
+)
+_DOCUMENT_EXTENSIONS: Final = ("", ".txt", ".md", ".rst", ".html", ".pdf", ".bib", ".cff")
+_CHECKSUMS: Final = ("sha256sums", "sha512sums", "sha1sums", "md5sums", "checksums", "checksum", "md5sum", "sha256sum")
+_CHECKSUM_EXTENSIONS: Final = (".md5", ".sha1", ".sha256", ".sha512", ".crc")
+_DESCRIPTIONS: Final = ("dataset_infos.json", "dataset_info.json", "croissant.json", "dataset-metadata.json")
+_MOST_NOTES: Final = 3
+"""Up to this number of text files next to files of another kind are notes, such as ``classes.txt``."""
+
+_MOST_SNIFFED: Final = 1000
+_KIND_OF_EXTENSION: Final = {
+    one: kind for kind, those in KINDS.items() for one in those.extensions if one.count(".") == 1
+}
+_LONG_EXTENSIONS: Final = {one: kind for kind, those in KINDS.items() for one in those.extensions if one.count(".") > 1}
+_OTHER_FORMATS: Final = {
+    ".xlsx": "Read it with pandas: registry.add(pandas.read_excel({path!r}), 'NAME')",
+    ".xls": "Read it with pandas: registry.add(pandas.read_excel({path!r}), 'NAME')",
+    ".h5": "Read it in Python, and pass arrays: registry.add({{'x': array}}, 'NAME')",
+    ".hdf5": "Read it in Python, and pass arrays: registry.add({{'x': array}}, 'NAME')",
+    ".mat": "Read it in Python, and pass arrays: registry.add({{'x': array}}, 'NAME')",
+    ".pkl": "A pickle can run code, so it is never opened here. Load it in Python: registry.add(object, 'NAME')",
+    ".pickle": "A pickle can run code, so it is never opened here. Load it in Python: registry.add(object, 'NAME')",
+    ".tfrecord": "Records without a description need a builder class: registry build --help",
+    ".rar": "Extract it, then add the folder.",
+    ".7z": "Extract it, then add the folder.",
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """A kind of source.
-
-    Attributes:
-        opener: the module below ``registry.intake`` and the function that opens files of this kind.
-        extensions: the ends of their names, in lower case.
-        about: one line for people.
-    """
-
-    opener: str
-    extensions: tuple[str, ...]
-    about: str
-
-    def open(self) -> Opener:
-        """Import the opener."""
-        module, _, name = self.opener.partition(":")
-        return cast("Opener", getattr(import_module(f"registry.intake.{module}"), name))
-
-
-KINDS: Final[dict[str, Kind]] = {}
-
-
-def open_source(location: str | os.PathLike[str], options: Options) -> Source:
+def open_source(
+    location: str | os.PathLike[str], options: Options | None = None, *, progress: Progress | None = None
+) -> Source:
     """Open what ``location`` contains.
 
+    Args:
+        location: a path or URL of a file or folder.
+        options: the forced kind, and the globs of splits.
+        progress: called with the number of bytes that arrived, while files are downloaded.
+
     Raises:
-        SourceError: no kind matches, or several do.
+        SourceError: no kind matches, several do, or the files cannot be used.
         UsageError: ``options.kind`` is not a kind.
         NotStoredError: nothing has this name.
+        StorageError: a file cannot be read or downloaded.
     """
+    options = options or Options()
     if options.kind is not None and options.kind not in KINDS:
         raise UsageError(
-            f"{options.kind!r:.60} is not a kind of source", hint=suggest(options.kind, KINDS, have="The kinds are:")
+            f"{options.kind!r:.60} is not a kind of source",
+            hint=suggest(options.kind, KINDS, have="The kinds are:", most=len(KINDS)),
+            details={"kind": options.kind[:60], "known": list(KINDS)},
         )
-    files = list_files(location)
-    found: Counter[str] = Counter()
-    for name in files.names:
-        found.update(kind for kind, one in KINDS.items() if name.lower().endswith(one.extensions))
-    kind = options.kind or next((name for name, _ in found.most_common(1)), None)
-    if kind is None:
+    return _open(list_files(location, progress=progress), options, is_extracted=False)
+
+
+def _open(files: Files, options: Options, *, is_extracted: bool) -> Source:
+    if not files.names:
+        raise _empty(files)
+    if options.kind is not None:
+        return _open_kind(options.kind, files, _names_of_kind(options.kind, files), options)
+    if is_saved_dataset(set(files.names)):
+        return _open_kind("hugging_face", files, files.names, options)
+    _refuse_folders_of_others(files)
+    found = _group(files)
+    archives = found.pop(ARCHIVE, [])
+    if archives and not found:
+        return _open_archives(files, archives, options, is_extracted=is_extracted)
+    if len(found) == 1 and not archives:
+        ((kind, names),) = found.items()
+        return _open_kind(kind, files, names, options)
+    raise _ambiguous(files, found, archives) if found else _unknown(files)
+
+
+def _open_archives(files: Files, archives: Sequence[str], options: Options, *, is_extracted: bool) -> Source:
+    tars = [name for name in archives if is_webdataset(root_of(files.store) / name)]
+    if tars == archives:
+        return _open_kind("webdataset", files, archives, options)
+    if is_extracted:
         raise SourceError(
-            f"{files.location}: no file of a known kind",
-            hint=f"Name the kind: --from KIND. The kinds are: {', '.join(KINDS)}.",
-            details={"location": files.location},
+            f"{files.location} contains archives in an archive: {', '.join(archives[:5])}",
+            hint="Extract them, then add the folder.",
+            details={"location": files.location, "archives": list(archives[:100])},
         )
-    return KINDS[kind].open()(files, options)
+    inside = extract(replace(files, skipped=_skip_others(files, archives)), archives)
+    source = _open(_without_common_folder(inside), options, is_extracted=True)
+    return replace(source, summary=f"{count(len(archives), ('archive', 'archives'))}: {source.summary}")
+
+
+def _open_kind(kind: str, files: Files, names: Sequence[str], options: Options) -> Source:
+    """Open ``names`` with the reader of ``kind``, and account for the other files."""
+    if kind in _MEDIA:
+        names = sorted({*names, *filter(is_metadata, files.names)})
+    if options.kind == kind and kind != "webdataset" and all(map(is_archive, names)):
+        inside = extract(replace(files, skipped=_skip_others(files, names)), names)
+        return _open(_without_common_folder(inside), options, is_extracted=True)
+    sizes = size_lookup(files)
+    given = replace(
+        files, names=names, sizes=[sizes(name) for name in names], skipped=_skip_others(files, names, kind=kind)
+    )
+    source = KINDS[kind].open()(given, replace(options, kind=kind))
+    if _CARD in files.names and _CARD not in names:
+        source = replace(source, metadata=fill_from_card(source.metadata, files.store))
+    return source
+
+
+def _names_of_kind(kind: str, files: Files) -> Sequence[str]:
+    """The files of a forced kind, by their extension; all files if none has it."""
+    if kind == "webdataset":
+        found = [name for name in files.names if is_archive(name)]
+    else:
+        found = [name for name in files.names if name.lower().endswith(KINDS[kind].extensions or ("",))]
+    if kind in _MEDIA or kind == "text":
+        return found or [name for name in files.names if is_archive(name)] or files.names
+    # Side files may have the extension of the kind, too.
+    return [name for name in found if _why_side_file(name) is None] or found or files.names
+
+
+def _group(files: Files) -> dict[str, list[str]]:
+    """The files that may be records, by kind."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    others: list[str] = []
+    for name in files.names:
+        kind = _kind_of(name)
+        if kind is None:
+            others.append(name)
+        else:
+            found[kind].append(name)
+    if not any(found.values()):
+        for name in others[:_MOST_SNIFFED] if len(others) > _MOST_SNIFFED else others:
+            if extension_of(name) not in _OTHER_FORMATS and _why_side_file(name) is None:
+                kind = sniff_kind(root_of(files.store) / name)
+                if kind is not None:
+                    found[kind].append(name)
+    if any(kind in found for kind in _MEDIA):
+        # Columns of the media, not records of their own.
+        found = defaultdict(list, {k: [name for name in those if not is_metadata(name)] for k, those in found.items()})
+    # README.md is one of the texts in a folder of texts only if there is nothing else.
+    records = {k: [name for name in those if _why_side_file(name) is None] for k, those in found.items()}
+    records = {kind: those for kind, those in records.items() if those}
+    if len(records) > 1 and len(records.get("text", ())) <= _MOST_NOTES:
+        records.pop("text", None)
+    return records or {kind: those for kind, those in found.items() if those}
+
+
+def _kind_of(name: str) -> str | None:
+    lower = name.lower()
+    if is_archive(lower):
+        return ARCHIVE
+    return _KIND_OF_EXTENSION.get(extension_of(lower)) or next(
+        (kind for extension, kind in _LONG_EXTENSIONS.items() if lower.endswith(extension)), None
+    )
+
+
+def _why_side_file(name: str) -> str | None:
+    """Why a file next to records is not one of them; None if it may be."""
+    last = name.rpartition("/")[2].lower()
+    extension = extension_of(last)
+    stem = last.removesuffix(extension)
+    if extension in _DOCUMENT_EXTENSIONS and stem.replace("-", ".").replace("_", ".").split(".")[0] in _DOCUMENTS:
+        return "documentation"
+    if extension in _CHECKSUM_EXTENSIONS or (stem in _CHECKSUMS and extension in ("", ".txt")):
+        return "checksums"
+    return "a description for other software" if last in _DESCRIPTIONS else None
+
+
+def _skip_others(files: Files, names: Iterable[str], *, kind: str | None = None) -> tuple[FileUse, ...]:
+    """The uses of the files that are not among ``names``, and of those that were skipped before."""
+    used, sizes = set(names), size_lookup(files)
+    others: defaultdict[tuple[str, str], list[tuple[str, int]]] = defaultdict(list)
+    for name in files.names:
+        if name in used:
+            continue
+        if name == _CARD:
+            use = ("metadata", "the dataset card: description, license and citation")
+        else:
+            own = _kind_of(name)
+            reason = _why_side_file(name) or (
+                "a note" if own == "text" and kind != "text" else "no known kind" if own is None else f"not {kind}"
+            )
+            use = ("skipped", reason)
+        others[use].append((name, sizes(name)))
+    uses = [
+        use
+        for (role, reason), pairs in sorted(others.items())
+        for use in account_for(pairs, "metadata" if role == "metadata" else "skipped", reason=reason)
+    ]
+    return (*files.skipped, *uses)
+
+
+def _without_common_folder(files: Files) -> Files:
+    """Files of an archive without the one folder that contains all of them, as if that folder were the source."""
+    while files.names and "/" in files.names[0]:
+        folder = files.names[0].partition("/")[0]
+        if names_split(folder) or not all(name.startswith(f"{folder}/") for name in files.names):
+            break
+        inside = len(folder) + 1
+        files = replace(files, store=files.store.child(folder), names=[name[inside:] for name in files.names])
+    return files
+
+
+def _refuse_folders_of_others(files: Files) -> None:
+    """Raise if the files are those that ``registry import`` reads."""
+    names = set(files.names)
+    for name in files.names:
+        folder, _, last = name.rpartition("/")
+        start = f"{folder}/" if folder else ""
+        if last == "features.json" and f"{start}dataset_info.json" in names:
+            raise _other_command(files, "was prepared by TensorFlow Datasets", "registry import tfds")
+        if last.endswith("mixer.json") and any(".tfrecord" in one for one in files.names):
+            raise _other_command(files, "is an export of Earth Engine", "registry import earth-engine")
+
+
+def _other_command(files: Files, what: str, command: str) -> SourceError:
+    return SourceError(
+        f"{files.location} {what}",
+        hint=f"Import it: {command} {shlex.quote(files.location)}",
+        details={"location": files.location, "command": command},
+    )
+
+
+def _empty(files: Files) -> SourceError:
+    reasons: defaultdict[str, int] = defaultdict(int)
+    for use in files.skipped:
+        reasons[use.reason] += use.num_files
+    told = ", ".join(f"{number:,} ({reason})" for reason, number in sorted(reasons.items()))
+    return SourceError(
+        f"{files.location} contains no files" + (f" that can be used; skipped: {told}" if told else ""),
+        hint="Check the path.",
+        details={"location": files.location, "skipped": dict(reasons)},
+    )
+
+
+def _ambiguous(files: Files, found: Mapping[str, Sequence[str]], archives: Sequence[str]) -> SourceError:
+    by_number = sorted(found, key=lambda kind: (-len(found[kind]), kind))
+    counts = [count(len(found[kind]), KINDS[kind].noun) for kind in by_number]
+    if archives:
+        counts.append(count(len(archives), ("archive", "archives")))
+    flags = [f"--from {kind}" for kind in by_number]
+    choice = f"{', '.join(flags[:-1])} or {flags[-1]}" if len(flags) > 1 else flags[0]
+    return SourceError(
+        f"{files.location} contains files of several kinds: {', '.join(counts)}",
+        hint=f"Choose the records; the other files are skipped: {choice}",
+        details={"location": files.location, "kinds": {kind: len(found[kind]) for kind in by_number}},
+    )
+
+
+def _unknown(files: Files) -> SourceError:
+    names = ", ".join(repr(name) for name in files.names[:3]) + (" ..." if files.names[3:] else "")
+    hint = next(
+        (
+            _OTHER_FORMATS[extension_of(name)].format(path=str(root_of(files.store) / name))
+            for name in files.names
+            if extension_of(name) in _OTHER_FORMATS
+        ),
+        f"Name the kind: --from KIND, with one of {', '.join(KINDS)}.",
+    )
+    return SourceError(
+        f"{files.location}: none of {count(len(files.names), ('file', 'files'))} is of a known kind: {names}",
+        hint=hint,
+        details={"location": files.location, "files": list(files.names[:100])},
+    )

@@ -95,4 +95,8 @@ KINDS: Final[dict[str, Kind]] = {
         about="tars of samples: files with the same name up to the first dot are one record",
         noun=("WebDataset tar", "WebDataset tars"),
     ),
+    "hugging_face": Kind(
+        opener="hugging_face:open_saved_dataset",
+        about="a folder that save_to_disk of Hugging Face's datasets wrote",
+    ),
 }

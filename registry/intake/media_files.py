@@ -17,7 +17,7 @@ from registry.intake.accounting import account_for_source, count, in_folders
 from registry.intake.file_rows import FilePart, open_parts
 from registry.intake.folder_labels import find_labels
 from registry.intake.kinds import KINDS
-from registry.intake.media_bytes import CheckMedia, extension_of, is_picture
+from registry.intake.media_bytes import CheckMedia, extension_of, format_of, is_picture
 from registry.intake.metadata_files import Metadata, is_metadata, read_metadata
 from registry.intake.source import Files, Options, Source
 from registry.intake.split_names import find_splits
@@ -60,7 +60,8 @@ def open_videos(files: Files, options: Options) -> Source:
 
 def _open(kind: str, column: str, files: Files, options: Options) -> Source:
     import_pyarrow()
-    names = [name for name in files.names if extension_of(name) in KINDS[kind].extensions]
+    # Files without an extension are here only because their first bytes are those of media: see detect.
+    names = [name for name in files.names if extension_of(name) in ("", *KINDS[kind].extensions)]
     metadata_names = [name for name in files.names if is_metadata(name)]
     if not names:
         raise SourceError(
@@ -111,12 +112,19 @@ def _open(kind: str, column: str, files: Files, options: Options) -> Source:
 
 def _describe(kind: str, column: str, files: Files, names: Sequence[str]) -> tuple[dict[str, Feature], CheckMedia]:
     """The feature of the content, and the check of each file."""
-    if kind == "images" and all(map(is_picture, names)):
+    if kind == "images" and all(is_picture(name) or _has_picture(files, name) for name in names):
         return {column: Image(shape=(None, None, None))}, CheckMedia(are_pictures=True)
     if kind == "audio" and (sound := _sound(files, names)) is not None:
         return {column: sound}, CheckMedia(sample_rate=sound.sample_rate)
     noun = {"images": "an image", "audio": "an audio", "videos": "a video"}[kind]
     return {column: Tensor(shape=(), dtype=bytes, description=f"The bytes of {noun} file.")}, CheckMedia()
+
+
+def _has_picture(files: Files, name: str) -> bool:
+    if extension_of(name):
+        return False
+    with files.store.open(name) as file:
+        return format_of(file.read(64)) in ("PNG", "JPEG")
 
 
 def _sound(files: Files, names: Sequence[str]) -> Audio | None:

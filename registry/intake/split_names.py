@@ -121,6 +121,15 @@ def find_splits(names: Sequence[str], globs: Mapping[str, str], *, folders_only:
     )
 
 
+def names_split(folder: str) -> bool:
+    """Whether the name of a folder is the word of a split.
+
+    >>> names_split("Train"), names_split("training_day")
+    (True, False)
+    """
+    return _WORD.fullmatch(folder) is not None
+
+
 def _splits_of_folders(folders: Iterable[str]) -> dict[str, str | None]:
     """The split of each folder, by the outermost folder of its path that names one."""
     every = {

@@ -1,0 +1,306 @@
+"""Opens WebDataset tars: files in sequence with the same name up to the first dot are one record.
+
+    000000.jpg 000000.cls 000000.json 000001.jpg ...  ->  columns jpg, cls, json; key 000000
+
+The headers of all tars are read first, because every block of rows has the columns of all of them. Columns: ``cls`` is
+int64, ``txt`` and ``json`` are text, PNG and JPEG are images, everything else is bytes. A file that a sample lacks is
+null. Follows the format of https://github.com/webdataset/webdataset.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from registry.errors import SourceError
+from registry.features import Feature, Image
+from registry.intake.accounting import account_for_source, count, size_lookup
+from registry.intake.archives import ZIP_SIGNATURES, archive_errors, open_tar, tar_members
+from registry.intake.file_rows import MAX_FILE_BYTES, BadFileError
+from registry.intake.listing import why_skipped
+from registry.intake.media_bytes import IMAGES, CheckMedia, extension_of, is_picture
+from registry.intake.source import MAX_BYTES, MAX_ROWS, BadRow, Files, Options, Part, Rows, Source
+from registry.intake.split_names import find_splits
+from registry.intake.temporary import root_of
+from registry.intake.text_folders import decode_text
+from registry.shards.arrow_values import import_pyarrow
+from registry.storage import Store
+from registry.storage.faults import storage_errors
+
+_NUMBERS: Final = frozenset({"cls", "cls2", "index", "inx", "id"})
+_TEXTS: Final = frozenset({"txt", "text", "transcript"})
+_JSON: Final = frozenset({"json", "jsn"})
+_MAX_COLUMNS: Final = 1000
+_PEEKED: Final = 200
+
+
+def is_webdataset(path: Path) -> bool:
+    """Whether an archive is a tar in which most of the first samples have several files.
+
+    Raises:
+        SourceError: it is a damaged tar.
+        StorageError: it cannot be read.
+    """
+    with storage_errors("read", str(path)), path.open("rb") as file:
+        if file.read(4) in ZIP_SIGNATURES:
+            return False
+        file.seek(0)
+        sizes: list[int] = []
+        last = None
+        with open_tar(file, path.name) as tar:
+            for number, member in enumerate(tar_members(tar, path.name)):
+                if number == _PEEKED:
+                    break
+                key, extension = split_name(member.name)
+                if not member.isreg() or why_skipped(member.name) is not None or not extension:
+                    continue
+                if key != last:
+                    sizes.append(0)
+                sizes[-1] += 1
+                last = key
+    return 2 * sum(size > 1 for size in sizes) > len(sizes)
+
+
+def open_webdataset(files: Files, options: Options) -> Source:
+    """Open WebDataset tars; see the module. A tar is a part; its name decides its split.
+
+    Raises:
+        SourceError: a tar is damaged, there is no sample, or the names of splits are ambiguous.
+        StorageError: a tar cannot be read.
+    """
+    import_pyarrow()
+    splits = find_splits(files.names, options.splits)
+    found = _Found()
+    root = root_of(files.store)
+    unique = {split: found.scan(root, names) for split, names in splits.files.items()}
+    if not found.num_samples:
+        raise SourceError(
+            f"{files.location}: no samples in {count(len(files.names), ('tar', 'tars'))}",
+            hint="A sample consists of files with the same name up to the first dot, such as 0001.jpg and 0001.cls.",
+            details={"location": files.location},
+        )
+    columns = tuple(sorted(found.columns))
+    is_complete = {column: found.columns[column] == found.num_samples for column in columns}
+    hints: dict[str, Feature] = {
+        column: Image(shape=(None, None, None))
+        for column in columns
+        if is_complete[column] and is_picture(f"x.{column}")
+    }
+    sizes = size_lookup(files)
+    return Source(
+        kind="webdataset",
+        summary=f"{found.num_samples:,} samples in {count(len(files.names), ('WebDataset tar', 'WebDataset tars'))}, "
+        f"with {', '.join(columns)}",
+        parts=[
+            Part(
+                split=split,
+                name=name,
+                read=TarPart(store=files.store, name=name, columns=columns, has_unique_keys=unique[split]),
+                num_bytes=sizes(name),
+            )
+            for split, names in splits.files.items()
+            for name in names
+        ],
+        hints=hints,
+        files=account_for_source(files, splits, "tar"),
+        origins=files.origins,
+        split_reason=splits.reason,
+    )
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """The key of a member, up to the first dot of its last part, and its extension in lower case.
+
+    >>> split_name("a.b/0001.Seg.PNG"), split_name("a/readme")
+    (('a.b/0001', 'seg.png'), ('a/readme', ''))
+    """
+    name = name.removeprefix("./")
+    folder, slash, last = name.rpartition("/")
+    stem, _, extension = last.partition(".")
+    return f"{folder}{slash}{stem}", extension.lower()
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the headers of tars show: how many samples have each column."""
+
+    columns: Counter[str] = field(default_factory=Counter)
+    num_samples: int = 0
+
+    def scan(self, root: Path, names: Sequence[str]) -> bool:
+        """Read the headers of the tars of a split; returns whether no key occurs twice."""
+        seen: set[int] = set()  # hashes, because a split may have many millions of keys
+        is_unique = True
+        for name in names:
+            with storage_errors("read", str(root / name)), (root / name).open("rb") as file:
+                for key, extensions in _keys(file, name):
+                    is_unique = is_unique and hash(key) not in seen
+                    seen.add(hash(key))
+                    self.num_samples += 1
+                    self.columns.update(extensions)
+            if len(self.columns) > _MAX_COLUMNS:
+                raise SourceError(
+                    f"{name}: the files have more than {_MAX_COLUMNS:,} different extensions, so they are not samples",
+                    hint=f"Extract the tar, then add the folder: mkdir data && tar -xf {name} -C data",
+                    details={"file": name},
+                )
+        return is_unique
+
+
+def _keys(file: Any, name: str) -> Iterator[tuple[str, set[str]]]:
+    last: str | None = None
+    extensions: set[str] = set()
+    with open_tar(file, name) as tar:
+        for member in tar_members(tar, name):
+            key, extension = split_name(member.name)
+            if not member.isreg() or why_skipped(member.name) is not None or not extension:
+                continue
+            if key != last:
+                if last is not None:
+                    yield last, extensions
+                last, extensions = key, set()
+            extensions.add(extension)
+    if last is not None:
+        yield last, extensions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TarPart:
+    """Reads the samples of a tar as rows; it is the ``read`` of a ``Part``.
+
+    Attributes:
+        store: where the tar is stored.
+        name: its name.
+        columns: the extensions of all tars of the source, sorted.
+        has_unique_keys: whether no key occurs twice in the split; otherwise keys start with the name of the tar.
+    """
+
+    store: Store
+    name: str
+    columns: Sequence[str]
+    has_unique_keys: bool
+
+    def __call__(self) -> Iterator[Rows]:
+        """Read the samples in order."""
+        path = root_of(self.store) / self.name
+        block = _Block(self)
+        sample: dict[str, bytes] = {}
+        last: str | None = None
+        number = 0
+        with storage_errors("read", str(path)), path.open("rb") as file, open_tar(file, self.name) as tar:
+            for member in tar_members(tar, self.name):
+                key, extension = split_name(member.name)
+                if member.isdir() or why_skipped(member.name) is not None:
+                    continue
+                problem = None if member.isreg() else "it is not a regular file"
+                problem = problem or (None if extension else "its name has no extension")
+                if problem is not None:
+                    block.bad.append(BadRow(file=f"{self.name}/{member.name}", line=None, reason=problem))
+                    continue
+                if key != last:
+                    if last is not None:
+                        block.add(number, last, sample)
+                        if block.is_full():
+                            yield block.take()
+                    last, sample = key, {}
+                    number += 1
+                if extension in sample or member.size > MAX_FILE_BYTES:
+                    reason = "it occurs twice in the sample" if extension in sample else "it is larger than 2 GiB"
+                    block.refuse(number, extension, reason)
+                    continue
+                with archive_errors(self.name):
+                    content = tar.extractfile(member)
+                    sample[extension] = b"" if content is None else content.read()
+        if last is not None:
+            block.add(number, last, sample)
+        if block.lines or block.bad:
+            yield block.take()
+
+
+class _Block:
+    """The rows that were read and not handed out yet."""
+
+    def __init__(self, part: TarPart) -> None:
+        self._part = part
+        self._refused = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self.bad: list[BadRow] = []
+        self.lines: list[int] = []
+        self._keys: list[str] = []
+        self._values: defaultdict[str, list[Any]] = defaultdict(list)
+        self._num_bytes = 0
+
+    def refuse(self, number: int, column: str | None, reason: str) -> None:
+        """Report the sample, which is then left out."""
+        self._refused = number
+        self.bad.append(BadRow(file=self._part.name, line=number, column=column, reason=reason))
+
+    def add(self, number: int, key: str, sample: Mapping[str, bytes]) -> None:
+        """Add a complete sample, unless it was refused or a value is invalid."""
+        if self._refused == number:
+            return
+        values = {}
+        try:
+            key.encode()
+        except UnicodeEncodeError:
+            self.refuse(number, None, f"its name is not UTF-8: {key!a}")
+            return
+        for column, data in sample.items():
+            try:
+                values[column] = _convert(column, data)
+            except BadFileError as error:
+                self.refuse(number, column, str(error))
+                return
+        self.lines.append(number)
+        self._keys.append(key if self._part.has_unique_keys else f"{self._part.name}/{key}")
+        for column in self._part.columns:
+            self._values[column].append(values.get(column))
+        self._num_bytes += sum(map(len, sample.values()))
+
+    def is_full(self) -> bool:
+        return self._num_bytes >= MAX_BYTES or len(self.lines) + len(self.bad) >= MAX_ROWS
+
+    def take(self) -> Rows:
+        arrow = import_pyarrow()
+        columns = {name: arrow.array(self._values[name], _arrow_type(arrow, name)) for name in self._part.columns}
+        rows = Rows(table=arrow.table(columns), lines=self.lines, keys=self._keys, bad=tuple(self.bad))
+        self._clear()
+        return rows
+
+
+def _arrow_type(arrow: Any, column: str) -> Any:
+    if column in _NUMBERS:
+        return arrow.int64()
+    return arrow.string() if column in _TEXTS or column in _JSON else arrow.binary()
+
+
+def _convert(column: str, data: bytes) -> Any:
+    if column in _NUMBERS:
+        try:
+            value = int(data)
+        except ValueError:
+            raise BadFileError(f"expected an integer, found {data[:40]!r}") from None
+        if not -(2**63) <= value < 2**63:
+            raise BadFileError(f"expected an integer of 64 bits, found {data[:40]!r}")
+        return value
+    if column in _TEXTS:
+        return decode_text("", data)
+    if column in _JSON:
+        text = decode_text("", data)
+        try:
+            json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise BadFileError(f"expected JSON: {error}") from error
+        return text
+    if extension_of(f"x.{column}") in IMAGES:
+        return _CHECK(f"x.{column}", data)
+    return data
+
+
+_CHECK: Final = CheckMedia()

@@ -1,0 +1,234 @@
+"""The kind of a source: by names, by content, by force; mixtures, side files, archives, and folders of other tools."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from registry.errors import NotStoredError, SourceError, UsageError
+from registry.features.png import encode_png
+from registry.intake.detect import open_source
+from registry.intake.kinds import KINDS
+from registry.intake.sniffing import sniff_kind
+from registry.intake.source import Options, Source
+
+PNG = encode_png(np.zeros((2, 2, 3), np.uint8))
+CSV = b"name,size\na,1\nb,2\n"
+
+
+def write(folder: Path, files: dict[str, bytes]) -> Path:
+    folder.mkdir(exist_ok=True)
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return folder
+
+
+def make_zip(files: dict[str, bytes]) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return file.getvalue()
+
+
+def make_tar(files: dict[str, bytes]) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return file.getvalue()
+
+
+def keys(source: Source) -> list[str]:
+    return [key for part in source.parts for rows in part.read() for key in rows.keys or ()]
+
+
+def account(source: Source) -> dict[str, tuple[str, str]]:
+    return {use.name: (use.role, use.reason) for use in source.files}
+
+
+def error_of(path: Path, kind: str | None = None) -> SourceError:
+    with pytest.raises(SourceError) as caught:
+        open_source(path, Options(kind=kind))
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("files", "kind"),
+    [
+        ({"a.csv": CSV}, "csv"),
+        ({"a.tsv.gz": gzip.compress(CSV.replace(b",", b"\t"))}, "csv"),
+        ({"cat/1.png": PNG, "dog/2.PNG": PNG}, "images"),
+        ({"1.wav": b"RIFF", "2.mp3": b""}, "audio"),
+        ({"1.mp4": b""}, "videos"),
+        ({"1.txt": b"", "2.md": b""}, "text"),
+        ({"README.md": b""}, "text"),
+        ({"1.tar": make_tar({"1.txt": b"", "1.cls": b"1"})}, "webdataset"),
+        ({"download": CSV}, "csv"),
+        ({"5f0a": PNG, "6f0b": PNG}, "images"),
+    ],
+)
+def test_the_kind_is_detected(tmp_path: Path, files: dict[str, bytes], kind: str) -> None:
+    source = open_source(write(tmp_path / "x", files))
+    assert source.kind == kind
+    assert sum(use.num_files for use in source.files) == len(files)
+    assert {use.role for use in source.files} == {"records"}
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"PAR1", "parquet"),
+        (b"ARROW1\0\0", "arrow"),
+        (b"\x93NUMPY", "arrays"),
+        (b"PK\x03\x04", "archive"),
+        (make_tar({"a": b""}), "archive"),
+        (gzip.compress(make_tar({"a": b""})), "archive"),
+        (gzip.compress(CSV), "csv"),
+        (b'\n{"a": 1}', "json"),
+        (b"fLaC", "audio"),
+        (b"\x1a\x45\xdf\xa3", "videos"),
+        (b"a sentence, of words\nanother", None),
+        (b"\0\1\2", None),
+        (b"\x1f\x8b", None),
+        (b"", None),
+    ],
+)
+def test_first_bytes(tmp_path: Path, content: bytes, kind: str | None) -> None:
+    (tmp_path / "x").write_bytes(content)
+    assert sniff_kind(tmp_path / "x") == kind
+
+
+def test_side_files_are_accounted_for(tmp_path: Path) -> None:
+    card = b"---\nlicense: mit\n---\n## Dataset Summary\n\nSome things.\n"
+    files = {
+        "README.md": card,
+        "LICENSE": b"",
+        "SHA256SUMS": b"",
+        "notes.txt": b"",
+        "a.csv": CSV,
+        "x.bin": b"",
+        ".x": b"",
+    }
+    source = open_source(write(tmp_path, files))
+    assert source.kind == "csv"
+    assert account(source) == {
+        "a.csv": ("records", ""),
+        "README.md": ("metadata", "the dataset card: description, license and citation"),
+        "LICENSE": ("skipped", "documentation"),
+        "SHA256SUMS": ("skipped", "checksums"),
+        "notes.txt": ("skipped", "a note"),
+        "x.bin": ("skipped", "no known kind"),
+        ".x": ("skipped", "a hidden file"),
+    }
+    assert source.metadata.license == "mit"
+    assert source.metadata.description == "Some things."
+
+
+def test_a_mixture_is_an_error_and_a_forced_kind_resolves_it(tmp_path: Path) -> None:
+    write(tmp_path, {"1.png": PNG, "2.png": PNG, "a.csv": CSV, "b.zip": b""})
+    error = error_of(tmp_path)
+    assert str(error) == f"{tmp_path} contains files of several kinds: 2 images, 1 CSV file, 1 archive"
+    assert error.hint == "Choose the records; the other files are skipped: --from images or --from csv"
+    source = open_source(tmp_path, Options(kind="images"))
+    assert keys(source) == ["1.png", "2.png"]
+    assert account(source)["a.csv"] == ("skipped", "not images")
+    assert account(source)["b.zip"] == ("skipped", "not images")
+    source = open_source(tmp_path, Options(kind="csv"))
+    assert account(source)["1.png"] == ("skipped", "not csv")
+
+
+def test_metadata_belongs_to_media(tmp_path: Path) -> None:
+    source = open_source(write(tmp_path, {"1.png": PNG, "metadata.csv": b"file_name,code\n1.png,007\n"}))
+    assert source.kind == "images"
+    assert account(source)["metadata.csv"] == ("metadata", "columns of the records")
+
+
+def test_a_kind_can_be_forced_on_any_name(tmp_path: Path) -> None:
+    (tmp_path / "data.dat").write_bytes(CSV)
+    assert open_source(tmp_path / "data.dat", Options(kind="csv")).kind == "csv"
+    with pytest.raises(UsageError) as caught:
+        open_source(tmp_path, Options(kind="imagse"))
+    assert str(caught.value) == "'imagse' is not a kind of source"
+    assert caught.value.hint == f"Did you mean 'images'? The kinds are: {', '.join(KINDS)}."
+
+
+@pytest.mark.parametrize("top", ["", "photos/", "a/b/"])
+def test_an_archive_is_opened_like_the_folder_in_it(tmp_path: Path, top: str) -> None:
+    inside = {f"{top}train/cat/1.png": PNG, f"{top}train/dog/2.png": PNG, f"{top}test/cat/3.png": PNG}
+    for name, content in (("x.zip", make_zip(inside)), ("x.tar.gz", gzip.compress(make_tar(inside)))):
+        source = open_source(write(tmp_path / name, {name: content}))
+        assert keys(source) == ["train/cat/1.png", "train/dog/2.png", "test/cat/3.png"]
+        assert source.splits == ("train", "test")
+        assert source.summary == "1 archive: 3 images (png) in 3 folders; label: the names of 2 folders, sorted"
+        assert keys(open_source(tmp_path / name, Options(kind="images"))) == keys(source)
+
+
+def test_archives_named_after_splits(tmp_path: Path) -> None:
+    files = {f"{split}.zip": make_zip({"1.csv": CSV}) for split in ("train", "test")}
+    source = open_source(write(tmp_path, {**files, "README.md": b""}))
+    assert [(part.split, part.name) for part in source.parts] == [("train", "train/1.csv"), ("test", "test/1.csv")]
+    assert account(source)["README.md"][0] == "metadata"
+    assert open_source(tmp_path / "test.zip").splits == ("train",)
+
+
+def test_an_archive_in_an_archive_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.zip").write_bytes(make_zip({"y.zip": make_zip({"1.csv": CSV})}))
+    error = error_of(tmp_path / "x.zip")
+    assert str(error) == f"{tmp_path / 'x.zip'} contains archives in an archive: y.zip"
+
+
+def test_folders_of_other_tools_name_the_command(tmp_path: Path) -> None:
+    folder = write(
+        tmp_path / "my data", {"1.0.0/features.json": b"{}", "1.0.0/dataset_info.json": b"{}", "x.tfrecord": b""}
+    )
+    error = error_of(folder)
+    assert str(error) == f"{folder} was prepared by TensorFlow Datasets"
+    assert error.hint == f"Import it: registry import tfds '{folder}'"
+    folder = write(tmp_path / "ee", {"a-00000.tfrecord.gz": b"", "a-mixer.json": b"{}"})
+    error = error_of(folder)
+    assert str(error) == f"{folder} is an export of Earth Engine"
+    assert error.hint == f"Import it: registry import earth-engine {folder}"
+
+
+def test_saved_hugging_face_datasets(tmp_path: Path) -> None:
+    state = {"_data_files": [{"filename": "data-0.arrow"}]}
+    write(tmp_path, {"state.json": json.dumps(state).encode(), "dataset_info.json": b"{}"})
+    assert "data-0.arrow" in str(error_of(tmp_path))
+
+
+def test_empty_and_unknown_sources(tmp_path: Path) -> None:
+    empty = write(tmp_path / "empty", {})
+    assert str(error_of(empty)) == f"{empty} contains no files"
+    hidden = write(tmp_path / "hidden", {".a": b"", ".b": b"", "Thumbs.db": b""})
+    assert str(error_of(hidden)) == (
+        f"{hidden} contains no files that can be used; skipped: 2 (a hidden file), "
+        "1 (a leftover of an operating system)"
+    )
+    unknown = write(tmp_path / "unknown", {"a.bin": b"\0", "b.bin": b"\0"})
+    error = error_of(unknown)
+    assert str(error) == f"{unknown}: none of 2 files is of a known kind: 'a.bin', 'b.bin'"
+    assert error.hint == f"Name the kind: --from KIND, with one of {', '.join(KINDS)}."
+    sheet = write(tmp_path / "sheet", {"a.xlsx": make_zip({"xl/workbook.xml": b""})}) / "a.xlsx"
+    assert error_of(sheet).hint == f"Read it with pandas: registry.add(pandas.read_excel('{sheet}'), 'NAME')"
+    with pytest.raises(NotStoredError, match="no file or folder"):
+        open_source(tmp_path / "missing")
+
+
+def test_an_archive_of_junk(tmp_path: Path) -> None:
+    (tmp_path / "x.zip").write_bytes(make_zip({"__MACOSX/._1.png": b"", ".DS_Store": b""}))
+    assert str(error_of(tmp_path / "x.zip")) == (
+        f"{tmp_path / 'x.zip'} contains no files that can be used; skipped: 1 (a hidden file), "
+        "1 (a leftover of an operating system)"
+    )

@@ -1,0 +1,112 @@
+"""WebDataset tars: samples, types by extension, missing files, and samples that cannot be used."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from registry.errors import SourceError
+from registry.features import Image
+from registry.features.png import encode_png
+from registry.intake.listing import list_files
+from registry.intake.source import Options, Rows, Source
+from registry.intake.webdataset import is_webdataset, open_webdataset
+
+PNG = encode_png(np.zeros((2, 2, 3), np.uint8))
+
+
+def write_tar(path: Path, members: list[tuple[str, bytes]]) -> Path:
+    with tarfile.open(path, "w:gz" if path.name.endswith("gz") else "w") as tar:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return path
+
+
+def rows_of(source: Source) -> list[Rows]:
+    return [rows for part in source.parts for rows in pickle.loads(pickle.dumps(part.read))()]  # noqa: S301 (ours)
+
+
+def test_samples(tmp_path: Path) -> None:
+    array = b"\x93NUMPY"
+    train = [("a/1.PNG", PNG), ("a/1.cls", b"7\n"), ("a/1.json", b'{"x": 1}'), ("a/2.png", PNG), ("a/2.seg.npy", array)]
+    write_tar(tmp_path / "train-000000.tar", train)
+    write_tar(tmp_path / "train-000001.tgz", [("a/3.png", PNG), ("a/3.txt", "é".encode())])
+    write_tar(tmp_path / "test-000000.tar", [(".x", b""), ("a/1.png", PNG), ("a/1.cls", b"8")])
+    source = open_webdataset(list_files(tmp_path), Options())
+    assert source.summary == "4 samples in 3 WebDataset tars, with cls, json, png, seg.npy, txt"
+    assert source.hints == {"png": Image(shape=(None, None, None))}
+    assert [(part.split, part.name) for part in source.parts] == [
+        ("train", "train-000000.tar"),
+        ("train", "train-000001.tgz"),
+        ("test", "test-000000.tar"),
+    ]
+    none = dict.fromkeys(["cls", "json", "png", "seg.npy", "txt"])
+    first, second, third = rows_of(source)
+    assert first.table.to_pylist() == [
+        none | {"cls": 7, "json": '{"x": 1}', "png": PNG},
+        none | {"png": PNG, "seg.npy": array},
+    ]
+    assert (first.keys, list(first.lines)) == (["a/1", "a/2"], [1, 2])
+    assert second.table.to_pylist() == [none | {"png": PNG, "txt": "é"}]
+    assert third.table.schema == first.table.schema
+    assert third.keys == ["a/1"]
+
+
+def test_keys_that_occur_in_two_tars_start_with_the_name_of_the_tar(tmp_path: Path) -> None:
+    for name in "ab":
+        write_tar(tmp_path / f"{name}.tar", [("1.txt", b""), ("1.cls", b"1")])
+    source = open_webdataset(list_files(tmp_path), Options())
+    assert [rows.keys for rows in rows_of(source)] == [["a.tar/1"], ["b.tar/1"]]
+
+
+def test_samples_that_cannot_be_used(tmp_path: Path) -> None:
+    members = [
+        *(
+            ("1.cls", b"one"),
+            ("1.txt", b""),
+            ("2.txt", b"\xff"),
+            ("3.json", b"{"),
+            ("4.png", b"GIF89a"),
+            ("5.txt", b""),
+        ),
+        *(("5.TXT", b""), ("readme", b""), ("6.txt", b"good"), ("7.cls", b"9" * 30)),
+    ]
+    write_tar(tmp_path / "x.tar", members)
+    source = open_webdataset(list_files(tmp_path), Options())
+    (rows,) = rows_of(source)
+    assert rows.keys == ["6"]
+    assert list(rows.lines) == [6]
+    assert [str(one) for one in rows.bad] == [
+        "x.tar:1, column 'cls': expected an integer, found b'one'",
+        "x.tar:2, column 'txt': expected UTF-8, found the byte 0xff in line 1",
+        "x.tar:3, column 'json': expected JSON: Expecting property name enclosed in double quotes: line 1 column 2 "
+        "(char 1)",
+        "x.tar:4, column 'png': expected PNG by its name, found GIF",
+        "x.tar:5, column 'txt': it occurs twice in the sample",
+        "x.tar/readme: its name has no extension",
+        "x.tar:7, column 'cls': expected an integer of 64 bits, found b'999999999999999999999999999999'",
+    ]
+
+
+def test_a_tar_of_a_folder_is_not_a_webdataset(tmp_path: Path) -> None:
+    assert not is_webdataset(write_tar(tmp_path / "a.tar", [("cat/1.jpg", b""), ("cat/2.jpg", b"")]))
+    assert is_webdataset(write_tar(tmp_path / "b.tar", [("1.jpg", b""), ("1.cls", b"")]))
+
+
+def test_damaged_and_empty_tars(tmp_path: Path) -> None:
+    path = write_tar(tmp_path / "a.tar", [])
+    with pytest.raises(SourceError) as caught:
+        open_webdataset(list_files(path), Options())
+    assert str(caught.value) == f"{path}: no samples in 1 tar"
+    content = write_tar(path, [("1.jpg", b"x" * 600), ("1.cls", b"")]).read_bytes()
+    path.write_bytes(content[:1000])
+    with pytest.raises(SourceError) as caught:
+        open_webdataset(list_files(path), Options())
+    assert str(caught.value) == "a.tar: damaged archive: unexpected end of data"
