@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -262,3 +263,19 @@ def test_order_and_parts_never_change_the_bytes(
         step = data.draw(st.integers(1, 10))
         assert catalog.add(source(parts, step=step), "law").outcome == "unchanged"
         assert len(read_all(catalog, "law")) == len(rows)
+
+
+def test_of_adders_at_once_each_gets_a_number_of_its_own(catalog_url: str, tmp_path: Path) -> None:
+    def add(number: int) -> str:
+        with registry.connect(catalog_url, data_dir=tmp_path / "data") as catalog:
+            report = catalog.add(source({"train": PRICES.slice(0, 10 + number)}), "prices", processes=1)
+        return str(report.reference)
+
+    with registry.connect(catalog_url), ThreadPoolExecutor(4) as pool:
+        found = sorted(pool.map(add, range(4)))
+    assert found == [f"prices:{number}.0.0" for number in range(1, 5)]
+    assert set(folders_of(tmp_path)) == {"1.0.0", "2.0.0", "3.0.0", "4.0.0"}
+
+
+def folders_of(folder: Path) -> list[str]:
+    return [one.name for one in (folder / "data" / "prices").iterdir() if one.is_dir()]
