@@ -360,8 +360,8 @@ class Adding(Publishing):
                 ``add``.
             StorageError: a file cannot be read.
         """
+        from registry.intake.keys import Holdout
         from registry.intake.plan import INTAKE, plan_source
-        from registry.intake.staging import Holdout
 
         reference = self._new_reference(source, name, config)
         if in_place:

@@ -11,6 +11,7 @@ are recorded with the version: a later version that adds a column hashes the sam
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
@@ -18,7 +19,9 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from registry.building import hash_key
+from registry.building import SortKeys, hash_key, join_sort_keys
+from registry.errors import UsageError
+from registry.model import check_split_name
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 
@@ -63,6 +66,46 @@ class KeyRule:
                 return "the path of the file"
             case _:
                 return "the content of the record"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holdout:
+    """A split that is cut from another by the hash of the key, so that each record stays on its side.
+
+    Attributes:
+        split: the name of the new split.
+        fraction: its share of the records, above 0 and below 1.
+        seed: another seed gives another cut.
+
+    >>> Holdout.parse("test=10%", seed=7)
+    Holdout(split='test', fraction=0.1, seed=7)
+    """
+
+    split: str
+    fraction: float
+    seed: int = 0
+
+    @classmethod
+    def parse(cls, text: str, *, seed: int = 0) -> Holdout:
+        """Read ``NAME=PERCENT%``.
+
+        Raises:
+            UsageError: the text has another form, or the percentage is not above 0 and below 100.
+        """
+        found = re.fullmatch(r"([^=]+)=([0-9]+(?:\.[0-9]+)?)%", text.strip())
+        if found is None or not 0 < float(found[2]) < 100:
+            raise UsageError(
+                f"invalid holdout {text!r}: expected NAME=PERCENT%, with a percentage above 0 and below 100",
+                hint="For example: test=10%",
+                details={"holdout": text},
+            )
+        check_split_name(found[1])
+        return cls(split=found[1], fraction=float(found[2]) / 100, seed=seed)
+
+    def takes(self, key: str) -> bool:
+        """Whether the record with this key belongs to the new split. Depends on the key and the seed only."""
+        digest = hash_key(f"holdout-{self.seed}/", key)
+        return int.from_bytes(digest[:8], "big") / 2**64 < self.fraction
 
 
 class Occurrences:
@@ -129,12 +172,20 @@ def first_words(hashes: Sequence[bytes]) -> Hashes:
     return np.frombuffer(b"".join(hashes), ">u8").reshape(-1, 2)[:, 0].astype(np.uint64)
 
 
-def content_key(content: bytes, occurrence: int) -> str:
-    """The key of a record with this md5 that occurred this number of times before."""
-    return content.hex() if occurrence == 0 else f"{content.hex()}-{occurrence}"
+def content_keys(contents: Sequence[bytes], occurrences: Sequence[int] = ()) -> list[str]:
+    """The key of each record with this md5, which occurred this number of times before, or never.
+
+    >>> content_keys([b"ab", b"ab"], [0, 1])
+    ['6162', '6162-1']
+    """
+    keys = [content.hex() for content in contents]
+    for place, number in enumerate(occurrences):
+        if number:
+            keys[place] += f"-{number}"
+    return keys
 
 
-def holdout_fraction(key: str, seed: int) -> float:
-    """A number in [0, 1) that depends on the key and the seed only: below 0.1 for 10% of all keys."""
-    digest = hash_key(f"holdout-{seed}/", key)
-    return int.from_bytes(digest[:8], "big") / 2**64
+def sort_keys_of_content(split: str, keys: Sequence[str]) -> SortKeys:
+    """The same as ``hash_keys``, for keys that need no check: this runs for every record."""
+    md5, salt = hashlib.md5, split.encode()
+    return join_sort_keys([md5(salt + key.encode(), usedforsecurity=False).digest() for key in keys])

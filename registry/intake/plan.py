@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from registry.errors import SourceError, UsageError, suggest
 from registry.intake.inference import Inference
-from registry.intake.keys import KeyRule
+from registry.intake.keys import Holdout, KeyRule
 from registry.intake.schema import Schema
 from registry.intake.source import Source
-from registry.intake.staging import BadRows, Holdout
+from registry.intake.staging import BadRows
 from registry.model import DatasetMetadata, ProgressCallback, count_progress, fold_name
 
 if TYPE_CHECKING:
@@ -179,5 +179,5 @@ def name_of_path(location: str) -> str:
         raise UsageError(
             f"no name can be derived from {location!r:.200}", hint="Name the dataset: --as NAME", details={}
         )
-    folded = fold_name(name)
+    folded = re.sub(r"_+", "_", fold_name(name))
     return folded if folded[0].isalpha() else f"data_{folded}"

@@ -7,16 +7,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from registry.building import SortKeys, hash_keys
 from registry.errors import CorruptExampleError
 from registry.features import FeaturesDict
-from registry.intake.keys import KeyRule, content_hashes
+from registry.intake.keys import (
+    Hashes,
+    Holdout,
+    KeyRule,
+    content_hashes,
+    content_keys,
+    first_words,
+    sort_keys_of_content,
+)
 from registry.intake.schema import Schema
 from registry.intake.source import BadRow, Rows
 from registry.shards.blocks import TableBlock
+from registry.tfrecord import Frames, frame_records
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,23 +42,33 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Encoded:
-    """The records of a chunk.
+class Keyed:
+    """The records of a chunk that belong to one split.
 
     Attributes:
-        records: the serialized examples.
-        keys: the key of each: text, or for content keys the md5 of the hashed columns.
-        contents: the md5 of each whole record, if only some columns are hashed for the key; else None.
+        frames: the serialized examples, framed as a shard stores them.
+        sort_keys: the sort key of each; for content keys, that of a record which did not occur before.
+        keys: the key of each for errors; empty for content keys, which are never used twice.
         lines: the line of each in its file.
-        splits: the split of each, if a column decides; else None.
-        bad: the rows that could not be used.
+        hashes: for content keys, the first 8 bytes of the md5 of the hashed columns, shape (n,); else None.
+        contents: the same of the whole record, if only some columns are hashed; else None.
+        full_hashes: for content keys, the complete md5 of each, from which a repeated record gets its key.
     """
 
-    records: Sequence[bytes]
-    keys: Sequence[str] | Sequence[bytes]
-    contents: Sequence[bytes] | None
+    frames: Frames
+    sort_keys: SortKeys
+    keys: Sequence[str]
     lines: Sequence[int]
-    splits: Sequence[str] | None
+    hashes: Hashes | None = None
+    contents: Hashes | None = None
+    full_hashes: Sequence[bytes] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoded:
+    """The records of a chunk by split, and the rows that could not be used."""
+
+    by_split: Mapping[str, Keyed]
     bad: tuple[BadRow, ...]
 
 
@@ -60,11 +80,15 @@ class ChunkEncoder:
         schema: the types of the columns.
         rule: where keys come from.
         split_by: the column that decides the split, which is not stored; or None.
+        holdout: the split that is cut from another, or None.
+        held_from: that other split.
     """
 
     schema: Schema
     rule: KeyRule
     split_by: str | None = None
+    holdout: Holdout | None = None
+    held_from: str = ""
 
     def __call__(self, chunk: Chunk) -> Encoded:
         """Return the records of ``chunk``, in order."""
@@ -72,24 +96,20 @@ class ChunkEncoder:
         features = stored_features(self.schema, self.split_by)
         while True:
             try:
-                records = TableBlock(rows.table.select(list(features)), features).records()
+                records: Sequence[bytes] = TableBlock(rows.table.select(list(features)), features).records()
                 break
             except CorruptExampleError as error:
                 place = error.details.get("record")
                 if not isinstance(place, int):
                     raise
-                reason = error.message
-                bad.append(BadRow(file=chunk.part, line=rows.lines[place], reason=reason))
+                bad.append(BadRow(file=chunk.part, line=rows.lines[place], reason=error.message))
                 rows = _without(rows, [place])
         keys, contents = self._keys(rows, records, features)
-        return Encoded(
-            records=records,
-            keys=keys,
-            contents=contents,
-            lines=rows.lines,
-            splits=None if self.split_by is None else _texts(rows.table.column(self.split_by)),
-            bad=tuple(sorted(bad, key=lambda one: one.line or 0)),
-        )
+        by_split = {
+            name: self._keyed(name, places, records, keys, contents, rows.lines)
+            for name, places in self._destinations(rows, chunk.split, keys).items()
+        }
+        return Encoded(by_split=by_split, bad=tuple(sorted(bad, key=lambda one: one.line or 0)))
 
     def _must_have(self) -> dict[str, str]:
         """The columns that must not be null, and why."""
@@ -99,6 +119,7 @@ class ChunkEncoder:
     def _keys(
         self, rows: Rows, records: Sequence[bytes], features: FeaturesDict
     ) -> tuple[Sequence[str] | Sequence[bytes], Sequence[bytes] | None]:
+        """Keys as text, or the md5 of the hashed columns; and the md5 of the record, if it differs."""
         if self.rule.kind == "column":
             return _texts(rows.table.column(self.rule.columns[0])), None
         if self.rule.kind == "path":
@@ -110,6 +131,51 @@ class ChunkEncoder:
         hashed = FeaturesDict({name: features[name] for name in self.rule.columns})
         parts = TableBlock(rows.table.select(list(hashed)), hashed).records()
         return content_hashes(parts), content_hashes(records)
+
+    def _destinations(
+        self, rows: Rows, split: str, keys: Sequence[str] | Sequence[bytes]
+    ) -> dict[str, Sequence[int] | None]:
+        """The places of the rows of each split; None for all."""
+        if not rows.table.num_rows:
+            return {}
+        holdout = self.holdout
+        if self.split_by is None and (holdout is None or split != self.held_from):
+            return {split: None}
+        names = [split] * len(keys) if self.split_by is None else _texts(rows.table.column(self.split_by))
+        found: dict[str, list[int]] = {}
+        # Content keys without their number: identical records stay together.
+        stable = [key if isinstance(key, str) else key.hex() for key in keys]
+        for place, name in enumerate(names):
+            is_held = holdout is not None and name == self.held_from and holdout.takes(stable[place])
+            found.setdefault(holdout.split if holdout is not None and is_held else name, []).append(place)
+        return dict(found)
+
+    def _keyed(
+        self,
+        split: str,
+        places: Sequence[int] | None,
+        records: Sequence[bytes],
+        keys: Sequence[str] | Sequence[bytes],
+        contents: Sequence[bytes] | None,
+        lines: Sequence[int],
+    ) -> Keyed:
+        chosen, frames = _chosen(keys, places), frame_records(_chosen(records, places))
+        if self.rule.kind != "content":
+            lines = _chosen(lines, places)
+            return Keyed(frames=frames, sort_keys=hash_keys(split, chosen), keys=chosen, lines=lines)
+        return Keyed(
+            frames=frames,
+            sort_keys=sort_keys_of_content(split, content_keys(chosen)),
+            keys=(),
+            lines=_chosen(lines, places),
+            hashes=first_words(chosen),
+            contents=None if contents is None else first_words(_chosen(contents, places)),
+            full_hashes=chosen,
+        )
+
+
+def _chosen(values: Sequence[Any], places: Sequence[int] | None) -> Sequence[Any]:
+    return values if places is None else [values[place] for place in places]
 
 
 def stored_features(schema: Schema, split_by: str | None) -> FeaturesDict:

@@ -8,7 +8,6 @@ The same input gives the same bytes for any order of files, any memory budget, a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -16,12 +15,13 @@ from types import MappingProxyType
 from typing import Any, Final, Self
 
 import numpy as np
+import numpy.typing as npt
 
-from registry.building import DEFAULT_BUDGET_BYTES, ExternalSorter, KeyedFrames, hash_keys, write_split
+from registry.building import DEFAULT_BUDGET_BYTES, ExternalSorter, KeyedFrames, SortKeys, write_split
 from registry.engines import Piece, choose_engine
 from registry.errors import DuplicateKeyError, SourceError, UnusableRowsError, UsageError
-from registry.intake.keys import KeyRule, Occurrences, content_key, first_words, holdout_fraction
-from registry.intake.records import Chunk, ChunkEncoder, Encoded, stored_features
+from registry.intake.keys import Hashes, Holdout, KeyRule, Occurrences, content_keys, sort_keys_of_content
+from registry.intake.records import Chunk, ChunkEncoder, Encoded, Keyed, stored_features
 from registry.intake.schema import Schema
 from registry.intake.source import BadRow, Source
 from registry.model import (
@@ -36,7 +36,6 @@ from registry.model import (
 )
 from registry.prepared import PreparedDataset
 from registry.storage import StagedFolder, Store
-from registry.tfrecord import frame_records
 
 MOST_SPLITS: Final = 64
 MOST_NAMED: Final = 20
@@ -44,42 +43,8 @@ MOST_KEPT: Final = 10_000
 """The bad rows that a version keeps a list of; beyond, only their number is kept."""
 
 _NEXT: Final = Version(1, 0, 0)  # replaced by the number that the proof allows
+_MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)  # odd, of many bits: 2**64 divided by the golden ratio
 _FIELD_ORDER: Final = ("train", "validation", "test")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holdout:
-    """A split that is cut from another by the hash of the key, so that each record stays on its side.
-
-    Attributes:
-        split: the name of the new split.
-        fraction: its share of the records, above 0 and below 1.
-        seed: another seed gives another cut.
-
-    >>> Holdout.parse("test=10%", seed=7)
-    Holdout(split='test', fraction=0.1, seed=7)
-    """
-
-    split: str
-    fraction: float
-    seed: int = 0
-
-    @classmethod
-    def parse(cls, text: str, *, seed: int = 0) -> Holdout:
-        """Read ``NAME=PERCENT%``.
-
-        Raises:
-            UsageError: the text has another form, or the percentage is not above 0 and below 100.
-        """
-        found = re.fullmatch(r"([^=]+)=([0-9]+(?:\.[0-9]+)?)%", text.strip())
-        if found is None or not 0 < float(found[2]) < 100:
-            raise UsageError(
-                f"invalid holdout {text!r}: expected NAME=PERCENT%, with a percentage above 0 and below 100",
-                hint="For example: test=10%",
-                details={"holdout": text},
-            )
-        check_split_name(found[1])
-        return cls(split=found[1], fraction=float(found[2]) / 100, seed=seed)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -189,7 +154,13 @@ def stage_source(
     """
     bad = BadRows() if bad is None else bad
     features = stored_features(schema, split_by)
-    encoder = ChunkEncoder(schema=schema, rule=rule, split_by=split_by)
+    encoder = ChunkEncoder(
+        schema=schema,
+        rule=rule,
+        split_by=split_by,
+        holdout=holdout,
+        held_from=_held_from(source.splits, holdout) if split_by is None else "train",
+    )
     final = version_folder(name, config, _NEXT)
     store.clear_abandoned(final.rpartition("/")[0])
     staged = store.stage(final)
@@ -198,8 +169,8 @@ def stage_source(
             sorters = _Sorters(stack, staged.store, source, holdout, split_by, budget_bytes)
             offsets = _Offsets() if rule.kind == "content" and set(rule.columns) != set(features) else None
             if offsets is not None:
-                for encoded, chunk in _encode(source, encoder, processes, None, None):
-                    offsets.prepare(sorters.destinations(encoded, chunk), encoded)
+                for encoded, _ in _encode(source, encoder, processes, None, None):
+                    offsets.prepare(encoded)
             for encoded, chunk in _encode(source, encoder, processes, progress, num_rows):
                 bad.add(encoded.bad)
                 if bad.count <= bad.allowed:  # else go on only to count the bad rows
@@ -268,39 +239,18 @@ class _Sorters:
         self._splits = source.splits
         self._split_by = split_by
         self._holdout = holdout
-        self._held_from = _held_from(source.splits, holdout) if split_by is None else "train"
         self._budget_bytes = max(4 * 2**20, budget_bytes // max(1, len(source.splits)))
         self._sorters: dict[str, ExternalSorter] = {}
         self._seen: dict[str, Occurrences] = {}
 
-    def destinations(self, encoded: Encoded, chunk: Chunk) -> list[str]:
-        """The split of each record."""
-        names = list(encoded.splits) if encoded.splits is not None else [chunk.split] * len(encoded.records)
-        holdout = self._holdout
-        if holdout is None:
-            return names
-        return [
-            holdout.split
-            if name == self._held_from and holdout_fraction(key, holdout.seed) < holdout.fraction
-            else name
-            for name, key in zip(names, _stable_keys(encoded.keys), strict=True)
-        ]
-
     def add(self, encoded: Encoded, chunk: Chunk, offsets: _Offsets | None) -> None:
         """Add the records of a chunk to the sorters of their splits."""
-        if not encoded.records:
-            return
-        destinations = self.destinations(encoded, chunk)
-        names = dict.fromkeys(destinations)
-        for name in names:
-            places = None if len(names) == 1 else [at for at, one in enumerate(destinations) if one == name]
-            keys = list(_chosen(encoded.keys, places))
-            lines = _chosen(encoded.lines, places)
-            if keys and isinstance(keys[0], bytes):
-                contents = None if encoded.contents is None else _chosen(encoded.contents, places)
-                keys = self._numbered(name, keys, contents, offsets)
-            frames = frame_records(_chosen(encoded.records, places))
-            self._sorter(name).add(KeyedFrames(hash_keys(name, keys), _Labels(keys, chunk.part, lines), frames))
+        for name, keyed in encoded.by_split.items():
+            sort_keys = keyed.sort_keys
+            if keyed.hashes is not None:
+                sort_keys = self._numbered(name, keyed, keyed.hashes, offsets)
+            labels = _Labels(keyed.keys, chunk.part, keyed.lines)
+            self._sorter(name).add(KeyedFrames(sort_keys, labels, keyed.frames))
 
     def write(
         self, dataset: str, num_shards: int | None, progress: ProgressCallback | None
@@ -359,16 +309,21 @@ class _Sorters:
             self._sorters[name] = self._stack.enter_context(sorter)
         return self._sorters[name]
 
-    def _numbered(
-        self, name: str, hashes: Sequence[Any], contents: Sequence[bytes] | None, offsets: _Offsets | None
-    ) -> list[Any]:
-        """Content keys: the hash, and for a repeated one how often it occurred before."""
+    def _numbered(self, name: str, keyed: Keyed, hashes: Hashes, offsets: _Offsets | None) -> SortKeys:
+        """The sort keys of content keys: a record that occurred before gets another key."""
         seen = self._seen.setdefault(name, Occurrences())
-        if contents is None or offsets is None:
-            numbers = seen.count(first_words(hashes))
+        if keyed.contents is None or offsets is None:
+            numbers = seen.count(hashes)
         else:
-            numbers = seen.count(_pairs(hashes, contents)) + offsets.starts(name, hashes, contents)
-        return [content_key(one, number) for one, number in zip(hashes, numbers.tolist(), strict=True)]
+            pairs = _pairs(hashes, keyed.contents)
+            numbers = seen.count(pairs) + offsets.starts(name, pairs)
+        places = np.flatnonzero(numbers)
+        if not places.size:
+            return keyed.sort_keys
+        sort_keys = keyed.sort_keys.copy()
+        keys = content_keys([keyed.full_hashes[place] for place in places.tolist()], numbers[places].tolist())
+        sort_keys[places] = sort_keys_of_content(name, keys)
+        return sort_keys
 
 
 class _Offsets:
@@ -379,41 +334,35 @@ class _Offsets:
     """
 
     def __init__(self) -> None:
-        self._found: dict[str, list[np.ndarray[Any, np.dtype[np.uint64]]]] = {}
-        self._sorted: dict[str, tuple[Any, Any]] = {}
+        self._found: dict[str, list[Hashes]] = {}
+        self._sorted: dict[str, tuple[Hashes, npt.NDArray[np.int64]]] = {}
 
-    def prepare(self, destinations: Sequence[str], encoded: Encoded) -> None:
+    def prepare(self, encoded: Encoded) -> None:
         """Take note of the records of a chunk, before any number is asked for."""
-        if not encoded.records or encoded.contents is None:
-            return
-        keys, contents = first_words([*map(bytes, encoded.keys)]), first_words(encoded.contents)  # type: ignore[arg-type]
-        pairs = _pairs([*map(bytes, encoded.keys)], encoded.contents)  # type: ignore[arg-type]
-        names = np.array(destinations)
-        for name in dict.fromkeys(destinations):
-            chosen = names == name
-            triples = np.stack([keys[chosen], contents[chosen], pairs[chosen]])
-            self._found.setdefault(name, []).append(triples)
+        for name, keyed in encoded.by_split.items():
+            if keyed.hashes is not None and keyed.contents is not None:
+                pairs = _pairs(keyed.hashes, keyed.contents)
+                self._found.setdefault(name, []).append(np.stack([keyed.hashes, keyed.contents, pairs]))
 
-    def starts(self, name: str, hashes: Sequence[bytes], contents: Sequence[bytes]) -> Any:
+    def starts(self, name: str, pairs: Hashes) -> npt.NDArray[np.int64]:
         """For each record, the number of records with the same key hash that come before its content."""
         if name not in self._sorted:
-            keys, found, pairs = np.concatenate(self._found.pop(name), axis=1)
-            order = np.lexsort((found, keys))
-            keys, pairs = keys[order], pairs[order]
-            is_first = np.r_[True, keys[1:] != keys[:-1]]
-            group = np.maximum.accumulate(np.where(is_first, np.arange(len(keys)), 0))
-            is_start = np.r_[True, pairs[1:] != pairs[:-1]]
-            starts = (np.arange(len(keys)) - group)[is_start]
-            pairs = pairs[is_start]
-            by_pair = np.argsort(pairs)
-            self._sorted[name] = pairs[by_pair], starts[by_pair]
+            keys, contents, known = np.concatenate(self._found.pop(name), axis=1)
+            order = np.lexsort((contents, keys))
+            keys, known = keys[order], known[order]
+            places = np.arange(len(keys))
+            groups = np.maximum.accumulate(np.where(np.r_[True, keys[1:] != keys[:-1]], places, 0))
+            is_start = np.r_[True, known[1:] != known[:-1]]
+            known, starts = known[is_start], (places - groups)[is_start]
+            by_pair = np.argsort(known)
+            self._sorted[name] = known[by_pair], starts[by_pair]
         known, starts = self._sorted[name]
-        return starts[np.searchsorted(known, _pairs(hashes, contents))]
+        return starts[np.searchsorted(known, pairs)]
 
 
-def _pairs(hashes: Sequence[bytes], contents: Sequence[bytes]) -> Any:
-    multiplier = np.uint64(0x9E3779B97F4A7C15)
-    return first_words(hashes) * multiplier ^ first_words(contents)
+def _pairs(hashes: Hashes, contents: Hashes) -> Hashes:
+    """One hash of two."""
+    return hashes * _MULTIPLIER ^ contents
 
 
 class _Labels(Sequence[str]):
@@ -423,21 +372,13 @@ class _Labels(Sequence[str]):
         self._keys, self._part, self._lines = keys, part, lines
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._lines)
 
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice):
             return [self[one] for one in range(*place.indices(len(self)))]
-        return f"{self._keys[place]!r:.120} ({self._part}:{self._lines[place]})"
-
-
-def _chosen(values: Sequence[Any], places: Sequence[int] | None) -> Sequence[Any]:
-    return values if places is None else [values[place] for place in places]
-
-
-def _stable_keys(keys: Sequence[str] | Sequence[bytes]) -> list[str]:
-    """Keys that do not depend on other records: of content keys, the part before the number."""
-    return [key if isinstance(key, str) else key.hex() for key in keys]
+        key = f"{self._keys[place]!r:.120} " if self._keys else ""
+        return f"{key}({self._part}:{self._lines[place]})"
 
 
 def _held_from(splits: Sequence[str], holdout: Holdout | None) -> str:
