@@ -18,8 +18,8 @@ import numpy as np
 
 from registry.errors import SourceError
 from registry.intake.csv_rows import DELIMITERS, Dialect, RowPlaces, detect_dialect, find_number, split_row
-from registry.intake.source import MAX_ROWS, BadRow, Files, FileUse, Options, Part, Rows, Source
-from registry.intake.split_names import find_splits
+from registry.intake.file_parts import count, make_parts
+from registry.intake.source import MAX_ROWS, BadRow, Files, Options, Rows, Source
 from registry.intake.text_files import (
     BLOCK_BYTES,
     MAX_ROW_BYTES,
@@ -55,51 +55,33 @@ def open_csv(files: Files, options: Options, *, block_bytes: int = BLOCK_BYTES) 
         MissingExtraError: pyarrow is not installed.
     """
     import_pyarrow()
-    splits = find_splits(files.names, options.splits)
-    sizes = dict(zip(files.names, files.sizes, strict=True))
-    uses: list[FileUse] = []
-    parts: list[Part] = []
     layouts: list[_Layout] = []
-    for split, names in splits.files.items():
-        for name in names:
-            layout = _look_at(files.store, name)
-            if layout is None:
-                uses.append(FileUse(name=name, role="skipped", reason="it has no rows", num_bytes=sizes[name]))
-                continue
-            layouts.append(layout)
-            if layout is not layouts[0]:
-                _check_same_columns(layouts[0], layout)
-            read = CsvPart(
-                store=files.store,
-                name=name,
-                dialect=layout.dialect,
-                names=layout.names,
-                columns=layouts[0].names,
-                has_header=layout.number is None,
-                block_bytes=block_bytes,
-            )
-            parts.append(Part(split=split, name=name, read=read, num_bytes=sizes[name]))
-            uses.append(FileUse(name=name, role="records", split=split, num_bytes=sizes[name]))
-    uses += [
-        FileUse(name=name, role="skipped", reason="no --split matches it", num_bytes=sizes[name])
-        for name in splits.unmatched
-    ]
-    if not parts:
-        raise SourceError(
-            f"{files.location}: no row in {_count(len(uses), 'CSV file')}, such as {uses[0].name!r}"
-            if uses
-            else f"{files.location}: there are no CSV files",
-            hint="Check the path.",
-            details={"files": [use.name for use in uses[:100]]},
+
+    def open_file(name: str) -> CsvPart | None:
+        layout = _look_at(files.store, name)
+        if layout is None:
+            return None
+        layouts.append(layout)
+        _check_same_columns(layouts[0], layout)
+        return CsvPart(
+            store=files.store,
+            name=name,
+            dialect=layout.dialect,
+            names=layout.names,
+            columns=layouts[0].names,
+            has_header=layout.number is None,
+            block_bytes=block_bytes,
         )
+
+    found = make_parts(files, options, open_file, noun="CSV file")
     return Source(
         kind="csv",
         summary=_summarize(layouts),
-        parts=parts,
+        parts=found.parts,
         is_text=True,
-        files=[*uses, *files.skipped],
+        files=found.files,
         origins=files.origins,
-        split_reason=splits.reason,
+        split_reason=found.split_reason,
     )
 
 
@@ -207,10 +189,6 @@ def _list(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:_MOST_SHOWN])) + more
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def _summarize(layouts: Sequence[_Layout]) -> str:
     delimiters = " or ".join(dict.fromkeys(DELIMITERS[one.dialect.delimiter] for one in layouts))
     encodings = " or ".join(dict.fromkeys(one.encoding for one in layouts))
@@ -218,7 +196,7 @@ def _summarize(layouts: Sequence[_Layout]) -> str:
     number = layouts[0].number
     if number is not None:
         header = f"without a header, because the first row contains the number {number}"
-    return f"{_count(len(layouts), 'CSV file')} ({delimiters}, {encodings}, {header})"
+    return f"{count(len(layouts), 'CSV file')} ({delimiters}, {encodings}, {header})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -365,7 +343,7 @@ class _Parser:
 
 
 def _say_width(expected: int, found: int) -> str:
-    return f"expected {_count(expected, 'value')}, found {found:,}"
+    return f"expected {count(expected, 'value')}, found {found:,}"
 
 
 def _cut(table: Any, lines: Sequence[int], bad: Sequence[BadRow] = ()) -> Iterator[Rows]:

@@ -1,0 +1,346 @@
+r"""Reads JSON files, lists of objects or an object per line, as tables.
+
+    names -> Source of one part per file -> blocks of rows -> pyarrow.json with the types that are known -> Rows
+                                                        \-> rows that it refuses: parsed one by one, with exact faults
+
+pyarrow is never asked to guess types, because it turns texts into timestamps and long integers into floats. Texts stay
+texts and integers stay integers; a missing key is null. Types are learned from the first rows, and again where a row
+does not fit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from registry.errors import SourceError
+from registry.intake.file_parts import count, make_parts
+from registry.intake.json_rows import JsonRows, ListElements, find_line_end, find_lines
+from registry.intake.json_values import (
+    MAX_DEPTH,
+    BadValueError,
+    Kind,
+    arrow_type,
+    count_leaves,
+    kind_of,
+    merge_fields,
+    parse_object,
+    split_runs,
+)
+from registry.intake.source import MAX_ROWS, BadRow, Files, Options, Rows, Source
+from registry.intake.text_files import (
+    BLOCK_BYTES,
+    MAX_ROW_BYTES,
+    TextBlock,
+    count_newlines,
+    open_text,
+    read_blocks,
+    too_long,
+)
+from registry.shards.arrow_values import import_pyarrow
+from registry.storage import Store
+
+MAX_COLUMNS: Final = 20_000
+"""Most columns and fields of structs. More of them are keys that are data, such as the names of users."""
+
+_SAMPLE_BYTES: Final = 2**16
+_ONE_BY_ONE: Final = 256
+"""Rows that are parsed one by one if pyarrow refuses one of them."""
+_PIECES: Final = 8
+_MAX_CELLS: Final = 2**22
+"""Most values of a table, nulls included."""
+_LONG_INTEGER: Final = re.compile(rb"(?<![0-9.])[0-9]{16,}+(?![.eE])")
+
+
+def open_json(files: Files, options: Options, *, block_bytes: int = BLOCK_BYTES) -> Source:
+    """Open JSON files, also compressed with gzip: a list of objects, or an object per line.
+
+    Args:
+        files: the files.
+        options: how they are opened.
+        block_bytes: how much of a file is parsed at once.
+
+    Raises:
+        SourceError: a file contains one object over several lines, the text is in no known encoding, or no file has a
+            row.
+        StorageError: a file cannot be read.
+        MissingExtraError: pyarrow is not installed.
+    """
+    import_pyarrow()
+    layouts: list[str] = []
+
+    def open_file(name: str) -> JsonPart | None:
+        layout = _look_at(files.store, name)
+        if layout is None:
+            return None
+        layouts.append("a list of objects" if layout.is_list else "an object per line")
+        encodings.append(layout.encoding)
+        return JsonPart(store=files.store, name=name, is_list=layout.is_list, block_bytes=block_bytes)
+
+    encodings: list[str] = []
+    found = make_parts(files, options, open_file, noun="JSON file")
+    told = ", ".join(" or ".join(dict.fromkeys(words)) for words in (encodings, layouts))
+    return Source(
+        kind="json",
+        summary=f"{count(len(layouts), 'JSON file')} ({told})",
+        parts=found.parts,
+        may_lack_columns=True,
+        files=found.files,
+        origins=files.origins,
+        split_reason=found.split_reason,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layout:
+    is_list: bool
+    encoding: str
+
+
+def _look_at(store: Store, name: str) -> _Layout | None:
+    """The layout of a file, or None if it has no rows."""
+    with open_text(store, name) as stream:
+        data, is_whole = b"", False
+        while not is_whole and not data.strip():
+            if len(data) > MAX_ROW_BYTES:
+                raise too_long(name, 1)
+            piece = stream.read(_SAMPLE_BYTES + len(data))
+            is_whole = len(piece) < _SAMPLE_BYTES + len(data)
+            data += piece
+        if not data.strip():
+            return None
+        is_list = data.lstrip().startswith(b"[")
+        if is_list and is_whole and re.fullmatch(rb"\s*\[\s*\]\s*", data):
+            return None
+        if not is_list:
+            _refuse_one_object(name, data)
+        return _Layout(is_list=is_list, encoding=stream.encoding)
+
+
+def _refuse_one_object(name: str, data: bytes) -> None:
+    """Raise SourceError if the first object takes several lines."""
+    start = data.lstrip()
+    first = start.partition(b"\n")[0].rstrip()
+    # {"a": 1,  or  {   without an end, and in the next line a key or a value
+    if len(first) < len(start) and first.startswith(b"{") and first.endswith((b"{", b",", b"[", b":")):
+        line = 1 + data[: len(data) - len(start)].count(b"\n")
+        raise SourceError(
+            f"{name}:{line}: an object that takes several lines; expected a list of objects, or an object per line",
+            hint=f"Write an object per line: jq -c '.[]' {name} > rows.jsonl  (or .KEY[] for the rows under KEY)",
+            details={"file": name, "line": line},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonPart:
+    """Reads one JSON file; see ``Part.read``.
+
+    Attributes:
+        store: where the file is stored.
+        name: the name of the file.
+        is_list: whether it is a list of objects, rather than an object per line.
+        block_bytes: how much of the file is parsed at once.
+    """
+
+    store: Store
+    name: str
+    is_list: bool
+    block_bytes: int = BLOCK_BYTES
+
+    def __call__(self) -> Iterator[Rows]:
+        """Yield all rows. Raises SourceError if the file cannot be read to its end."""
+        parser = _Parser(self.name)
+        elements = ListElements() if self.is_list else None
+        find_end = find_line_end if elements is None else elements.find_end
+        with open_text(self.store, self.name) as stream:
+            for block in read_blocks(stream, find_end, block_bytes=self.block_bytes):
+                stream.check(block)
+                rows = find_lines(block.data) if elements is None else elements.take(block.data, is_last=block.is_last)
+                yield from parser.parse(rows, block.line)
+                parser.note_indent(block.data)
+                if (fault := self._fault_of_list(rows, block)) is not None:
+                    yield Rows(table=import_pyarrow().table({}), lines=(), bad=(fault,))
+                    return
+
+    def _fault_of_list(self, rows: JsonRows, block: TextBlock) -> BadRow | None:
+        if rows.tail is not None:
+            line = block.line + count_newlines(block.data[: rows.tail])
+            return BadRow(file=self.name, line=line, reason="text follows the end of the list")
+        if rows.is_open:
+            line = block.line + block.num_lines
+            return BadRow(file=self.name, line=line, reason="the file ends before its list does")
+        return None
+
+
+class _Parser:
+    """Parses the rows of one file, and remembers the types that it has met."""
+
+    def __init__(self, name: str) -> None:
+        from pyarrow import json as arrow_json
+
+        self._name = name
+        self._json = arrow_json
+        self._fields: dict[str, Kind] = {}
+        self._schema: Any = None
+        self._most_rows = MAX_ROWS
+        self._has_floats = False
+        self._indent = 0
+
+    def note_indent(self, data: bytes) -> None:
+        """Count the characters of ``data`` in the line in which the next block starts; lists need not end lines."""
+        start = data.rfind(b"\n") + 1
+        self._indent = len(data[start:].decode()) + (0 if start else self._indent)
+
+    def parse(self, rows: JsonRows, line: int) -> Iterator[Rows]:
+        """Yield the rows of a block that starts at ``line``."""
+        if len(rows):
+            yield from self._parse_piece(rows, 0, len(rows), line)
+
+    def _parse_piece(self, rows: JsonRows, start: int, stop: int, line: int) -> Iterator[Rows]:
+        # The number of columns decides how many rows a table can have, and grows with the rows that are read.
+        step = self._most_rows
+        if stop - start <= step:
+            table = self._parse_fast(_cut(rows, start, stop))
+            if table is not None:
+                yield Rows(table=table, lines=_range_or_list(rows.lines[start:stop] + line))
+                return
+            if stop - start <= _ONE_BY_ONE:
+                yield from self._parse_one_by_one(rows, start, stop, line)
+                return
+            step = max(_ONE_BY_ONE, (stop - start) // _PIECES)
+        for first in range(start, stop, step):
+            yield from self._parse_piece(rows, first, min(first + step, stop), line)
+
+    def _parse_fast(self, rows: JsonRows) -> Any:
+        """The rows as a table, or None if the types that are known do not hold them exactly."""
+        if self._schema is None or not rows.are_objects() or not rows.is_shallow(MAX_DEPTH):
+            return None
+        arrow = import_pyarrow()
+        try:
+            table = self._json.read_json(
+                arrow.BufferReader(rows.data),
+                read_options=self._json.ReadOptions(use_threads=False, block_size=max(1024, len(rows.data) + 1)),
+                parse_options=self._json.ParseOptions(
+                    explicit_schema=self._schema, newlines_in_values=True, unexpected_field_behavior="error"
+                ),
+            )
+            table.validate()  # pyarrow 26 makes invalid arrays of [null, null] if the type is a list of nulls
+        except arrow.ArrowInvalid:
+            return None
+        if table.num_rows != len(rows):
+            return None
+        if self._has_floats and not _are_exact(table) and _may_lose(rows.data):
+            return None
+        return table
+
+    def _parse_one_by_one(self, rows: JsonRows, start: int, stop: int, line: int) -> Iterator[Rows]:
+        bad: list[BadRow] = []
+
+        def parse() -> Iterator[tuple[int, dict[str, Any], dict[str, Kind]]]:
+            for place in range(start, stop):
+                text = rows.data[int(rows.starts[place]) : int(rows.stops[place])].decode()
+                try:
+                    row = parse_object(text)
+                    yield place, row, {name: kind_of(value, name) for name, value in _checked(row)}
+                except BadValueError as error:
+                    bad.append(self._bad_row(rows, place, text, error, line))
+
+        for run in split_runs(parse()):
+            known = self._fields.copy()
+            if merge_fields(known, run.fields.items()) is None:
+                run.fields = known
+            self._learn({**known, **run.fields}, int(rows.lines[run.places[-1]]) + line)
+            lines = [int(rows.lines[place]) + line for place in run.places]
+            yield Rows(table=run.make_table(), lines=lines, bad=tuple(bad))
+            bad.clear()
+        if bad:
+            yield Rows(table=import_pyarrow().table({}), lines=(), bad=tuple(bad))
+
+    def _bad_row(self, rows: JsonRows, place: int, text: str, error: BadValueError, line: int) -> BadRow:
+        line += int(rows.lines[place])
+        reason = error.reason
+        if error.place is not None:
+            before = text[: error.place]
+            line += before.count("\n")
+            left = 0 if "\n" in before else self._left_of(rows, place)
+            in_line = left + len(before) - before.rfind("\n")
+            reason = f"{reason} at character {in_line}"
+        return BadRow(file=self._name, line=line, column=error.column, reason=reason)
+
+    def _left_of(self, rows: JsonRows, place: int) -> int:
+        """The number of characters before a row in its line."""
+        start = int(rows.starts[place])
+        newline = rows.data.rfind(b"\n", 0, start)
+        return len(rows.data[newline + 1 : start].decode()) + (self._indent if newline < 0 else 0)
+
+    def _learn(self, fields: dict[str, Kind], line: int) -> None:
+        """Take ``fields`` as the types of the next rows."""
+        if fields == self._fields and self._schema is not None:
+            return
+        num_columns = count_leaves(fields.values())
+        if num_columns > MAX_COLUMNS:
+            raise SourceError(
+                f"{self._name}:{line}: more than {MAX_COLUMNS:,} different keys up to this line",
+                hint='Keys become columns. Write data in keys as values, such as [{"user": "ada", "score": 3}].',
+                details={"file": self._name, "line": line, "limit": MAX_COLUMNS},
+            )
+        self._fields = fields
+        arrow = import_pyarrow()
+        self._schema = arrow.schema([(name, arrow_type(kind)) for name, kind in fields.items()])
+        self._has_floats = "double" in str(self._schema)
+        self._most_rows = max(1, min(MAX_ROWS, _MAX_CELLS // max(1, num_columns)))
+
+
+def _checked(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The items of a row. Raises BadValueError if a name is not text."""
+    for name, value in row.items():
+        if not name.isascii():
+            kind_of(name, "")
+        yield name, value
+
+
+def _cut(rows: JsonRows, start: int, stop: int) -> JsonRows:
+    """Some of the rows, with their bytes only."""
+    if start == 0 and stop == len(rows):
+        return rows
+    first, end = int(rows.starts[start]), int(rows.stops[stop - 1])
+    return JsonRows(
+        rows.data[first:end], rows.starts[start:stop] - first, rows.stops[start:stop] - first, rows.lines[start:stop]
+    )
+
+
+def _range_or_list(lines: Any) -> Sequence[int]:
+    found: list[int] = lines.tolist()
+    return range(found[0], found[-1] + 1) if bool((np.diff(lines) == 1).all()) else found
+
+
+def _are_exact(table: Any) -> bool:
+    """Whether all floats are between -2**53 and 2**53, so that no integer among them was rounded."""
+    from pyarrow import compute
+
+    return all(
+        compute.all(compute.less(compute.abs(values), 2.0**53)).as_py() is not False
+        for column in table.itercolumns()
+        for chunk in column.chunks
+        for values in _floats_in(chunk)
+    )
+
+
+def _floats_in(array: Any) -> Iterator[Any]:
+    types = import_pyarrow().types
+    if types.is_float64(array.type):
+        yield array
+    elif types.is_list(array.type):
+        yield from _floats_in(array.flatten())
+    elif types.is_struct(array.type):
+        for inner in array.flatten():
+            yield from _floats_in(inner)
+
+
+def _may_lose(data: bytes) -> bool:
+    """Whether there is an integer that a float does not hold, or a word that is not a number."""
+    return b"NaN" in data or b"Inf" in data or _LONG_INTEGER.search(data) is not None

@@ -1,0 +1,184 @@
+"""Finds the rows in the bytes of a JSON file: the lines of JSON lines, or the elements of a list of objects.
+
+    [ {"a": 1}, {"a": 2} ]   ->   two elements; the commas and brackets around them become spaces
+
+An element may take many lines, and a list may be of any size: its elements are found block by block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Places = npt.NDArray[np.int64]
+
+_STEPS: Final = np.zeros(256, np.int8)
+_STEPS[[ord("{"), ord("[")]] = 1
+_STEPS[[ord("}"), ord("]")]] = -1
+_IS_SPACE: Final = np.zeros(256, np.bool_)
+_IS_SPACE[[ord(" "), ord("\t"), ord("\r"), ord("\n")]] = True
+
+
+@dataclass(frozen=True, slots=True)
+class JsonRows:
+    """The rows of a block.
+
+    Attributes:
+        data: the bytes, in which only spaces are between rows.
+        starts: the first byte of each row, which is not a space.
+        stops: the place after its last byte, which is not a space.
+        lines: the number of newlines before each row.
+        tail: the place of text after the end of the list; None if there is none.
+        is_open: whether the file ends before its list does.
+    """
+
+    data: bytes
+    starts: Places
+    stops: Places
+    lines: Places
+    tail: int | None = None
+    is_open: bool = False
+
+    def __len__(self) -> int:
+        return int(self.starts.size)
+
+    def are_objects(self) -> bool:
+        """Whether each row starts and ends like an object. Then no object continues in the next row."""
+        array = np.frombuffer(self.data, np.uint8)
+        return bool((array[self.starts] == ord("{")).all() and (array[self.stops - 1] == ord("}")).all())
+
+    def is_shallow(self, most: int) -> bool:
+        """Whether no row has more than ``most`` objects and lists inside each other; False if it cannot be told."""
+        array = np.frombuffer(self.data, np.uint8)
+        opening = np.flatnonzero(_STEPS[array] > 0)
+        if opening.size < len(self) + most:
+            return True
+        if int(np.diff(np.searchsorted(opening, self.starts), append=opening.size).max()) <= most:
+            return True
+        depth = _depths(self.data)
+        return depth is not None and not depth[self.starts[1:] - 1].any() and int(depth.max()) <= most
+
+
+def find_line_end(data: bytes) -> int:
+    """The place after the last newline of ``data``; 0 if it has none."""
+    return data.rfind(b"\n") + 1
+
+
+def find_lines(data: bytes) -> JsonRows:
+    """The lines of ``data`` that are not blank, without spaces around them."""
+    array = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(array == ord("\n")).astype(np.int64, copy=False)
+    stops = ends if not array.size or array[-1] == ord("\n") else np.append(ends, array.size)
+    starts = np.concatenate([np.zeros(1, np.int64), stops[:-1] + 1]) if stops.size else stops
+    return _trimmed(data, array, starts, stops, np.arange(starts.size, dtype=np.int64))
+
+
+def _trimmed(
+    data: bytes, array: npt.NDArray[np.uint8], starts: Places, stops: Places, lines: Places | None = None
+) -> JsonRows:
+    """The rows without the spaces around them, and without those that only have spaces.
+
+    Newlines are counted if ``lines`` is None: the lines of the rows once they are trimmed.
+    """
+    if starts.size:
+        last = array.size - 1
+        is_loose = (starts == stops) | _IS_SPACE[array[np.minimum(starts, last)]] | _IS_SPACE[array[stops - 1]]
+        if is_loose.any():
+            solid = np.append(np.flatnonzero(~_IS_SPACE[array]), array.size).astype(np.int64, copy=False)
+            first, after = np.searchsorted(solid, starts), np.searchsorted(solid, stops)
+            kept = first < after
+            starts, stops = solid[first[kept]], solid[after[kept] - 1] + 1
+            lines = None if lines is None else lines[kept]
+    if lines is None:
+        lines = np.searchsorted(np.flatnonzero(array == ord("\n")), starts).astype(np.int64)
+    return JsonRows(data, starts, stops, lines)
+
+
+def _in_text(data: bytes) -> npt.NDArray[np.bool_]:
+    """For each byte, whether it is in a text; quotes that open one are, and quotes that close one are not."""
+    # A backslash escapes the next byte. Both are replaced, from the left, so that only real quotes remain.
+    plain = data.replace(b"\\\\", b"__").replace(b'\\"', b"__") if b"\\" in data else data
+    is_quote = np.frombuffer(plain, np.uint8) == ord('"')
+    return (np.cumsum(is_quote, dtype=np.uint8) & 1).view(np.bool_)  # 8 bits overflow, and keep the last bit
+
+
+def _depths(data: bytes) -> npt.NDArray[np.int32] | None:
+    """For each byte, the number of objects and lists that are open after it; None if the last text does not end."""
+    in_text = _in_text(data)
+    if in_text.size and in_text[-1]:
+        return None
+    steps = _STEPS[np.frombuffer(data, np.uint8)]
+    steps[in_text] = 0
+    return np.cumsum(steps, dtype=np.int32)
+
+
+class ListElements:
+    """Finds the elements of a list, block by block: ``find_end`` is for ``read_blocks``, ``take`` for its blocks."""
+
+    def __init__(self) -> None:
+        self._has_begun = False
+        self._has_ended = False
+        self._found: _Ends | None = None
+
+    def find_end(self, data: bytes) -> int:
+        """The place after the comma behind the last element in ``data``, or after the list; 0 if there is none."""
+        if self._has_ended:
+            return len(data)
+        found = self._found = self._scan(data)
+        if found.end is not None:
+            return len(data) if data[found.end :].isspace() else found.end
+        return int(found.commas[-1]) + 1 if found.commas.size else 0
+
+    def take(self, data: bytes, *, is_last: bool) -> JsonRows:
+        """The elements in the next block."""
+        nothing = np.empty(0, np.int64)
+        if self._has_ended:
+            return JsonRows(data, nothing, nothing, nothing, tail=_first_solid(data, 0))
+        found = self._scan(data) if is_last or self._found is None else self._found
+        self._found, self._has_begun = None, True
+        stops = found.commas
+        if found.end is not None:
+            self._has_ended = True
+            stops = np.append(stops, found.end - 1)
+        elif is_last:
+            stops = np.append(stops, len(data))
+        starts = np.concatenate([np.array([found.start], np.int64), stops[:-1] + 1])
+        clean = bytearray(data)
+        view = np.frombuffer(clean, np.uint8)
+        view[stops[stops < len(data)]] = ord(" ")
+        if found.start:
+            view[found.start - 1] = ord(" ")
+        rows = _trimmed(bytes(clean), view, starts, stops)
+        tail = None if found.end is None else _first_solid(data, found.end)
+        is_open = is_last and not self._has_ended
+        return JsonRows(rows.data, rows.starts, rows.stops, rows.lines, tail=tail, is_open=is_open)
+
+    def _scan(self, data: bytes) -> _Ends:
+        start = 0 if self._has_begun else data.find(b"[") + 1
+        inside = data[start:] if start else data
+        array = np.frombuffer(inside, np.uint8)
+        steps = _STEPS[array]
+        in_text = _in_text(inside)
+        steps[in_text] = 0
+        depth = np.cumsum(steps, dtype=np.int32)
+        commas = np.flatnonzero((array == ord(",")) & (depth == 0) & ~in_text).astype(np.int64, copy=False)
+        below = np.flatnonzero(depth < 0)
+        if below.size:  # the closing bracket of the list, or one that closes nothing
+            commas = commas[commas < below[0]]
+        return _Ends(start, commas + start, start + int(below[0]) + 1 if below.size else None)
+
+
+class _Ends(NamedTuple):
+    """Where the elements start, the commas between them, and the place after the list if it ends."""
+
+    start: int
+    commas: Places
+    end: int | None
+
+
+def _first_solid(data: bytes, start: int) -> int | None:
+    rest = data[start:].lstrip()
+    return len(data) - len(rest) if rest else None
