@@ -130,6 +130,19 @@ def names_split(folder: str) -> bool:
     return _WORD.fullmatch(folder) is not None
 
 
+def without_split(name: str) -> str:
+    """The name of a file without folders, extension, the word of a split, and the number of a shard.
+
+    >>> without_split("a/x_train.npy"), without_split("emb-test-00000-of-00002.npy"), without_split("train.npy")
+    ('x', 'emb', '')
+    """
+    stem = _without_extension(name.rpartition("/")[2])
+    parts = [part for part in _SEPARATOR.split(stem) if not _WORD.fullmatch(part)]
+    while len(parts) > 1 and _COUNT.fullmatch(parts[-1]):
+        parts.pop()
+    return "_".join(parts)
+
+
 def _splits_of_folders(folders: Iterable[str]) -> dict[str, str | None]:
     """The split of each folder, by the outermost folder of its path that names one."""
     every = {

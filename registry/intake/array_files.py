@@ -1,0 +1,383 @@
+"""Opens arrays of NumPy, ``.npy`` and ``.npz``. The first axis is the record; nothing is unpickled.
+
+    x_train.npy y_train.npy x_test.npy y_test.npy   ->  splits train and test, columns x and y
+    mnist.npz with x_train, y_train ...             ->  the same
+    emb-00000-of-00002.npy emb-00001-of-00002.npy   ->  column emb, one file after the other
+
+``.npy`` files are mapped, and arrays of ``.npz`` files are read in order, so that memory is bounded.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.errors import SourceError
+from registry.features import Feature, Tensor, Text
+from registry.intake.accounting import account_for_source, count, size_lookup
+from registry.intake.archives import archive_errors
+from registry.intake.source import MAX_BYTES, MAX_ROWS, Files, Options, Part, Rows, Source
+from registry.intake.split_names import NamedSplits, find_splits, without_split
+from registry.intake.temporary import root_of
+from registry.shards.arrow_values import import_pyarrow
+from registry.storage import Store
+from registry.storage.faults import storage_errors
+
+MAX_PART_BYTES: Final = 64 * 2**20
+MAX_FORTRAN_BYTES: Final = 2**30
+"""An array of an ``.npz`` file in Fortran order has its first row spread over all of its bytes."""
+
+_UNNAMED: Final = "array"
+_KINDS: Final = "biufSUmM"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredArray:
+    """An array in a file, described by its header.
+
+    Attributes:
+        file: the name of the file.
+        member: its name in an ``.npz`` file; None for ``.npy``.
+        shape: its shape; the first axis is the record.
+        dtype: its dtype, with its byte order.
+        is_fortran: whether the first axis varies fastest.
+        offset: the place of the first value in an ``.npy`` file, in bytes.
+    """
+
+    file: str
+    member: str | None
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    is_fortran: bool
+    offset: int
+
+    @property
+    def label(self) -> str:
+        """Its name for people."""
+        return self.file if self.member is None else f"{self.file}[{self.member}]"
+
+    @property
+    def row_bytes(self) -> int:
+        """The size of a record."""
+        return int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
+
+    @property
+    def form(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """What the arrays of a column have in common."""
+        return self.shape[1:], self.dtype.newbyteorder("=")
+
+
+def open_arrays(files: Files, options: Options) -> Source:
+    """Open ``.npy`` and ``.npz`` files; see the module.
+
+    The columns are named after the files, or after the arrays in them, without the words of splits and numbers of
+    shards. Arrays of a split must have the same length.
+
+    Raises:
+        SourceError: a file is damaged or contains Python objects, an array has no first axis or an unsupported dtype,
+            lengths differ, or the names of splits are ambiguous.
+        StorageError: a file cannot be read.
+    """
+    import_pyarrow()
+    splits = find_splits(files.names, options.splits)
+    root = root_of(files.store)
+    arrays = {name: _read_headers(root, name) for names in splits.files.values() for name in names}
+    columns, reason = _columns_by_split(splits, arrays, has_globs=bool(options.splits))
+    forms = _check(columns)
+    hints = {column: feature for column, form in forms.items() if (feature := _feature(*form)) is not None}
+    described = ", ".join(f"{name} ({_shown(*form)})" for name, form in forms.items())
+    num_rows = sum(_length(next(iter(those.values()))) for those in columns.values())
+    if not num_rows:
+        raise SourceError(
+            f"{files.location}: the arrays have no rows", hint="Check the path.", details={"location": files.location}
+        )
+    sizes = size_lookup(files)
+    return Source(
+        kind="arrays",
+        summary=f"{num_rows:,} rows in {count(len(arrays), ('array file', 'array files'))}: {described}",
+        parts=[part for split, those in columns.items() for part in _parts(split, those, files.store, sizes)],
+        hints=hints,
+        is_typed=len(hints) == len(forms),
+        files=account_for_source(files, splits, "array file"),
+        origins=files.origins,
+        split_reason=reason,
+    )
+
+
+def _read_headers(root: Path, name: str) -> list[StoredArray]:
+    path = root / name
+    with storage_errors("read", str(path)), path.open("rb") as file:
+        start = file.read(4)
+        file.seek(0)
+        if start.startswith(b"\x93NUM") or not start.startswith(b"PK"):
+            return [_read_header(file, name, None, path.stat().st_size)]
+        with archive_errors(name), zipfile.ZipFile(file) as archive:
+            found = []
+            for one in archive.infolist():
+                if not one.filename.endswith(".npy"):
+                    raise SourceError(
+                        f"{name} contains {one.filename!r}, which is not an array",
+                        hint="Write it with numpy.savez, or extract it and add the folder.",
+                        details={"file": name, "member": one.filename},
+                    )
+                with archive.open(one) as member:
+                    found.append(_read_header(member, name, one.filename.removesuffix(".npy"), one.file_size))
+    if not found:
+        raise SourceError(f"{name} contains no arrays", hint="Write it again.", details={"file": name})
+    return found
+
+
+def _read_header(file: IO[bytes], name: str, member: str | None, num_bytes: int) -> StoredArray:
+    shown = name if member is None else f"{name}[{member}]"
+    try:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, is_fortran, dtype = read(file)
+    except ValueError as error:
+        raise _fault(name, f"{shown}: damaged array: {str(error).partition('. ')[0]}", "Write it again.") from error
+    if dtype.hasobject:
+        raise _fault(
+            name,
+            f"{shown} contains Python objects, which are stored as a pickle and may run code when they are read",
+            "Convert the array to a dtype of numbers or text, such as array.astype(str), and save it again.",
+        )
+    if not shape:
+        raise _fault(
+            name,
+            f"{shown} is a single value: expected an array whose first axis is the record",
+            f"Save it as an array with one record: numpy.save({name!r}, array[None])",
+        )
+    is_wide = dtype.kind == "f" and dtype.itemsize > 8  # long double, whose size depends on the machine
+    if dtype.kind not in _KINDS or is_wide or not dtype.itemsize or 0 in shape[1:]:
+        raise _fault(
+            name,
+            f"{shown}: the dtype {dtype} with the shape {shape} is not supported",
+            "Save numbers, text or times, with each field of a structured or complex array on its own.",
+        )
+    if dtype.kind in "SUmM" and len(shape) > 1:
+        raise _fault(
+            name,
+            f"{shown}: expected one axis for the dtype {dtype}, found the shape {shape}",
+            "Save each column on its own.",
+        )
+    array = StoredArray(
+        file=name, member=member, shape=shape, dtype=dtype, is_fortran=is_fortran and len(shape) > 1, offset=file.tell()
+    )
+    expected = array.offset + shape[0] * array.row_bytes
+    if num_bytes < expected:
+        raise _fault(
+            name,
+            f"{shown}: damaged array: expected {expected:,} bytes, found {num_bytes:,}",
+            "Write or download it again.",
+        )
+    if member is not None and array.is_fortran and expected > MAX_FORTRAN_BYTES:
+        raise _fault(
+            name,
+            f"{shown} is in Fortran order and larger than {MAX_FORTRAN_BYTES:,} bytes",
+            "Save it as .npy, or as numpy.ascontiguousarray(array).",
+        )
+    return array
+
+
+def _columns_by_split(
+    splits: NamedSplits, arrays: Mapping[str, Sequence[StoredArray]], *, has_globs: bool
+) -> tuple[dict[str, dict[str, list[StoredArray]]], str]:
+    """The arrays of each column of each split, in order, and where the splits come from."""
+    found: dict[str, dict[str, list[StoredArray]]] = {}
+    reason = splits.reason
+    is_named = {array.member: array for those in arrays.values() for array in those if array.member is not None}
+    inside = {}
+    if list(splits.files) == ["train"] and not has_globs and is_named:
+        of_members = find_splits([f"{member}.npy" for member in is_named], {})
+        inside = {name.removesuffix(".npy"): split for split, those in of_members.files.items() for name in those}
+        if len(of_members.files) > 1:
+            reason = "from the names of arrays"
+    for split, names in splits.files.items():
+        for name in names:
+            for array in arrays[name]:
+                own = split if array.member is None else inside.get(array.member, split)
+                label = name if array.member is None else f"{array.member}.npy"
+                column = without_split(label) or _UNNAMED
+                found.setdefault(own, {}).setdefault(column, []).append(array)
+    return found, reason
+
+
+def _check(columns: Mapping[str, Mapping[str, Sequence[StoredArray]]]) -> dict[str, Any]:
+    """The form of each column, after checking that it is the same everywhere, and that lengths are equal."""
+    forms: dict[str, Any] = {}
+    first: dict[str, StoredArray] = {}
+    for split, those in columns.items():
+        lengths = {name: _length(arrays) for name, arrays in those.items()}
+        if len(set(lengths.values())) > 1:
+            told = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
+            raise SourceError(
+                f"the arrays of the split {split!r} have different lengths: {told}",
+                hint="The first axis is the record. Add arrays that do not belong together on their own.",
+                details={"split": split, "lengths": lengths},
+            )
+        for name, arrays in those.items():
+            for array in arrays:
+                other = first.setdefault(name, array)
+                if array.form != other.form:
+                    raise SourceError(
+                        f"column {name!r}: expected {_shown(*other.form)} as in {other.label}, "
+                        f"found {_shown(*array.form)} in {array.label}",
+                        hint="Save the arrays with the same dtype and shape, or under different names.",
+                        details={"column": name, "files": [other.file, array.file]},
+                    )
+                forms[name] = array.form
+    for split, those in columns.items():
+        if missing := [name for name in forms if name not in those]:
+            raise SourceError(
+                f"the split {split!r} has no array for {', '.join(map(repr, missing))}",
+                hint="Every split needs the same columns. Name splits by --split NAME=GLOB.",
+                details={"split": split, "missing": missing},
+            )
+    return forms
+
+
+def _length(arrays: Sequence[StoredArray]) -> int:
+    return sum(array.shape[0] for array in arrays)
+
+
+def _shown(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
+    return f"{dtype} of shape {shape}" if shape else str(dtype)
+
+
+def _feature(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Feature | None:
+    """The feature of a column; None for times, whose feature depends on their unit."""
+    if dtype.kind == "U":
+        return Text()
+    if dtype.kind in "mM":
+        return None
+    return Tensor(shape=shape, dtype=bytes if dtype.kind == "S" else dtype)
+
+
+def _parts(split: str, columns: Mapping[str, Sequence[StoredArray]], store: Store, sizes: Any) -> Iterator[Part]:
+    """The parts of a split: ranges of rows. With one column, each file has its own parts, and rows count from 1."""
+    groups = (
+        [{name: [array]} for name, arrays in columns.items() for array in arrays]
+        if len(columns) == 1
+        else [dict(columns)]
+    )
+    for group in groups:
+        arrays = [array for those in group.values() for array in those]
+        length = _length(next(iter(group.values())))
+        row_bytes = sum(those[0].row_bytes for those in group.values()) or 1
+        # Arrays in an archive can only be read from the start.
+        is_mapped = all(array.member is None for array in arrays)
+        step = max(1, MAX_PART_BYTES // row_bytes) if is_mapped else max(length, 1)
+        names = list(dict.fromkeys(array.file for array in arrays))
+        for start in range(0, length, step):
+            stop = min(start + step, length)
+            yield Part(
+                split=split,
+                name=", ".join(names[:4]) + (" ..." if names[4:] else ""),
+                read=ArrayPart(store=store, columns=group, start=start, stop=stop),
+                num_bytes=(stop - start) * row_bytes if is_mapped else sum(map(sizes, names)),
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayPart:
+    """Reads rows ``start`` to ``stop`` of the arrays of a split; it is the ``read`` of a ``Part``."""
+
+    store: Store
+    columns: Mapping[str, Sequence[StoredArray]]
+    start: int
+    stop: int
+
+    def __call__(self) -> Iterator[Rows]:
+        """Read the rows in order."""
+        arrow = import_pyarrow()
+        row_bytes = sum(arrays[0].row_bytes for arrays in self.columns.values()) or 1
+        step = max(1, min(MAX_ROWS, MAX_BYTES // row_bytes))
+        root = root_of(self.store)
+        with ExitStack() as stack:
+            readers = {name: _Reader(root, arrays, self.start, stack) for name, arrays in self.columns.items()}
+            for start in range(self.start, self.stop, step):
+                stop = min(start + step, self.stop)
+                table = arrow.table({name: as_arrow(one.read(stop - start)) for name, one in readers.items()})
+                yield Rows(table=table, lines=range(start + 1, stop + 1))
+
+
+class _Reader:
+    """Reads the rows of a column in order, from one array to the next."""
+
+    def __init__(self, root: Path, arrays: Sequence[StoredArray], start: int, stack: ExitStack) -> None:
+        self._root = root
+        self._stack = stack
+        self._waiting = list(arrays)
+        self._place = start
+        self._values: Any = None
+        self._file: IO[bytes] | None = None
+        while self._waiting and self._place >= self._waiting[0].shape[0]:
+            self._place -= self._waiting.pop(0).shape[0]
+
+    def read(self, num_rows: int) -> npt.NDArray[Any]:
+        """The next rows."""
+        pieces = []
+        while num_rows:
+            array = self._waiting[0]
+            with storage_errors("read", str(self._root / array.file)), archive_errors(array.file):
+                piece = self._read_piece(array, min(num_rows, array.shape[0] - self._place))
+            pieces.append(piece)
+            num_rows -= len(piece)
+            self._place += len(piece)
+            if self._place == array.shape[0]:
+                self._waiting.pop(0)
+                self._place, self._values, self._file = 0, None, None
+                while self._waiting and not self._waiting[0].shape[0]:
+                    self._waiting.pop(0)
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def _read_piece(self, array: StoredArray, num_rows: int) -> npt.NDArray[Any]:
+        order: Any = "F" if array.is_fortran else "C"
+        if array.member is None:
+            if self._values is None:
+                path = self._root / array.file
+                self._values = np.memmap(path, array.dtype, "r", array.offset, array.shape, order)
+        elif self._file is None:
+            archive = self._stack.enter_context(zipfile.ZipFile(self._root / array.file))
+            self._file = self._stack.enter_context(archive.open(f"{array.member}.npy"))
+            _read_exactly(self._file, array.offset)
+        if array.member is not None and array.is_fortran and self._values is None:
+            data = _read_exactly(self._file, array.shape[0] * array.row_bytes)
+            self._values = np.frombuffer(data, array.dtype).reshape(array.shape, order=order)
+        if self._values is not None:
+            values: npt.NDArray[Any] = np.asarray(self._values[self._place : self._place + num_rows])
+            return values
+        data = _read_exactly(self._file, num_rows * array.row_bytes)
+        return np.frombuffer(data, array.dtype).reshape(num_rows, *array.shape[1:])
+
+
+def _read_exactly(file: IO[bytes] | None, num_bytes: int) -> bytes:
+    data = b"" if file is None else file.read(num_bytes)
+    if len(data) != num_bytes:
+        raise EOFError(f"expected {num_bytes} bytes, found {len(data)}")
+    return data
+
+
+def as_arrow(values: npt.NDArray[Any]) -> Any:
+    """An Arrow array with one value for each row; more axes become lists of fixed size.
+
+    >>> as_arrow(np.zeros((2, 3, 1), "uint8")).type
+    FixedSizeListType(fixed_size_list<item: fixed_size_list<item: uint8>[1]>[3])
+    """
+    arrow = import_pyarrow()
+    flat = np.ascontiguousarray(values).reshape(-1)
+    found = arrow.array(flat.astype(flat.dtype.newbyteorder("="), copy=False))
+    for size in reversed(values.shape[1:]):
+        found = arrow.FixedSizeListArray.from_arrays(found, size)
+    return found
+
+
+def _fault(name: str, message: str, hint: str) -> SourceError:
+    return SourceError(message, hint=hint, details={"file": name})
