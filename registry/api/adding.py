@@ -20,6 +20,7 @@ from registry.api.publishing import Publishing
 from registry.argument_types import typed_arguments
 from registry.errors import UsageError
 from registry.model import (
+    Advance,
     DatasetVersion,
     ProgressCallback,
     Reference,
@@ -34,7 +35,7 @@ from registry.model.version import HIGHEST
 if TYPE_CHECKING:
     from registry.features import Feature
     from registry.intake.plan import Plan
-    from registry.intake.source import BadRow, FileUse, Source
+    from registry.intake.source import BadRow, FileUse, Options, Source
     from registry.intake.staging import StagedSource
     from registry.prepared import PreparedDataset
     from registry.publishing import NumberWish, Publication, VersionDiff
@@ -212,6 +213,7 @@ class Adding(Publishing):
         *,
         kind: str | None = None,
         config: str | None = None,
+        record_set: str | None = None,
         features: Mapping[str, str | Feature] | None = None,
         schema: str | os.PathLike[str] | None = None,
         splits: Mapping[str, str] | None = None,
@@ -248,6 +250,7 @@ class Adding(Publishing):
             name: the name of the dataset. None derives it from the path.
             kind: the kind of the source, such as ``csv``, if detection is wrong.
             config: the config of the dataset, or None. If the source has several configs, the one to read.
+            record_set: the record set to read of a Croissant file that has several.
             features: the types of columns, as a feature or as text such as ``"ClassLabel"``; the others are inferred
                 from all rows.
             schema: path of a schema file, as ``registry add --schema-out`` writes it.
@@ -293,6 +296,7 @@ class Adding(Publishing):
             name,
             kind=kind,
             config=config,
+            record_set=record_set,
             features=features,
             schema=schema,
             splits=splits,
@@ -324,6 +328,7 @@ class Adding(Publishing):
         *,
         kind: str | None = None,
         config: str | None = None,
+        record_set: str | None = None,
         features: Mapping[str, str | Feature] | None = None,
         schema: str | os.PathLike[str] | None = None,
         splits: Mapping[str, str] | None = None,
@@ -343,6 +348,7 @@ class Adding(Publishing):
             name: see ``add``.
             kind: see ``add``.
             config: see ``add``.
+            record_set: see ``add``.
             features: see ``add``.
             schema: see ``add``.
             splits: see ``add``.
@@ -362,6 +368,7 @@ class Adding(Publishing):
         """
         from registry.intake.keys import Holdout
         from registry.intake.plan import INTAKE, plan_source
+        from registry.intake.source import Options
 
         reference = self._new_reference(source, name, config)
         if in_place:
@@ -376,7 +383,8 @@ class Adding(Publishing):
                 "num_shards": num_shards,
             }
             return self._plan_in_place(source, reference, [option for option, given in changing.items() if given])
-        opened = _open(source, kind, splits or {}, config)
+        options = Options(kind=kind, splits=splits or {}, config=config, record_set=record_set)
+        opened = _open(source, options, count_progress(progress, "downloading", unit="bytes"))
         latest, _ = self.backend.neighbours(reference.name, reference.config, Version(*HIGHEST))
         plan = plan_source(
             opened,
@@ -392,6 +400,7 @@ class Adding(Publishing):
 
     def _plan_in_place(self, source: Any, reference: Reference, changing: list[str]) -> Addition:
         """Parquet files that stay where they are: their rows are the records."""
+        from registry.intake.column_types import arrow_type_of
         from registry.intake.keys import KeyRule
         from registry.intake.plan import Plan
         from registry.intake.schema import ColumnSchema, Schema
@@ -399,7 +408,6 @@ class Adding(Publishing):
         from registry.intake.staging import BadRows
         from registry.interop.parquet import describe_parquet
         from registry.publishing.numbering import FIRST
-        from registry.shards.arrow_values import import_pyarrow
         from registry.storage import open_store
 
         if changing:
@@ -414,7 +422,7 @@ class Adding(Publishing):
         prepared = describe_parquet(store, name=reference.name, config=reference.config, version=FIRST)
         names = [name for split in prepared.splits for name in split.filenames]
         columns = [
-            ColumnSchema(name=name, feature=feature, arrow_type=import_pyarrow().null(), reason="from the files")
+            ColumnSchema(name=name, feature=feature, arrow_type=arrow_type_of(feature), reason="from the files")
             for name, feature in prepared.features.items()
         ]
         plan = Plan(
@@ -457,16 +465,15 @@ class Adding(Publishing):
         return Reference(name, config)
 
 
-def _open(source: Any, kind: str | None, splits: Mapping[str, str], config: str | None) -> Source:
-    from registry.intake.source import Options, Source
+def _open(source: Any, options: Options, advance: Advance | None) -> Source:
+    from registry.intake.source import Source
 
     if isinstance(source, Source):  # of a reader that is not ours
         return source
-    options = Options(kind=kind, splits=splits, config=config)
     if isinstance(source, str | os.PathLike):
         from registry.intake.detect import open_source
 
-        return open_source(os.fspath(source), options)
+        return open_source(source, options, progress=advance)
     from registry.intake.objects import open_object
 
     opened = open_object(source)

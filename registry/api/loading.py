@@ -375,6 +375,7 @@ def add(
     data_dir: str | os.PathLike[str] | None = None,
     kind: str | None = None,
     config: str | None = None,
+    record_set: str | None = None,
     features: Mapping[str, str | Feature] | None = None,
     schema: str | os.PathLike[str] | None = None,
     splits: Mapping[str, str] | None = None,
@@ -406,6 +407,7 @@ def add(
         data_dir: path or URL of the data directory, see ``connect``.
         kind: see ``Catalog.add``.
         config: see ``Catalog.add``.
+        record_set: see ``Catalog.add``.
         features: see ``Catalog.add``.
         schema: see ``Catalog.add``.
         splits: see ``Catalog.add``.
@@ -437,6 +439,7 @@ def add(
             name,
             kind=kind,
             config=config,
+            record_set=record_set,
             features=features,
             schema=schema,
             splits=splits,

@@ -55,7 +55,8 @@ def _pairs(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> 
 @click.argument("source", metavar="SOURCE")
 @click.option("--as", "name", metavar="NAME", help="Name of the dataset.  [default: from the path]")
 @click.option("--from", "kind", metavar="KIND", help="Kind of the source, such as csv or images.  [default: detected]")
-@click.option("--config", metavar="NAME", help="Config of the dataset, if it has configs.")
+@click.option("--config", metavar="NAME", help="Config of the dataset, if it has configs; also read from SOURCE.")
+@click.option("--record-set", metavar="NAME", help="The record set of a Croissant file that has several.")
 @click.option(
     "--feature",
     "features",
@@ -115,6 +116,7 @@ def add(
     name: str | None,
     kind: str | None,
     config: str | None,
+    record_set: str | None,
     features: dict[str, str],
     schema: Path | None,
     schema_out: Path | None,
@@ -156,6 +158,7 @@ def add(
                 name,
                 kind=kind,
                 config=config,
+                record_set=record_set,
                 features=features,
                 schema=schema,
                 splits=splits,
@@ -190,6 +193,8 @@ def add(
 
 def _describe_plan(plan: Plan) -> Iterator[Block]:
     """What was found, before anything is written."""
+    from registry.intake.schema_file import describe_type
+
     source = plan.source
     yield f"found {source.kind}: {source.summary}"
     splits = ", ".join(source.splits) if plan.split_by is None else f"by the column {plan.split_by!r}"
@@ -204,7 +209,7 @@ def _describe_plan(plan: Plan) -> Iterator[Block]:
         plan.schema.columns,
         {
             "FEATURE": lambda one: one.name,
-            "TYPE": lambda one: str(one.feature),
+            "TYPE": describe_type,
             "EXAMPLE": lambda one: one.example,
             "NULLS": lambda one: one.num_nulls,
             "REASON": lambda one: one.reason,
@@ -227,7 +232,8 @@ def _describe_files(plan: Plan) -> Iterator[Block]:
 
 def _describe_report(session: Session, report: AddReport) -> Iterator[Block]:
     if report.num_bad:
-        yield Note(f"note: {report.num_bad:,} rows or files left out:")
+        left_out = "1 row or file was" if report.num_bad == 1 else f"{report.num_bad:,} rows or files were"
+        yield Note(f"note: {left_out} left out:")
         for one in report.bad[:20]:
             yield Note(f"  {one}")
         if report.num_bad > 20:
@@ -251,6 +257,8 @@ def _why(report: AddReport) -> Iterator[str]:
 
 
 def _values(report: AddReport) -> dict[str, Any]:
+    from registry.intake.schema_file import describe_type
+
     plan, publication = report.plan, report.publication
     source = plan.source
     return {
@@ -264,7 +272,7 @@ def _values(report: AddReport) -> dict[str, Any]:
         },
         "key": plan.rule.to_json(),
         "features": [
-            {**fields_of(one, "name", "example", "num_nulls", "reason"), "type": str(one.feature)}
+            {**fields_of(one, "name", "example", "num_nulls", "reason"), "type": describe_type(one)}
             for one in plan.schema.columns
         ],
         "num_bad": report.num_bad,

@@ -63,7 +63,7 @@ class KeyRule:
             case "column":
                 return f"the column {self.columns[0]!r}"
             case "path":
-                return "the path of the file"
+                return "the name of each record in the source"
             case _:
                 return "the content of the record"
 

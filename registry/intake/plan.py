@@ -155,7 +155,7 @@ def _choose_rule(
     if earlier is not None and earlier.kind == "column" and earlier.columns[0] in names:
         return earlier, "as in the version before"
     if has_paths:
-        return KeyRule(kind="path"), "every record is a file"
+        return KeyRule(kind="path"), "the path of a file, or the key in an archive"
     if earlier is not None and earlier.kind == "content" and earlier.columns and set(earlier.columns) <= set(stored):
         return earlier, "the same columns as in the version before"
     return KeyRule(kind="content", columns=tuple(sorted(stored))), "there is no key column"

@@ -35,7 +35,7 @@ from registry.features import (
 )
 from registry.intake.column_types import arrow_type_of, as_optional, type_word
 from registry.intake.feature_text import Wish, parse_feature
-from registry.intake.schema import Schema
+from registry.intake.schema import ColumnSchema, Schema
 from registry.intake.value_types import is_list
 from registry.pins.yaml_text import join_key, read_yaml, write_yaml
 from registry.shards.arrow_values import import_pyarrow
@@ -88,6 +88,30 @@ def write_schema_file(schema: Schema, stream: TextIO) -> None:
     columns = {column.name: _write(column.feature, column.arrow_type) for column in schema.columns}
     skipped = dict.fromkeys(schema.skipped, "skip")
     stream.write(write_yaml({"columns": columns | skipped}, comment=_COMMENT))
+
+
+def describe_type(column: ColumnSchema) -> str:
+    """The type of a column for people: the word that ``parse_feature`` reads, if there is one.
+
+    >>> from registry.features import ClassLabel, Text
+    >>> from registry.shards.arrow_values import import_pyarrow
+    >>> describe_type(ColumnSchema(name="t", feature=Text(), arrow_type=import_pyarrow().string()))
+    'Text'
+    """
+    return _describe(_write(column.feature, column.arrow_type))
+
+
+def _describe(written: Any) -> str:
+    if isinstance(written, str):
+        return written
+    if "fields" in written:
+        return "{" + ", ".join(f"{name}: {_describe(one)}" for name, one in written["fields"].items()) + "}"
+    if "list" in written:
+        length = f" of {written['length']}" if "length" in written else ""
+        return f"list{length} of {_describe(written['list'])}"
+    if "names" in written or "num_classes" in written:
+        return f"ClassLabel of {written.get('num_classes') or len(written['names']):,} classes"
+    return str(written["json"].get("pythonClassName", "feature")).rpartition(".")[2]
 
 
 def _write(feature: Feature, kind: Any) -> Any:

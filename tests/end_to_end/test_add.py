@@ -165,7 +165,7 @@ def test_paths_are_keys(catalog: registry.Catalog) -> None:
     keys = [f"cats/{n}.png" for n in range(20)]
     table = pa.table({"size": list(range(20))})
     report = catalog.add(source([("train", "cats", Table(table, keys=keys))]), "cats")
-    assert str(report.plan.rule) == "the path of the file"
+    assert str(report.plan.rule) == "the name of each record in the source"
     assert len(read_all(catalog, "cats")) == 20
 
 
