@@ -52,6 +52,8 @@ def arrow_type_of(feature: Feature, found: Any = None) -> Any:
 def leaf_types(path: str, feature: Feature, kind: Any) -> Iterator[tuple[str, Any]]:
     """The Arrow types of the leaves of ``feature`` that the feature does not tell, by path: times, and some bytes."""
     types = import_pyarrow().types
+    if types.is_null(kind):  # of a source whose columns are not converted
+        return
     if isinstance(feature, FeaturesDict):
         for name, inner in feature.items():
             yield from leaf_types(f"{path}/{name}", inner, kind.field(name).type)

@@ -158,16 +158,11 @@ class Inference:
     def _infer(self, plain: ColumnSchema, column: _Column, united: United) -> ColumnSchema:
         arrow = import_pyarrow()
         name, kind, reasons = plain.name, united.kind, list(united.notes)
-        if arrow.types.is_null(kind):
-            kind, reasons = arrow.string(), ["every value is null"]
-        elif self._is_text and arrow.types.is_string(kind):
+        if self._is_text and arrow.types.is_string(kind):
             word, reason = column.texts.decide()
             kind, reasons = arrow.type_for_alias(word), [reason]
             if word != "string":
                 plain = replace(plain, example=plain.example.strip('"'))
-        elif arrow.types.is_decimal(kind):
-            reasons.append(f"{kind} as its exact text")
-            kind = arrow.string()
         elif arrow.types.is_nested(kind) and plain.num_nulls:
             is_struct = arrow.types.is_struct(kind)
             reasons.append("in a null struct, every field is null" if is_struct else "a list cannot be null")
@@ -210,6 +205,9 @@ class _Column:
         """Count the values, and keep the first."""
         self.num_values += len(array)
         self.num_nulls += array.null_count
+        if self.first is None:  # the type of nulls decides as long as there are no values
+            kind = plain_type(array.type)
+            self.kind = kind if self.kind is None else min(self.kind, kind, key=_rank)
         if array.null_count == len(array) or (self.first is not None and self.first <= place_of(0)):
             return
         index = first_of(array.is_valid(), value=True) or 0
@@ -233,9 +231,16 @@ class _Column:
         self.num_nulls += other.num_nulls
         if other.first is not None and (self.first is None or other.first < self.first):
             self.first, self.example, self.kind = other.first, other.example, other.kind
+        elif self.first is None and other.kind is not None:
+            self.kind = other.kind if self.kind is None else min(self.kind, other.kind, key=_rank)
         self.types.merge(other.types)
         self.texts.merge(other.texts)
         self.classes.merge(other.classes)
+
+
+def _rank(kind: Any) -> tuple[bool, str]:
+    """The key by which types of nulls are ordered: any other type comes before the null type."""
+    return bool(import_pyarrow().types.is_null(kind)), str(kind)
 
 
 def _decide(

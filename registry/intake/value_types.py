@@ -189,12 +189,14 @@ class ValueTypes:
         found = sorted((self.fields or {}).items(), key=lambda one: (one[1][0], one[0]))
         return [(name, inner) for name, (_, inner) in found]
 
-    def unite(self, path: str, num_values: int | None = None) -> United:
+    def unite(self, path: str, num_values: int | None = None, *, is_nested: bool = False) -> United:
         """The one type of all values.
 
         Args:
             path: the path, for errors.
-            num_values: the number of structs around the values, some of which may lack this field.
+            num_values: the number of rows, or of structs around the values. Some of them may lack this column or field.
+                None for elements of lists.
+            is_nested: whether the path is a field or an element, and not a column.
 
         Raises:
             TypeConflictError: no type holds all values.
@@ -208,15 +210,22 @@ class ValueTypes:
         if word == "struct":
             return self._unite_struct(path)
         if word == "list":
-            united = ValueTypes.unite(self.element or ValueTypes(), f"{path}[]")
+            united = (self.element or ValueTypes()).unite(f"{path}[]", is_nested=True)
             size = next(iter(self.list_sizes)) if len(self.list_sizes) == 1 else -1
             return United(arrow.list_(united.kind, size), united.notes, ())
         has_nulls = self.num_nulls > 0 or self.num_values < (num_values or 0)
         kind, note = unite_leaves(path, list(self.leaves.values()))
+        if arrow.types.is_null(kind):
+            kind, note = arrow.string(), f"{path} has no values" if is_nested else "every value is null"
+        elif arrow.types.is_decimal(kind):
+            kind, note = arrow.string(), f"{kind} as its exact text"
         return United(kind, (note,) if note else (), (path,) if has_nulls else ())
 
     def _unite_struct(self, path: str) -> United:
-        united = [(name, inner.unite(f"{path}/{name}", self.num_values)) for name, inner in self.ordered_fields()]
+        united = [
+            (name, inner.unite(f"{path}/{name}", self.num_values, is_nested=True))
+            for name, inner in self.ordered_fields()
+        ]
         return United(
             import_pyarrow().struct([(name, one.kind) for name, one in united]),
             tuple(note for _, one in united for note in one.notes),
@@ -270,7 +279,7 @@ def unite_leaves(path: str, leaves: list[SeenType]) -> tuple[Any, str]:
             continue
         used.append(one)
     valued = [one for one in used if one.has_values]
-    if len(valued) < 2:
+    if len(valued) < 2 or arrow.types.is_decimal(kind):
         return kind, ""
     return kind, f"widened to {name_type(str(kind))} at {show_place(max(one.first for one in valued))}"
 
@@ -287,6 +296,8 @@ def _unite_used(path: str, leaves: list[SeenType]) -> Any:
         return _unite_numbers(path, leaves)
     if all(map(types.is_date, kinds)):
         return arrow.date64()
+    if all(map(types.is_decimal, kinds)):
+        return kinds[0]  # all become text
     families = {_family(kind) for kind in kinds}
     if len(families) == 1 and None not in families:
         return _unite_times(path, leaves)

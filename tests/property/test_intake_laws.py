@@ -1,0 +1,266 @@
+"""Laws of inference: its result depends on the values alone, and a conversion loses nothing.
+
+infer(any cuts and any order of parts and rows) = infer(rows)
+format(convert(infer(texts))) = texts
+infer(rows, wishes of the schema file that infer(rows) wrote) = infer(rows)
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from registry.errors import SourceError
+from registry.features import Feature
+from registry.intake.inference import Inference
+from registry.intake.schema import Schema
+from registry.intake.schema_file import parse_schema_file, write_schema_file
+from registry.intake.source import Rows
+
+NUMBERS = st.one_of(
+    st.integers(-(10**20), 10**20).map(str),
+    st.integers(-9, 9).map(str),
+    st.floats(allow_nan=False, allow_infinity=False).map(lambda number: format(Decimal(repr(number)), "f")),
+    st.decimals(-1000, 1000, places=2).map(str),
+    st.sampled_from(["9223372036854775807", "9223372036854775808", "-9223372036854775809", "18446744073709551615"]),
+)
+ODD = st.sampled_from(
+    [
+        "007",
+        "+1",
+        "-0",
+        "-0.0",
+        "1e5",
+        ".5",
+        "1.",
+        "",
+        "NA",
+        "nan",
+        "inf",
+        " 1",
+        "1 ",
+        "0x1F",
+        "1_000",
+        "1,5",
+        "٣",
+        "1\n",
+        "00",
+        "-",
+        "-00.5",
+        "1.5.",
+        "\n",
+    ]
+)
+BOOLEANS = st.sampled_from(["true", "false", "True", "False", "TRUE"])
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+
+
+def columns_of(value: st.SearchStrategy[str]) -> st.SearchStrategy[list[str | None]]:
+    return st.lists(st.one_of(value, value, value, st.none()), min_size=1, max_size=12)
+
+
+COLUMNS = st.one_of(
+    columns_of(st.integers(-(2**63), 2**64).map(str)),
+    columns_of(NUMBERS),
+    columns_of(st.one_of(NUMBERS, ODD)),
+    columns_of(BOOLEANS),
+    columns_of(st.sampled_from(["true", "false"])),
+    columns_of(st.one_of(TEXTS, ODD, NUMBERS, BOOLEANS)),
+)
+
+
+def type_by_the_rules(values: list[str | None]) -> str:
+    """The type of a column of text, value by value, as the documentation states it."""
+    given = [value for value in values if value is not None]
+    if not given:
+        return "string"
+    if all(re.fullmatch("-?(0|[1-9][0-9]*)", value) and value != "-0" for value in given):
+        numbers = list(map(int, given))
+        if all(-(2**63) <= number < 2**63 for number in numbers):
+            return "int64"
+        return "uint64" if all(0 <= number < 2**64 for number in numbers) else "string"
+    if all(re.fullmatch(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?", value) for value in given) and "." in "".join(given):
+        is_exact = all(math.isfinite(float(value)) and Decimal(repr(float(value))) == Decimal(value) for value in given)
+        return "double" if is_exact else "string"
+    if set(given) <= {"true", "false"} or set(given) <= {"True", "False"}:
+        return "bool"
+    return "string"
+
+
+def rows_of(table: pa.Table, start: int) -> Rows:
+    return Rows(table=table, lines=range(start, start + table.num_rows))
+
+
+def infer(blocks: list[tuple[str, Rows]], *, is_text: bool = False, wishes: Any = None) -> Schema:
+    inference = Inference(is_text=is_text, hints={}, wishes=wishes)
+    for part, rows in blocks:
+        inference.update(part, rows)
+    return inference.schema()
+
+
+def infer_texts(values: list[str | None]) -> tuple[Schema, Rows]:
+    rows = rows_of(pa.table({"x": pa.array(values, pa.string())}), 2)
+    return infer([("a.csv", rows)], is_text=True), rows
+
+
+@given(COLUMNS)
+def test_text_has_the_type_that_the_rules_state(values: list[str | None]) -> None:
+    schema, _ = infer_texts(values)
+    assert schema.columns[0].arrow_type == pa.type_for_alias(type_by_the_rules(values))
+
+
+@given(COLUMNS)
+def test_converted_text_is_the_same_value(values: list[str | None]) -> None:
+    schema, rows = infer_texts(values)
+    converted = schema.convert("a.csv", rows)
+    assert converted.bad == ()
+    column = converted.table.column("x")
+    word = str(column.type)
+    for text, value in zip(values, column.to_pylist(), strict=True):
+        if text is None or word == "string":
+            assert value == text
+        elif word == "double":  # 1.50 is the number 1.5
+            assert Decimal(repr(value)) == Decimal(text)
+            assert math.copysign(1, value) == (-1 if text.startswith("-") else 1)
+        else:
+            assert str(value) == (text.capitalize() if word == "bool" else text)
+
+
+def cut(draw: st.DrawFn, table: pa.Table) -> list[tuple[str, Rows]]:
+    """The rows of ``table``, the first in part a and the others in part b, cut into blocks in any order."""
+    size = table.num_rows
+    middle = draw(st.integers(0, size))
+    places = sorted({0, size, middle, *draw(st.lists(st.integers(0, size), max_size=4))})
+    blocks = [
+        ("a" if start < middle else "b", rows_of(table.slice(start, stop - start), 1 + start))
+        for start, stop in pairwise(places)
+    ]
+    return draw(st.permutations(blocks))
+
+
+LEAVES = st.one_of(
+    st.lists(st.none() | st.integers(-(2**63), 2**63 - 1)),
+    st.lists(st.none() | st.floats()),
+    st.lists(st.none() | TEXTS),
+    st.lists(st.none() | st.booleans()),
+    st.lists(st.none() | st.datetimes()),
+    st.lists(st.none() | st.binary(max_size=3)),
+    st.lists(st.none() | st.lists(st.none() | st.integers(0, 9), max_size=3)),
+    st.lists(st.none() | st.fixed_dictionaries({"a": st.none() | st.integers(0, 9), "b": st.none() | TEXTS})),
+    st.lists(st.none()),
+)
+
+
+@st.composite
+def typed_tables(draw: st.DrawFn) -> pa.Table:
+    columns = draw(st.lists(LEAVES, min_size=1, max_size=3))
+    size = draw(st.integers(1, 8))
+    filled = [(column * size or [None])[:size] for column in columns]
+    filled = [column + [None] * (size - len(column)) for column in filled]
+    return pa.table({f"c{number}": pa.array(column) for number, column in enumerate(filled)})
+
+
+@st.composite
+def text_tables(draw: st.DrawFn) -> pa.Table:
+    columns = draw(st.lists(COLUMNS, min_size=1, max_size=3))
+    size = max(map(len, columns))
+    return pa.table(
+        {f"c{number}": pa.array((column * size)[:size], pa.string()) for number, column in enumerate(columns)}
+    )
+
+
+@given(st.data(), st.booleans())
+def test_inference_does_not_depend_on_cuts_order_or_workers(data: st.DataObject, is_text: bool) -> None:
+    table = data.draw(text_tables() if is_text else typed_tables())
+    blocks = data.draw(st.composite(cut)(table))
+    middle = data.draw(st.integers(0, len(blocks)))
+    workers = [Inference(is_text=is_text, hints={}) for _ in range(2)]
+    for number, (part, rows) in enumerate(blocks):
+        workers[number >= middle].update(part, rows)
+    workers[1].merge(workers[0])
+    in_order = sorted(blocks, key=lambda block: (block[0], block[1].lines[0]))
+    assert workers[1].schema() == infer(in_order, is_text=is_text)
+
+
+@given(st.data(), st.booleans())
+def test_a_schema_file_gives_the_same_schema(data: st.DataObject, is_text: bool) -> None:
+    table = data.draw(text_tables() if is_text else typed_tables())
+    blocks = [("a", rows_of(table, 1))]
+    schema = infer(blocks, is_text=is_text)
+    stream = io.StringIO()
+    write_schema_file(schema, stream)
+    again = infer(blocks, is_text=is_text, wishes=parse_schema_file(stream.getvalue().encode(), "schema.yaml"))
+
+    def essence(one: Schema) -> list[tuple[str, Feature, Any]]:
+        return [(column.name, column.feature, column.arrow_type) for column in one.columns]
+
+    assert essence(again) == essence(schema)
+    tables = [one.convert("a", blocks[0][1]).table for one in (again, schema)]
+    assert repr(tables[0].to_pylist()) == repr(tables[1].to_pylist())  # NaN differs from itself
+
+
+@given(typed_tables())
+def test_typed_values_are_kept_or_reported(table: pa.Table) -> None:
+    schema = infer([("a", rows_of(table, 1))])
+    converted = schema.convert("a", rows_of(table, 1))
+    kept = [number - 1 for number in converted.lines]
+    assert sorted([*converted.lines, *(one.line or 0 for one in converted.bad)]) == list(range(1, table.num_rows + 1))
+    structs = {field.name for field in table.schema if pa.types.is_struct(field.type)}
+    expected = [
+        {name: {"a": None, "b": None} if value is None and name in structs else value for name, value in row.items()}
+        for row in table.to_pylist()
+    ]
+    # By repr, because NaN differs from itself, and True equals 1.
+    assert list(map(repr, converted.table.to_pylist())) == [repr(expected[place]) for place in kept]
+
+
+@given(
+    st.lists(
+        st.sampled_from([pa.int8(), pa.uint8(), pa.int64(), pa.uint64(), pa.float32(), pa.float64()]),
+        min_size=1,
+        max_size=4,
+    ),
+    st.data(),
+)
+def test_united_numbers_are_equal(kinds: list[Any], data: st.DataObject) -> None:
+    blocks: list[tuple[str, Rows]] = []
+    for number, kind in enumerate(kinds):
+        if pa.types.is_floating(kind):
+            value = st.floats(width=kind.bit_width, allow_nan=False)
+        else:
+            low, high = (
+                (-(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1)
+                if pa.types.is_signed_integer(kind)
+                else (0, 2**kind.bit_width - 1)
+            )
+            value = st.one_of(st.integers(0, 100), st.integers(low, high))
+        values = data.draw(st.lists(value, min_size=1, max_size=3))
+        blocks.append((f"p{number}", rows_of(pa.table({"x": pa.array(values, kind)}), 1)))
+    try:
+        schema = infer(blocks)
+    except SourceError:  # no type holds all of them
+        return
+    for part, rows in blocks:
+        converted = schema.convert(part, rows)
+        assert converted.bad == ()
+        for before, after in zip(
+            rows.table.column("x").to_pylist(), converted.table.column("x").to_pylist(), strict=True
+        ):
+            assert before == after  # Python compares integers and floats exactly
+
+
+@pytest.mark.parametrize("values", [["1", "2"], ["1.5", "x"], ["true"], [None]])
+def test_an_empty_block_changes_nothing(values: list[str | None]) -> None:
+    table = pa.table({"x": pa.array(values, pa.string())})
+    empty = Rows(table=pa.table({"x": pa.nulls(0)}), lines=())
+    blocks = [("b", rows_of(table, 2))]
+    assert infer([("a", empty), *blocks, ("c", empty)], is_text=True) == infer(blocks, is_text=True)
