@@ -96,7 +96,7 @@ KINDS: Final[dict[str, Kind]] = {
         noun=("WebDataset tar", "WebDataset tars"),
     ),
     "hugging_face": Kind(
-        opener="hugging_face:open_saved_dataset",
-        about="a folder that save_to_disk of Hugging Face's datasets wrote",
+        opener="hugging_face_card:open_hugging_face",
+        about="a folder that save_to_disk wrote, or a repository whose dataset card names its files",
     ),
 }
