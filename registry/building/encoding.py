@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from registry.building.sorter import KeyedFrames
 from registry.engines import Engine, Piece
 from registry.errors import BuildError, FeatureError, RegistryError
 from registry.features import Codec
+from registry.features.example_table import ExampleTable, stack_bytes
 from registry.tfrecord import Frames, RecordBlock, frame_records
 
 _CHUNK_EXAMPLES: Final = 512
@@ -30,6 +32,9 @@ _FIXED: Final = frozenset(
     {type(None), bool, int, float, complex, *(set(np.sctypeDict.values()) - {np.void, np.object_})}
 )
 """Types of values that nobody can change."""
+
+_TEXTS: Final = frozenset({str, bytes})
+_PLAIN: Final = _FIXED | _TEXTS | {np.ndarray}
 
 
 class Chunk(NamedTuple):
@@ -43,7 +48,7 @@ class Chunk(NamedTuple):
 
     sort_keys: SortKeys
     labels: list[str]
-    examples: list[Any]
+    examples: ExampleTable | list[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,7 @@ def _pieces(
 ) -> Iterator[Piece[Chunk, Frames]]:
     """Draw ``items`` and divide them into chunks. An error is raised after the chunk of the examples before it."""
     keys: list[Any] = []
-    examples: list[Any] = []
+    examples = CollectedExamples()
     failed: RegistryError | None = None
     source = iter(items)
     while failed is None:
@@ -112,10 +117,12 @@ def _pieces(
         if keys:
             sort_keys, labels, bad_key = keyer.sort_keys(keys)
             if labels:
-                piece = Piece(encoder, Chunk(sort_keys, labels, examples[: len(labels)]), num_items=len(labels))
+                piece = Piece(
+                    encoder, Chunk(sort_keys, labels, examples.collected()[: len(labels)]), num_items=len(labels)
+                )
                 yield piece
             failed = bad_key or failed
-            keys, examples = [], []
+            keys, examples = [], CollectedExamples()
         if is_end:
             break
     if failed is not None:
@@ -134,12 +141,14 @@ class _Drawing:
         self._num_records += frames.num_records
         self._num_bytes += len(frames.data)
 
-    def fill(self, keys: list[Any], examples: list[Any], source: Iterator[Any], keyer: Keyer, *, here: bool) -> bool:
+    def fill(
+        self, keys: list[Any], examples: CollectedExamples, source: Iterator[Any], keyer: Keyer, *, here: bool
+    ) -> bool:
         """Add the keys and examples of the next chunk; True if ``source`` has ended.
 
         Args:
             keys: receives the keys.
-            examples: receives the examples, with copies of their arrays.
+            examples: receives the examples.
             source: pairs of key and example.
             keyer: makes the error for an item that is not a pair.
             here: whether the chunk is encoded by this thread before this method is called again.
@@ -149,15 +158,14 @@ class _Drawing:
         """
         mean_bytes = self._num_bytes // self._num_records if self._num_records else 0
         most = max(1, min(_CHUNK_EXAMPLES, _CHUNK_BYTES // max(1, mean_bytes)))
-        clock, num_bytes, end = time.monotonic, 0, 0.0
+        clock, end, num_bytes, add = time.monotonic, 0.0, 0, examples.add
         for item in source:
             if type(item) is tuple and len(item) == 2:
                 key, example = item
             else:
                 key, example = keyer.pair(item, position=keyer.position + len(keys))
-            keys.append(key)
-            owned, size = own(example)
-            examples.append(owned)
+            keys.append(key.copy() if type(key) is np.ndarray else key)
+            size = add(example)
             num_bytes += abs(size)
             if len(keys) >= most or num_bytes >= _CHUNK_BYTES:
                 return False
@@ -168,6 +176,95 @@ class _Drawing:
             if now > end:
                 return False
         return True
+
+
+class CollectedExamples:
+    """Collects examples with copies of their arrays, dicts and lists, because authors may use the same ones again.
+
+    Examples of one form are collected as rows of values, whose columns are encoded together. The form is that of the
+    first: names, types, and dtypes and shapes of arrays. From the first example of another form on, all are dicts.
+    """
+
+    def __init__(self) -> None:
+        self._rows: list[list[Any]] = []
+        self._form: _Form | None = None
+        self._each: list[Any] | None = None
+
+    def add(self, example: Any) -> int:
+        """Add an example and return its size in bytes as ``own`` estimates it."""
+        form = self._form
+        if form is None and self._each is None:
+            form = self._form = _Form.of(example)
+            if form is None:
+                self._each = []
+        if self._each is None and form is not None and type(example) is dict and len(example) == len(form.names):
+            try:
+                values = form.pick(example)
+            except KeyError:
+                values = []
+            num_bytes = form.num_bytes
+            if list(map(type, values)) == form.kinds:
+                for place, dtype, shape in form.arrays:
+                    array = values[place]
+                    if array.shape != shape or array.dtype != dtype:
+                        break
+                    values[place] = array.tobytes()
+                else:
+                    for place in form.texts:
+                        num_bytes += len(values[place])
+                    self._rows.append(values)
+                    return num_bytes
+        if self._each is None:
+            self._each = list(self.collected())
+        owned, num_bytes = own(example)
+        self._each.append(owned)
+        return num_bytes
+
+    def collected(self) -> ExampleTable | list[Any]:
+        """The examples so far."""
+        if self._each is not None:
+            return self._each
+        form = self._form
+        if form is None:
+            return []
+        columns: list[Any] = list(map(list, zip(*self._rows, strict=True)))
+        for place, dtype, shape in form.arrays:
+            columns[place] = stack_bytes(columns[place], dtype, shape)
+        return ExampleTable(len(self._rows), dict(zip(form.names, columns, strict=True)))
+
+
+class _Form(NamedTuple):
+    """The form of an example of arrays, texts and numbers: places are positions in ``names``."""
+
+    names: list[Any]
+    pick: Callable[[dict[Any, Any]], list[Any]]
+    kinds: list[type]
+    arrays: list[tuple[int, np.dtype[Any], tuple[int, ...]]]
+    texts: list[int]
+    num_bytes: int
+
+    @classmethod
+    def of(cls, example: Any) -> _Form | None:
+        """The form of ``example``; None if it has values of other types, which are not collected as columns."""
+        if type(example) is not dict or not example:
+            return None
+        names, values = list(example), list(example.values())
+        kinds = list(map(type, values))
+        arrays = [(place, one.dtype, one.shape) for place, one in enumerate(values) if type(one) is np.ndarray]
+        if not _PLAIN.issuperset(kinds):
+            return None
+        if any(dtype.kind not in "biufc" or not dtype.isnative or not shape for _, dtype, shape in arrays):
+            return None
+        several = itemgetter(*names)
+        return cls(
+            names=names,
+            pick=(lambda one: list(several(one))) if len(names) > 1 else (lambda one: [several(one)]),
+            kinds=kinds,
+            arrays=arrays,
+            texts=[place for place, kind in enumerate(kinds) if kind in _TEXTS],
+            num_bytes=sum(values[place].nbytes for place, *_ in arrays)
+            + _VALUE_BYTES * sum(map(_FIXED.__contains__, kinds)),
+        )
 
 
 def own(example: Any) -> tuple[Any, int]:
@@ -182,15 +279,31 @@ def own(example: Any) -> tuple[Any, int]:
     ({'a': array([0., 0., 0.]), 'b': [1, 'two']}, 59)
     """
     kind = type(example)
-    if kind is not dict:
-        return _own_value(example)
-    owned, num_bytes, known = {}, 0, True
+    if kind in _TEXTS:
+        return example, len(example)
+    if kind in _FIXED:
+        return example, _VALUE_BYTES
+    if kind is np.ndarray:
+        return example.copy(), -example.nbytes - 1 if example.dtype.hasobject else example.nbytes
+    if kind is dict:
+        return _own_dict(example)
+    if kind is not list and kind is not tuple:
+        return example, -_VALUE_BYTES
+    kinds = set(map(type, example))
+    if kinds <= _FIXED:
+        return kind(example), _VALUE_BYTES * len(example)
+    if kinds <= _TEXTS:
+        return kind(example), sum(map(len, example))
+    found = [own(inner) for inner in example]
+    num_bytes = sum(abs(size) for _, size in found)
+    return kind([inner for inner, _ in found]), num_bytes if all(size >= 0 for _, size in found) else -num_bytes - 1
+
+
+def _own_dict(example: dict[Any, Any]) -> tuple[dict[Any, Any], int]:
+    owned, num_bytes, is_known = {}, 0, True
     for name, value in example.items():
         kind = type(value)
-        if kind is np.ndarray and not value.dtype.hasobject:
-            owned[name] = value.copy()
-            num_bytes += value.nbytes
-        elif kind is str or kind is bytes:
+        if kind in _TEXTS:
             owned[name] = value
             num_bytes += len(value)
         elif kind in _FIXED:
@@ -198,22 +311,6 @@ def own(example: Any) -> tuple[Any, int]:
             num_bytes += _VALUE_BYTES
         else:
             owned[name], size = own(value)
-            known = known and size >= 0
+            is_known = is_known and size >= 0
             num_bytes += abs(size)
-    return owned, num_bytes if known else -num_bytes - 1
-
-
-def _own_value(value: Any) -> tuple[Any, int]:
-    kind = type(value)
-    if kind is str or kind is bytes:
-        return value, len(value)
-    if kind in _FIXED:
-        return value, _VALUE_BYTES
-    if kind is np.ndarray and not value.dtype.hasobject:
-        return value.copy(), value.nbytes
-    if kind is list or kind is tuple:
-        found = [own(inner) for inner in value]
-        num_bytes = sum(abs(size) for _, size in found)
-        known = all(size >= 0 for _, size in found)
-        return kind([inner for inner, _ in found]), num_bytes if known else -num_bytes - 1
-    return value, -_VALUE_BYTES
+    return owned, num_bytes if is_known else -num_bytes - 1

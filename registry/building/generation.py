@@ -212,7 +212,7 @@ class Keyer:
             return None
         try:
             if self._shuffled:
-                sort_keys = hash_texts(self.split, map(str, keys)) if kind is int else hash_texts(self.split, keys)
+                sort_keys = hash_texts(self.split, map(str, keys) if kind is int else keys)
             elif self._numbered is not False:
                 self._numbered = True
                 sort_keys = join_sort_keys(map(number_key, keys))

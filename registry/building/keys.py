@@ -8,7 +8,9 @@ of the split. The order is therefore the same for every order of generation, mac
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -26,6 +28,11 @@ SortKeys: TypeAlias = npt.NDArray[np.uint8]
 """The sort keys of a block of records: uint8 of shape (number of records, 16). They sort like their bytes."""
 
 _BIAS: Final = 1 << (8 * SORT_KEY_BYTES - 1)
+_md5: Callable[[bytes], Any] = partial(hashlib.md5, usedforsecurity=False)
+with suppress(ImportError):  # some builds of Python leave it out
+    # Python's own implementation hashes a key in half the time: setting up OpenSSL's takes longer than hashing.
+    from _md5 import md5 as _md5  # type: ignore[import-not-found,no-redef]
+
 LABEL_WIDTH: Final = 120
 
 
@@ -82,7 +89,8 @@ def hash_key(salt: str | bytes, key: Key) -> bytes:
             hint="Use the name as bytes: os.fsencode(name)",
             details={"key": label_of(plain)},
         ) from error
-    return hashlib.md5(salt_bytes + key_bytes, usedforsecurity=False).digest()
+    digest: bytes = _md5(salt_bytes + key_bytes).digest()
+    return digest
 
 
 def hash_keys(salt: str | bytes, keys: Iterable[Key]) -> SortKeys:
@@ -104,9 +112,8 @@ def hash_texts(salt: str, texts: Iterable[str]) -> SortKeys:
     Raises:
         ValueError: a text cannot be encoded as UTF-8.
     """
-    salt_bytes, md5 = salt.encode(), hashlib.md5
-    hashed = [md5(salt_bytes + text.replace("\\", "/").encode(), usedforsecurity=False).digest() for text in texts]
-    return join_sort_keys(hashed)
+    salt_bytes = salt.encode()
+    return join_sort_keys([_md5(salt_bytes + text.replace("\\", "/").encode()).digest() for text in texts])
 
 
 def join_sort_keys(sort_keys: Iterable[bytes]) -> SortKeys:

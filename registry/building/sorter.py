@@ -143,10 +143,9 @@ class ExternalSorter:
             parts = [_Part(block, 0, len(block)) for block in self._held]
             yield from map(_gather, self._sort(parts, _MOST_BLOCK_BYTES))
             return
-        self._spill()
-        while len(self._runs) > self._fan_in:
+        while len(self._runs) >= self._fan_in:
             self._merge_last(self._fan_in)
-        yield from _gather_all(self._merge(self._runs))
+        yield from _gather_all(self._merge([*(run.blocks() for run in self._runs), self._held_blocks()]))
 
     def close(self) -> None:
         """Free memory and disk space."""
@@ -177,10 +176,16 @@ class ExternalSorter:
     def _merge_last(self, count: int) -> None:
         """Merge the last ``count`` runs, which are the smallest, into one."""
         last = self._runs[-count:]
-        merged = write_run(self._merge(last), folder=self._folder, level=last[0].level + 1)
+        merged = write_run(self._merge([run.blocks() for run in last]), folder=self._folder, level=last[0].level + 1)
         self._runs[-count:] = [merged]
 
-    def _merge(self, runs: list[Run]) -> Iterator[_Piece]:
+    def _held_blocks(self) -> Iterator[KeyedFrames]:
+        """The entries in memory, in order, in blocks like those of a run."""
+        self._join_small()
+        for piece in self._sort([_Part(block, 0, len(block)) for block in self._held], self._block_bytes):
+            yield KeyedFrames(piece.sort_keys, _PieceLabels(piece), _gather(piece))
+
+    def _merge(self, runs: list[Iterator[KeyedFrames]]) -> Iterator[_Piece]:
         """Yield the entries of ``runs`` in order. Each step takes what is known to come before all unread blocks."""
         readers = [reader for reader in map(_RunReader, runs) if reader.advance()]
         while readers:
@@ -365,6 +370,19 @@ def _gather_all(pieces: Iterable[_Piece]) -> Iterator[Frames]:
         yield _gather(*waiting)
 
 
+class _PieceLabels(Sequence[str]):
+    """The labels of a piece, looked up when one is needed."""
+
+    def __init__(self, piece: _Piece) -> None:
+        self._piece = piece
+
+    def __len__(self) -> int:
+        return self._piece.lengths.size
+
+    def __getitem__(self, index: int) -> str:  # type: ignore[override]  # slices are not needed
+        return self._piece.label(index)
+
+
 class _StoredLabels(Sequence[str]):
     """The labels of a block of a run, decoded when one is needed: only errors show them."""
 
@@ -424,8 +442,8 @@ class Run:
 class _RunReader:
     """The current block of a run, and the position of its next entry."""
 
-    def __init__(self, run: Run) -> None:
-        self._blocks = run.blocks()
+    def __init__(self, blocks: Iterator[KeyedFrames]) -> None:
+        self._blocks = blocks
         self.block: _Block
         self.position = 0
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from registry.features.containers import Column, Dataset, FeaturesDict
 from registry.features.containers import Sequence as SequenceFeature
+from registry.features.example_table import ExampleTable
 from registry.features.feature import Counts, Feature, Leaf
 from registry.features.flatten import check_names, flatten_values
 from registry.features.stacking import type_of_all
@@ -50,11 +51,15 @@ class BlockFlattener:
         self.blocks: list[FlatBlock] = []
         self.num_sound = len(examples)
         self.fault: Exception | None = None
-        self._add(features, list(examples), "")
+        if isinstance(examples, ExampleTable) and examples.columns.keys() == features.keys():
+            for name in features:
+                self._add(features[name], examples.columns[name], name)
+        else:
+            self._add(features, list(examples), "")
 
-    def _add(self, feature: Feature, values: list[Any], path: str) -> None:
+    def _add(self, feature: Feature, values: _Values, path: str) -> None:
         """Add the columns of ``feature``, which is not in a Sequence."""
-        del values[self.num_sound :]  # an example after the first that does not fit has no effect
+        values = values[: self.num_sound]  # an example after the first that does not fit has no effect
         if not isinstance(feature, FeaturesDict):
             block = _flatten_together(feature, values, path)
             self.blocks += [self._flatten_each(feature, values, path) if block is None else block]
@@ -73,7 +78,7 @@ class BlockFlattener:
         for name, column in zip(feature, inner, strict=True):
             self._add(feature[name], column, f"{path}/{name}" if path else name)
 
-    def _flatten_each(self, feature: Feature, values: list[Any], path: str) -> FlatBlock:
+    def _flatten_each(self, feature: Feature, values: _Values, path: str) -> FlatBlock:
         if any(map(_is_read_once, values)):
             raise UnusualExampleError
         flats: list[dict[str, FlatValue]] = []
@@ -91,7 +96,7 @@ class BlockFlattener:
         self.num_sound, self.fault = place, error
 
 
-def _pick_columns(features: FeaturesDict, values: Sequence[Any]) -> list[list[Any]] | None:
+def _pick_columns(features: FeaturesDict, values: _Values) -> list[list[Any]] | None:
     """The values of each feature in all of ``values``; None if these are not dicts with exactly these names."""
     if type_of_all(values) is not dict or list(map(len, values)).count(len(features)) < len(values):
         return None
@@ -101,14 +106,14 @@ def _pick_columns(features: FeaturesDict, values: Sequence[Any]) -> list[list[An
         return None
 
 
-def _flatten_together(feature: Feature, values: list[Any], path: str) -> FlatBlock | None:
+def _flatten_together(feature: Feature, values: _Values, path: str) -> FlatBlock | None:
     """The columns of ``feature``, which is not in a Sequence; None if its values have to be converted one by one."""
     num_records, rows = len(values), None
     if isinstance(feature, Leaf) and feature.may_be_absent and type(None) in set(map(type, values)):
         rows = np.array([row for row, value in enumerate(values) if value is not None], np.int64)
         values = [value for value in values if value is not None]
     found: list[_Flat] = []
-    if values and not _collect(feature, values, (), path, found):
+    if len(values) > 0 and not _collect(feature, values, (), path, found):
         return None
     columns: dict[tuple[str, WireKind], FlatColumn] = {}
     data = [_NO_DATA]
@@ -142,7 +147,7 @@ def _collect(feature: Feature, batch: _Values, levels: tuple[Places, ...], path:
         False if the values have to be converted one by one.
     """
     if isinstance(feature, FeaturesDict):
-        inner = _pick_columns(feature, batch)  # type: ignore[arg-type]  # a list, because the elements are dicts
+        inner = _pick_columns(feature, batch)
         return inner is not None and all(
             _collect(feature[name], column, levels, f"{path}/{name}", found)
             for name, column in zip(feature, inner, strict=True)
@@ -175,7 +180,7 @@ def _collect_sequence(
     if kind is dict:  # a dict of lists
         if not isinstance(inner, FeaturesDict) or not all(isinstance(one, Leaf) for one in inner.values()):
             return False
-        columns = _pick_columns(inner, batch)  # type: ignore[arg-type]  # a list, because its values are dicts
+        columns = _pick_columns(inner, batch)
     else:
         columns = [batch]  # type: ignore[list-item]
     opened = [_open(column) for column in columns or ()]

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_wire_laws import EXAMPLES
 
+from registry.building.encoding import CollectedExamples
 from registry.features import Dataset, FeaturesDict, Image, NestedExamples, Ragged, Sequence, Tensor, codec_of
 from registry.wire import BlockDecoder, FlatValue, decode_example, encode_block, encode_example
 
@@ -51,6 +52,25 @@ def outline(error: Exception | None) -> object:
 @given(schemas_and_examples())
 def test_a_block_is_its_examples_one_by_one(given_: tuple[FeaturesDict, list[dict[str, Any]]]) -> None:
     check(*given_)
+
+
+@given(schemas_and_examples(), st.data())
+def test_examples_that_were_collected_are_encoded_as_they_were(
+    given_: tuple[FeaturesDict, list[dict[str, Any]]], data: st.DataObject
+) -> None:
+    features, examples = given_
+    if examples and features and data.draw(st.booleans()):  # an example that may not fit
+        place = data.draw(st.integers(0, len(examples) - 1))
+        name = data.draw(st.sampled_from(list(features)))
+        examples[place] = {**examples[place], name: data.draw(st.sampled_from(["x", 1, None, np.zeros((1, 2))]))}
+    collected = CollectedExamples()
+    for example in examples:
+        collected.add(example)
+    found, expected = (
+        codec_of(features).encode_block(one) for one in (collected.collected()[: len(examples)], examples)
+    )
+    assert found.records() == expected.records()
+    assert outline(found.fault) == outline(expected.fault)
 
 
 @given(schemas_and_examples())
