@@ -18,6 +18,7 @@ from typing import Final
 from registry.errors import SourceError, UsageError, suggest
 from registry.intake.accounting import account_for, count, size_lookup
 from registry.intake.archives import extract, is_archive
+from registry.intake.croissant_files import find_document
 from registry.intake.hugging_face_card import is_hugging_face
 from registry.intake.kinds import KINDS
 from registry.intake.listing import Progress, list_files
@@ -102,6 +103,8 @@ def _open(files: Files, options: Options, *, is_extracted: bool) -> Source:
         return _open_kind(options.kind, files, _names_of_kind(options.kind, files), options)
     if is_hugging_face(files):
         return _open_kind("hugging_face", files, files.names, options)
+    if find_document(files) is not None:
+        return _open_kind("croissant", files, files.names, options)
     _refuse_folders_of_others(files)
     found = _group(files)
     archives = found.pop(ARCHIVE, [])

@@ -99,4 +99,8 @@ KINDS: Final[dict[str, Kind]] = {
         opener="hugging_face_card:open_hugging_face",
         about="a folder that save_to_disk wrote, or a repository whose dataset card names its files",
     ),
+    "croissant": Kind(
+        opener="croissant_files:open_croissant",
+        about="a Croissant document (JSON-LD) next to the files that it describes",
+    ),
 }

@@ -164,7 +164,7 @@ class Options:
         kind: a forced kind, or None to detect it.
         splits: split name -> glob over names of files, or empty to derive splits from names.
         config: the config to read of a source that has several, such as a repository with a dataset card.
-        record_set: the record set to read of a Croissant file that has several.
+        record_set: the record set to read of a Croissant document that has several.
     """
 
     kind: str | None = None

@@ -7,6 +7,7 @@ import datetime as dt
 import decimal
 import io
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -303,6 +304,20 @@ def test_a_dict_of_tables_or_rows_is_splits() -> None:
     assert opened({"train": ROWS, "test": iter(ROWS)}).splits == ("train", "test")
     assert opened({"train": {"x": [1]}, "test": {"x": [2]}}).kind == "arrays"
     assert opened({"a": FRAME, "b": pa.table({"text": ["a"], "x": [1]}), "c": ROWS}).kind == "objects"
+
+
+def test_a_dict_of_paths_is_splits(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}_test.csv").write_text(f"x\n{name}\n")
+    source = opened({"train": str(tmp_path / "a_test.csv"), "test": tmp_path / "b_test.csv"})
+    assert (source.kind, source.splits, source.is_text) == ("csv", ("train", "test"), True)
+    assert [rows_of(source, split) for split in source.splits] == [[{"x": "a"}], [{"x": "b"}]]
+    assert [use.split for use in source.files] == ["train", "test"]
+    with pytest.raises(SourceError) as caught:
+        open_object({"train": tmp_path / "a_test.csv", "test": FRAME})
+    assert str(caught.value) == (
+        "the splits 'train' (csv) and 'test' (pandas) cannot be combined: only one of them is text without types"
+    )
 
 
 def failing() -> Iterator[dict[str, int]]:

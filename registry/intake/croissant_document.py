@@ -1,0 +1,269 @@
+"""Parses Croissant documents, the JSON-LD of MLCommons: files, sets of files, and record sets with their fields.
+
+It follows http://mlcommons.org/croissant/1.0 and 1.1, and reads only what ``croissant_files`` needs. Keys may have a
+prefix (``cr:recordSet``) or be complete URLs. Parsing does not open any other file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn
+
+from registry.errors import SourceError
+from registry.model import DatasetMetadata
+
+MARK: Final = b"mlcommons.org/croissant"
+"""Every document contains it, in ``conformsTo`` or in the context."""
+
+_PREFIX: Final = re.compile(r"^(?:cr|ml|sc|schema|rai|dct|wd):|^https?://(?:mlcommons\.org/croissant|schema\.org)/")
+_ENUMERATIONS: Final = frozenset({"Enumeration"})
+_SPLIT_TYPES: Final = frozenset({"Split", "wd:Q3985153", "Q3985153"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileObject:
+    """A file, or an archive. ``url`` is relative to the document unless it is refused later."""
+
+    id: str
+    url: str
+    encoding: str
+    sha256: str
+    contained_in: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSet:
+    """Files chosen by globs, in which ``*`` matches ``/``."""
+
+    id: str
+    includes: tuple[str, ...]
+    excludes: tuple[str, ...]
+    encoding: str
+    contained_in: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordField:
+    """A column of a record set.
+
+    Attributes:
+        id: the complete id.
+        name: the name of the column.
+        types: the data types without prefixes, such as ``Integer``.
+        resource: the id of the file or the set of files of its values; empty for fields with inline data.
+        column: the name of the column in the file, or empty.
+        file_property: ``content``, ``filename``, ``fullpath`` ... of the file, or empty.
+        regexes: regular expressions whose first group is the value.
+        unsupported: what in the source cannot be read, such as a transform; empty if it can.
+        references: the id of the field that the values refer to, or empty.
+        is_list: whether a value is an array.
+        fields: the fields of a struct.
+    """
+
+    id: str
+    name: str
+    types: tuple[str, ...] = ()
+    resource: str = ""
+    column: str = ""
+    file_property: str = ""
+    regexes: tuple[str, ...] = ()
+    unsupported: str = ""
+    references: str = ""
+    is_list: bool = False
+    fields: tuple[RecordField, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordSet:
+    """Records with the same fields. ``data`` is None unless they are in the document."""
+
+    id: str
+    name: str
+    fields: tuple[RecordField, ...]
+    types: tuple[str, ...] = ()
+    data: tuple[Mapping[str, Any], ...] | None = None
+
+    @property
+    def is_split_set(self) -> bool:
+        """Whether it lists the splits."""
+        return bool(_SPLIT_TYPES & set(self.types))
+
+    @property
+    def is_enumeration(self) -> bool:
+        """Whether it lists the classes of a label, or the splits."""
+        return self.is_split_set or bool(_ENUMERATIONS & set(self.types))
+
+    def values(self, field_id: str) -> list[Any]:
+        """The values of a field in the document."""
+        short = field_id.removeprefix(f"{self.id}/")
+        return [row.get(field_id, row.get(short)) for row in self.data or ()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A Croissant document."""
+
+    metadata: DatasetMetadata
+    files: Mapping[str, FileObject | FileSet] = field(default_factory=dict)
+    record_sets: tuple[RecordSet, ...] = ()
+
+    def set_of_field(self, field_id: str) -> RecordSet | None:
+        """The record set that contains a field."""
+        return next((one for one in self.record_sets if any(each.id == field_id for each in one.fields)), None)
+
+
+def parse_document(data: bytes, name: str) -> Document:
+    """Parse a document.
+
+    Raises:
+        SourceError: it is not JSON, or not a Croissant document; the message names the file.
+    """
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise SourceError(
+            f"{name}: it is not JSON: {error}", hint="Correct the file.", details={"file": name}
+        ) from error
+    return _Parser(name).document(_plain(found))
+
+
+class _Parser:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def document(self, found: Any) -> Document:
+        if not isinstance(found, dict) or not ({"recordSet", "distribution"} & set(found)):
+            self._fail("expected a Croissant dataset with 'distribution' and 'recordSet'")
+        files: dict[str, FileObject | FileSet] = {}
+        for one in _dicts(found.get("distribution")):
+            resource = self._resource(one)
+            if resource.id in files:
+                self._fail(f"two files have the id {resource.id!r}")
+            files[resource.id] = resource
+        sets = tuple(self._record_set(one) for one in _dicts(found.get("recordSet")))
+        license_ = found.get("license")
+        if isinstance(license_, list):
+            license_ = ", ".join(_text(one) for one in license_)
+        metadata = DatasetMetadata(
+            description=_text(found.get("description")),
+            citation=_text(found.get("citeAs") or found.get("citation")),
+            homepage=_text(found.get("url")),
+            license=_text(license_),
+        )
+        return Document(metadata=metadata, files=files, record_sets=sets)
+
+    def _resource(self, found: Mapping[str, Any]) -> FileObject | FileSet:
+        contained = tuple(_references(found.get("containedIn")))
+        types = _texts(found.get("@type"))
+        if "FileObject" in types:
+            return FileObject(
+                id=self._id(found),
+                url=_text(found.get("contentUrl")),
+                encoding=_text(found.get("encodingFormat")),
+                sha256=_text(found.get("sha256")).lower(),
+                contained_in=contained,
+            )
+        if "FileSet" not in types:
+            found_types = ", ".join(types) or "no @type"
+            self._fail(f"{self._id(found)!r}: expected a FileObject or a FileSet, found {found_types}")
+        return FileSet(
+            id=self._id(found),
+            includes=tuple(_texts(found.get("includes"))),
+            excludes=tuple(_texts(found.get("excludes"))),
+            encoding=_text(found.get("encodingFormat")),
+            contained_in=contained,
+        )
+
+    def _record_set(self, found: Mapping[str, Any]) -> RecordSet:
+        place = self._id(found)
+        data = found.get("data")
+        return RecordSet(
+            id=place,
+            name=_text(found.get("name")) or place,
+            types=tuple(_texts(found.get("dataType"))),
+            fields=tuple(self._field(one, place) for one in _dicts(found.get("field"))),
+            data=None if data is None else tuple(_dicts(data)),
+        )
+
+    def _field(self, found: Mapping[str, Any], parent: str) -> RecordField:
+        place = self._id(found)
+        name = (_text(found.get("name")) or place).removeprefix(f"{parent}/")
+        source = found.get("source")
+        source = source if isinstance(source, dict) else {}
+        extract = source.get("extract")
+        extract = extract if isinstance(extract, dict) else {}
+        column, unsupported = _text(extract.get("column")), ""
+        if path := _text(extract.get("jsonPath")):
+            match = re.fullmatch(r"\$?\.?([\w-]+)", path)
+            column = match[1] if match else ""
+            unsupported = "" if match else f"the jsonPath {path!r}"
+        regexes = []
+        for one in _dicts(source.get("transform")):
+            if set(one) - {"@type"} == {"regex"}:
+                regexes.append(_text(one["regex"]))
+            else:
+                unsupported = f"the transform {', '.join(sorted(set(one) - {'@type'}))}"
+        if _references(source.get("recordSet")) or _references(source.get("field")):
+            unsupported = "values of another record set"
+        references = found.get("references")
+        targets = _references(references.get("field")) if isinstance(references, dict) and "field" in references else []
+        resources = [ref for key in ("fileObject", "fileSet", "distribution") for ref in _references(source.get(key))]
+        return RecordField(
+            id=place,
+            name=name,
+            types=tuple(_texts(found.get("dataType"))),
+            resource=resources[0] if resources else "",
+            column=column,
+            file_property=_text(extract.get("fileProperty")),
+            regexes=tuple(regexes),
+            unsupported=unsupported,
+            references=(targets or _references(references) or [""])[0],
+            is_list=found.get("isArray") in (True, "true") or found.get("repeated") in (True, "true"),
+            fields=tuple(self._field(one, place) for one in _dicts(found.get("subField"))),
+        )
+
+    def _id(self, found: Mapping[str, Any]) -> str:
+        place = _text(found.get("@id")) or _text(found.get("name"))
+        if not place:
+            self._fail("a file, record set or field has neither '@id' nor 'name'")
+        return place
+
+    def _fail(self, problem: str) -> NoReturn:
+        raise SourceError(
+            f"{self._name}: {problem}",
+            hint="Check the file: mlcroissant validate --jsonld FILE",
+            details={"file": self._name},
+        )
+
+
+def _plain(value: Any) -> Any:
+    """JSON-LD with keys that have no prefix."""
+    if isinstance(value, dict):
+        return {_PREFIX.sub("", key): inner if key == "data" else _plain(inner) for key, inner in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list) else value
+
+
+def _dicts(value: Any) -> list[Mapping[str, Any]]:
+    return [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, dict)]
+
+
+def _texts(value: Any) -> list[str]:
+    """The texts of a value or of a list, without prefixes."""
+    return [_PREFIX.sub("", _text(one)) for one in (value if isinstance(value, list) else [value]) if _text(one)]
+
+
+def _text(value: Any) -> str:
+    """A text; the ``name`` or ``@value`` of an object."""
+    if isinstance(value, dict):
+        value = value.get("@value") or value.get("name") or value.get("@id") or next(iter(value.values()), "")
+    return value if isinstance(value, str) else ""
+
+
+def _references(value: Any) -> list[str]:
+    """The ids that a value refers to: ``{"@id": "x"}``, ``"x"`` or a list of these."""
+    values = value if isinstance(value, list) else [value]
+    found = [one.get("@id") if isinstance(one, dict) else one for one in values]
+    return [one for one in found if isinstance(one, str)]

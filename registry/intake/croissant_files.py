@@ -1,0 +1,486 @@
+"""Opens Croissant documents: the records of a record set, from local files next to the document.
+
+    croissant.json -> Document -> files of the record set (checked by sha256) -> reader of their kind -> Source
+
+Tables are read by column, and files such as images as one record each. The splits are those of the field that refers
+to the record set of splits. URLs, absolute paths and ``..`` are refused: nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+from urllib.parse import unquote
+
+from registry.errors import SourceError, suggest
+from registry.features import ClassLabel, Feature, Image, Text
+from registry.intake.accounting import account_for
+from registry.intake.archives import extract, is_archive
+from registry.intake.combining import combine_splits
+from registry.intake.croissant_document import (
+    MARK,
+    Document,
+    FileObject,
+    FileSet,
+    RecordField,
+    RecordSet,
+    parse_document,
+)
+from registry.intake.feature_text import parse_feature
+from registry.intake.file_rows import FilePart, open_parts
+from registry.intake.kinds import KINDS
+from registry.intake.listing import list_folder
+from registry.intake.media_bytes import CheckMedia
+from registry.intake.object_tables import import_arrow
+from registry.intake.source import Files, FileUse, Options, Part, Rows, Source
+from registry.intake.temporary import root_of
+from registry.intake.text_folders import decode_text
+from registry.model.split import check_split_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+KIND: Final = "croissant"
+NAMES: Final = ("croissant.json", "metadata.json", "croissant_metadata.json")
+"""The names of the document in a folder; a document with another name is given itself."""
+
+_MOST_BYTES: Final = 64 * 2**20
+_MOST_SHOWN: Final = 10
+_HEAD_BYTES: Final = 2**16
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_ENCODINGS: Final = {
+    "text/csv": "csv",
+    "text/tab-separated-values": "csv",
+    "application/json": "json",
+    "application/jsonlines": "json",
+    "application/x-jsonlines": "json",
+    "application/jsonlines+json": "json",
+    "application/x-parquet": "parquet",
+    "application/vnd.apache.parquet": "parquet",
+}
+_NUMBERS: Final = {"Integer": "int64", "Float": "float64", "Boolean": "bool", "Number": "float64"}
+_PRECISE: Final = re.compile(r"(?:Int|UInt|Float)(?:8|16|32|64)")
+_PATHS: Final = ("filename", "fullpath")
+
+
+def find_document(files: Files) -> str | None:
+    """The name of the Croissant document of a source; None if it has none."""
+    names = files.names if len(files.names) == 1 else [name for name in NAMES if name in files.names]
+    for name in names:
+        if name.lower().endswith(".json"):
+            with files.store.open(name) as file:
+                if MARK in file.read(_HEAD_BYTES):
+                    return name
+    return None
+
+
+def open_croissant(files: Files, options: Options) -> Source:
+    """Open a record set of a Croissant document.
+
+    Raises:
+        SourceError: the document is malformed, has several record sets and ``options.record_set`` does not name one, or
+            needs what is not supported; a file is missing, has another sha256, or is not next to the document; and
+            what the reader of the files raises.
+    """
+    name = find_document(files)
+    if name is None:
+        raise SourceError(
+            f"{files.location}: no Croissant document", hint=f"Name the file, or call it {NAMES[0]}.", details={}
+        )
+    with files.store.open(name) as file:
+        data = file.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise SourceError(f"{name}: it is larger than {_MOST_BYTES:,} bytes", hint="Leave inline data out.")
+    document = parse_document(data, name)
+    if len(files.names) == 1:  # the document was given, and its files are next to it
+        folder = list_folder(root_of(files.store), files.location)
+        folder = replace(folder, origins=files.origins)
+    else:
+        folder = files
+    return _Opener(document, name, folder).open(options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What is read for one record set: the columns, the field of the splits, and the files."""
+
+    record_set: RecordSet
+    columns: Sequence[RecordField]
+    split: RecordField | None
+    files: Files
+
+
+class _Opener:
+    def __init__(self, document: Document, name: str, folder: Files) -> None:
+        self._document = document
+        self._name = name
+        self._folder = folder
+        self._used: set[str] = {name}
+
+    def open(self, options: Options) -> Source:
+        record_set = self._choose(options.record_set)
+        if options.splits:
+            self._fail("the document names the splits itself", "Leave out --split.")
+        if record_set.data is not None:
+            source = self._open_inline(record_set)
+        else:
+            plan = self._plan(record_set)
+            is_tables = not any(field.file_property == "content" for field in plan.columns)
+            source = self._open_tables(plan) if is_tables else self._open_contents(plan)
+        document = FileUse(
+            name=self._name, role="metadata", reason="the Croissant document", num_bytes=self._size(self._name)
+        )
+        others = [(name, self._size(name)) for name in self._folder.names if name not in self._used]
+        skipped = account_for(others, "skipped", reason=f"not in the record set {record_set.name!r}")
+        return replace(
+            source,
+            kind=KIND,
+            summary=f"Croissant record set {record_set.name!r}: {source.summary}",
+            files=[*source.files, document, *skipped, *self._folder.skipped],
+            metadata=self._document.metadata,
+            origins=self._folder.origins,
+        )
+
+    def _choose(self, name: str | None) -> RecordSet:
+        """The record set ``name``, or the only one."""
+        sets = [one for one in self._document.record_sets if not one.is_enumeration and one.fields]
+        stored = [one for one in sets if one.data is None]
+        sets = stored or sets  # small tables in the document describe the others
+        if len(sets) == 1:
+            return sets[0]
+        if not sets:
+            self._fail("the document has no record set with fields", _OTHER)
+        names = [one.name for one in sets]
+        if name is None:
+            shown = ", ".join(names[:_MOST_SHOWN])
+            self._fail(
+                f"the document has {len(sets)} record sets: {shown}",
+                f"Choose one: --record-set {shlex.quote(names[0])}",
+            )
+        chosen = [one for one in sets if name in (one.name, one.id)]
+        if not chosen:
+            self._fail(f"the document has no record set {name!r}", suggest(name, names, have="The record sets are:"))
+        return chosen[0]
+
+    def _plan(self, record_set: RecordSet) -> _Plan:
+        split = next((field for field in record_set.fields if self._is_split(field)), None)
+        columns = [field for field in record_set.fields if field is not split]
+        leaves = [leaf for field in record_set.fields for leaf in (field.fields or (field,))]
+        for leaf in leaves:
+            if leaf.unsupported:
+                self._fail(f"field {leaf.id!r}: {leaf.unsupported} is not supported", _OTHER)
+        resources = list(dict.fromkeys(leaf.resource for leaf in leaves))
+        if len(resources) != 1:
+            shown = ", ".join(map(repr, resources))
+            self._fail(f"the record set {record_set.name!r} combines {shown}, which is not supported", _OTHER)
+        return _Plan(record_set=record_set, columns=columns, split=split, files=self._resolve(resources[0], record_set))
+
+    def _is_split(self, field: RecordField) -> bool:
+        if {"Split", "wd:Q3985153", "Q3985153"} & set(field.types):
+            return True
+        target = self._target(field)
+        return target is not None and target.is_split_set
+
+    def _target(self, field: RecordField) -> RecordSet | None:
+        """The record set in the document that a field refers to."""
+        if not field.references:
+            return None
+        found = self._document.set_of_field(field.references)
+        return found or next((one for one in self._document.record_sets if one.id == field.references), None)
+
+    def _resolve(self, resource: str, record_set: RecordSet) -> Files:
+        """The files of a FileObject or FileSet, checked."""
+        found = self._document.files.get(resource)
+        if found is None:
+            self._fail(
+                f"the record set {record_set.name!r} reads {resource!r}, which 'distribution' does not list", _CHECK
+            )
+        if isinstance(found, FileObject):
+            files = self._file(found)
+            return files if not is_archive(files.names[0]) else extract(files, files.names)
+        containers = [self._document.files[one] for one in found.contained_in if one in self._document.files]
+        if containers and all(isinstance(one, FileSet) for one in containers):
+            inside = {name for one in containers for name in self._resolve(one.id, record_set).names}
+            base = _subset(self._folder, sorted(inside))
+        elif containers:
+            if len(containers) > 1:
+                self._fail(f"the file set {found.id!r} is in several archives, which is not supported", _OTHER)
+            base = self._resolve(containers[0].id, record_set)
+        else:
+            base = _subset(self._folder, [name for name in self._folder.names if name != self._name])
+        patterns = [re.compile(fnmatch.translate(one)) for one in found.includes or ("*",)]
+        without = [re.compile(fnmatch.translate(one)) for one in found.excludes]
+        names = [
+            name
+            for name in base.names
+            if any(one.fullmatch(name) for one in patterns) and not any(one.fullmatch(name) for one in without)
+        ]
+        if not names:
+            self._fail(f"no file matches {', '.join(found.includes) or '*'}, the file set {found.id!r}", _CHECK)
+        if base.store is self._folder.store:
+            self._used.update(names)
+            self._check_listed(names)
+        return _subset(base, names)
+
+    def _file(self, found: FileObject) -> Files:
+        url = unquote(found.url)
+        if found.contained_in:
+            self._fail(f"the file {found.id!r} is in an archive, which is supported for file sets only", _OTHER)
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", url) or url.startswith(("/", "~")) or ".." in url.split("/"):
+            self._fail(
+                f"the file {found.id!r} is not next to the document: {url[:200]!r}",
+                "Download it into the folder of the document, and write its relative path into contentUrl.",
+            )
+        name = url.removeprefix("./")
+        if name not in set(self._folder.names):
+            self._fail(f"the file {name!r} is missing", "Download it into the folder of the document.")
+        self._used.add(name)
+        self._check_sha256(name, found.sha256)
+        return _subset(self._folder, [name])
+
+    def _check_listed(self, names: Sequence[str]) -> None:
+        """Check the files of a set whose digests the document has, too."""
+        digests = {unquote(one.url): one.sha256 for one in self._document.files.values() if isinstance(one, FileObject)}
+        for name in names:
+            self._check_sha256(name, digests.get(name, ""))
+
+    def _check_sha256(self, name: str, expected: str) -> None:
+        if not _SHA256.fullmatch(expected):  # often a placeholder, such as the URL of a GitHub issue
+            return
+        with (root_of(self._folder.store) / name).open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != expected:
+            raise SourceError(
+                f"{name}: sha256 mismatch: expected {expected}, as in {self._name}, found {found}",
+                hint="Download the file again, or correct the document.",
+                details={"file": name, "expected": expected, "found": found},
+            )
+
+    def _open_tables(self, plan: _Plan) -> Source:
+        columns = {field.name: self._column_of(field) for field in plan.columns}
+        kind = self._kind_of(plan)
+        by_file, by_column = {}, ""
+        if plan.split is not None and plan.split.file_property:
+            by_file = self._splits_by_name(plan, plan.split)
+        elif plan.split is not None:
+            by_column = plan.split.column
+        splits = by_file or {"train": list(plan.files.names)}
+        sources = {
+            split: KINDS[kind].open()(_subset(plan.files, names), Options(kind=kind, splits={split: "*"}))
+            for split, names in splits.items()
+        }
+        reason = f"the field {plan.split.name!r}" if plan.split else "the record set has no field of splits"
+        source = combine_splits(sources, split_reason=reason)
+        first = next((rows for part in source.parts for rows in part.read()), None)
+        known = [] if first is None else first.table.column_names
+        wanted = [*columns.values(), *([by_column] if by_column else [])]
+        if missing := [one for one in wanted if one not in known]:
+            self._fail(f"the files have no column {missing[0]!r}", suggest(missing[0], known, have="The columns are:"))
+        own = {column: source.hints[column] for column in columns.values() if column in source.hints}
+        is_untyped = source.is_text or kind == "json"
+        hints = {
+            field.name: hint
+            for field in plan.columns
+            if (hint := own.get(columns[field.name]) or self._hint(field, is_untyped=is_untyped)) is not None
+        }
+        parts = [replace(part, read=partial(_select, part.read, columns)) for part in source.parts]
+        if by_column:
+            values = self._split_values(plan.split)
+            parts = [
+                replace(part, split=split, read=partial(_select, part.read, columns, by_column, split, tuple(values)))
+                for split in values
+                for part in source.parts
+            ]
+        left = [one for one in known if one not in wanted]
+        about = f"; not in the record set: {', '.join(map(repr, left[:_MOST_SHOWN]))}" if left else ""
+        return replace(source, parts=parts, hints=hints, summary=f"{source.summary}{about}")
+
+    def _column_of(self, field: RecordField) -> str:
+        """The column of the file with the values of a field; for a struct, the column of its fields."""
+        leaves = field.fields or (field,)
+        found = {leaf.column.partition("/")[0] if field.fields else leaf.column for leaf in leaves}
+        column = found.pop() if len(found) == 1 else ""
+        if not column or any(leaf.regexes or leaf.file_property for leaf in leaves):
+            self._fail(f"field {field.id!r}: only whole columns of tables are supported", _OTHER)
+        return column
+
+    def _kind_of(self, plan: _Plan) -> str:
+        """The kind of tables, by encoding or extension."""
+        ids = {leaf.resource for field in plan.columns for leaf in (field.fields or (field,))}
+        resource = self._document.files[ids.pop()]
+        if resource.encoding in _ENCODINGS:
+            return _ENCODINGS[resource.encoding]
+        name = plan.files.names[0].lower()
+        kinds = [
+            kind
+            for kind, one in KINDS.items()
+            if kind in ("csv", "json", "parquet", "arrow") and name.endswith(one.extensions)
+        ]
+        if not kinds:
+            hint = "For a folder of TFDS, use: registry import tfds DIR" if "tfrecord" in name else _OTHER
+            self._fail(f"records cannot be read from {plan.files.names[0]} ({resource.encoding})", hint)
+        return kinds[0]
+
+    def _split_values(self, field: RecordField | None) -> list[str]:
+        """The names of the splits, from the record set that lists them."""
+        target = None if field is None else self._target(field)
+        if field is None or target is None or target.data is None:
+            self._fail("the splits are not listed in the document", _CHECK)
+        values = [str(value) for value in target.values(field.references) if value is not None]
+        if not values:  # the reference is to the record set, not to a field
+            values = [str(next(iter(row.values()))) for row in target.data]
+        return [check_split_name(value) for value in dict.fromkeys(values)]
+
+    def _splits_by_name(self, plan: _Plan, field: RecordField) -> dict[str, list[str]]:
+        """The files of each split, by a regular expression over their names."""
+        found: dict[str, list[str]] = {}
+        for name in plan.files.names:
+            found.setdefault(check_split_name(self._value_of(field, name)), []).append(name)
+        target = self._target(field)
+        order = self._split_values(field) if target is not None and target.data is not None else sorted(found)
+        return {split: found[split] for split in [*order, *sorted(set(found) - set(order))] if split in found}
+
+    def _value_of(self, field: RecordField, name: str) -> str:
+        """A property of a file: its name or path, cut by regular expressions."""
+        if field.file_property not in _PATHS:
+            self._fail(f"field {field.id!r}: the file property {field.file_property!r} is not supported", _OTHER)
+        value = name if field.file_property == "fullpath" else name.rpartition("/")[2]
+        for regex in field.regexes:
+            try:
+                match = re.search(regex, value)
+            except re.error as error:
+                self._fail(f"field {field.id!r}: invalid regular expression {regex!r}: {error}", _CHECK)
+            if match is None:
+                self._fail(f"field {field.id!r}: {regex!r} does not match the file {name!r}", _CHECK)
+            value = next((group for group in match.groups() if group is not None), match[0])
+        return value
+
+    def _open_contents(self, plan: _Plan) -> Source:
+        """One record for each file: its content, and values from its name."""
+        contents = [field for field in plan.columns if field.file_property == "content"]
+        if len(contents) != 1 or contents[0].regexes:
+            self._fail("a record set needs exactly one field with the content of the file", _OTHER)
+        content = contents[0]
+        others = [field for field in plan.columns if field is not content]
+        splits = {"train": list(plan.files.names)} if plan.split is None else self._splits_by_name(plan, plan.split)
+        is_image, is_text = "ImageObject" in content.types, "Text" in content.types
+        pa = import_arrow()
+
+        def make(names: Sequence[str]) -> FilePart:
+            values = {field.name: [self._value_of(field, name) for name in names] for field in others}
+            return FilePart(
+                store=plan.files.store,
+                names=names,
+                column=content.name,
+                is_text=is_text,
+                convert=decode_text if is_text else CheckMedia(are_pictures=is_image),
+                has_label=False,
+                metadata=pa.table({name: pa.array(found, pa.string()) for name, found in values.items()})
+                if values
+                else None,
+            )
+
+        hints = {field.name: hint for field in others if (hint := self._hint(field, is_untyped=True)) is not None}
+        if is_image:
+            hints[content.name] = Image(shape=(None, None, None))
+        sizes = dict(zip(plan.files.names, plan.files.sizes, strict=True))
+        return Source(
+            kind=KIND,
+            summary=f"{len(plan.files.names):,} files",
+            parts=open_parts(splits, plan.files, make),
+            hints=hints,
+            files=[
+                use
+                for split, names in splits.items()
+                for use in account_for([(name, sizes[name]) for name in names], "records", split=split)
+            ],
+            split_reason=f"the field {plan.split.name!r}" if plan.split else "the record set has no field of splits",
+        )
+
+    def _open_inline(self, record_set: RecordSet) -> Source:
+        """The records in the document itself."""
+        table = import_arrow().table({field.name: record_set.values(field.id) for field in record_set.fields})
+        hints = {
+            field.name: hint for field in record_set.fields if (hint := self._hint(field, is_untyped=True)) is not None
+        }
+        part = Part(split="train", name=self._name, read=partial(_inline_rows, table))
+        return Source(kind=KIND, summary=f"{table.num_rows:,} records in the document", parts=[part], hints=hints)
+
+    def _hint(self, field: RecordField, *, is_untyped: bool) -> Feature | None:
+        """The feature that the document defines: a label's classes, or a type for values that are text."""
+        target = self._target(field)
+        if target is not None and target.data is not None and (names := _class_names(target, field.references)):
+            return ClassLabel(names=names)
+        if not is_untyped or field.is_list or field.fields:
+            return None
+        for kind in field.types:
+            if _PRECISE.fullmatch(kind):
+                return parse_feature(kind.lower()).feature
+            if kind in _NUMBERS:
+                return parse_feature(_NUMBERS[kind]).feature
+        return Text() if "Text" in field.types else None
+
+    def _size(self, name: str) -> int:
+        return self._folder.store.size(name)
+
+    def _fail(self, problem: str, hint: str | None) -> NoReturn:
+        raise SourceError(f"{self._name}: {problem}", hint=hint, details={"file": self._name})
+
+
+_OTHER: Final = "Add the files themselves instead, without the document."
+_CHECK: Final = "Check the document: mlcroissant validate --jsonld FILE"
+
+
+def _class_names(target: RecordSet, field_id: str) -> list[str]:
+    """The names of the classes that a field refers to by number or by name; empty if they are not classes."""
+    if not target.is_enumeration or target.is_split_set:
+        return []
+    values = target.values(field_id)
+    if values and all(isinstance(value, str) for value in values):
+        return values
+    if [value for value in values if type(value) is int] == list(range(len(values))):
+        others = (target.values(field.id) for field in target.fields if field.id != field_id)
+        return next((found for found in others if found and all(isinstance(one, str) for one in found)), [])
+    return []
+
+
+def _subset(files: Files, names: Sequence[str]) -> Files:
+    wanted = set(names)
+    kept = [(name, size) for name, size in zip(files.names, files.sizes, strict=True) if name in wanted]
+    return replace(files, names=[name for name, _ in kept], sizes=[size for _, size in kept], skipped=())
+
+
+def _select(
+    read: Callable[[], Iterator[Rows]],
+    columns: Mapping[str, str],
+    by_column: str = "",
+    split: str = "",
+    known: Sequence[str] = (),
+) -> Iterator[Rows]:
+    """The rows with the columns of the record set; if ``by_column``, only the rows of ``split``."""
+    pa = import_arrow()
+    for rows in read():
+        table, lines, keys = rows.table, rows.lines, rows.keys
+        if by_column:
+            values = [str(value) for value in table.column(by_column).to_pylist()]
+            if odd := next((value for value in values if value not in known), None):
+                raise SourceError(
+                    f"row {lines[values.index(odd)]}: the split {odd!r:.80} is not one of {', '.join(known)}",
+                    hint="List it in the record set of the splits.",
+                )
+            places = [place for place, value in enumerate(values) if value == split]
+            table, lines = table.take(pa.array(places, pa.int64())), [lines[place] for place in places]
+            keys = None if keys is None else [keys[place] for place in places]
+        table = pa.table([table.column(column) for column in columns.values()], names=list(columns))
+        bad = rows.bad if not by_column or split == known[0] else ()  # reported once, not for each split
+        yield Rows(table=table, lines=lines, keys=keys, bad=bad)
+
+
+def _inline_rows(table: Any) -> Iterator[Rows]:
+    yield Rows(table=table, lines=range(1, table.num_rows + 1))
