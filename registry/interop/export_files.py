@@ -7,7 +7,6 @@ other, so that memory is bounded and nothing is half-written.
 
 from __future__ import annotations
 
-import io
 import json
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -41,8 +40,6 @@ _SIGNATURES: Final[tuple[tuple[int, bytes, str], ...]] = (
     (0, b"MM\0*", "tif"),
 )
 _FILE_ENDINGS: Final = frozenset({ending for _, _, ending in _SIGNATURES} | {"bin"})
-
-_TAR_BLOCK: Final = 512
 
 
 class Record(NamedTuple):
@@ -317,21 +314,30 @@ def write_samples(
     waiting = iter(records)
     record, number, shard = next(waiting, None), 0, 0
     while record is not None or not shard:  # no records give one empty tar
-        first, filename = number, f"{name}-{shard:06}.tar"
-        with _create(target, filename) as file, tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        first, filename, size = number, f"{name}-{shard:06}.tar", 0
+        with _create(target, filename) as file:
             while record is not None:
-                members = list(_members(record, plan, labels))
-                size = sum(_TAR_BLOCK + -(-len(data) // _TAR_BLOCK) * _TAR_BLOCK for _, data in members)
-                if number > first and tar.offset + size + tarfile.RECORDSIZE > shard_bytes:
+                parts = [part for member in _members(record, plan, labels) for part in _tar_member(number, *member)]
+                added = sum(map(len, parts))
+                if number > first and size + added + tarfile.RECORDSIZE > shard_bytes:
                     break
-                for ending, data in members:
-                    member = tarfile.TarInfo(f"{number:09}.{ending}")  # mtime, uid and gid are 0
-                    member.size = len(data)
-                    tar.addfile(member, io.BytesIO(data))
+                file.writelines(parts)
+                size += added
                 record, number = next(waiting, None), number + 1
+            end = bytes(2 * tarfile.BLOCKSIZE)
+            end += bytes(-(size + len(end)) % tarfile.RECORDSIZE)
+            file.write(end)
         shard += 1
-        padded = -(-(tar.offset) // tarfile.RECORDSIZE) * tarfile.RECORDSIZE
-        yield filename, number - first, padded
+        yield filename, number - first, size + len(end)
+
+
+def _tar_member(number: int, ending: str, data: bytes) -> tuple[bytes, bytes, bytes]:
+    """Header, content and padding of a member; ``tarfile.addfile`` takes several times as long."""
+    member = tarfile.TarInfo(f"{number:09}.{ending}")  # its time, owner and group are 0
+    member.size = len(data)
+    is_plain = member.name.isascii() and len(member.name) <= tarfile.LENGTH_NAME and len(data) < 8**11
+    header = member.tobuf(tarfile.USTAR_FORMAT if is_plain else tarfile.PAX_FORMAT)
+    return header, data, bytes(-len(data) % tarfile.BLOCKSIZE)
 
 
 def _members(record: Record, plan: FilePlan, labels: Labels) -> Iterator[tuple[str, bytes]]:

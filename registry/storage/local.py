@@ -43,6 +43,9 @@ from registry.storage.names import (
 from registry.storage.store import Names, Store
 
 _BUFFER_BYTES: Final = 256 * 1024
+_MANY_FILES: Final = 1_000
+"""Above this number of files, a staged folder is synced by one call for all disks."""
+
 _NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
@@ -247,11 +250,7 @@ class LocalStore(Store):
         """Sync every file and folder of ``staged``, then rename it. An empty folder named ``final`` is replaced."""
         source, target = self._inside(check_relative_name(staged)), self._inside(check_relative_name(final))
         with storage_errors("write", target):
-            # Files before the folders that contain them.
-            for folder, _, files in os.walk(source, topdown=False, onerror=_raise):
-                for file in files:
-                    _sync(os.path.join(folder, file), os.O_RDONLY if os.name != "nt" else os.O_RDWR)
-                sync_folder(folder)
+            _sync_tree(source)
             try:
                 os.rename(source, target)
             except OSError as error:
@@ -352,6 +351,18 @@ def _remove_folder(path: str) -> None:
         else:
             os.unlink(inside)
     shutil.rmtree(path)
+
+
+def _sync_tree(top: str) -> None:
+    """Sync every file and folder below ``top``, and ``top`` itself."""
+    found = list(os.walk(top, topdown=False, onerror=_raise))  # files before the folders that contain them
+    if sys.platform == "linux" and sum(len(files) for _, _, files in found) > _MANY_FILES:
+        os.sync()  # 20,000 images: half a minute file by file, half a second at once. Linux waits until it is done
+        return
+    for folder, _, files in found:
+        for file in files:
+            _sync(os.path.join(folder, file), os.O_RDONLY if os.name != "nt" else os.O_RDWR)
+        sync_folder(folder)
 
 
 def _sync(path: str, flags: int) -> None:

@@ -141,6 +141,24 @@ def test_a_file_is_synced_before_it_is_renamed_and_its_folder_after(
     assert calls == ["sync file", "name", "sync folder"]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere sync does not wait")
+def test_a_folder_of_many_files_is_synced_at_once_before_it_is_renamed(
+    local_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(local, "_MANY_FILES", 3)
+    monkeypatch.setattr(os, "sync", lambda: calls.append(f"sync {local_store.folders()}"))
+    for number in (2, 3):  # and the owner file
+        with local_store.stage(f"folder{number}") as staged:
+            for name in range(number):
+                with staged.store.create(f"{name}") as file:
+                    file.write(b"content")
+            name = staged.name
+            staged.commit()
+    assert calls == [f"sync {sorted(['folder2', name])}"]
+    assert local_store.list() == ["folder2/0", "folder2/1", "folder3/0", "folder3/1", "folder3/2"]
+
+
 def test_without_hard_links_a_file_is_renamed(local_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
