@@ -43,6 +43,9 @@ _MIN_VECTORIZED_UNLIKE: Final = 65
 """Fewer records than this are decoded one by one, which was measured to be faster (the second number applies to records
 of different lengths)."""
 
+_MIN_TOGETHER: Final = 8
+"""Fewer examples than this are encoded one by one, which was measured to be faster."""
+
 _CHUNK_EXAMPLES: Final = 512
 _CHUNK_BYTES: Final = 2**20
 """Most examples, and most bytes, that are created at a time. A chunk fits the processor's cache, and an example that is
@@ -110,6 +113,8 @@ class Codec:
         Args:
             examples: the examples. Arrays in them must not change until the call returns.
         """
+        if len(examples) < _MIN_TOGETHER:
+            return self._encode_each(examples)
         try:
             found = BlockFlattener(self.features, examples)
         except UnusualExampleError:

@@ -8,9 +8,9 @@ Every step handles one key of all records. The bytes are those of ``encode_examp
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import lru_cache, partial
 from operator import attrgetter
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,8 @@ _STORED_FLOAT: Final = np.dtype("<f4")
 _NONE: Final = np.empty(0, np.int64)
 _NO_DATA: Final = np.empty(0, np.uint8)
 _FEW_SIZES: Final = 2**12
+_MOST_HEADS: Final = 2**13
+_LARGE_RECORD: Final = 2**13
 
 
 class EncodedBlock(NamedTuple):
@@ -50,8 +52,10 @@ class EncodedBlock(NamedTuple):
 
     def records(self) -> list[bytes]:
         """Each record, copied."""
-        view, stops = self.data.data, (self.offsets + self.lengths).tolist()
-        return [bytes(view[start:stop]) for start, stop in zip(self.offsets.tolist(), stops, strict=True)]
+        pieces = map(slice, self.offsets.tolist(), (self.offsets + self.lengths).tolist())
+        if self.data.size > _LARGE_RECORD * self.offsets.size:
+            return list(map(bytes, map(self.data.data.__getitem__, pieces)))
+        return list(map(self.data.tobytes().__getitem__, pieces))  # copies twice, which is faster than a view of each
 
     @classmethod
     def of(cls, records: list[bytes], fault: Exception | None = None) -> EncodedBlock:
@@ -86,7 +90,7 @@ def encode_block(num_records: int, blocks: Iterable[FlatBlock]) -> EncodedBlock:
     entries.sort(key=attrgetter("name"))
     sizes = [_in_rows(entry.head_sizes + entry.sizes, entry.rows, num_records) for entry in entries]
     total: int | Places = sum(sizes, start=0)
-    heads, head_sizes = _make_heads(total, partial(write_head, FIELD_1))
+    heads, head_sizes = _make_heads(total, _head)
     # Parts of different sizes are written in pieces of equal size. What a short part has too much is overwritten by the
     # next part; behind the last part of a record, it needs a gap before the next record.
     gap = max([overrun(head_sizes, heads.itemsize), *(entry.overrun for entry in entries)])
@@ -150,6 +154,7 @@ def _make_entry(key: str, kind: WireKind, column: FlatColumn, block: FlatBlock) 
     return _Entry(name, column.rows, heads, head_sizes, content)
 
 
+@lru_cache(_MOST_HEADS)
 def _entry_head(name: bytes, tag: int, form: str, size: int) -> bytes:
     """The bytes of an entry of Features.feature in front of a content of ``size`` bytes, as in ``features_pieces``."""
     # An empty list of numbers has no packed run, but an empty item has a head.
@@ -159,6 +164,12 @@ def _entry_head(name: bytes, tag: int, form: str, size: int) -> bytes:
     size += len(list_head) - len(content_head)
     head = write_head(FIELD_1, len(name)) + name + write_head(FIELD_2, size) + list_head
     return write_head(FIELD_1, len(head) + size - len(list_head)) + head
+
+
+@lru_cache(_MOST_HEADS)
+def _head(size: int) -> bytes:
+    """The tag of field 1 and a length: the head of a record, and of an item in a list of bytes."""
+    return write_head(FIELD_1, size)
 
 
 def _make_heads(sizes: int | Places, make: Callable[[int], bytes]) -> tuple[npt.NDArray[np.void], int | Places]:
@@ -191,16 +202,17 @@ def _content_of(column: FlatColumn, data: Octets, num_rows: int, kind: WireKind)
     if isinstance(column, BytesColumn):
         if isinstance(counts, int) and counts == 1:
             return _Content(data, column.starts, _same_or_each(column.sizes), "item")
-        data, ends = _join_items(data, column.starts, column.sizes)
-        return _content_of_rows(data, _fold(ends, counts), num_rows, "items")
+        data, item_sizes = _join_items(data, column.starts, column.sizes)
+        return _content_of_rows(data, _fold(item_sizes, counts), num_rows, "items")
     if kind == "float":
         stored = np.ascontiguousarray(column.values, _STORED_FLOAT).view(np.uint8)
         return _content_of_rows(stored, _same_or_each(counts) * 4, num_rows, "run")
     if isinstance(counts, int) and counts == 1:
         rows, widths = write_varint_rows(column.values)
-        return _Content(rows.reshape(-1), np.arange(0, rows.size, rows.shape[1]), widths, "run")
+        sizes = widths if isinstance(widths, int) else widths.astype(np.int64)
+        return _Content(rows.reshape(-1), np.arange(0, rows.size, rows.shape[1]), sizes, "run")
     data, widths = write_varint_run(column.values)
-    sizes = _same_or_each(counts) * widths if isinstance(widths, int) else _fold(widths.cumsum(), counts)
+    sizes = _same_or_each(counts) * widths if isinstance(widths, int) else _fold(widths, counts)
     return _content_of_rows(data, sizes, num_rows, "run")
 
 
@@ -211,10 +223,10 @@ def _content_of_rows(data: Octets, sizes: int | Places, num_rows: int, form: Lit
 
 
 def _join_items(data: Octets, starts: Places, sizes: Places) -> tuple[Octets, Places]:
-    """All items, each after its tag and length, and the end of each."""
+    """All items, each after its tag and length, and their sizes with these."""
     if not sizes.size:
         return _NO_DATA, _NONE
-    heads, widths = _make_heads(_same_or_each(sizes), partial(write_head, FIELD_1))
+    heads, widths = _make_heads(_same_or_each(sizes), _head)
     ends = (sizes + widths).cumsum()
     joined = np.empty(int(ends[-1]) + heads.itemsize, np.uint8)
     is_text = np.ones(joined.size, np.bool_)
@@ -225,15 +237,19 @@ def _join_items(data: Octets, starts: Places, sizes: Places) -> tuple[Octets, Pl
     put(joined, places, heads)
     is_text[int(ends[-1]) :] = False
     joined[is_text] = take_ragged(data, starts, sizes)
-    return joined, ends
+    return joined, sizes + widths
 
 
-def _fold(ends: Places, counts: int | Places) -> int | Places:
-    """The size of each row of ``counts`` adjacent parts; ``ends`` has where each part ends."""
-    bounds = np.concatenate([np.zeros(1, np.int64), ends])
+def _fold(sizes: npt.NDArray[Any], counts: int | Places) -> int | Places:
+    """The size of each row of ``counts`` adjacent parts of these sizes."""
     if isinstance(counts, int):
-        return _same_or_each(np.diff(bounds[::counts])) if counts else 0
-    return _same_or_each(np.diff(bounds[counts.cumsum()], prepend=0))
+        return _same_or_each(sizes.reshape(-1, counts).sum(axis=1, dtype=np.int64)) if counts else 0
+    if not sizes.size:
+        return 0
+    stops = counts.cumsum()
+    ends = sizes.cumsum(dtype=np.int64)[stops - 1]
+    ends[stops == 0] = 0
+    return _same_or_each(np.diff(ends, prepend=0))
 
 
 def _same_or_each(sizes: int | Places) -> int | Places:

@@ -25,7 +25,8 @@ def schemas_and_examples(draw: st.DrawFn) -> tuple[FeaturesDict, list[dict[str, 
     features = draw(schemas())
     different = [values(draw, features) for _ in range(draw(st.integers(0, 4)))]
     order = draw(st.lists(st.sampled_from(range(len(different))), max_size=20)) if different else []
-    return features, [different[place] for place in order]
+    # A block of less than eight examples is encoded one by one.
+    return features, [different[place] for place in order] * draw(st.sampled_from([1, 2, 8]))
 
 
 def check(features: FeaturesDict, examples: list[Any]) -> None:
