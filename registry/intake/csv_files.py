@@ -17,8 +17,10 @@ from typing import Any, Final
 import numpy as np
 
 from registry.errors import SourceError
+from registry.intake.accounting import count
 from registry.intake.csv_rows import DELIMITERS, Dialect, RowPlaces, detect_dialect, find_number, split_row
-from registry.intake.file_parts import count, make_parts
+from registry.intake.file_parts import list_names, make_parts
+from registry.intake.kinds import KINDS
 from registry.intake.source import MAX_ROWS, BadRow, Files, Options, Rows, Source
 from registry.intake.text_files import (
     BLOCK_BYTES,
@@ -33,7 +35,7 @@ from registry.shards.arrow_values import import_pyarrow
 from registry.storage import Store
 
 _SAMPLE_BYTES: Final = 2**18
-_MOST_SHOWN: Final = 5
+_NOUN: Final = KINDS["csv"].noun
 
 
 def open_csv(files: Files, options: Options, *, block_bytes: int = BLOCK_BYTES) -> Source:
@@ -73,7 +75,7 @@ def open_csv(files: Files, options: Options, *, block_bytes: int = BLOCK_BYTES) 
             block_bytes=block_bytes,
         )
 
-    found = make_parts(files, options, open_file, noun="CSV file")
+    found = make_parts(files, options, open_file, noun=_NOUN)
     return Source(
         kind="csv",
         summary=_summarize(layouts),
@@ -167,7 +169,7 @@ def _check_same_columns(first: _Layout, other: _Layout) -> None:
     if (first.number is None) != (other.number is None):
         with_header, without = (first, other) if first.number is None else (other, first)
         raise SourceError(
-            f"{with_header.name} has a header ({_list(with_header.names)}), and {without.name} has none: "
+            f"{with_header.name} has a header ({list_names(with_header.names)}), and {without.name} has none: "
             f"its first row contains the number {without.number}",
             hint="Write the same header to each file, or to none.",
             details=details,
@@ -175,18 +177,13 @@ def _check_same_columns(first: _Layout, other: _Layout) -> None:
     missing = [one for one in first.names if one not in set(other.names)]
     added = [one for one in other.names if one not in set(first.names)]
     if missing or added:
-        faults = [f"{other.name} lacks {_list(missing)}"] if missing else []
-        faults += [f"{first.name} lacks {_list(added)}"] if added else []
+        faults = [f"{other.name} lacks {list_names(missing)}"] if missing else []
+        faults += [f"{first.name} lacks {list_names(added)}"] if added else []
         raise SourceError(
             f"{first.name} and {other.name} have different columns: {', and '.join(faults)}",
             hint="Files of one dataset have the same columns, in any order. Add other files as other datasets.",
             details=details | {"missing": missing[:100], "added": added[:100]},
         )
-
-
-def _list(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_SHOWN:,} more" if len(names) > _MOST_SHOWN else ""
-    return ", ".join(map(repr, names[:_MOST_SHOWN])) + more
 
 
 def _summarize(layouts: Sequence[_Layout]) -> str:
@@ -196,7 +193,7 @@ def _summarize(layouts: Sequence[_Layout]) -> str:
     number = layouts[0].number
     if number is not None:
         header = f"without a header, because the first row contains the number {number}"
-    return f"{count(len(layouts), 'CSV file')} ({delimiters}, {encodings}, {header})"
+    return f"{count(len(layouts), _NOUN)} ({delimiters}, {encodings}, {header})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,7 +340,7 @@ class _Parser:
 
 
 def _say_width(expected: int, found: int) -> str:
-    return f"expected {count(expected, 'value')}, found {found:,}"
+    return f"expected {count(expected, ('value', 'values'))}, found {found:,}"
 
 
 def _cut(table: Any, lines: Sequence[int], bad: Sequence[BadRow] = ()) -> Iterator[Rows]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from registry.errors import SourceError
+from registry.intake.accounting import account_for, count, size_lookup
 from registry.intake.source import Files, FileUse, Options, Part, Rows
 from registry.intake.split_names import find_splits
 
@@ -20,7 +22,11 @@ class FileParts:
 
 
 def make_parts(
-    files: Files, options: Options, open_file: Callable[[str], Callable[[], Iterator[Rows]] | None], *, noun: str
+    files: Files,
+    options: Options,
+    open_file: Callable[[str], Callable[[], Iterator[Rows]] | None],
+    *,
+    noun: tuple[str, str],
 ) -> FileParts:
     """Open each file that belongs to a split.
 
@@ -28,39 +34,47 @@ def make_parts(
         files: the files of the source.
         options: how they are opened.
         open_file: returns ``Part.read`` of a file, or None if the file has no rows.
-        noun: what a file is called in messages, such as ``CSV file``.
+        noun: one file and several files, for messages.
 
     Raises:
         SourceError: no file has rows, or the names of the files are ambiguous; see ``find_splits``.
     """
     splits = find_splits(files.names, options.splits)
-    sizes = dict(zip(files.names, files.sizes, strict=True))
+    sizes = size_lookup(files)
     uses: list[FileUse] = []
     parts: list[Part] = []
+    empty: list[tuple[str, int]] = []
     for split, names in splits.files.items():
+        used: list[tuple[str, int]] = []
         for name in names:
             read = open_file(name)
             if read is None:
-                uses.append(FileUse(name=name, role="skipped", reason="it has no rows", num_bytes=sizes[name]))
+                empty.append((name, sizes(name)))
             else:
-                parts.append(Part(split=split, name=name, read=read, num_bytes=sizes[name]))
-                uses.append(FileUse(name=name, role="records", split=split, num_bytes=sizes[name]))
-    uses += [
-        FileUse(name=name, role="skipped", reason="no --split matches it", num_bytes=sizes[name])
-        for name in splits.unmatched
-    ]
+                used.append((name, sizes(name)))
+                parts.append(Part(split=split, name=name, read=read, num_bytes=sizes(name)))
+        uses += account_for(used, "records", split=split)
     if not parts:
-        problem = f"no row in {count(len(uses), noun)}, such as {uses[0].name!r}" if uses else f"there is no {noun}"
+        problem = f"no row in {count(len(empty), noun)}, such as {empty[0][0]!r}" if empty else f"there is no {noun[0]}"
         raise SourceError(
-            f"{files.location}: {problem}", hint="Check the path.", details={"files": [use.name for use in uses[:100]]}
+            f"{files.location}: {problem}",
+            hint="Check the path.",
+            details={"files": [name for name, _ in empty[:100]]},
         )
+    uses += account_for(empty, "skipped", reason="it has no rows")
+    unmatched = [(name, sizes(name)) for name in splits.unmatched]
+    uses += account_for(unmatched, "skipped", reason="no --split matches it")
     return FileParts(parts=parts, files=[*uses, *files.skipped], split_reason=splits.reason)
 
 
-def count(number: int, noun: str) -> str:
-    """The number with its noun.
+def list_names(names: Sequence[str]) -> str:
+    """The first names, and the number of the others.
 
-    >>> count(1, "file"), count(2000, "file")
-    ('1 file', '2,000 files')
+    >>> list_names(["a", "b", "c", "d", "e", "f"])
+    "'a', 'b', 'c', 'd', 'e' and 1 more"
     """
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    more = f" and {len(names) - _MOST_SHOWN:,} more" if len(names) > _MOST_SHOWN else ""
+    return ", ".join(map(repr, names[:_MOST_SHOWN])) + more
+
+
+_MOST_SHOWN: Final = 5

@@ -18,7 +18,8 @@ from typing import Any, Final
 import numpy as np
 
 from registry.errors import SourceError
-from registry.intake.file_parts import count, make_parts
+from registry.intake.accounting import count
+from registry.intake.file_parts import make_parts
 from registry.intake.json_rows import JsonRows, ListElements, find_line_end, find_lines
 from registry.intake.json_values import (
     MAX_DEPTH,
@@ -31,6 +32,7 @@ from registry.intake.json_values import (
     parse_object,
     split_runs,
 )
+from registry.intake.kinds import KINDS
 from registry.intake.source import MAX_ROWS, BadRow, Files, Options, Rows, Source
 from registry.intake.text_files import (
     BLOCK_BYTES,
@@ -47,6 +49,7 @@ from registry.storage import Store
 MAX_COLUMNS: Final = 20_000
 """Most columns and fields of structs. More of them are keys that are data, such as the names of users."""
 
+_NOUN: Final = KINDS["json"].noun
 _SAMPLE_BYTES: Final = 2**16
 _ONE_BY_ONE: Final = 256
 """Rows that are parsed one by one if pyarrow refuses one of them."""
@@ -82,11 +85,11 @@ def open_json(files: Files, options: Options, *, block_bytes: int = BLOCK_BYTES)
         return JsonPart(store=files.store, name=name, is_list=layout.is_list, block_bytes=block_bytes)
 
     encodings: list[str] = []
-    found = make_parts(files, options, open_file, noun="JSON file")
+    found = make_parts(files, options, open_file, noun=_NOUN)
     told = ", ".join(" or ".join(dict.fromkeys(words)) for words in (encodings, layouts))
     return Source(
         kind="json",
-        summary=f"{count(len(layouts), 'JSON file')} ({told})",
+        summary=f"{count(len(layouts), _NOUN)} ({told})",
         parts=found.parts,
         may_lack_columns=True,
         files=found.files,

@@ -1,0 +1,300 @@
+"""Reads files of typed columns as tables: Parquet, and Arrow IPC as a file (Feather) or a stream.
+
+    names -> schema of each file -> Source of one part per file -> row groups or record batches -> Rows
+
+Columns keep their types. Dictionaries and extension types become their values, and files in columns, which Hugging Face
+stores as structs, become their bytes. What Hugging Face's schema metadata defines becomes hints.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from registry.errors import RegistryError, SourceError, StorageError
+from registry.features import Feature
+from registry.intake.accounting import count
+from registry.intake.file_parts import list_names, make_parts
+from registry.intake.hf_features import described_features, hints_of, refuse_paths, with_plain_files
+from registry.intake.kinds import KINDS
+from registry.intake.object_tables import cut_table
+from registry.intake.source import MAX_BYTES, MAX_ROWS, Files, Options, Rows, Source
+from registry.model import DatasetMetadata
+from registry.shards.arrow_schema import metadata_of_schema
+from registry.shards.arrow_values import import_pyarrow
+from registry.shards.row_groups import RowGroupShard, ShardFile
+from registry.storage import Store
+
+_IPC_FILE: Final = b"ARROW1"
+_FEATHER_1: Final = b"FEA1"
+_HINT: Final = "Get the file again, or write it again."
+
+_Tables: TypeAlias = "Callable[[Store, str], Iterator[Any]]"
+"""A function that yields the rows of a stored file in tables; the first is empty and shows the schema."""
+
+
+def open_parquet(files: Files, options: Options) -> Source:
+    """Open Parquet files of typed columns.
+
+    Raises:
+        SourceError: a file is damaged, has two columns of one name, or has other columns or types than the first one;
+            or no file has a row.
+        StorageError: a file cannot be read.
+        MissingExtraError: pyarrow is not installed.
+    """
+    return _open(files, options, "parquet", _read_parquet)
+
+
+def open_arrow(files: Files, options: Options) -> Source:
+    """Open Arrow IPC files and streams, such as those of Feather, polars and Hugging Face.
+
+    Raises:
+        SourceError: as ``open_parquet``; or a file is in the first version of Feather.
+        StorageError: a file cannot be read.
+        MissingExtraError: pyarrow is not installed.
+    """
+    return _open(files, options, "arrow", _read_ipc)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrowPart:
+    """Reads one file; see ``Part.read``.
+
+    Attributes:
+        store: where the file is stored.
+        name: the name of the file.
+        columns: its columns in the order of the source.
+        described: Hugging Face's description of the columns.
+        read_tables: yields the tables of the file.
+    """
+
+    store: Store
+    name: str
+    columns: tuple[str, ...]
+    described: Mapping[str, Any]
+    read_tables: _Tables
+
+    def __call__(self) -> Iterator[Rows]:
+        """Yield all rows. Raises SourceError if the file is damaged."""
+        start = 0
+        tables = self.read_tables(self.store, self.name)
+        next(tables)
+        for table in tables:
+            _check_values(table, self.name, start)
+            yield from cut_table(_plain(table.select(self.columns), self.described, self.name), start)
+            start += table.num_rows
+
+
+def _open(files: Files, options: Options, kind: str, read_tables: _Tables) -> Source:
+    import_pyarrow()
+    seen: list[tuple[str, Any]] = []
+    hints: dict[str, Feature] = {}
+    metadata: list[DatasetMetadata] = []
+
+    def open_file(name: str) -> ArrowPart | None:
+        tables = read_tables(files.store, name)
+        schema = next(tables).schema
+        _check_names(name, schema.names)
+        first = next((table for table in tables if table.num_rows), None)
+        if first is None:
+            return None
+        described = described_features(schema)
+        seen.append((name, schema))
+        if len(seen) == 1:
+            _check_values(first, name, 0)
+            with _named(name):
+                hints.update(hints_of(described, _plain(first, described, name)))
+            metadata.append(metadata_of_schema(schema))
+        else:
+            _check_same_schema(seen[0], seen[-1])
+        return ArrowPart(
+            store=files.store,
+            name=name,
+            columns=tuple(seen[0][1].names),
+            described=described,
+            read_tables=read_tables,
+        )
+
+    noun = KINDS[kind].noun
+    found = make_parts(files, options, open_file, noun=noun)
+    columns = count(len(seen[0][1].names), ("column", "columns"))
+    return Source(
+        kind=kind,
+        summary=f"{count(len(seen), noun)} ({columns})",
+        parts=found.parts,
+        hints=hints,
+        files=found.files,
+        metadata=metadata[0],
+        origins=files.origins,
+        split_reason=found.split_reason,
+    )
+
+
+def _read_parquet(store: Store, name: str) -> Iterator[Any]:
+    arrow = import_pyarrow()
+    with _damage_named(name):
+        shard = RowGroupShard(ShardFile(store, name), make_block=_no_block, columns=None)
+        yield shard.schema.empty_table()
+        names = list(dict.fromkeys(shard.schema.names))
+        for group in shard.filled_groups:
+            # A thousand rows at a time, because a damaged or hostile page may repeat one long value.
+            waiting: list[Any] = []
+            num_rows = num_bytes = 0
+            for table in shard.read_tables(group, names):
+                waiting.append(table)
+                num_rows += table.num_rows
+                num_bytes += table.nbytes
+                if num_rows >= MAX_ROWS or num_bytes >= MAX_BYTES:
+                    yield arrow.concat_tables(waiting)
+                    waiting, num_rows, num_bytes = [], 0, 0
+            if waiting:
+                yield arrow.concat_tables(waiting)
+
+
+def _no_block(_: Any) -> Any:
+    raise AssertionError("tables are read, not blocks")
+
+
+def _read_ipc(store: Store, name: str) -> Iterator[Any]:
+    arrow = import_pyarrow()
+    with store.open(name) as file, _damage_named(name):
+        mapping = file.mapping()
+        start = file.read(len(_IPC_FILE))
+        file.seek(0)
+        if start.startswith(_FEATHER_1):
+            raise SourceError(
+                f"{name}: the first version of Feather cannot be read",
+                hint="Write it as an Arrow file: pyarrow.feather.write_feather(pyarrow.feather.read_table(IN), OUT)",
+                details={"file": name},
+            )
+        source = arrow.PythonFile(file, "r") if mapping is None else arrow.BufferReader(arrow.py_buffer(mapping))
+        if start == _IPC_FILE:
+            opened = arrow.ipc.open_file(source)
+            batches = (opened.get_batch(place) for place in range(opened.num_record_batches))
+        else:
+            opened = arrow.ipc.open_stream(source)
+            batches = iter(opened)
+        yield opened.schema.empty_table()
+        for batch in batches:
+            # Cut before anything is decoded: some programs write one batch with all rows.
+            table = arrow.Table.from_batches([batch])
+            step = max(1, min(MAX_ROWS, MAX_BYTES * table.num_rows // max(1, table.nbytes)))
+            for first in range(0, table.num_rows, step):
+                yield table.slice(first, step)
+
+
+@contextmanager
+def _damage_named(name: str) -> Iterator[None]:
+    """Raise faults of a file as SourceError with its name."""
+    arrow = import_pyarrow()
+    try:
+        yield
+    except (SourceError, StorageError):
+        raise
+    except RegistryError as error:
+        reason = error.details.get("reason") or error.message
+        raise _damaged(name, reason) from error
+    except (arrow.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise _damaged(name, error) from error
+
+
+def _damaged(name: str, reason: object) -> SourceError:
+    first = str(reason).partition("\n")[0][:300]
+    return SourceError(f"{name}: the file is damaged: {first}", hint=_HINT, details={"file": name, "reason": first})
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Add the name of the file to an error of its columns."""
+    try:
+        yield
+    except RegistryError as error:
+        message = error.message if error.message.startswith(name) else f"{name}: {error.message}"
+        raise SourceError(message, hint=error.hint, details={**error.details, "file": name}) from error
+
+
+def _plain(table: Any, described: Mapping[str, Any], name: str) -> Any:
+    with _named(name):
+        return with_plain_files(table, described, refuse_paths)
+
+
+def _check_values(table: Any, name: str, start: int) -> None:
+    """Check that texts are UTF-8 and that no value is outside its buffers, which pyarrow does not do by itself."""
+    arrow = import_pyarrow()
+    try:
+        table.validate(full=True)
+    except arrow.ArrowInvalid:
+        for column in table.column_names:
+            try:
+                table.column(column).validate(full=True)
+            except arrow.ArrowInvalid as error:
+                row = _first_bad(table.column(column))
+                told = re.sub(r"^(In chunk [0-9]+: |Invalid: )*", "", str(error)).partition("\n")[0]
+                reason = "the text is not UTF-8" if "UTF8" in told else f"the file is damaged: {told}"
+                raise SourceError(
+                    f"{name}: row {start + row + 1}, column {column!r}: {reason}",
+                    hint=_HINT,
+                    details={"file": name, "row": start + row + 1, "column": column},
+                ) from error
+        raise
+
+
+def _first_bad(column: Any) -> int:
+    """The first row of a column that is invalid, by bisection."""
+    arrow = import_pyarrow()
+    start, stop = 0, len(column)
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        try:
+            column.slice(start, middle - start).validate(full=True)
+        except arrow.ArrowInvalid:
+            stop = middle
+        else:
+            start = middle
+    return start
+
+
+def _check_names(name: str, names: Sequence[str]) -> None:
+    repeated = [one for one, times in Counter(names).items() if times > 1]
+    if repeated or not names:
+        problem = f"two columns are named {repeated[0]!r}" if repeated else "it has no columns"
+        raise SourceError(f"{name}: {problem}", hint="Write the file again, with columns that have names of their own.")
+
+
+def _check_same_schema(first: tuple[str, Any], other: tuple[str, Any]) -> None:
+    """Check that two files have the same columns, in any order, of the same types."""
+    files = [first[0], other[0]]
+    missing = [name for name in first[1].names if name not in set(other[1].names)]
+    added = [name for name in other[1].names if name not in set(first[1].names)]
+    if missing or added:
+        faults = [f"{other[0]} lacks {list_names(missing)}"] if missing else []
+        faults += [f"{first[0]} lacks {list_names(added)}"] if added else []
+        raise SourceError(
+            f"{first[0]} and {other[0]} have different columns: {', and '.join(faults)}",
+            hint="Files of one dataset have the same columns, in any order. Add other files as other datasets.",
+            details={"files": files, "missing": missing[:100], "added": added[:100]},
+        )
+    for field in first[1]:
+        found = other[1].field(field.name)
+        kinds = _comparable(field.type), _comparable(found.type)
+        if kinds[0] != kinds[1] and "null" not in kinds:
+            raise SourceError(
+                f"column {field.name!r} is {field.type} in {first[0]}, and {found.type} in {other[0]}",
+                hint="Write the files again with the same type, such as: "
+                f"table.set_column(PLACE, {field.name!r}, table[{field.name!r}].cast(TYPE))",
+                details={"files": files, "column": field.name, "types": [str(field.type), str(found.type)]},
+            )
+
+
+def _comparable(kind: Any) -> str:
+    """A type as text, in which types that hold the same values are equal."""
+    types = import_pyarrow().types
+    while isinstance(kind, import_pyarrow().BaseExtensionType):
+        kind = kind.storage_type
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    return str(kind).replace("large_", "").replace("_view", "").replace(" not null", "")

@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from intake_files import open_files, read_all, read_rows
+
+from registry.errors import SourceError
+from registry.features import ClassLabel, Image
+from registry.intake import arrow_files
+from registry.intake.arrow_files import open_arrow, open_parquet
+from registry.intake.source import Source
+
+HINT = "Get the file again, or write it again."
+
+
+def to_parquet(table: pa.Table, **options: Any) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(table, file, **options)
+    return file.getvalue()
+
+
+def to_file(table: pa.Table, **options: Any) -> bytes:
+    file = io.BytesIO()
+    with pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table, **options)
+    return file.getvalue()
+
+
+def to_stream(table: pa.Table, **options: Any) -> bytes:
+    file = io.BytesIO()
+    with pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table, **options)
+    return file.getvalue()
+
+
+FORMATS = [
+    pytest.param(open_parquet, to_parquet, id="parquet"),
+    pytest.param(open_arrow, to_file, id="file"),
+    pytest.param(open_arrow, to_stream, id="stream"),
+]
+Opener = Callable[..., Source]
+Writer = Callable[..., bytes]
+
+
+def refuse(opener: Opener, folder: Path, contents: dict[str, bytes]) -> tuple[str, str | None]:
+    with pytest.raises(SourceError) as caught:
+        read_all(open_files(opener, folder, contents))
+    return caught.value.message, caught.value.hint
+
+
+@pytest.mark.parametrize(("opener", "write"), FORMATS)
+def test_columns_keep_their_types(tmp_path: Path, opener: Opener, write: Writer) -> None:
+    table = pa.table(
+        {
+            "int": pa.array([1, None], pa.uint16()),
+            "time": pa.array([datetime(2020, 1, 1, tzinfo=UTC)] * 2, pa.timestamp("us", "Europe/Paris")),
+            "day": pa.array([date(2020, 1, 1), None]),
+            "text": pa.array(["x", ""], pa.large_string()),
+            "nested": [{"a": [1.5, None]}, None],
+            "decimal": [Decimal("1.50"), None],
+            "nothing": pa.nulls(2),
+        }
+    )
+    source = open_files(opener, tmp_path, {"a": write(table)})
+    (rows,) = source.parts[0].read()
+    assert rows.table.schema.types == table.schema.types
+    assert rows.table.to_pylist() == table.to_pylist()
+    assert list(rows.lines) == [1, 2]
+    assert (source.is_text, source.may_lack_columns, dict(source.hints)) == (False, False, {})
+
+
+@pytest.mark.parametrize(("opener", "write"), FORMATS)
+def test_dictionaries_become_their_values(tmp_path: Path, opener: Opener, write: Writer) -> None:
+    table = pa.table({"a": pa.array(["x", None, "y"]).dictionary_encode()})
+    source = open_files(opener, tmp_path, {"a": write(table)})
+    assert next(iter(source.parts[0].read())).table.schema.field("a").type == pa.string()
+    assert [row for _, row in read_rows(source)] == [{"a": "x"}, {"a": None}, {"a": "y"}]
+
+
+def test_the_summary_counts_files_and_columns(tmp_path: Path) -> None:
+    table = pa.table({"a": [1], "b": [2]})
+    contents = {"1.parquet": to_parquet(table), "2.parquet": to_parquet(table.slice(1)), "3.pq": to_parquet(table)}
+    source = open_files(open_parquet, tmp_path, contents)
+    assert (source.kind, source.summary) == ("parquet", "2 Parquet files (2 columns)")
+    assert [(use.name, use.role, use.reason) for use in source.files] == [
+        ("1.parquet", "records", ""),
+        ("3.pq", "records", ""),
+        ("2.parquet", "skipped", "it has no rows"),
+    ]
+    assert open_files(open_arrow, tmp_path, {"a": to_file(table)}).summary == "1 Arrow file (2 columns)"
+
+
+@pytest.mark.parametrize(("opener", "write"), FORMATS)
+def test_another_order_of_columns_is_the_same_source(tmp_path: Path, opener: Opener, write: Writer) -> None:
+    first, other = pa.table({"a": [1], "b": ["x"]}), pa.table({"b": pa.array(["y"], pa.large_string()), "a": [2]})
+    source = open_files(opener, tmp_path, {"1": write(first), "2": write(other)})
+    assert [rows.table.column_names for part in source.parts for rows in part.read()] == [["a", "b"]] * 2
+
+
+@pytest.mark.parametrize(("opener", "write"), FORMATS)
+def test_other_columns_or_types_are_an_error(tmp_path: Path, opener: Opener, write: Writer) -> None:
+    first = write(pa.table({"a": [1], "b": ["x"]}))
+    assert refuse(opener, tmp_path, {"1": first, "2": write(pa.table({"a": [1], "c": ["x"]}))}) == (
+        "1 and 2 have different columns: 2 lacks 'b', and 1 lacks 'c'",
+        "Files of one dataset have the same columns, in any order. Add other files as other datasets.",
+    )
+    assert refuse(opener, tmp_path, {"1": first, "2": write(pa.table({"a": [1.5], "b": ["x"]}))}) == (
+        "column 'a' is int64 in 1, and double in 2",
+        "Write the files again with the same type, such as: table.set_column(PLACE, 'a', table['a'].cast(TYPE))",
+    )
+    nulls = write(pa.table({"a": pa.nulls(1), "b": ["x"]}))
+    assert len(read_rows(open_files(opener, tmp_path, {"1": first, "2": nulls}))) == 2
+
+
+@pytest.mark.parametrize(("opener", "write"), FORMATS)
+def test_files_without_rows_are_an_error(tmp_path: Path, opener: Opener, write: Writer) -> None:
+    message, hint = refuse(opener, tmp_path, {"a": write(pa.table({"a": pa.array([], pa.int64())}))})
+    assert message.startswith(f"{tmp_path}: no row in 1 ")
+    assert message.endswith(" file, such as 'a'")
+    assert hint == "Check the path."
+
+
+def test_damaged_files_are_an_error(tmp_path: Path) -> None:
+    table = pa.table({"a": list(range(1000))})
+    stream = to_stream(table, max_chunksize=100)
+    for content, opener, told in [
+        (to_parquet(table)[:-5], open_parquet, "a: the file is damaged: "),
+        (b"", open_parquet, "a: the file is damaged: "),
+        (b"", open_arrow, "a: the file is damaged: "),
+        (to_file(table)[:-20], open_arrow, "a: the file is damaged: Not an Arrow file"),
+        (stream[:-500], open_arrow, "a: the file is damaged: Expected to "),
+        (b"FEA1" + bytes(20), open_arrow, "a: the first version of Feather cannot be read"),
+        (b"\xff\xff\xff\xff\xff\xff\xff\x7f", open_arrow, "a: the file is damaged: "),
+    ]:
+        message, hint = refuse(opener, tmp_path, {"a": content})
+        assert message.startswith(told)
+        assert hint == (
+            HINT
+            if "damaged" in told
+            else "Write it as an Arrow file: pyarrow.feather.write_feather(pyarrow.feather.read_table(IN), OUT)"
+        )
+
+
+@pytest.mark.parametrize(("opener", "write"), FORMATS)
+def test_text_that_is_not_utf_8_is_an_error(tmp_path: Path, opener: Opener, write: Writer) -> None:
+    values = [b"x"] * 3000
+    values[2500] = b"\xff"
+    column = pa.array(values).view(pa.string())
+    message, hint = refuse(opener, tmp_path, {"a": write(pa.table({"t": column}))})
+    assert message == "a: row 2501, column 't': the text is not UTF-8"
+    assert hint == HINT
+
+
+def test_offsets_outside_of_their_buffer_are_an_error(tmp_path: Path) -> None:
+    content = bytearray(to_file(pa.table({"t": ["some text", "more"]})))
+    place = content.index(np.array([0, 9, 13], np.int32).tobytes())
+    content[place : place + 12] = np.array([0, 9, 2**30], np.int32).tobytes()
+    message, _ = refuse(open_arrow, tmp_path, {"a": bytes(content)})
+    assert message.startswith("a: row ")
+    assert "column 't'" in message
+
+
+def test_two_columns_of_one_name_are_an_error(tmp_path: Path) -> None:
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+    assert refuse(open_arrow, tmp_path, {"1": to_file(table)}) == (
+        "1: two columns are named 'a'",
+        "Write the file again, with columns that have names of their own.",
+    )
+
+
+PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b550000000a49444154789c6360000000020001"
+    "48afa4710000000049454e44ae426082"
+)
+
+
+@pytest.mark.parametrize(("opener", "write"), FORMATS)
+def test_hugging_faces_metadata_is_honoured(tmp_path: Path, opener: Opener, write: Writer) -> None:
+    described = {
+        "label": {"_type": "ClassLabel", "names": ["cat", "dog"]},
+        "image": {"_type": "Image"},
+        "text": {"_type": "Value", "dtype": "string"},
+    }
+    told = {"info": {"features": described, "description": "Pets.", "license": "MIT"}}
+    table = pa.table(
+        {"label": [1, 0], "image": [{"bytes": PNG, "path": "a.png"}, {"bytes": PNG, "path": None}], "text": ["x", "y"]}
+    ).replace_schema_metadata({"huggingface": json.dumps(told)})
+    source = open_files(opener, tmp_path, {"a": write(table)})
+    assert set(source.hints) == {"label", "image"}
+    label, image = source.hints["label"], source.hints["image"]
+    assert isinstance(label, ClassLabel)
+    assert list(label.names) == ["cat", "dog"]
+    assert isinstance(image, Image)
+    assert (source.metadata.description, source.metadata.license) == ("Pets.", "MIT")
+    assert [row for _, row in read_rows(source)] == [
+        {"label": 1, "image": PNG, "text": "x"},
+        {"label": 0, "image": PNG, "text": "y"},
+    ]
+
+
+@pytest.mark.parametrize(("opener", "write"), FORMATS)
+def test_rows_are_bounded(tmp_path: Path, opener: Opener, write: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow_files, "MAX_ROWS", 5_000)
+    table = pa.table({"a": list(range(40_000))})
+    every = list(open_files(opener, tmp_path, {"a": write(table)}).parts[0].read())
+    assert max(rows.table.num_rows for rows in every) <= 5_000 + 1024
+    assert [line for rows in every for line in rows.lines] == list(range(1, 40_001))
+    big = pa.table({"a": [b"x" * 2**20] * 20})
+    every = list(open_files(opener, tmp_path, {"a": write(big)}).parts[0].read())
+    assert max(rows.table.num_rows for rows in every) <= 8
+
+
+COLUMNS = {
+    "i": st.none() | st.integers(-(2**63), 2**63 - 1),
+    "t": st.none() | st.text(st.characters(codec="utf-8"), max_size=5),
+    "l": st.none() | st.lists(st.none() | st.floats(allow_nan=False), max_size=3),
+}
+TYPES = pa.schema([("i", pa.int64()), ("t", pa.string()), ("l", pa.list_(pa.float64()))])
+
+
+@pytest.mark.parametrize(("opener", "write"), FORMATS)
+@given(rows=st.lists(st.fixed_dictionaries(COLUMNS), min_size=1, max_size=12), size=st.integers(1, 12), data=st.data())
+def test_what_pyarrow_writes_is_read_equal(
+    opener: Opener,
+    write: Writer,
+    rows: list[dict[str, Any]],
+    size: int,
+    data: st.DataObject,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("written")
+    cut = data.draw(st.integers(0, len(rows)))
+    chunks = {"row_group_size" if write is to_parquet else "max_chunksize": size}
+
+    def written(some: list[dict[str, Any]]) -> bytes:
+        return write(pa.Table.from_pylist(some, schema=TYPES), **chunks)
+
+    def read(contents: dict[str, bytes]) -> list[dict[str, Any]]:
+        return [row for _, row in read_rows(open_files(opener, folder, contents))]
+
+    assert read({"all": written(rows)}) == rows
+    assert read({"1": written(rows[:cut]), "2": written(rows[cut:])}) == rows
