@@ -243,17 +243,10 @@ def _describe_report(session: Session, report: AddReport) -> Iterator[Block]:
     elif report.outcome == "would_publish":
         if report.diff is not None:
             yield from describe_diff(report.diff)
-        yield f"would publish {report.reference}: {counted(report.num_examples, 'example')}"
-        yield from _why(report)
+        first = "" if report.latest is not None else ", the first version"
+        yield f"would publish {report.reference}: {counted(report.num_examples, 'example')}{first}"
     elif report.publication is not None:
         yield from describe_publication(session, report.publication)
-
-
-def _why(report: AddReport) -> Iterator[str]:
-    if report.changes is None:
-        yield "the first version is 1.0.0" if str(report.reference.exact) == "1.0.0" else "it is the first version"
-    else:
-        yield f"{report.changes.level.name}, because of the changes since {report.changes.old}"
 
 
 def _values(report: AddReport) -> dict[str, Any]:

@@ -77,6 +77,7 @@ def test_the_ten_lines_of_python_print_what_they_say(environment: dict[str, str]
         ("README.md", 6),
         pytest.param("docs/importing.md", 6, marks=pytest.mark.long),
         pytest.param("docs/pinning.md", 12, marks=pytest.mark.long),
+        pytest.param("docs/adding.md", 8, marks=pytest.mark.long),
         ("docs/deployment.md", 4),
         ("docs/splits.md", 4),
         pytest.param("docs/earth-engine.md", 6, marks=pytest.mark.long),
@@ -116,6 +117,7 @@ def test_the_builder_of_the_readme_is_found_built_and_read(environment: dict[str
 @pytest.mark.parametrize(
     "document",
     [
+        "docs/adding.md",
         "docs/from-dvc.md",
         "docs/from-huggingface.md",
         "docs/from-tfds.md",
