@@ -502,7 +502,7 @@ class Dataset:
         as ``train.csv``; if the version has only one split, ``dest`` may also be a file with the ending of the format.
         An ``imagefolder`` has folders of classes, in folders of splits unless there is a ``split``, and a
         ``webdataset`` is a folder of tars. Files get their names when all of them are complete.
-        docs/importing.md describes how values are written.
+        docs/exporting.md describes how values are written.
 
             dataset.export("parquet", "prices.parquet", split="train[:10%]+test")
             dataset.export("imagefolder", "photos")

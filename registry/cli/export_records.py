@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -220,7 +221,7 @@ def _export(
     value = {**version_values(dataset.reference), **fields_of(report, "num_records", "num_bytes", "dry_run")}
 
     def human(_: object) -> Iterator[Block]:
-        return iter(()) if to_stdout else _lines(report)
+        return iter(()) if to_stdout else _lines(report, is_relative=not (dest.startswith(("/", "~")) or "://" in dest))
 
     session.out.present(f"export.{kind}", {**value, "files": files}, human)
 
@@ -230,10 +231,12 @@ def _progress(session: Session, *, to_stdout: bool) -> AbstractContextManager[Pr
     return nullcontext() if to_stdout and sys.stdout.isatty() else show_progress(session.out)
 
 
-def _lines(report: ExportReport) -> Iterator[str]:
+def _lines(report: ExportReport, *, is_relative: bool) -> Iterator[str]:
+    """A line for each file, with a relative path if DEST was relative."""
     for file in report.files:
+        path = os.path.relpath(file.path) if is_relative else file.path
         records = f"{file.num_records:,} record{'s' * (file.num_records != 1)}"
         if file.num_bytes is None:
-            yield f"would write {file.path}: {records} of {file.split}"
+            yield f"would write {path}: {records} of {file.split}"
         else:
-            yield f"wrote {file.path}: {records} of {file.split}, {size(file.num_bytes)}"
+            yield f"wrote {path}: {records} of {file.split}, {size(file.num_bytes)}"

@@ -73,7 +73,7 @@ def test_an_expression_is_written_to_one_file(words: Cli) -> None:
     ran = words("export", "jsonl", "words", "some.jsonl", "--split", "train[:4]+test")
     assert (ran.code, ran.out, ran.err) == (
         0,
-        f"wrote {Path('some.jsonl').absolute()}: 7 records of train[:4]+test, 314 B\n",
+        "wrote some.jsonl: 7 records of train[:4]+test, 314 B\n",
         "",
     )
     lines = Path("some.jsonl").read_text(encoding="utf-8").splitlines()
@@ -174,11 +174,8 @@ def test_a_file_is_replaced_only_on_request_and_never_left_half_written(
 
 def test_a_dry_run_writes_nothing(words: Cli) -> None:
     ran = words("export", "csv", "words", "out", "--dry-run")
-    folder = Path("out").absolute()
-    assert ran.out == (
-        f"would write {folder}/train.csv: 10 records of train\nwould write {folder}/test.csv: 3 records of test\n"
-    )
-    assert not folder.exists()
+    assert ran.out == ("would write out/train.csv: 10 records of train\nwould write out/test.csv: 3 records of test\n")
+    assert not Path("out").exists()
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,7 @@ def test_the_ten_lines_of_python_print_what_they_say(environment: dict[str, str]
     ("document", "number"),
     [
         ("README.md", 6),
+        pytest.param("docs/exporting.md", 8, marks=pytest.mark.long),
         pytest.param("docs/importing.md", 6, marks=pytest.mark.long),
         pytest.param("docs/pinning.md", 12, marks=pytest.mark.long),
         pytest.param("docs/adding.md", 8, marks=pytest.mark.long),
@@ -118,6 +119,7 @@ def test_the_builder_of_the_readme_is_found_built_and_read(environment: dict[str
     "document",
     [
         "docs/adding.md",
+        "docs/exporting.md",
         "docs/from-dvc.md",
         "docs/from-huggingface.md",
         "docs/from-tfds.md",
