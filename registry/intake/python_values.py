@@ -10,6 +10,7 @@ import datetime as dt
 import decimal
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
@@ -168,14 +169,17 @@ class ValueConverter:
         types = set(map(type, values))
         if kind in ("datetime64", "timedelta64"):
             return self._arrow.array(_times(values))
-        if len(types) == 1 and issubclass(one := types.pop(), np.generic) and kind in ("bool", "int", "float"):
+        if len(types) == 1 and issubclass(one := types.copy().pop(), np.generic) and kind in ("bool", "int", "float"):
             return self._arrow.array(np.array(values, one))  # in one call, and with the dtype of its values
-        wanted = self._type_of(values, kind)
         if kind == "float" and int in types:
             return self._convert_mixed_numbers(values, rows, path)
+        wanted = self._type_of(types - {type(None)}, kind)
         try:
             return self._arrow.array(values, wanted)
         except self._faults:
+            if kind == "int" and all(one is None or one >= 0 for one in values):
+                with suppress(*self._faults):
+                    return self._arrow.array(values, self._arrow.uint64())
             return self._find_bad(values, rows, path, wanted)
 
     def _convert_mixed_numbers(self, values: Sequence[Any], rows: _Numbers, path: str) -> Any:
@@ -189,16 +193,13 @@ class ValueConverter:
             raise BadValuesError(bad)
         return self._arrow.array([None if one is None else float(one) for one in values], self._arrow.float64())
 
-    def _type_of(self, values: Sequence[Any], kind: str) -> Any:
+    def _type_of(self, types: set[type], kind: str) -> Any:
         """The Arrow type for values of a kind; None lets Arrow choose, such as the digits of a Decimal."""
         pa = self._arrow
         if kind in ("int", "float"):
-            types = {type(one) for one in values if one is not None}
-            if len(types) == 1 and issubclass(one := types.pop(), np.generic):
+            if len(types) == 1 and issubclass(one := types.copy().pop(), np.generic):
                 return pa.from_numpy_dtype(np.dtype(one))
-            if kind == "float":
-                return pa.float64()
-            return pa.uint64() if any(one is not None and one > 2**63 - 1 for one in values) else pa.int64()
+            return pa.float64() if kind == "float" else pa.int64()
         return {
             "bool": pa.bool_(),
             "str": pa.string(),
