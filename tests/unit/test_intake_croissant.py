@@ -110,7 +110,7 @@ def table_file(folder: Path, kind: str) -> dict[str, Any]:
     return file_object(name, encoding, sha256=hashlib.sha256((folder / name).read_bytes()).hexdigest())
 
 
-@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+@pytest.mark.parametrize("kind", ["csv", "parquet", "jsonl"])
 def test_columns_of_a_table_come_in_as_mlcroissant_reads_them(tmp_path: Path, kind: str) -> None:
     resource = table_file(tmp_path, kind)
     fields = [a_field("rows", name, types, column(resource["@id"], own)) for name, (own, types) in FIELDS.items()]
