@@ -170,6 +170,7 @@ class _SplitJob:
                 store=self.store,
                 num_shards=self.num_shards,
                 hasher=self.hasher,
+                engine=self.engine,
                 progress=self.progress,
             )
 

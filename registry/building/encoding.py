@@ -186,7 +186,9 @@ class CollectedExamples:
     """
 
     def __init__(self) -> None:
-        self._rows: list[list[Any]] = []
+        # The values of row after row in one list: a list for each row would keep the garbage collector busy.
+        self._values: list[Any] = []
+        self._num_rows = 0
         self._form: _Form | None = None
         self._each: list[Any] | None = None
 
@@ -212,7 +214,8 @@ class CollectedExamples:
                 else:
                     for place in form.texts:
                         num_bytes += len(values[place])
-                    self._rows.append(values)
+                    self._values += values
+                    self._num_rows += 1
                     return num_bytes
         if self._each is None:
             self._each = list(self.collected())
@@ -227,10 +230,11 @@ class CollectedExamples:
         form = self._form
         if form is None:
             return []
-        columns: list[Any] = list(map(list, zip(*self._rows, strict=True)))
+        width = len(form.names)
+        columns: list[Any] = [self._values[place::width] for place in range(width)]
         for place, dtype, shape in form.arrays:
             columns[place] = stack_bytes(columns[place], dtype, shape)
-        return ExampleTable(len(self._rows), dict(zip(form.names, columns, strict=True)))
+        return ExampleTable(self._num_rows, dict(zip(form.names, columns, strict=True)))
 
 
 class _Form(NamedTuple):

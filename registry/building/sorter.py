@@ -25,13 +25,15 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from registry.building.behind import Behind
 from registry.building.keys import SORT_KEY_BYTES, SortKeys
 from registry.errors import DuplicateKeyError, StorageError
 from registry.tfrecord import Frames
@@ -42,6 +44,8 @@ FAN_IN: Final = 128
 _OVERHEAD_BYTES: Final = 128  # memory of one entry: its sort key, its length, and its label with a pointer to it
 _MOST_BLOCK_BYTES: Final = 2**20
 _LEAST_BLOCK_BYTES: Final = 4096
+_LARGE_BUDGET_BYTES: Final = 4 * 2**20  # smaller runs are written before a thread would have started
+_LONG_FRAME: Final = 4096
 _MIN_BLOCK: Final = 256  # records; smaller blocks are joined
 
 _HEAD: Final = struct.Struct("<IQQ")
@@ -110,6 +114,7 @@ class ExternalSorter:
         self._fan_in = fan_in
         # When runs are merged, one block of each run is in memory.
         self._block_bytes = max(_LEAST_BLOCK_BYTES, min(_MOST_BLOCK_BYTES, budget_bytes // (2 * fan_in)))
+        self._is_large = budget_bytes >= _LARGE_BUDGET_BYTES
         self._held: list[_Block] = []
         self._held_bytes = 0
         self._small: list[KeyedFrames] = []  # joined before they are sorted, because every block takes memory and time
@@ -168,7 +173,9 @@ class ExternalSorter:
         self._join_small()
         if self._held:
             parts = [_Part(block, 0, len(block)) for block in self._held]
-            self._runs.append(write_run(self._sort(parts, self._block_bytes), folder=self._folder, level=0))
+            self._runs.append(
+                write_run(self._sort(parts, self._block_bytes), folder=self._folder, level=0, in_thread=self._is_large)
+            )
             self._held, self._held_bytes = [], 0
         while len(self._runs) >= self._fan_in and self._runs[-self._fan_in].level == self._runs[-1].level:
             self._merge_last(self._fan_in)
@@ -176,7 +183,12 @@ class ExternalSorter:
     def _merge_last(self, count: int) -> None:
         """Merge the last ``count`` runs, which are the smallest, into one."""
         last = self._runs[-count:]
-        merged = write_run(self._merge([run.blocks() for run in last]), folder=self._folder, level=last[0].level + 1)
+        merged = write_run(
+            self._merge([run.blocks() for run in last]),
+            folder=self._folder,
+            level=last[0].level + 1,
+            in_thread=self._is_large,
+        )
         self._runs[-count:] = [merged]
 
     def _held_blocks(self) -> Iterator[KeyedFrames]:
@@ -274,12 +286,14 @@ def _join(blocks: list[KeyedFrames]) -> KeyedFrames:
 class _Block:
     """A block in memory, with what sorting needs of it."""
 
-    __slots__ = ("_keys", "labels", "lengths", "sort_keys", "starts", "view")
+    __slots__ = ("_keys", "data", "labels", "lengths", "sort_keys", "starts")
 
     def __init__(self, sort_keys: SortKeys, labels: Sequence[str], frames: Frames) -> None:
         self.sort_keys = sort_keys
         self.labels = labels
-        self.view = memoryview(frames.data)
+        # Slices of bytes are copies, which cost less than views up to some size: the garbage collector tracks views.
+        is_long = len(frames.data) > _LONG_FRAME * frames.num_records
+        self.data = memoryview(frames.data) if is_long else bytes(frames.data)
         self.lengths = frames.lengths
         self.starts = np.cumsum(frames.lengths) - frames.lengths
         self._keys: list[bytes] | None = None
@@ -343,17 +357,17 @@ class _Piece(NamedTuple):
         labels = [part.block.labels for part in self.parts]
         return [labels[part][place] for part, place in zip(self.part_of.tolist(), self.place.tolist(), strict=True)]
 
-    def views(self) -> list[memoryview]:
+    def frames(self) -> list[bytes | memoryview]:
         """The frames, in order."""
-        views = [part.block.view for part in self.parts]
+        data = [part.block.data for part in self.parts]
         places = zip(self.part_of.tolist(), self.starts.tolist(), (self.starts + self.lengths).tolist(), strict=True)
-        return [views[part][start:stop] for part, start, stop in places]
+        return [data[part][start:stop] for part, start, stop in places]
 
 
 def _gather(*pieces: _Piece) -> Frames:
     """Copy the frames of ``pieces`` from their blocks."""
     lengths = pieces[0].lengths if len(pieces) == 1 else np.concatenate([piece.lengths for piece in pieces])
-    return Frames(b"".join([view for piece in pieces for view in piece.views()]), lengths)
+    return Frames(b"".join(list(chain.from_iterable(piece.frames() for piece in pieces))), lengths)
 
 
 def _gather_all(pieces: Iterable[_Piece]) -> Iterator[Frames]:
@@ -462,8 +476,10 @@ class _RunReader:
         return _Part(self.block, start, self.position)
 
 
-def write_run(pieces: Iterable[_Piece], *, folder: Path | None, level: int) -> Run:
+def write_run(pieces: Iterable[_Piece], *, folder: Path | None, level: int, in_thread: bool) -> Run:
     """Write ``pieces``, which are sorted, to a run in ``folder`` (None: the system's temporary folder).
+
+    ``in_thread`` gathers the next piece while a thread writes one.
 
     Raises:
         StorageError: the folder is not writable, or its disk is full.
@@ -471,15 +487,17 @@ def write_run(pieces: Iterable[_Piece], *, folder: Path | None, level: int) -> R
     try:
         file = cast("BinaryIO", tempfile.TemporaryFile(dir=folder, buffering=2**20))  # noqa: SIM115 - the Run closes it
         try:
-            for piece in pieces:
-                labels, frames = piece.labels(), _gather(piece)
-                text = "".join(labels).encode("utf-8", "surrogatepass")
-                label_lengths = np.fromiter(map(len, labels), np.uint32, len(labels))
-                parts = (piece.sort_keys.tobytes(), frames.lengths.tobytes(), label_lengths.tobytes(), text)
-                body = b"".join((*parts, frames.data))
-                head = _HEAD.pack(len(labels), len(text), len(frames.data))
-                file.write(head + _CHECKSUM.pack(crc32c(body, crc32c(head))))
-                file.write(body)
+            with Behind(is_used=in_thread) as behind:
+                for piece in pieces:
+                    labels = piece.labels()
+                    text = "".join(labels).encode("utf-8", "surrogatepass")
+                    label_lengths = np.fromiter(map(len, labels), np.uint32, len(labels)).tobytes()
+                    parts = (piece.sort_keys.tobytes(), piece.lengths.tobytes(), label_lengths, text)
+                    body = b"".join((*parts, *piece.frames()))
+                    head = _HEAD.pack(len(labels), len(text), int(piece.lengths.sum()))
+                    behind.call(partial(file.write, head + _CHECKSUM.pack(crc32c(body, crc32c(head)))))
+                    behind.call(partial(file.write, body))
+                behind.wait()
             file.flush()
             num_bytes = file.tell()
         except BaseException:

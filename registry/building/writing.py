@@ -10,26 +10,34 @@ and lengths of shards follow TFDS 4.9, so that the same records give the same sh
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
 from functools import partial
 from itertools import pairwise
-from operator import call
-from typing import Final, Self, TypeVar
+from typing import Final, TypeVar
 
+from registry.building.behind import Behind
 from registry.building.sorter import ExternalSorter, KeyedFrames
-from registry.engines.engine import submit
+from registry.engines import Engine, Piece, ThisProcess
 from registry.errors import BuildError
-from registry.features.split_hasher import SplitHasher
-from registry.model import ProgressCallback, Shard, ShardedFileTemplate, ShardLengths, Split, count_progress
+from registry.features.split_hasher import LeafHasher, SplitHasher
+from registry.model import (
+    LEAF_EXAMPLES,
+    ProgressCallback,
+    Shard,
+    ShardedFileTemplate,
+    ShardLengths,
+    Split,
+    count_progress,
+)
 from registry.storage import Store
 from registry.tfrecord import Frames, RecordWriter
+from registry.tfrecord.frames import regroup
 
 FILE_FORMAT: Final = "tfrecord"
 _LITTLE_BYTES: Final = 4 * 2**20  # a split of this size is written before a thread would have started
-_MOST_BEHIND: Final = 2  # pieces of about 1 MB that wait to be written
 
+_GROUP_BYTES: Final = 2**20
 _PROGRESS_SECONDS: Final = 0.05
 """Progress is reported at most this often: drawing a bar takes longer than writing a record."""
 
@@ -48,6 +56,7 @@ def write_split(
     store: Store,
     num_shards: int | None = None,
     hasher: SplitHasher | None = None,
+    engine: Engine | None = None,
     progress: ProgressCallback | None = None,
 ) -> tuple[Split, tuple[Shard, ...]]:
     """Write the records of ``sorter`` to the shards of ``split``, in the order of their sort keys.
@@ -62,6 +71,7 @@ def write_split(
         store: the folder that receives the files.
         num_shards: the number of shards. None: TFDS's rule of size and count (``plan_num_shards``).
         hasher: receives the records in the order in which they are written; its ``fingerprint`` then is the split's.
+        engine: runs the hasher. None: this process.
         progress: called with a ``Progress`` a few times a second: records written.
 
     Returns:
@@ -88,63 +98,57 @@ def write_split(
         num_bytes=sorter.num_payload_bytes,
         files=ShardedFileTemplate(dataset=dataset, file_format=FILE_FORMAT),
     )
-    frames = watch_frames(sorter.sorted_frames(), "writing", split, sorter.num_examples, progress)
-    pieces = _cut_at_shards(frames, written.shard_lengths)
-    shards = []
-    with _Behind(is_used=sorter.num_payload_bytes > _LITTLE_BYTES) as behind:
-        for index, length in enumerate(written.shard_lengths):
-            with store.create(written.filename(index)) as file:
+    shards: list[Shard] = []
+    with closing(_write(sorter, written, store, shards, progress)) as pieces:
+        if hasher is None:
+            for _ in pieces:
+                pass
+        else:
+            _hash(hasher, pieces, engine or ThisProcess())
+    return written, tuple(shards)
+
+
+def _write(
+    sorter: ExternalSorter, split: Split, store: Store, shards: list[Shard], progress: ProgressCallback | None
+) -> Generator[Frames, None, None]:
+    """Write the shards of ``split`` and add them to ``shards``. Yields what is written, about 1 MB at a time."""
+    frames = watch_frames(sorter.sorted_frames(), "writing", split.name, sorter.num_examples, progress)
+    pieces = _cut_at_shards(frames, split.shard_lengths)
+    with Behind(is_used=sorter.num_payload_bytes > _LITTLE_BYTES) as behind:
+        for index, length in enumerate(split.shard_lengths):
+            with store.create(split.filename(index)) as file:
                 writer, left = RecordWriter(file), length
                 while left:
                     piece = next(pieces)
                     behind.call(partial(writer.write_frames, piece.data, num_records=piece.num_records))
-                    if hasher is not None:
-                        hasher.add(*piece.payloads())
+                    yield piece
                     left -= piece.num_records
                 behind.wait()
             shards.append(
                 Shard(
                     index=index,
-                    first_example=written.shard_lengths.start(index),
+                    first_example=split.shard_lengths.start(index),
                     num_examples=writer.num_records,
                     num_bytes=writer.num_bytes,
                     sha256=writer.sha256(),
                 )
             )
     next(pieces, None)  # no record is left: this ends the merge, and reports the last progress
-    return written, tuple(shards)
 
 
-class _Behind:
-    """Makes calls in order in a thread, while this one prepares the next. A context manager that ends the thread.
-
-    Writing and hashing release the interpreter's lock.
-    """
-
-    def __init__(self, *, is_used: bool) -> None:
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="registry-write") if is_used else None
-        self._waiting: deque[Future[None]] = deque()
-
-    def call(self, function: Callable[[], None]) -> None:
-        """Make the call soon, or now if no thread is used. Raises the error of an earlier call."""
-        if self._pool is None:
-            function()
-            return
-        self._waiting.append(submit(self._pool, call, function))
-        if len(self._waiting) > _MOST_BEHIND:
-            self._waiting.popleft().result()
-
-    def wait(self) -> None:
-        """Wait for all calls. Raises the first error of one."""
-        while self._waiting:
-            self._waiting.popleft().result()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+def _hash(hasher: SplitHasher, pieces: Iterator[Frames], engine: Engine) -> None:
+    """Hash the records of ``pieces``: here, or whole leaves of them in other processes."""
+    if engine.width == 1 or not hasher.is_possible:
+        for piece in pieces:
+            hasher.add(*piece.payloads())
+        return
+    function = LeafHasher(hasher.features)
+    leaves = (
+        Piece(function, group.payloads(), num_items=group.num_records)
+        for group in regroup(pieces, multiple=LEAF_EXAMPLES, least_bytes=_GROUP_BYTES)
+    )
+    for records, digests in engine.run(leaves, doing="hashed records", failure=BuildError):
+        hasher.add_leaves(digests, num_examples=records.num_records)
 
 
 def _plan(sorter: ExternalSorter, split: str, reference: str, num_shards: int | None) -> ShardLengths:

@@ -29,6 +29,10 @@ class SplitHasher:
     >>> hasher.add(np.frombuffer(record, np.uint8), np.array([0]), np.array([len(record)]))
     >>> hasher.fingerprint().features["id"].digest[:8]
     'ebca7050'
+
+    Attributes:
+        features: the schema.
+        is_possible: whether the fingerprint can be computed in this way, as far as is known.
     """
 
     def __init__(self, features: FeaturesDict) -> None:
@@ -36,24 +40,33 @@ class SplitHasher:
         self._reader = ContentReader(features)
         self._digests: list[list[bytes]] = [[] for _ in self._reader.paths]
         self._hashers: list[Any] = []
-        self._is_possible = self._reader.reads_blocks
         self._num_examples = 0
+        self.is_possible = self._reader.reads_blocks
 
     def add(self, data: Octets, offsets: Places, lengths: Places) -> None:
         """Hash the next records: record i is ``data[offsets[i] : offsets[i] + lengths[i]]``."""
         start = 0
-        while self._is_possible and start < offsets.size:
+        while self.is_possible and start < offsets.size:
             if self._num_examples % LEAF_EXAMPLES == 0:
                 self._end_leaf()
                 self._hashers = [hashlib.sha256() for _ in self._digests]
             stop = min(offsets.size, start + LEAF_EXAMPLES - self._num_examples % LEAF_EXAMPLES)
-            self._is_possible = self._reader.hash_block(data, offsets[start:stop], lengths[start:stop], self._hashers)
+            self.is_possible = self._reader.hash_block(data, offsets[start:stop], lengths[start:stop], self._hashers)
             self._num_examples += stop - start
             start = stop
 
+    def add_leaves(self, leaves: list[list[bytes]] | None, *, num_examples: int) -> None:
+        """Add the result of ``LeafHasher`` for the next ``num_examples`` records, after whole leaves."""
+        self._num_examples += num_examples
+        if leaves is None or not self.is_possible:
+            self.is_possible = False
+            return
+        for digests, found in zip(self._digests, leaves, strict=True):
+            digests.extend(found)
+
     def fingerprint(self) -> SplitFingerprint | None:
         """The fingerprint of the records so far, or None if it has to be computed from the files."""
-        if not self._is_possible:
+        if not self.is_possible:
             return None
         self._end_leaf()
         return SplitFingerprint(
@@ -68,3 +81,27 @@ class SplitHasher:
         for digests, hasher in zip(self._digests, self._hashers, strict=False):
             digests.append(hasher.digest())
         self._hashers = []
+
+
+class LeafHasher:
+    """The function of a piece of work: hashes records that start at a leaf. It keeps what it learns about records."""
+
+    def __init__(self, features: FeaturesDict) -> None:
+        self._features = features
+        self._reader = ContentReader(features)
+
+    def __reduce__(self) -> tuple[type[LeafHasher], tuple[FeaturesDict]]:
+        return LeafHasher, (self._features,)
+
+    def __call__(self, records: tuple[Octets, Places, Places]) -> list[list[bytes]] | None:
+        """Return the digests of the leaves, for each feature; None if a record may be corrupt."""
+        data, offsets, lengths = records
+        found: list[list[bytes]] = [[] for _ in self._reader.paths]
+        for start in range(0, offsets.size, LEAF_EXAMPLES):
+            hashers = [hashlib.sha256() for _ in found]
+            leaf = slice(start, start + LEAF_EXAMPLES)
+            if not self._reader.hash_block(data, offsets[leaf], lengths[leaf], hashers):
+                return None
+            for digests, hasher in zip(found, hashers, strict=True):
+                digests.append(hasher.digest())
+        return found

@@ -5,7 +5,7 @@ payloads -> frame_records -> Frames -> RecordWriter.write_frames
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -93,3 +93,30 @@ def frame_records(records: RecordBlock | Sequence[bytes]) -> Frames:
     parts[1::2] = payloads
     data = b"".join(parts)
     return Frames(data, lengths + FRAMING_BYTES)
+
+
+def regroup(blocks: Iterable[Frames], *, multiple: int, least_bytes: int) -> Iterator[Frames]:
+    """Yield the same frames in groups of at least ``least_bytes`` and a multiple of ``multiple``, except the last.
+
+    >>> blocks = [frame_records([b"a"] * count) for count in (3, 4, 2)]
+    >>> [group.num_records for group in regroup(blocks, multiple=2, least_bytes=60)]
+    [6, 3]
+    """
+    waiting: list[Frames] = []
+    for block in blocks:
+        waiting.append(block)
+        count = sum(one.num_records for one in waiting)
+        count -= count % multiple
+        if count and sum(len(one.data) for one in waiting) >= least_bytes:
+            left = sum(one.num_records for one in waiting) - count
+            stop = block.num_records - left
+            yield _join([*waiting[:-1], block.part(0, stop)])
+            waiting = [block.part(stop, block.num_records)] if left else []
+    if waiting:
+        yield _join(waiting)
+
+
+def _join(blocks: list[Frames]) -> Frames:
+    if len(blocks) == 1 and isinstance(blocks[0].data, bytes):
+        return blocks[0]
+    return Frames(b"".join([block.data for block in blocks]), np.concatenate([block.lengths for block in blocks]))

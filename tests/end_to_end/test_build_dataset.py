@@ -128,6 +128,18 @@ def test_fingerprints_are_those_of_the_written_files(tmp_path: Path) -> None:
         assert dict(build.fingerprints) == fingerprint_splits(stored)
 
 
+def test_fingerprints_that_workers_compute_are_the_same(tmp_path: Path) -> None:
+    features = FeaturesDict({"number": Scalar(np.int64), "text": Text()})
+    examples = [(number, {"number": number, "text": "x" * (number % 900)}) for number in range(7000)]
+    found = []
+    for processes in (1, 2):
+        builder = builder_of(examples, features=features, NUM_SHARDS=3)
+        with build_dataset(builder, open_store(tmp_path), processes=processes) as build:
+            found.append((build.shards, build.fingerprints))
+    assert found[0] == found[1]
+    assert found[0][1].keys() == {"train"}
+
+
 def test_fingerprints_of_images_are_left_to_several_processes(tmp_path: Path) -> None:
     features = FeaturesDict({"image": Image(shape=(2, 2, 1))})
     examples = [(1, {"image": np.zeros((2, 2, 1), np.uint8)})]
