@@ -37,7 +37,7 @@ class Plan:
         schema: the types of the columns.
         rule: where the keys come from.
         rule_reason: why, for people.
-        num_rows: the number of usable rows.
+        num_rows: the number of usable rows; None if they were not counted.
         split_by: the column that decides the split, or None.
         holdout: the split that is cut from another, or None.
         bad: the rows that cannot be used, and how many may be left out.
@@ -47,7 +47,7 @@ class Plan:
     schema: Schema
     rule: KeyRule
     rule_reason: str
-    num_rows: int
+    num_rows: int | None
     split_by: str | None = None
     holdout: Holdout | None = None
     bad: BadRows
@@ -80,7 +80,7 @@ def plan_source(
     earlier: Mapping[str, Any] | None = None,
     progress: ProgressCallback | None = None,
 ) -> Plan:
-    """Read every row of ``source`` once, and decide its schema and keys.
+    """Decide the schema and the keys of ``source``. Reads every row, unless ``wishes`` give the types of all columns.
 
     Args:
         source: what to read.
@@ -98,26 +98,12 @@ def plan_source(
         UnusableRowsError: more rows cannot be used than ``skip_bad`` allows.
         UsageError: ``key`` or ``split_by`` is not a column.
     """
-    bad = BadRows(allowed=skip_bad)
-    inference = Inference(is_text=source.is_text, hints=source.hints, wishes=wishes)
-    advance = count_progress(progress, "reading", source.kind, unit="rows", announce=True)
-    num_rows, has_paths = 0, True
-    for part in source.parts:
-        for rows in part.read():
-            inference.update(part.name, rows)
-            bad.add(rows.bad)
-            num_rows += rows.table.num_rows
-            has_paths = has_paths and rows.keys is not None
-            if advance is not None:
-                advance(rows.table.num_rows)
-    bad.require_few()
-    if num_rows == 0:
-        raise SourceError(
-            "the source has no rows",
-            hint="A version needs a record. Check the path, and what was skipped.",
-            details={"kind": source.kind},
-        )
-    schema = inference.schema()
+    schema = Schema.requested(wishes)
+    first = next((rows for part in source.parts for rows in part.read()), None)
+    if schema is None or first is None or not set(first.table.schema.names) <= set(wishes):
+        schema, num_rows, has_paths = _read_all(source, wishes, skip_bad, progress)
+    else:  # the types of all columns are given: one pass is enough, and rows that do not fit them are unusable
+        num_rows, has_paths = None, first.keys is not None
     names = [column.name for column in schema.columns]
     for option, column in (("--key", key), ("--split-by", split_by)):
         if column is not None and column not in names:
@@ -145,6 +131,32 @@ def plan_source(
         # The second pass reports the same rows again.
         bad=BadRows(allowed=skip_bad),
     )
+
+
+def _read_all(
+    source: Source, wishes: Mapping[str, Wish], skip_bad: int, progress: ProgressCallback | None
+) -> tuple[Schema, int, bool]:
+    """Read every row: the schema, the number of usable rows, and whether the source names every record."""
+    bad = BadRows(allowed=skip_bad)
+    inference = Inference(is_text=source.is_text, hints=source.hints, wishes=wishes)
+    advance = count_progress(progress, "reading", source.kind, unit="rows", announce=True)
+    num_rows, has_paths = 0, True
+    for part in source.parts:
+        for rows in part.read():
+            inference.update(part.name, rows)
+            bad.add(rows.bad)
+            num_rows += rows.table.num_rows
+            has_paths = has_paths and rows.keys is not None
+            if advance is not None:
+                advance(rows.table.num_rows)
+    bad.require_few()
+    if num_rows == 0:
+        raise SourceError(
+            "the source has no rows",
+            hint="A version needs a record. Check the path, and what was skipped.",
+            details={"kind": source.kind},
+        )
+    return inference.schema(), num_rows, has_paths
 
 
 def _choose_rule(

@@ -279,3 +279,20 @@ def test_of_adders_at_once_each_gets_a_number_of_its_own(catalog_url: str, tmp_p
 
 def folders_of(folder: Path) -> list[str]:
     return [one.name for one in (folder / "data" / "prices").iterdir() if one.is_dir()]
+
+
+def test_with_a_complete_schema_rows_are_read_once(catalog: registry.Catalog, tmp_path: Path) -> None:
+    schema = tmp_path / "schema.yaml"
+    schema.write_text("columns:\n  name: Text\n  price: float64\n")
+    stages: list[str] = []
+    table = pa.table({"name": ["a", "b", None], "price": [1.0, 2.0, 3.0]})
+    with pytest.raises(UnusableRowsError) as caught:
+        catalog.add(source([("train", "x", table)]), "prices", schema=schema)
+    assert caught.value.message.splitlines()[1].startswith("  x:3, column 'name': ")
+    catalog.add(
+        source({"train": table.slice(0, 2)}), "prices", schema=schema, progress=lambda one: stages.append(one.stage)
+    )
+    assert "reading" not in stages
+    assert [one["name"] for one in read_all(catalog, "prices")] in (["a", "b"], ["b", "a"])
+    with pytest.raises(SourceError, match='column "stock" is not in the schema'):
+        catalog.add(source([("train", "a", PRICES), ("train", "b", {"stock": [1]})]), "prices", schema=schema)
