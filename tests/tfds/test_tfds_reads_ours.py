@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tfds_samples import EveryFeature, Ordered, Tongues, exact, theirs
 
 import registry
 from registry import ReadConfig
 from registry.errors import SliceError
+from registry.features.png import encode_png
 
 pytestmark = [pytest.mark.tfds, pytest.mark.filterwarnings("ignore")]
 
@@ -126,3 +129,44 @@ def test_an_exported_version_is_loaded_by_name(tfds: Any, every: tuple[registry.
     dataset.export_tfds(tmp_path)
     exported = tfds.builder("every_feature", data_dir=tmp_path)
     assert theirs(tfds, exported, "test") == theirs(tfds, builder, "test")
+
+
+def test_what_was_added_is_read_as_it_came(tfds: Any, catalog: registry.Catalog, tmp_path: Path) -> None:
+    """Tables, nested values, times, classes and images that were published without a builder class."""
+    when = dt.datetime(2026, 5, 1, 12, 30, tzinfo=dt.UTC)
+    rows = [
+        {
+            "id": n,
+            "price": n / 7,
+            "name": f"item {n}",
+            "tags": [f"tag {tag}" for tag in range(n % 3)],
+            "size": {"width": n, "height": n * 2},
+            "when": when + dt.timedelta(seconds=n),
+            "vector": np.arange(4, dtype=np.float32) * n,
+        }
+        for n in range(50)
+    ]
+    catalog.add({"train": rows[:40], "test": rows[40:]}, "things")
+    for label in ("cat", "dog"):
+        folder = tmp_path / "photos" / label
+        folder.mkdir(parents=True)
+        for n in range(4):
+            (folder / f"{n}.png").write_bytes(encode_png(np.full((4, 5, 3), n * 50, np.uint8)))
+    catalog.add(tmp_path / "photos", "photos")
+    for name in ("things", "photos"):
+        dataset = catalog.dataset(name)
+        builder = tfds.builder_from_directory(dataset.info.data_dir)
+        for split in dataset.splits:
+            assert ours(dataset, split, ReadConfig(add_tfds_id=True)) == theirs(tfds, builder, split)
+    found = {
+        int(one["id"]): one
+        for one in tfds.as_numpy(
+            tfds.builder_from_directory(catalog.dataset("things").info.data_dir).as_dataset(split="train")
+        )
+    }
+    assert set(found) == set(range(40))
+    for n, one in found.items():
+        assert (one["name"].decode(), float(one["price"])) == (rows[n]["name"], rows[n]["price"])
+        assert [tag.decode() for tag in one["tags"]] == rows[n]["tags"]
+        assert one["vector"].tolist() == rows[n]["vector"].tolist()
+        assert int(one["when"]) == int((when.timestamp() + n) * 1_000_000)
