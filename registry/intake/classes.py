@@ -23,6 +23,7 @@ MAX_NAME: Final = 1_000
 """Most characters of the name of a class."""
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
+_NOT_UTF8: Final = "text that is not UTF-8"
 BOOLEANS: Final = ("false", "true")
 """The names of the classes of a column of booleans."""
 
@@ -58,7 +59,12 @@ class ClassValues:
         elif arrow.types.is_string(kind) and len(self.names) <= MAX_CLASSES:
             encoded = array.dictionary_encode()
             _, indices = np.unique(encoded.indices.to_numpy(zero_copy_only=False), return_index=True)
-            for text, index in zip(encoded.dictionary.to_pylist(), indices.tolist(), strict=True):
+            try:
+                texts = encoded.dictionary.to_pylist()
+            except UnicodeDecodeError:
+                self.kinds[_NOT_UTF8] = min(self.kinds.get(_NOT_UTF8, first), first)
+                return
+            for text, index in zip(texts, indices.tolist(), strict=True):
                 name = text[: MAX_NAME + 1]
                 if len(self.names) <= MAX_CLASSES or name in self.names:
                     place = place_of(int(valid[index]))
@@ -86,7 +92,7 @@ class ClassValues:
         """
         if not self.kinds:
             _refuse(column, "every value is null, so that it has no classes")
-        if len(self.kinds) > 1 and any(name in ("string", "bool") for name in self.kinds):
+        if len(self.kinds) > 1 and not self.kinds.keys().isdisjoint(("string", "bool")):
             (first, one), (second, other) = sorted((place, name) for name, place in self.kinds.items())[:2]
             _refuse(
                 column,
@@ -97,7 +103,7 @@ class ClassValues:
         if self.low is not None and self.high is not None:
             return self._decide_numbers(column, self.low, self.high)
         if not self.names:
-            (name, place), *_ = self.kinds.items()
+            name, place = max(self.kinds.items())
             _refuse(column, f"{name_type(name)} at {show_place(place)} cannot be a class")
         if len(self.names) > MAX_CLASSES:
             _refuse(column, f"it has more than {MAX_CLASSES:,} different values, which is too many for classes")

@@ -11,18 +11,18 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import suggest
-from registry.features import ClassLabel, Feature, FeaturesDict, Leaf
+from registry.errors import FeatureError, suggest
+from registry.features import Audio, ClassLabel, Feature, FeaturesDict, Image, Leaf
 from registry.features import Sequence as SequenceFeature
+from registry.intake.column_types import as_optional, type_word
 from registry.intake.text_values import parse_texts
-from registry.intake.value_types import inexact_integers, is_list, name_type, plain_type, struct_of_map
+from registry.intake.value_types import inexact_integers, is_list, plain_type, show_type, struct_of_map
 from registry.intake.values import python_value, quote, show_value
 from registry.shards.arrow_values import import_pyarrow, plain_array
 
@@ -43,12 +43,16 @@ class Target:
         is_requested: whether the user or the source decided on the type. Text is then parsed as numbers are usually
             written (``007``, ``1e5``), and floats are rounded; otherwise, the value must write back the same text.
         is_element: whether the values are elements of lists, which cannot be null.
+        checks_images: whether the bytes of images are checked.
+        null_as_empty: whether a null is converted to an empty list.
     """
 
     feature: Feature
     kind: Any
     is_requested: bool
     is_element: bool = False
+    checks_images: bool = False
+    null_as_empty: bool = False
 
 
 def convert_values(array: Any, target: Target) -> tuple[Any, Faults]:
@@ -64,10 +68,12 @@ def convert_values(array: Any, target: Target) -> tuple[Any, Faults]:
         return _convert_structs(array, target)
     if is_list(target.kind):
         return _convert_lists(array, target)
-    converted, faults = _convert_leaves(array, target)
+    converted, faults = _convert_halves(array, target)
+    if target.checks_images and isinstance(target.feature, Image):
+        faults |= _check_images(converted, target.feature)
     if converted.null_count and not _allows_null(target):
-        for index in np.flatnonzero(converted.is_null().to_numpy(zero_copy_only=False)).tolist():
-            faults.setdefault(index, _NULL)
+        for index in places_of(converted.is_null()):
+            faults.setdefault(index, _explain_null(target))
     return converted, faults
 
 
@@ -75,6 +81,13 @@ def _allows_null(target: Target) -> bool:
     if target.is_element or not isinstance(target.feature, Leaf):
         return False
     return target.feature.may_be_absent or isinstance(target.feature, ClassLabel)
+
+
+def _explain_null(target: Target) -> str:
+    if target.is_element or as_optional(target.feature) is target.feature:
+        return _NULL
+    word = type_word(target.kind)
+    return f"is null, and the type {word} does not allow it; {word}? does"
 
 
 def _convert_structs(array: Any, target: Target) -> tuple[Any, Faults]:
@@ -92,12 +105,8 @@ def _convert_structs(array: Any, target: Target) -> tuple[Any, Faults]:
     children = []
     for one in target.kind:
         values = found.pop(one.name) if one.name in found else arrow.nulls(len(array))
-        inner = Target(
-            feature=target.feature[one.name],  # type: ignore[index]  # the caller checked that it is a FeaturesDict
-            kind=one.type,
-            is_requested=target.is_requested,
-            is_element=target.is_element,
-        )
+        feature = target.feature[one.name]  # type: ignore[index]  # the caller checked that it is a FeaturesDict
+        inner = replace(target, feature=feature, kind=one.type, null_as_empty=False)
         child, problems = convert_values(values, inner)
         children.append(child)
         for index, problem in problems.items():
@@ -111,7 +120,10 @@ def _convert_structs(array: Any, target: Target) -> tuple[Any, Faults]:
 def _convert_lists(array: Any, target: Target) -> tuple[Any, Faults]:
     arrow = import_pyarrow()
     types = arrow.types
-    if types.is_null(array.type):
+    is_empty = target.null_as_empty and not types.is_fixed_size_list(target.kind)
+    if array.null_count == len(array):
+        if is_empty:
+            return arrow.array([[]] * len(array), target.kind), {}
         return arrow.nulls(len(array), target.kind), dict.fromkeys(range(len(array)), _NULL_LIST)
     if types.is_string(plain_type(array.type)):
         return _convert_json(array, target)
@@ -120,6 +132,8 @@ def _convert_lists(array: Any, target: Target) -> tuple[Any, Faults]:
     size = target.kind.list_size if types.is_fixed_size_list(target.kind) else None
     num_values = len(array)
     lengths = arrow.compute.list_value_length(array)
+    if is_empty:
+        lengths = lengths.fill_null(0)
     faults: Faults = dict.fromkeys(places_of(lengths.is_null()), _NULL_LIST)
     if size is not None:
         for index in places_of(arrow.compute.not_equal(lengths, size)):
@@ -128,7 +142,7 @@ def _convert_lists(array: Any, target: Target) -> tuple[Any, Faults]:
     if faults:
         array, lengths = array.take(arrow.array(rows)), lengths.take(arrow.array(rows))
     feature = target.feature.feature if isinstance(target.feature, SequenceFeature) else target.feature
-    inner = Target(feature=feature, kind=target.kind.value_type, is_requested=target.is_requested, is_element=True)
+    inner = replace(target, feature=feature, kind=target.kind.value_type, is_element=True, null_as_empty=False)
     child, problems = convert_values(array.flatten(), inner)
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths.to_numpy(zero_copy_only=False), dtype=np.int64)])
     for place, problem in problems.items():
@@ -151,7 +165,8 @@ def _convert_json(array: Any, target: Target) -> tuple[Any, Faults]:
     faults: Faults = {}
     word = "list" if is_list(target.kind) else "object"
     converted = []
-    for index, text in enumerate(array.to_pylist()):
+    for index in range(len(array)):
+        text = python_value(array, index)
         made = arrow.nulls(1)
         if text is not None:
             try:
@@ -160,12 +175,31 @@ def _convert_json(array: Any, target: Target) -> tuple[Any, Faults]:
                     raise ValueError
                 made = arrow.array([value])
             except (ValueError, RecursionError, arrow.ArrowException):
-                faults[index] = f"expected a JSON {word} of {name_type(str(target.kind))}, found {quote(text)}"
+                faults[index] = f"expected a JSON {word} of {show_type(target.kind)}, found {show_value(text)}"
         values, problems = convert_values(made, target)
         converted.append(values)
         for problem in problems.values():
             faults.setdefault(index, problem)
     return arrow.concat_arrays(converted or [arrow.nulls(0, target.kind)]), faults
+
+
+def _convert_halves(array: Any, target: Target) -> tuple[Any, Faults]:
+    """Convert values without nested types. If Arrow refuses all of them, convert halves to find those that it refuses.
+
+    It refuses times in an unknown zone and text that is not UTF-8, for example.
+    """
+    arrow = import_pyarrow()
+    try:
+        return _convert_leaves(array, target)
+    except arrow.ArrowNotImplementedError:
+        return _refuse_type(array, target)
+    except (arrow.ArrowException, UnicodeDecodeError):
+        if len(array) < 2:
+            return _refuse_type(array, target)
+    middle = len(array) // 2
+    first, faults = _convert_halves(array.slice(0, middle), target)
+    second, more = _convert_halves(array.slice(middle), target)
+    return arrow.concat_arrays([first, second]), faults | {middle + index: fault for index, fault in more.items()}
 
 
 def _convert_leaves(array: Any, target: Target) -> tuple[Any, Faults]:
@@ -180,6 +214,8 @@ def _convert_leaves(array: Any, target: Target) -> tuple[Any, Faults]:
         return array.cast(kind), {}
     if types.is_struct(found) and types.is_binary(kind) and array.type.get_field_index("bytes") >= 0:
         return _take_files(array, target)
+    if types.is_string(found) and isinstance(target.feature, (Image, Audio)):
+        return _refuse_type(array, target, "expected the bytes of a file")
     if types.is_string(kind):
         return _write_texts(array, found)
     if types.is_string(found):
@@ -258,15 +294,21 @@ def _write_texts(array: Any, found: Any) -> tuple[Any, Faults]:
         written = array.cast(text)
         is_whole = compute.match_substring_regex(written, "^-?[0-9]+$")
         return compute.if_else(is_whole, compute.binary_join_element_wise(written, ".0", ""), written), {}
-    if types.is_nested(found) or types.is_duration(found):
-        values = [python_value(array, index) for index in range(len(array))]
-        return arrow.array([None if one is None else _as_json(one) for one in values], text), {}
-    return array.cast(text), {}
+    if types.is_duration(found):  # a number and its unit, such as "90 s"
+        return compute.binary_join_element_wise(array.view(arrow.int64()).cast(text), found.unit, " "), {}
+    if types.is_nested(found):
+        return _convert_each(array, lambda part: arrow.array(map(_as_json, part.to_pylist()), text), text)
+    written = array.cast(text)
+    if not types.is_temporal(found):
+        return written, {}
+    # Arrow writes "<value out of range: ...>" for a time in the year 40000.
+    places = places_of(compute.starts_with(written, "<"))
+    return written, {index: f"{python_value(array, index)} of {found} is out of range" for index in places}
 
 
-def _as_json(value: Any) -> str:
-    if isinstance(value, timedelta):
-        return f"{value / timedelta(seconds=1)!r} s"
+def _as_json(value: Any) -> str | None:
+    if value is None:
+        return None
     return json.dumps(value, ensure_ascii=False, default=_as_plain)
 
 
@@ -307,7 +349,7 @@ def _convert_numbers(array: Any, found: Any, target: Target) -> tuple[Any, Fault
             bad = (values < bounds.min) | (values > bounds.max)
     bad &= valid
     faults = {
-        index: f"expected {name_type(str(kind))}, found {show_value(array[index].as_py())}"
+        index: f"expected {show_type(kind)}, found {show_value(array[index].as_py())}"
         for index in np.flatnonzero(bad).tolist()
     }
     with np.errstate(over="ignore", invalid="ignore"):
@@ -349,27 +391,37 @@ def _convert_each(
         part = array.slice(start, stop - start)
         try:
             return [convert(part)]
-        except (arrow.ArrowInvalid, UnicodeError):
+        except (arrow.ArrowException, ValueError, LookupError, ArithmeticError):
             if stop - start > 1:
                 middle = (start + stop) // 2
                 return convert_part(start, middle) + convert_part(middle, stop)
         found = show_value(python_value(part, 0))
-        faults[start] = f"{expected or 'expected ' + name_type(str(kind))}, found {found}"
+        faults[start] = f"{expected or 'expected ' + show_type(kind)}, found {found}"
         return [arrow.nulls(1, kind)]
 
     parts = convert_part(0, len(array))
     return parts[0] if len(parts) == 1 else arrow.concat_arrays(parts), faults
 
 
-def _refuse_type(array: Any, target: Target) -> tuple[Any, Faults]:
+def _check_images(files: Any, feature: Image) -> Faults:
+    """The faults of bytes that are not images of this feature."""
+    faults: Faults = {}
+    for index, data in enumerate(files.to_pylist()):
+        if data is not None:
+            try:
+                feature.flatten(data, "")
+            except FeatureError as error:
+                faults[index] = error.message
+    return faults
+
+
+def _refuse_type(array: Any, target: Target, expected: str | None = None) -> tuple[Any, Faults]:
     """Faults for all values of a type that cannot be converted."""
-    arrow = import_pyarrow()
-    word = f"expected {name_type(str(target.kind))}, found "
-    faults = {index: word + show_value(python_value(array, index)) for index in places_of(array.is_valid())}
-    converted = arrow.nulls(len(array), target.kind)
+    word = expected or f"expected {show_type(target.kind)}"
+    faults = {index: f"{word}, found {show_value(python_value(array, index))}" for index in places_of(array.is_valid())}
     if not _allows_null(target):
-        faults |= dict.fromkeys(places_of(array.is_null()), _NULL)
-    return converted, faults
+        faults |= dict.fromkeys(places_of(array.is_null()), _explain_null(target))
+    return import_pyarrow().nulls(len(array), target.kind), faults
 
 
 def _is_number(kind: Any) -> bool:

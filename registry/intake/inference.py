@@ -17,7 +17,7 @@ import numpy as np
 from registry.errors import FeatureError, PreparedFormatError, SourceError, suggest
 from registry.features import ClassLabel, Feature, Text
 from registry.intake.classes import ClassValues
-from registry.intake.column_types import arrow_type_of, as_optional
+from registry.intake.column_types import arrow_type_of, as_optional, type_word
 from registry.intake.feature_text import Wish
 from registry.intake.schema import ColumnSchema, Schema
 from registry.intake.source import Rows
@@ -28,9 +28,10 @@ from registry.intake.value_types import (
     TypeConflictError,
     United,
     ValueTypes,
+    is_list,
     plain_type,
 )
-from registry.intake.values import Place, column_array, first_of, python_value, quote, show_value
+from registry.intake.values import Place, check_distinct, column_array, first_of, python_value, quote, show_value
 from registry.shards.arrow_schema import features_of_schema
 from registry.shards.arrow_values import import_pyarrow
 
@@ -57,12 +58,13 @@ class Inference:
         """Take rows of a part into account, in any order of parts and rows.
 
         Raises:
-            SourceError: the structs of a column have too many fields.
+            SourceError: two columns have the same name, or the structs of a column have too many fields.
         """
         table, lines = rows.table, rows.lines
         self._num_rows += table.num_rows
+        names = check_distinct(table.schema.names)
         start: Place = (part_name, int(lines[0])) if table.num_rows else (part_name, 2**63)
-        for index, name in enumerate(table.schema.names):
+        for index, name in enumerate(names):
             column = self._columns.get(name)
             if column is None:
                 column = self._columns[name] = _Column((start, index))
@@ -93,24 +95,12 @@ class Inference:
                 the file and line of the values.
         """
         ordered = sorted(self._columns, key=lambda name: (self._columns[name].order, name))
-        for name in self._wishes:
-            if name not in self._columns:
-                raise SourceError(
-                    f"column {quote(name)} does not exist", hint=suggest(name, ordered, have="Columns:", most=20)
-                )
+        _check_wishes(self._wishes, ordered)
         skipped = tuple(name for name in ordered if name in self._wishes and self._wishes[name].action == "skip")
         columns = tuple(self._describe(name, self._columns[name]) for name in ordered if name not in skipped)
         if not columns:
             raise SourceError("the source has no columns", hint="Leave out at least one `skip`." if skipped else None)
-        schema = Schema(columns, skipped)
-        try:
-            schema.features()
-        except FeatureError as error:
-            raise SourceError(
-                f"the columns cannot become features: {error.message}",
-                hint=error.hint or "Rename the column in the source, or leave it out: --feature NAME=skip",
-            ) from error
-        return schema
+        return _checked(Schema(columns, skipped))
 
     def _update_column(self, name: str, column: _Column, part_name: str, array: Any, lines: Sequence[int]) -> None:
         def place_of(index: int) -> Place:
@@ -138,13 +128,13 @@ class Inference:
             name=name, feature=Text(), arrow_type=None, num_nulls=num_nulls, example=column.example or "null"
         )
         if wish is not None and wish.feature is not None:
-            return _decide(plain, wish.feature, "as requested", wish.optional, wish.arrow_type, column.kind)
+            return _request(plain, wish, column.kind)
         if wish is not None and not isinstance(hint, ClassLabel):
             feature, reason = column.classes.decide(name, is_text=self._is_text)
             return _decide(plain, feature, reason, wish.optional)
         if hint is not None:
             return _decide(
-                plain, hint, "defined by the source", None if wish is None else wish.optional, None, column.kind
+                plain, hint, _describe_hint(hint), None if wish is None else wish.optional, None, column.kind
             )
         try:
             return self._infer(plain, column, column.types.unite(name, self._num_rows))
@@ -164,8 +154,7 @@ class Inference:
             if word != "string":
                 plain = replace(plain, example=plain.example.strip('"'))
         elif arrow.types.is_nested(kind) and plain.num_nulls:
-            is_struct = arrow.types.is_struct(kind)
-            reasons.append("in a null struct, every field is null" if is_struct else "a list cannot be null")
+            reasons.append(_explain_nulls(name, kind))
         try:
             feature = features_of_schema(arrow.schema([(name, kind)]), optional=united.nulls)[name]
         except PreparedFormatError as error:
@@ -175,6 +164,39 @@ class Inference:
                 details={"column": name},
             ) from error
         return replace(plain, feature=feature, arrow_type=kind, reason="; ".join(filter(None, reasons)))
+
+
+def declare_schema(
+    columns: Sequence[str], *, hints: Mapping[str, Feature], wishes: Mapping[str, Wish], is_typed: bool = False
+) -> Schema | None:
+    """The schema of a source if it is known without reading its rows; None if the rows decide.
+
+    A schema file that lists every column decides, because it also says which columns may be null.
+
+    Args:
+        columns: the names of all columns, in order.
+        hints: features that the source itself defines, by column.
+        wishes: types that the user requests, by column.
+        is_typed: whether no value of the columns in ``hints`` is null.
+
+    Raises:
+        SourceError: a requested column does not exist, or the columns cannot become features.
+    """
+    _check_wishes(wishes, columns)
+    described = []
+    skipped = []
+    for name in columns:
+        wish, hint = wishes.get(name), hints.get(name)
+        plain = ColumnSchema(name=name, feature=Text(), arrow_type=None)
+        if wish is not None and wish.action == "skip":
+            skipped.append(name)
+        elif wish is not None and wish.feature is not None and wish.optional is not None:
+            described.append(_request(plain, wish, None))
+        elif wish is None and hint is not None and is_typed:
+            described.append(_decide(plain, hint, _describe_hint(hint), None))
+        else:
+            return None
+    return _checked(Schema(tuple(described), tuple(skipped))) if described else None
 
 
 @dataclass(slots=True)
@@ -238,6 +260,35 @@ class _Column:
         self.classes.merge(other.classes)
 
 
+def _check_wishes(wishes: Mapping[str, Wish], columns: Sequence[str]) -> None:
+    for name in wishes:
+        if name not in columns:
+            hint = suggest(name, columns, have="Columns:", most=20)
+            raise SourceError(f"column {quote(name)} does not exist", hint=hint, details={"column": name})
+
+
+def _checked(schema: Schema) -> Schema:
+    """Return ``schema``. Raises SourceError if its columns cannot be the features of an example."""
+    if not schema.columns:
+        raise SourceError("the source has no columns", hint="Request a type other than `skip` for one of them.")
+    try:
+        schema.features()
+    except FeatureError as error:
+        raise SourceError(
+            f"the columns cannot become features: {error.message}",
+            hint=error.hint or "Rename a column in the source, or leave it out: --feature NAME=skip",
+        ) from error
+    return schema
+
+
+def _request(plain: ColumnSchema, wish: Wish, found: Any) -> ColumnSchema:
+    """A column whose feature the user requests."""
+    if wish.feature is None:
+        raise AssertionError(wish)
+    decided = _decide(plain, wish.feature, "as requested", wish.optional, wish.arrow_type, found)
+    return replace(decided, checks_images=True)
+
+
 def _rank(kind: Any) -> tuple[bool, str]:
     """The key by which types of nulls are ordered: any other type comes before the null type."""
     return bool(import_pyarrow().types.is_null(kind)), str(kind)
@@ -256,9 +307,34 @@ def _decide(
     if isinstance(feature, ClassLabel):
         if plain.num_nulls:
             reason += "; null is stored as -1, which means no label"
+    elif is_list(kind):
+        if optional:
+            reason += "; null is read as an empty list"
+        elif plain.num_nulls:
+            reason = f"{reason}; {_explain_nulls(plain.name, kind)}"
+        plain = replace(plain, null_as_empty=bool(optional))
     elif optional or (optional is None and plain.num_nulls):
         feature = as_optional(feature)
     return replace(plain, feature=feature, arrow_type=kind, reason=reason, is_requested=True)
+
+
+def _describe_hint(hint: Feature) -> str:
+    """Why a column has a feature of the source. The order of classes is stated."""
+    if not isinstance(hint, ClassLabel) or hint.names is None:
+        return "defined by the source"
+    order = "sorted by name" if list(hint.names) == sorted(hint.names) else "in the order of the source"
+    return f"{len(hint.names):,} class{'es' if len(hint.names) != 1 else ''} of the source, {order}"
+
+
+def _explain_nulls(name: str, kind: Any) -> str:
+    """What happens to nulls in a column of nested values."""
+    types = import_pyarrow().types
+    if types.is_struct(kind):
+        return "in a null struct, every field is null"
+    told = "a list cannot be null"
+    if types.is_fixed_size_list(kind) or types.is_nested(kind.value_type):
+        return told
+    return f"{told}; to read null as an empty list: {_option(name, f'{type_word(kind.value_type)}[]?')}"
 
 
 def _option(name: str, word: str) -> str:

@@ -38,6 +38,8 @@ class ColumnSchema:
         reason: why it has this feature, for people; may be empty.
         is_requested: whether the user or the source decided on the feature. Text is then parsed as numbers are usually
             written, such as ``007`` and ``1e5``; see ``text_values``.
+        checks_images: whether the bytes of images are checked. Readers of images have checked them already.
+        null_as_empty: whether a null is read as an empty list.
     """
 
     name: str
@@ -47,6 +49,8 @@ class ColumnSchema:
     example: str = ""
     reason: str = ""
     is_requested: bool = False
+    checks_images: bool = False
+    null_as_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +121,13 @@ class Schema:
         arrays: list[Any] = []
         faults: dict[int, tuple[str, str]] = {}
         for column in self.columns:
-            target = Target(feature=column.feature, kind=column.arrow_type, is_requested=column.is_requested)
+            target = Target(
+                feature=column.feature,
+                kind=column.arrow_type,
+                is_requested=column.is_requested,
+                checks_images=column.checks_images,
+                null_as_empty=column.null_as_empty,
+            )
             array, problems = convert_values(column_array(rows.table, column.name), target)
             arrays.append(array)
             for row, problem in problems.items():

@@ -85,7 +85,10 @@ def parse_schema_file(data: bytes, source: str) -> Mapping[str, Wish]:
 
 def write_schema_file(schema: Schema, stream: TextIO) -> None:
     """Write ``schema`` as YAML that ``read_schema_file`` reads."""
-    columns = {column.name: _write(column.feature, column.arrow_type) for column in schema.columns}
+    columns = {
+        column.name: _write(column.feature, column.arrow_type, null_as_empty=column.null_as_empty)
+        for column in schema.columns
+    }
     skipped = dict.fromkeys(schema.skipped, "skip")
     stream.write(write_yaml({"columns": columns | skipped}, comment=_COMMENT))
 
@@ -114,13 +117,13 @@ def _describe(written: Any) -> str:
     return str(written["json"].get("pythonClassName", "feature")).rpartition(".")[2]
 
 
-def _write(feature: Feature, kind: Any) -> Any:
+def _write(feature: Feature, kind: Any, *, null_as_empty: bool = False) -> Any:
     """A feature as a word if one describes it, otherwise as a mapping."""
     if type(feature) is FeaturesDict:
         return {"fields": {name: _write(inner, kind.field(name).type) for name, inner in feature.items()}}
     word = _word(feature, kind)
     if word is not None:
-        return word
+        return f"{word}?" if null_as_empty else word
     if type(feature) is Sequence:
         length = {} if feature.length is None else {"length": feature.length}
         return {"list": _write(feature.feature, kind.value_type)} | length

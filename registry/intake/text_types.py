@@ -27,6 +27,7 @@ _BOOLEANS: Final = frozenset(word for words in _SPELLINGS.values() for word in w
 _EXACT_LENGTH: Final = 15
 """Decimal numbers of up to 15 characters are the numbers that their float64 writes back."""
 
+_MOST_KEPT: Final = 200
 _FEW: Final = 64
 _INT64_DIGITS: Final = 19
 _MOST_DIGITS: Final = 30
@@ -135,7 +136,7 @@ class TextTypes:
         return index is None
 
     def _keep(self, name: str, block: _Block, index: int) -> None:
-        found = (block.place(index), block.values[index].as_py())
+        found = (block.place(index), block.values[index].as_py()[:_MOST_KEPT])
         setattr(self, name, min(getattr(self, name) or found, found))
 
     def _test_integers(self, block: _Block) -> int | None:
@@ -234,10 +235,10 @@ def is_exact_decimal(text: str) -> bool:
 def _is_like_number(text: str) -> bool:
     """Whether people may see a number in ``text``, such as ``007``, ``1,000`` or ``1e5``."""
     try:
-        float(text[:100].strip().replace(",", "").replace("_", ""))
+        float(text.strip().replace(",", "").replace("_", ""))
     except ValueError:
         return False
-    return any(character.isdigit() for character in text[:100])
+    return any(character.isdigit() for character in text)
 
 
 def _show(found: tuple[Place, str]) -> str:

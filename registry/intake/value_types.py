@@ -376,6 +376,20 @@ def name_type(name: str) -> str:
     )
 
 
+def show_type(kind: Any) -> str:
+    """An Arrow type as users write it, if they can.
+
+    >>> import pyarrow as pa
+    >>> show_type(pa.list_(pa.list_(pa.float32(), 2))), show_type(pa.struct([("a", pa.string())]))
+    ('float32[2][]', 'struct')
+    """
+    types = import_pyarrow().types
+    if is_list(kind):
+        size = kind.list_size if types.is_fixed_size_list(kind) else ""
+        return f"{show_type(kind.value_type)}[{size}]"
+    return "struct" if types.is_struct(kind) else name_type(str(kind))
+
+
 def _earlier(first: Place, array: Any, place_of: Callable[[int], Place]) -> Place:
     """The earlier of ``first`` and the place of the first value that is not null."""
     if array.null_count == len(array) or first <= place_of(0):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final, TypeAlias
 
+from registry.errors import SourceError
 from registry.escaping import printable
 from registry.shards.arrow_values import import_pyarrow, plain_array
 
@@ -42,7 +43,7 @@ def show_value(value: Any) -> str:
     if isinstance(value, str):
         return quote(value)
     if isinstance(value, bytes):
-        return f"{len(value):,} bytes"
+        return f"{len(value):,} byte{'s' if len(value) != 1 else ''}"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
@@ -59,12 +60,22 @@ def _shorten(text: str) -> str:
 
 
 def python_value(array: Any, index: int) -> Any:
-    """The value at ``index`` as a Python object; a time that Python cannot represent becomes text."""
-    scalar = array[index]
+    """The value at ``index`` as a Python object.
+
+    A time that Python cannot represent, such as one in the year 20000 or in an unknown zone, becomes the number of its
+    units, and text that is not UTF-8 becomes bytes.
+    """
+    arrow = import_pyarrow()
     try:
-        return scalar.as_py()
-    except (ValueError, OverflowError, ArithmeticError):
-        return str(scalar.cast(import_pyarrow().string()).as_py())
+        return array[index].as_py()
+    except (ValueError, LookupError, ArithmeticError, arrow.ArrowException):
+        one = array.slice(index, 1)
+    kind = one.type
+    if arrow.types.is_temporal(kind) and kind.bit_width in (32, 64):
+        return one.view(arrow.int32() if kind.bit_width == 32 else arrow.int64())[0].as_py()
+    if arrow.types.is_string(kind) or arrow.types.is_large_string(kind):
+        return one.cast(arrow.binary() if arrow.types.is_string(kind) else arrow.large_binary())[0].as_py()
+    return f"a value of {kind}"
 
 
 def first_of(mask: Any, *, value: bool) -> int | None:
@@ -73,10 +84,20 @@ def first_of(mask: Any, *, value: bool) -> int | None:
     return None if index < 0 else index
 
 
+def check_distinct(names: list[str]) -> list[str]:
+    """Return ``names``. Raises SourceError if two columns have the same name."""
+    if len(set(names)) < len(names):
+        twice = next(name for place, name in enumerate(names) if name in names[:place])
+        raise SourceError(f"two columns are named {quote(twice)}", hint="Rename one of them in the source.")
+    return names
+
+
 def column_array(table: Any, name: str) -> Any:
     """A column as one array, without extension types and dictionaries; nulls if the table has no such column."""
     place = table.schema.get_field_index(name)
     if place < 0:
         return import_pyarrow().nulls(table.num_rows)
     column = table.column(place)
-    return plain_array(column.combine_chunks() if column.num_chunks != 1 else column.chunk(0))
+    array = plain_array(column.combine_chunks() if column.num_chunks != 1 else column.chunk(0))
+    arrow = import_pyarrow()
+    return arrow.compute.run_end_decode(array) if arrow.types.is_run_end_encoded(array.type) else array

@@ -15,8 +15,9 @@ import pytest
 from registry.errors import SourceError
 from registry.features import ClassLabel, Feature, FeaturesDict, Image, Scalar, Tensor, Text
 from registry.features import Sequence as SequenceFeature
+from registry.intake import value_types
 from registry.intake.feature_text import parse_feature
-from registry.intake.inference import Inference
+from registry.intake.inference import Inference, declare_schema
 from registry.intake.schema import ColumnSchema, Schema
 from registry.intake.schema_file import parse_schema_file, read_schema_file, write_schema_file
 from registry.intake.source import Rows
@@ -179,7 +180,7 @@ def test_types_are_united_without_changing_a_value(first: Any, second: Any, kind
             'column "x": it is timestamp[s, tz=UTC] at a:1, and timestamp[s] at b:1',
         ),
         (
-            pa.array([2**40], pa.timestamp("s")),
+            pa.array([10**10], pa.timestamp("s")),
             pa.array([0], pa.timestamp("ns")),
             'column "x": a value of timestamp[s], which begins at a:1, is out of range for timestamp[ns]',
         ),
@@ -318,7 +319,7 @@ def test_rows_that_do_not_fit_a_request_are_bad() -> None:
         "b": 'expected bool, found "yes"',
         "w": 'expected timestamp[s] such as 2026-01-31T12:30:00, found "x"',
         "t": 'expected time32[ms] such as 12:30:00, found "25:00"',
-        "v": 'expected a JSON list of fixed_size_list<item: float>[2], found "x"',
+        "v": 'expected a JSON list of float32[2], found "x"',
         "l": 'unknown label "". Classes: dog, cat',
     }.items():
         one = infer(("a.csv", 2, {name: columns[name]}), is_text=True, wishes={name: wishes[name]})
@@ -331,6 +332,9 @@ def test_values_that_records_cannot_hold_are_bad() -> None:
         "u": [{"l": [1]}, {"l": [1]}, {"l": [1]}, {"l": None}],
     }
     schema = infer(("a", 1, columns))
+    assert schema.columns[0].reason == (
+        "a list cannot be null; to read null as an empty list: --feature 'tags=Text[]?'"
+    )
     converted = schema.convert("a", rows_of(("a", 1, columns)))
     assert converted.table.num_rows == 1
     assert list(map(str, converted.bad)) == [
@@ -345,6 +349,10 @@ def test_features_of_the_source_are_taken_as_they_are() -> None:
     columns = {"label": ["dog", "cat"], "image": [{"bytes": b"1", "path": "1.png"}, {"bytes": None, "path": "2.png"}]}
     schema = infer(("a", 1, columns), hints=hints)
     assert schema.features() == FeaturesDict(hints)
+    assert [one.reason for one in schema.columns] == [
+        "2 classes of the source, sorted by name",
+        "defined by the source",
+    ]
     converted = schema.convert("a", rows_of(("a", 1, columns)))
     assert converted.table.to_pylist() == [{"label": 1, "image": b"1"}]
     assert [one.reason for one in converted.bad] == ["has the path of a file, and not its bytes"]
@@ -478,4 +486,91 @@ def test_a_type_of_a_schema_file_allows_null_only_if_it_says_so() -> None:
     inference.update("a", rows)
     schema = inference.schema()
     assert schema.features() == FeaturesDict({"a": Tensor(shape=(), dtype="int8"), "b": Scalar("int8", optional=True)})
-    assert list(map(str, schema.convert("a", rows).bad)) == ["a:2, column 'a': is null, which is not allowed here"]
+    assert list(map(str, schema.convert("a", rows).bad)) == [
+        "a:2, column 'a': is null, and the type int8 does not allow it; int8? does"
+    ]
+
+
+def test_null_is_an_empty_list_on_request() -> None:
+    columns = {"tags": [["a"], None], "none": pa.nulls(2)}
+    schema = infer(("a", 1, columns), wishes={"tags": "Text[]?", "none": "int8[]?"})
+    assert schema.columns[0].reason == "as requested; null is read as an empty list"
+    converted = schema.convert("a", rows_of(("a", 1, columns)))
+    assert (converted.table.to_pydict(), converted.bad) == ({"tags": [["a"], []], "none": [[], []]}, ())
+    stream = io.StringIO()
+    write_schema_file(schema, stream)
+    assert parse_schema_file(stream.getvalue().encode(), "s.yaml")["tags"].optional
+
+
+def test_an_image_on_request_is_checked() -> None:
+    columns: dict[str, Any] = {"image": [b"GIF89a", b""], "path": ["1.png", None]}
+    schema = infer(("a", 1, {"image": columns["image"]}), wishes={"image": "Image"})
+    assert [one.reason for one in schema.convert("a", rows_of(("a", 1, {"image": columns["image"]}))).bad] == [
+        "expected a PNG or JPEG file, found other bytes",
+        "expected a PNG or JPEG file, found other bytes",
+    ]
+    schema = infer(("a", 1, {"path": columns["path"]}), wishes={"path": "Image"})
+    assert [one.reason for one in schema.convert("a", rows_of(("a", 1, {"path": columns["path"]}))).bad] == [
+        'expected the bytes of a file, found "1.png"',
+        "is null, which is not allowed here",
+    ]
+
+
+def test_a_schema_may_be_known_without_reading_rows() -> None:
+    hints: dict[str, Feature] = {"image": Image(), "label": ClassLabel(names=["b", "a"])}
+    names = list(hints)
+    declared = declare_schema(names, hints=hints, wishes={}, is_typed=True)
+    assert declared is not None
+    assert declared.features() == FeaturesDict(hints)
+    assert declared.columns[1].reason == "2 classes of the source, in the order of the source"
+    assert declare_schema(names, hints=hints, wishes={}) is None  # values may be null
+    wishes = {"label": parse_feature("skip"), "image": parse_feature("bytes")}
+    assert declare_schema(names, hints=hints, wishes=wishes, is_typed=True) is None
+    file = parse_schema_file(b"columns:\n  image: bytes\n  label: skip\n", "s.yaml")
+    declared = declare_schema(names, hints={}, wishes=file)
+    assert declared is not None
+    assert (declared.features(), declared.skipped) == (
+        FeaturesDict({"image": Tensor(shape=(), dtype=bytes)}),
+        ("label",),
+    )
+
+
+def test_values_that_python_cannot_represent_have_an_example() -> None:
+    columns = {
+        "far": pa.array([2**60], pa.timestamp("s")),
+        "zone": pa.array([0], pa.timestamp("s", "No/Where")),
+        "bad": pa.array([b"\xff"]).view(pa.string()),
+        "day": pa.array([2**31 - 1], pa.date32()),
+    }
+    schema = infer(("a", 1, columns))
+    assert [one.example for one in schema.columns] == [str(2**60), "0", "1 byte", str(2**31 - 1)]
+    assert schema.convert("a", rows_of(("a", 1, columns))).bad == ()
+    reasons = {
+        "far": f"{2**60} of timestamp[s] is out of range",
+        "zone": "expected text, found 0",
+        "day": f"{2**31 - 1} of date32[day] is out of range",
+    }
+    for name, reason in reasons.items():
+        block: Block = ("a", 1, {name: columns[name]})
+        assert [one.reason for one in infer(block, wishes={name: "Text"}).convert("a", rows_of(block)).bad] == [reason]
+    block = ("a", 1, {"bad": columns["bad"]})
+    bad = infer(block, wishes={"bad": "int8"}).convert("a", rows_of(block)).bad
+    assert [one.reason for one in bad] == ["expected int8, found 1 byte"]
+
+
+def test_columns_with_the_same_name_are_refused() -> None:
+    table = pa.table([pa.array([1]), pa.array([2])], names=["x", "x"])
+    inference = Inference(is_text=False, hints={})
+    with pytest.raises(SourceError) as caught:
+        inference.update("a", Rows(table=table, lines=[1]))
+    assert caught.value.message == 'two columns are named "x"'
+
+
+def test_structs_with_too_many_fields_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(value_types, "MAX_FIELDS", 3)
+    inference = Inference(is_text=False, hints={})
+    inference.update("a", rows_of(("a", 1, {"x": [{"a": 1, "b": 1, "c": 1}]})))
+    with pytest.raises(SourceError) as caught:
+        inference.update("b", rows_of(("b", 1, {"x": [{"d": 1}]})))
+    assert caught.value.message == 'column "x": its structs have more than 20,000 different fields'
+    assert caught.value.hint == "To store it as text: --feature x=Text. To leave it out: --feature x=skip"
