@@ -75,7 +75,7 @@ def account_for_source(files: Files, splits: NamedSplits, noun: str, *, metadata
         return [(name, sizes(name)) for name in some]
 
     used = {*metadata, *splits.unmatched, *(name for some in splits.files.values() for name in some)}
-    others = [name for name in files.names if name not in used]
+    others = [name for name in files.names if name not in used] if len(used) < len(files.names) else []
     return [
         *(use for split, some in splits.files.items() for use in account_for(pairs(some), "records", split=split)),
         *account_for(pairs(metadata), "metadata", reason="columns of the records"),

@@ -17,6 +17,7 @@ from typing import Final
 
 from registry.errors import SourceError, UsageError, suggest
 from registry.intake.accounting import account_for, count, size_lookup
+from registry.intake.archives import EXTENSIONS as ARCHIVES
 from registry.intake.archives import extract, is_archive
 from registry.intake.croissant_files import find_document
 from registry.intake.hugging_face_card import is_hugging_face
@@ -47,6 +48,7 @@ _DOCUMENTS: Final = (
 _DOCUMENT_EXTENSIONS: Final = ("", ".txt", ".md", ".rst", ".html", ".pdf", ".bib", ".cff")
 _CHECKSUMS: Final = ("sha256sums", "sha512sums", "sha1sums", "md5sums", "checksums", "checksum", "md5sum", "sha256sum")
 _CHECKSUM_EXTENSIONS: Final = (".md5", ".sha1", ".sha256", ".sha512", ".crc")
+_SIDE_LETTERS: Final = frozenset(name[0] for name in (*_DOCUMENTS, *_CHECKSUMS))
 _DESCRIPTIONS: Final = ("dataset_infos.json", "dataset_info.json", "croissant.json", "dataset-metadata.json")
 _MOST_NOTES: Final = 3
 """Up to this number of text files next to files of another kind are notes, such as ``classes.txt``."""
@@ -55,6 +57,7 @@ _MOST_SNIFFED: Final = 1000
 _KIND_OF_EXTENSION: Final = {
     one: kind for kind, those in KINDS.items() for one in those.extensions if one.count(".") == 1
 }
+_LAST_EXTENSIONS: Final = frozenset({"." + one.rpartition(".")[2] for one in ARCHIVES} | {".gz"})
 _LONG_EXTENSIONS: Final = {one: kind for kind, those in KINDS.items() for one in those.extensions if one.count(".") > 1}
 _OTHER_FORMATS: Final = {
     ".xlsx": "Read it with pandas: registry.add(pandas.read_excel({path!r}), 'NAME')",
@@ -138,10 +141,12 @@ def _open_kind(kind: str, files: Files, names: Sequence[str], options: Options) 
     if options.kind == kind and kind != "webdataset" and all(map(is_archive, names)):
         inside = extract(replace(files, skipped=_skip_others(files, names)), names)
         return _open(_without_common_folder(inside), options, is_extracted=True)
-    sizes = size_lookup(files)
-    given = replace(
-        files, names=names, sizes=[sizes(name) for name in names], skipped=_skip_others(files, names, kind=kind)
-    )
+    given = files
+    if len(names) < len(files.names):
+        sizes = size_lookup(files)
+        given = replace(
+            files, names=names, sizes=[sizes(name) for name in names], skipped=_skip_others(files, names, kind=kind)
+        )
     source = KINDS[kind].open()(given, replace(options, kind=kind))
     if _CARD in files.names and _CARD not in names:
         source = replace(source, metadata=fill_from_card(source.metadata, files.store))
@@ -180,7 +185,7 @@ def _group(files: Files) -> dict[str, list[str]]:
         # Columns of the media, not records of their own.
         found = defaultdict(list, {k: [name for name in those if not is_metadata(name)] for k, those in found.items()})
     # README.md is one of the texts in a folder of texts only if there is nothing else.
-    records = {k: [name for name in those if _why_side_file(name) is None] for k, those in found.items()}
+    records = {kind: [name for name in those if _why_side_file(name) is None] for kind, those in found.items()}
     records = {kind: those for kind, those in records.items() if those}
     if len(records) > 1 and len(records.get("text", ())) <= _MOST_NOTES:
         records.pop("text", None)
@@ -188,17 +193,22 @@ def _group(files: Files) -> dict[str, list[str]]:
 
 
 def _kind_of(name: str) -> str | None:
+    extension = extension_of(name)
+    kind = _KIND_OF_EXTENSION.get(extension)
+    if kind is not None or extension not in _LAST_EXTENSIONS:
+        return kind
     lower = name.lower()
     if is_archive(lower):
         return ARCHIVE
-    return _KIND_OF_EXTENSION.get(extension_of(lower)) or next(
-        (kind for extension, kind in _LONG_EXTENSIONS.items() if lower.endswith(extension)), None
-    )
+    return next((kind for extension, kind in _LONG_EXTENSIONS.items() if lower.endswith(extension)), None)
 
 
 def _why_side_file(name: str) -> str | None:
     """Why a file next to records is not one of them; None if it may be."""
     last = name.rpartition("/")[2].lower()
+    if last[:1] not in _SIDE_LETTERS and last not in _DESCRIPTIONS and "." in last[1:]:
+        extension = extension_of(last)
+        return "checksums" if extension in _CHECKSUM_EXTENSIONS else None
     extension = extension_of(last)
     stem = last.removesuffix(extension)
     if extension in _DOCUMENT_EXTENSIONS and stem.replace("-", ".").replace("_", ".").split(".")[0] in _DOCUMENTS:
@@ -211,6 +221,8 @@ def _why_side_file(name: str) -> str | None:
 def _skip_others(files: Files, names: Iterable[str], *, kind: str | None = None) -> tuple[FileUse, ...]:
     """The uses of the files that are not among ``names``, and of those that were skipped before."""
     used, sizes = set(names), size_lookup(files)
+    if len(used) == len(files.names):
+        return files.skipped
     others: defaultdict[tuple[str, str], list[tuple[str, int]]] = defaultdict(list)
     for name in files.names:
         if name in used:
@@ -245,8 +257,9 @@ def _without_common_folder(files: Files) -> Files:
 
 def _refuse_folders_of_others(files: Files) -> None:
     """Raise if the files are those that ``registry import`` reads."""
-    names = set(files.names)
-    for name in files.names:
+    marks = [name for name in files.names if name.endswith(("features.json", "dataset_info.json", "mixer.json"))]
+    names = set(marks)
+    for name in marks:
         folder, _, last = name.rpartition("/")
         start = f"{folder}/" if folder else ""
         if last == "features.json" and f"{start}dataset_info.json" in names:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from registry.intake.accounting import size_lookup
@@ -63,7 +62,7 @@ class FilePart:
 
     def __call__(self) -> Iterator[Rows]:
         """Read the files in order."""
-        root = root_of(self.store)
+        root = str(root_of(self.store))
         bad = list(self.bad)
         values: list[Any] = []
         places: list[int] = []
@@ -81,11 +80,12 @@ class FilePart:
         if values or bad:
             yield self._rows(values, places, bad)
 
-    def _read(self, root: Path, name: str) -> Any:
+    def _read(self, root: str, name: str) -> Any:
         if self.unlisted and name in self.unlisted:
             raise BadFileError(self.unlisted[name])
         try:
-            with open(root / name, "rb", buffering=0) as file:  # noqa: PTH123 (half the time of Path.open)
+            # Half the time of Path.read_bytes, which matters for a million files.
+            with open(f"{root}/{name}", "rb", buffering=0) as file:  # noqa: PTH123
                 if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
                     raise BadFileError("it is larger than 2 GiB")
                 content = file.readall()

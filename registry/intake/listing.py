@@ -33,6 +33,7 @@ MAX_ORIGINS: Final = 1000
 
 _HIDDEN: Final = "a hidden file"
 _LEFTOVERS: Final = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx", "$recycle.bin", "@eadir"})
+_FIRST_LETTERS: Final = frozenset(".i" + "".join(name[0] + name[0].upper() for name in _LEFTOVERS))
 _LEFTOVER: Final = "a leftover of an operating system"
 _UNSAFE: Final = str.maketrans("/\\\0", "___")
 _DOWNLOADS_AT_ONCE: Final = 8
@@ -84,6 +85,8 @@ def why_skipped(name: str) -> str | None:
     ('a hidden file', 'a leftover of an operating system', None)
     """
     for part in name.split("/"):
+        if part[:1] not in _FIRST_LETTERS:  # most names
+            continue
         if part.lower() in _LEFTOVERS:
             return _LEFTOVER
         if part.startswith("._"):
@@ -134,7 +137,7 @@ def list_folder(root: Path, location: str) -> Files:
                 else:
                     skipped[reason].append((name, size))
     _check_names(names, location)
-    order = sorted(range(len(names)), key=names.__getitem__)
+    order = sorted(range(len(names)), key=names.__getitem__)  # of numbers, not of pairs, which would need more memory
     uses = [use for reason, files in sorted(skipped.items()) for use in account_for(files, "skipped", reason=reason)]
     return Files(
         store=LocalStore(root),
