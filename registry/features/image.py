@@ -6,11 +6,13 @@ import os
 from collections.abc import Iterable
 from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from registry.errors import FeatureError
 from registry.features.containers import Sequence
 from registry.features.dtypes import as_dtype, check_shape, exact_array
 from registry.features.feature import (
@@ -27,6 +29,7 @@ from registry.features.feature import (
 )
 from registry.features.pictures import Picture, PictureError, decode_picture, encode_jpeg, read_picture
 from registry.features.png import encode_png
+from registry.features.stacking import type_of_all
 from registry.features.tensor import PlainTensor
 from registry.features.text import ClassLabel
 from registry.wire import FlatValue
@@ -116,6 +119,17 @@ class Image(Leaf):
                 path, f"expected shape {self.shape}, found an image of {picture.height} x {picture.width}"
             )
         return ([data],)
+
+    def flatten_block(
+        self, values: AnySequence[Any] | npt.NDArray[Any], path: str
+    ) -> tuple[tuple[FlatValue, Counts], ...] | None:
+        """The bytes of many files; None for arrays, which take long to encode one by one, and for bad files."""
+        if type_of_all(values) is not bytes:
+            return None
+        try:
+            return ((list(chain.from_iterable([self.flatten(value, path)[0] for value in values])), 1),)
+        except FeatureError:
+            return None
 
     def restore(self, flat: tuple[FlatValue, ...], count: int | None, path: str) -> Any:
         """An array (height, width, channels); with ``count``, an array of ``count`` images."""
