@@ -43,11 +43,13 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 
+@pytest.hookimpl(optionalhook=True)  # the environments of the frameworks have no pytest-xdist
 def pytest_xdist_auto_num_workers() -> int:
     """``-n auto`` starts one process more than there are cores: tests also wait for servers, disks and programs."""
     return len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)) + 1
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Give each process neighbouring tests, which share the fixtures of their files; idle ones take over some."""
     from xdist.scheduler import WorkStealingScheduling
