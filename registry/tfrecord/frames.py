@@ -103,16 +103,18 @@ def regroup(blocks: Iterable[Frames], *, multiple: int, least_bytes: int) -> Ite
     [6, 3]
     """
     waiting: list[Frames] = []
+    num_records = num_bytes = 0
     for block in blocks:
         waiting.append(block)
-        count = sum(one.num_records for one in waiting)
-        count -= count % multiple
-        if count and sum(len(one.data) for one in waiting) >= least_bytes:
-            left = sum(one.num_records for one in waiting) - count
-            stop = block.num_records - left
-            yield _join([*waiting[:-1], block.part(0, stop)])
-            waiting = [block.part(stop, block.num_records)] if left else []
-    if waiting:
+        num_records += block.num_records
+        num_bytes += len(block.data)
+        count = num_records - num_records % multiple
+        if count and num_bytes >= least_bytes:
+            group = _join(waiting)
+            yield group.part(0, count)
+            waiting = [group.part(count, num_records)]
+            num_records, num_bytes = num_records - count, len(waiting[0].data)
+    if num_records:
         yield _join(waiting)
 
 

@@ -17,6 +17,7 @@ from registry.building.sorter import ExternalSorter, KeyedFrames, order_keys
 from registry.building.writing import plan_num_shards, plan_shards
 from registry.errors import DuplicateKeyError
 from registry.tfrecord import Frames, RecordBlock, frame_record, frame_records
+from registry.tfrecord.frames import regroup
 
 plans = st.integers(1, 10**12).flatmap(lambda count: st.tuples(st.just(count), st.integers(1, min(count, 300))))
 
@@ -126,3 +127,14 @@ def test_many_records_are_framed_as_each_is(records: list[bytes], start: int, co
     assert again.lengths.tolist() == frames.lengths.tolist()
     part = frames.part(start, start + count)
     assert bytes(part.data) == b"".join(map(frame_record, records[start : start + count]))
+
+
+@given(st.lists(st.lists(st.binary(max_size=20), max_size=9), max_size=9), st.integers(1, 5), st.integers(0, 200))
+def test_groups_of_frames_are_the_same_frames(blocks: list[list[bytes]], multiple: int, least_bytes: int) -> None:
+    groups = list(regroup(map(frame_records, blocks), multiple=multiple, least_bytes=least_bytes))
+    whole = frame_records([record for block in blocks for record in block])
+    assert b"".join(bytes(group.data) for group in groups) == whole.data
+    assert [length for group in groups for length in group.lengths.tolist()] == whole.lengths.tolist()
+    for group in groups[:-1]:
+        assert group.num_records % multiple == 0
+        assert group.num_records > 0
