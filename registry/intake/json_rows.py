@@ -18,6 +18,9 @@ Places = npt.NDArray[np.int64]
 _STEPS: Final = np.zeros(256, np.int8)
 _STEPS[[ord("{"), ord("[")]] = 1
 _STEPS[[ord("}"), ord("]")]] = -1
+_IS_MARK: Final = np.zeros(256, np.bool_)
+_IS_MARK[[ord(character) for character in '{[]},"']] = True
+_MOST_STEPS: Final = 64
 _IS_SPACE: Final = np.zeros(256, np.bool_)
 _IS_SPACE[[ord(" "), ord("\t"), ord("\r"), ord("\n")]] = True
 
@@ -53,13 +56,15 @@ class JsonRows:
     def is_shallow(self, most: int) -> bool:
         """Whether no row has more than ``most`` objects and lists inside each other; False if it cannot be told."""
         array = np.frombuffer(self.data, np.uint8)
-        opening = np.flatnonzero(_STEPS[array] > 0)
-        if opening.size < len(self) + most:
+        is_opening = (array == ord("{")) | (array == ord("["))
+        if np.count_nonzero(is_opening) < len(self) + most:
             return True
+        opening = np.flatnonzero(is_opening)
         if int(np.diff(np.searchsorted(opening, self.starts), append=opening.size).max()) <= most:
             return True
-        depth = _depths(self.data)
-        return depth is not None and not depth[self.starts[1:] - 1].any() and int(depth.max()) <= most
+        marks = _find_marks(self.data)
+        before = np.searchsorted(marks.places, self.starts[1:]) - 1
+        return not marks.ends_in_text and not marks.depths[before].any() and int(marks.depths.max()) <= most
 
 
 def find_line_end(data: bytes) -> int:
@@ -87,32 +92,46 @@ def _trimmed(
         last = array.size - 1
         is_loose = (starts == stops) | _IS_SPACE[array[np.minimum(starts, last)]] | _IS_SPACE[array[stops - 1]]
         if is_loose.any():
-            solid = np.append(np.flatnonzero(~_IS_SPACE[array]), array.size).astype(np.int64, copy=False)
-            first, after = np.searchsorted(solid, starts), np.searchsorted(solid, stops)
-            kept = first < after
-            starts, stops = solid[first[kept]], solid[after[kept] - 1] + 1
+            kept = starts < stops
+            for _ in range(_MOST_STEPS):
+                kept = starts < stops
+                to_right = kept & _IS_SPACE[array[np.minimum(starts, last)]]
+                to_left = kept & _IS_SPACE[array[stops - 1]]
+                if not (to_right.any() or to_left.any()):
+                    break
+                starts, stops = starts + to_right, stops - (to_left & ~(to_right & (stops - starts == 1)))
+            else:  # long runs of spaces: from all places that are none
+                solid = np.append(np.flatnonzero(~_IS_SPACE[array]), array.size).astype(np.int64, copy=False)
+                first, after = np.searchsorted(solid, starts), np.searchsorted(solid, stops)
+                kept = first < after
+                starts, stops = solid[first], solid[np.maximum(after, 1) - 1] + 1
+            starts, stops = starts[kept], stops[kept]
             lines = None if lines is None else lines[kept]
     if lines is None:
         lines = np.searchsorted(np.flatnonzero(array == ord("\n")), starts).astype(np.int64)
     return JsonRows(data, starts, stops, lines)
 
 
-def _in_text(data: bytes) -> npt.NDArray[np.bool_]:
-    """For each byte, whether it is in a text; quotes that open one are, and quotes that close one are not."""
+class _Marks(NamedTuple):
+    """The brackets, braces and commas outside of texts: places, bytes, and the depth after each of them."""
+
+    places: Places
+    marks: npt.NDArray[np.uint8]
+    depths: npt.NDArray[np.int32]
+    ends_in_text: bool
+
+
+def _find_marks(data: bytes) -> _Marks:
     # A backslash escapes the next byte. Both are replaced, from the left, so that only real quotes remain.
     plain = data.replace(b"\\\\", b"__").replace(b'\\"', b"__") if b"\\" in data else data
-    is_quote = np.frombuffer(plain, np.uint8) == ord('"')
-    return (np.cumsum(is_quote, dtype=np.uint8) & 1).view(np.bool_)  # 8 bits overflow, and keep the last bit
-
-
-def _depths(data: bytes) -> npt.NDArray[np.int32] | None:
-    """For each byte, the number of objects and lists that are open after it; None if the last text does not end."""
-    in_text = _in_text(data)
-    if in_text.size and in_text[-1]:
-        return None
-    steps = _STEPS[np.frombuffer(data, np.uint8)]
-    steps[in_text] = 0
-    return np.cumsum(steps, dtype=np.int32)
+    array = np.frombuffer(plain, np.uint8)
+    places = np.flatnonzero(_IS_MARK[array]).astype(np.int64, copy=False)
+    marks = array[places]
+    quotes = np.cumsum(marks == ord('"'), dtype=np.int64)
+    is_outside = (marks != ord('"')) & (quotes % 2 == 0)
+    ends_in_text = bool(quotes.size and quotes[-1] % 2)
+    places, marks = places[is_outside], marks[is_outside]
+    return _Marks(places, marks, np.cumsum(_STEPS[marks], dtype=np.int32), ends_in_text)
 
 
 class ListElements:
@@ -158,17 +177,13 @@ class ListElements:
 
     def _scan(self, data: bytes) -> _Ends:
         start = 0 if self._has_begun else data.find(b"[") + 1
-        inside = data[start:] if start else data
-        array = np.frombuffer(inside, np.uint8)
-        steps = _STEPS[array]
-        in_text = _in_text(inside)
-        steps[in_text] = 0
-        depth = np.cumsum(steps, dtype=np.int32)
-        commas = np.flatnonzero((array == ord(",")) & (depth == 0) & ~in_text).astype(np.int64, copy=False)
-        below = np.flatnonzero(depth < 0)
-        if below.size:  # the closing bracket of the list, or one that closes nothing
-            commas = commas[commas < below[0]]
-        return _Ends(start, commas + start, start + int(below[0]) + 1 if below.size else None)
+        found = _find_marks(data[start:] if start else data)
+        commas = found.places[(found.marks == ord(",")) & (found.depths == 0)]
+        below = np.flatnonzero(found.depths < 0)
+        if not below.size:
+            return _Ends(start, commas + start, None)
+        end = int(found.places[below[0]])  # the closing bracket of the list, or one that closes nothing
+        return _Ends(start, commas[commas < end] + start, start + end + 1)
 
 
 class _Ends(NamedTuple):
