@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 from registry.errors import RegistryError, SourceError, StorageError
 from registry.features import Feature
 from registry.intake.accounting import count
-from registry.intake.file_parts import list_names, make_parts
+from registry.intake.file_parts import list_names, make_parts, read_ahead
 from registry.intake.hf_features import described_features, hints_of, refuse_paths, with_plain_files
 from registry.intake.kinds import KINDS
 from registry.intake.object_tables import cut_table
@@ -80,6 +80,9 @@ class ArrowPart:
 
     def __call__(self) -> Iterator[Rows]:
         """Yield all rows. Raises SourceError if the file is damaged."""
+        return read_ahead(self._read())
+
+    def _read(self) -> Generator[Rows, None, None]:
         start = 0
         tables = self.read_tables(self.store, self.name)
         next(tables)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ import numpy as np
 from registry.errors import SourceError
 from registry.intake.accounting import count
 from registry.intake.csv_rows import DELIMITERS, Dialect, RowPlaces, detect_dialect, find_number, split_row
-from registry.intake.file_parts import list_names, make_parts
+from registry.intake.file_parts import list_names, make_parts, read_ahead
 from registry.intake.kinds import KINDS
 from registry.intake.source import MAX_ROWS, BadRow, Files, Options, Rows, Source
 from registry.intake.text_files import (
@@ -220,6 +220,9 @@ class CsvPart:
 
     def __call__(self) -> Iterator[Rows]:
         """Yield all rows. Raises SourceError if the file cannot be read to its end."""
+        return read_ahead(self._read())
+
+    def _read(self) -> Generator[Rows, None, None]:
         parser = _Parser(self)
         header_ahead = self.has_header
         with open_text(self.store, self.name) as stream:

@@ -1,8 +1,14 @@
-"""Makes the parts of a source whose files are tables: one part per file, in the splits that the names show."""
+"""Makes the parts of a source whose files are tables: one part per file, in the splits that the names show.
+
+``read_ahead`` parses the next rows of a part in a thread while its caller works on the last ones.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
@@ -65,6 +71,26 @@ def make_parts(
     unmatched = [(name, sizes(name)) for name in splits.unmatched]
     uses += account_for(unmatched, "skipped", reason="no --split matches it")
     return FileParts(parts=parts, files=[*uses, *files.skipped], split_reason=splits.reason)
+
+
+def read_ahead(rows: Generator[Rows, None, None]) -> Iterator[Rows]:
+    """Yield ``rows``, and read the next ones in a thread meanwhile. The thread ends with the iterator."""
+    with closing(rows), ThreadPoolExecutor(1, thread_name_prefix="registry-read") as thread:
+        waiting: deque[Future[Rows | None]] = deque()
+        try:
+            while True:
+                while len(waiting) < _MOST_AHEAD:
+                    waiting.append(thread.submit(next, rows, None))
+                found = waiting.popleft().result()
+                if found is None:
+                    return
+                yield found
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+_MOST_AHEAD: Final = 3
 
 
 def list_names(names: Sequence[str]) -> str:

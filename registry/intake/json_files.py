@@ -11,7 +11,7 @@ does not fit.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from registry.errors import SourceError
 from registry.intake.accounting import count
-from registry.intake.file_parts import make_parts
+from registry.intake.file_parts import make_parts, read_ahead
 from registry.intake.json_rows import JsonRows, ListElements, find_line_end, find_lines
 from registry.intake.json_values import (
     MAX_DEPTH,
@@ -156,6 +156,9 @@ class JsonPart:
 
     def __call__(self) -> Iterator[Rows]:
         """Yield all rows. Raises SourceError if the file cannot be read to its end."""
+        return read_ahead(self._read())
+
+    def _read(self) -> Generator[Rows, None, None]:
         parser = _Parser(self.name)
         elements = ListElements() if self.is_list else None
         find_end = find_line_end if elements is None else elements.find_end

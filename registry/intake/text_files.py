@@ -107,7 +107,7 @@ class TextStream:
             count += len(found[-1])
         if count < size and self._decoder is not None:
             found.append(self._decode(b"", final=True))
-        return b"".join(found)
+        return found[-1] if count == len(found[-1]) else b"".join(found)
 
     def _decode(self, data: bytes, *, final: bool = False) -> bytes:
         assert self._decoder is not None  # noqa: S101 (for mypy)

@@ -15,6 +15,8 @@ from intake_files import open_files, read_all, read_rows
 from registry.errors import SourceError
 from registry.intake import csv_files, text_files
 from registry.intake.csv_files import open_csv
+from registry.intake.source import Files, Options
+from registry.storage import open_store
 
 
 def read(folder: Path, content: bytes, **options: Any) -> list[dict[str, Any]]:
@@ -234,6 +236,20 @@ def test_a_row_of_any_length_is_read_or_refused_in_bounded_memory(
     assert hint == "Look at it, and for a quote that is never closed: sed -n 3p data.csv | head -c 1000"
     monkeypatch.setattr(csv_files, "_SAMPLE_BYTES", 100)
     assert refuse(tmp_path, b"x" * 100_000)[0] == "data.csv:1: the row that starts here is longer than 5,000 bytes"
+
+
+def test_a_line_of_a_gigabyte_is_refused_after_64_megabytes(tmp_path: Path) -> None:
+    path = tmp_path / "data.csv"
+    path.write_bytes(b"a,b\n1,2\n3,")
+    with path.open("r+b") as file:
+        file.truncate(2**30)  # takes no space on the disk
+    files = Files(store=open_store(str(tmp_path)), names=["data.csv"], sizes=[2**30], location=str(path))
+    (part,) = open_csv(files, Options()).parts
+    rows = part.read()
+    assert next(rows).table.num_rows == 1
+    with pytest.raises(SourceError) as caught:
+        next(rows)
+    assert caught.value.message == "data.csv:3: the row that starts here is longer than 67,108,864 bytes"
 
 
 def test_ten_thousand_columns_are_read(tmp_path: Path) -> None:
