@@ -61,7 +61,7 @@ def import_arrow() -> Any:
 
 
 def open_table(given: Any) -> Opened | None:
-    """Open a columnar object; None if ``given`` is none of those that this module knows.
+    """Open a columnar object; None if ``given`` is of another type.
 
     Raises:
         SourceError: the object has no columns or no rows, or a column cannot be stored.

@@ -201,7 +201,6 @@ def test_metadata_of_parquet(tmp_path: Path) -> None:
     table = pa.table({"file_name": names, "score": [2, 1, 0, 0, 0], "label": ["b", "a", "", "", ""]})
     write(tmp_path, {"train/1.png": PNG, "train/2.png": PNG, "train/3.png": PNG})
     pq.write_table(table, tmp_path / "train/metadata.parquet")
-    pytest.importorskip("registry.intake.arrow_files")
     source = images(tmp_path, {})
     assert values(source) == {
         "train/1.png": {"image": PNG, "score": 1, "label": "a"},
@@ -218,11 +217,10 @@ def test_metadata_of_parquet(tmp_path: Path) -> None:
     )
     assert not source.is_typed
     assert source.summary == "3 images (png) in 1 folder; metadata from 1 file"
-    assert source.files[1].role == "metadata"
+    assert [use.name for use in source.files if use.role == "metadata"] == ["train/metadata.parquet"]
 
 
 def test_metadata_of_json_and_csv(tmp_path: Path) -> None:
-    pytest.importorskip("registry.intake.json_files")
     lines = [{"file_name": "1.png", "tags": ["a"]}, {"file_name": "b/2.png", "tags": []}]
     text = "\n".join(map(json.dumps, lines)).encode()
     source = images(tmp_path / "json", {"1.png": PNG, "b/2.png": PNG, "metadata.jsonl": text})
@@ -234,7 +232,6 @@ def test_metadata_of_json_and_csv(tmp_path: Path) -> None:
 
 
 def test_metadata_that_cannot_be_used(tmp_path: Path) -> None:
-    pytest.importorskip("registry.intake.csv_files")
     with pytest.raises(SourceError) as caught:
         images(tmp_path / "1", {"1.png": PNG, "metadata.csv": b"name,code\n1.png,007\n"})
     assert str(caught.value) == "metadata.csv has no column 'file_name', only 'name', 'code'"
