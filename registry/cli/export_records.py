@@ -15,6 +15,7 @@ from registry.cli.completion import complete_split
 from registry.cli.options import Slicing, dry_run_option, reference_argument, slicing_options
 from registry.cli.output import Block, open_stdout, size
 from registry.cli.progress import show_progress
+from registry.cli.resolve import note_overlaps
 from registry.envelope import fields_of
 from registry.errors import UsageError
 
@@ -204,6 +205,8 @@ def _export(
         )
     with session.connect_unless_pinned() as catalog:
         dataset = session.look_up(catalog, reference)
+        if split is not None:
+            note_overlaps(session.out, dataset.resolve(split, **slicing))
         with open_stdout() as stdout, _progress(session, to_stdout=to_stdout) as progress:
             report = dataset.export(
                 kind,

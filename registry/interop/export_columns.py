@@ -22,7 +22,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from registry.errors import FeatureError, UsageError
-from registry.features import Audio, ClassLabel, Feature, FeaturesDict, Image, Leaf, RawFeature, Sequence, Tensor, Text
+from registry.features import (
+    Audio,
+    ClassLabel,
+    Feature,
+    FeaturesDict,
+    Image,
+    Leaf,
+    RawFeature,
+    Scalar,
+    Sequence,
+    Tensor,
+    Text,
+)
 from registry.features.containers import Column, columns_of
 from registry.features.feature import TEXT
 from registry.model import DatasetMetadata
@@ -33,7 +45,10 @@ Labels: TypeAlias = Literal["names", "numbers"]
 """How class labels are written."""
 
 ARROW_TYPES: Final = "arrow_types"
-"""The key of the custom metadata that holds the Arrow type of each temporal column, by path."""
+"""The key of the custom metadata that holds types that features do not tell, by path: times, and bytes with nulls."""
+
+_ADDED: Final = "intake"
+"""The key of the custom metadata of a version that was added without a builder. It implies that the types are known."""
 
 _UNIT: Final = r"\[(s|ms|us|ns)\]"
 _TEMPORAL: Final[tuple[tuple[str, Callable[..., pa.DataType]], ...]] = (
@@ -88,6 +103,7 @@ class ExportColumns:
         _check_features(features)
         self.features = FeaturesDict({name: _as_stored(feature) for name, feature in features.items()})
         self._types = temporal_types(features, metadata)
+        self._texts = text_paths(features, metadata)
         self._maker = BatchMaker(self.features, as_str=False)
         schema = self._assemble(no_examples(self.features)).schema
         self.schema: pa.Schema = schema if as_text else schema.with_metadata(self._describe(schema, metadata))
@@ -116,7 +132,7 @@ class ExportColumns:
             return _label_names(values, leaf, column.path)
         if kind is not None:
             return _time_texts(values, kind, column.path) if self._as_text else values.view(kind)
-        if isinstance(leaf, Text) and not self._as_text:
+        if column.path in self._texts and not self._as_text:
             return decode_text(values, column.path)
         return values
 
@@ -181,8 +197,7 @@ def temporal_types(features: FeaturesDict, metadata: DatasetMetadata) -> dict[st
     They come from the custom metadata of the version, or from the description that an import gave the column. A type
     that is malformed, or has other integers than the column, is ignored: the column is exported as numbers.
     """
-    named = metadata.custom.get(ARROW_TYPES)
-    named = named if isinstance(named, Mapping) else {}
+    named = _named_types(metadata)
     found: dict[str, pa.DataType] = {}
     for column in columns_of(features):
         described = _DESCRIBED.fullmatch(column.leaf.description)
@@ -191,6 +206,27 @@ def temporal_types(features: FeaturesDict, metadata: DatasetMetadata) -> dict[st
         if kind is not None and column.leaf.dtype == np.dtype(f"int{kind.bit_width}"):
             found[column.path] = kind
     return found
+
+
+def text_paths(features: FeaturesDict, metadata: DatasetMetadata) -> frozenset[str]:
+    """The paths of the features that hold text: ``Text``, and text that may be missing.
+
+    The feature of text that may be missing is the one of bytes that may be missing. Only a version that was added
+    without a builder tells which is which; otherwise it counts as bytes.
+    """
+    named, is_added = _named_types(metadata), _ADDED in metadata.custom
+
+    def is_text(column: Column) -> bool:
+        leaf = column.leaf
+        may_be = is_added and isinstance(leaf, Scalar) and leaf.dtype == TEXT and media_kind(leaf) is None
+        return isinstance(leaf, Text) or (may_be and named.get(column.path) != "bytes")
+
+    return frozenset(column.path for column in columns_of(features) if is_text(column))
+
+
+def _named_types(metadata: DatasetMetadata) -> Mapping[str, Any]:
+    named = metadata.custom.get(ARROW_TYPES)
+    return named if isinstance(named, Mapping) else {}
 
 
 def parse_temporal_type(text: str) -> pa.DataType | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Any
 
@@ -102,41 +102,72 @@ def test_a_feature_of_every_kind_arrives(tmp_path: Path) -> None:
     assert (example["label"], example["maybe"], example["name"], example["image"].size) == (1, 3, "grün 3", (3, 2))
 
 
-def test_what_hugging_face_wrote_comes_out_equal(tmp_path: Path) -> None:
+FEATURES = datasets.Features(
+    {
+        "at": datasets.Value("timestamp[us, tz=UTC]"),
+        "blob": datasets.Value("binary"),
+        "boxes": [{"box": datasets.List(datasets.Value("float32"), length=4), "name": datasets.Value("string")}],
+        "day": datasets.Value("date32"),
+        "image": datasets.Image(decode=False),
+        "label": datasets.ClassLabel(names=["cat", "dog"]),
+        "maybe": datasets.Value("int32"),
+        "nested": {"at": datasets.Value("time64[us]"), "note": datasets.Value("string")},
+        "note": datasets.Value("string"),
+        "score": datasets.Value("float64"),
+        "text": datasets.Value("string"),
+        "words": datasets.List(datasets.Value("string")),
+    }
+)
+
+
+def theirs() -> datasets.Dataset:
+    """A dataset with values of many types, and with nulls."""
     picture = encode_png(np.zeros((2, 3, 1), np.uint8))
-    features = datasets.Features(
-        {
-            "at": datasets.Value("timestamp[us, tz=UTC]"),
-            "boxes": [{"box": datasets.List(datasets.Value("float32"), length=4), "name": datasets.Value("string")}],
-            "day": datasets.Value("date32"),
-            "image": datasets.Image(decode=False),
-            "label": datasets.ClassLabel(names=["cat", "dog"]),
-            "maybe": datasets.Value("int32"),
-            "score": datasets.Value("float64"),
-            "text": datasets.Value("string"),
-        }
-    )
     rows = [
         {
             "at": datetime(2024, 2, 29, 1, 2, 3, n, tzinfo=UTC),
+            "blob": [b"\xff", None, b"a"][n],
             "boxes": [{"box": [0.0, n, 1.0, 0.5], "name": "x"}] * n,
-            "day": datetime(2024, 2, 29, tzinfo=UTC).date(),
+            "day": date(2024, 2, 29 - n),
             "image": {"bytes": picture, "path": None},
             "label": n % 2,
             "maybe": n or None,
+            "nested": {"at": time(1, 2, 3, n), "note": [None, "q", ""][n]},
+            "note": [None, "", "x"][n],
             "score": 0.1 * n,
             "text": ["007", "NA", ""][n],
+            "words": ["ä"] * n,
         }
         for n in range(3)
     ]
-    given = datasets.Dataset.from_list(rows, features=features)
-    (tmp_path / "given").mkdir()
-    given.to_parquet(str(tmp_path / "given/train.parquet"))
+    return datasets.Dataset.from_list(rows, features=FEATURES)
+
+
+@pytest.mark.parametrize("way", ["object", "disk", "parquet", "jsonl"])
+def test_what_hugging_face_made_comes_out_equal(way: str, tmp_path: Path) -> None:
+    given = source = theirs()
+    features = FEATURES
+    if way == "disk":
+        given.save_to_disk(str(tmp_path / "disk"))
+        source = tmp_path / "disk"
     with registry.connect(tmp_path / "catalog.db") as catalog:
-        catalog.import_parquet(tmp_path / "given", name="things")
-        found = catalog.dataset("things").to_hf("train", cache_dir=tmp_path / "cache")
-    assert found.features == datasets.Features({**features, "image": datasets.Image()})
-    assert found.cast_column("image", datasets.Image(decode=False)).to_list() == given.to_list()  # type: ignore[union-attr]
+        if way == "jsonl":  # what JSON can tell apart
+            features = datasets.Features({name: FEATURES[name] for name in ("boxes", "note", "score", "text", "words")})
+            given = given.select_columns(list(features))
+            catalog.add(given, "things", processes=1)
+            source = tmp_path / "things.jsonl"
+            catalog.dataset("things").export("jsonl", source)
+        elif way == "parquet":  # from Hugging Face's file to ours
+            given.to_parquet(str(tmp_path / "train.parquet"))
+            catalog.add(tmp_path / "train.parquet", "things", processes=1)
+            source = tmp_path / "again.parquet"
+            catalog.dataset("things").export("parquet", source)
+        catalog.add(source, "again", processes=1)
+        found = catalog.dataset("again").to_hf("train", cache_dir=tmp_path / "cache")
+    found = found.cast_column("image", datasets.Image(decode=False)) if "image" in features else found
+    if way != "jsonl":
+        assert found.features == features
+    assert sorted(found.to_list(), key=str) == sorted(given.to_list(), key=str)
 
 
 def test_without_the_package_its_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
