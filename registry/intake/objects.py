@@ -69,12 +69,18 @@ def _source(opened: Opened, name: str, split: str, reason: str = "") -> Source:
     return Source(
         kind=opened.kind,
         summary=opened.summary,
-        parts=[Part(split=split, name=name, read=opened.read, is_portable=False)],
+        parts=[Part(split=split, name=name, read=partial(_named, opened, name), is_portable=False)],
         hints=opened.hints,
         may_lack_columns=opened.may_lack_columns,
         metadata=opened.metadata,
         split_reason=reason,
     )
+
+
+def _named(opened: Opened, name: str) -> Iterator[Rows]:
+    """The rows; bad ones are reported with the name of the part, as those of files are."""
+    for rows in opened.read():
+        yield replace(rows, bad=tuple(replace(one, file=name) for one in rows.bad)) if rows.bad else rows
 
 
 def _open_splits(given: Mapping[str, Any]) -> Source:

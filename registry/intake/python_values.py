@@ -149,9 +149,12 @@ class ValueConverter:
             place, kind = next((place, kind) for place, one in enumerate(values) if (kind := _kind_of(type(one))))
             seen = self._seen[path] = _Seen(kind, int(rows[place]))
         if seen.kind not in _KINDS:
-            reason = f"values of the type {seen.kind} cannot be stored"
             raise BadValuesError(
-                [BadValue(int(row), path, reason) for row, one in zip(rows, values, strict=True) if one is not None]
+                [
+                    BadValue(int(row), path, _unknown_type(one))
+                    for row, one in zip(rows, values, strict=True)
+                    if one is not None
+                ]
             )
         allowed = {seen.kind} | (_NUMBERS if seen.kind in _NUMBERS else set())
         if kinds - allowed:
@@ -307,6 +310,7 @@ class ValueConverter:
             if first.dtype.kind == "O":
                 return self._convert_lists([None if one is None else one.tolist() for one in values], rows, path)
             reason = f"arrays of dtype {first.dtype} cannot be stored"
+            reason = _unknown_type(first) if "bfloat16" in str(first.dtype) else reason
             raise BadValuesError([BadValue(int(row), path, reason) for row in rows])
         shapes = {one.shape for one in values if one is not None}
         if len(shapes) == 1 and 0 not in first.shape:
@@ -441,8 +445,9 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "detach"):  # a tensor of torch, which may be on a GPU or record gradients
         value = value.detach().cpu()
     if hasattr(kind, "__array__") and not isinstance(value, (str, bytes)):
-        array = np.asarray(value)
-        return array if array.ndim else array[()]
+        with suppress(TypeError, ValueError):  # NumPy has no bfloat16: the value is reported
+            array = np.asarray(value)
+            return array if array.ndim else array[()]
     return value
 
 
@@ -499,6 +504,13 @@ def _contradiction(expected: str, row: int, value: Any, found: str) -> str:
 
 
 _KINDS: Final = frozenset(_EXACT.values()) | frozenset(_NUMPY_ALL.values()) | {"array", "image"}
+
+
+def _unknown_type(value: Any) -> str:
+    dtype = getattr(value, "dtype", None)
+    if "bfloat16" in str(dtype):
+        return "bfloat16 cannot be stored in a table; convert it to float32, which changes no value"
+    return f"values of the type {type(value).__name__} cannot be stored"
 
 
 def _form(array: npt.NDArray[Any]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -104,7 +105,7 @@ def test_nan_stays_nan_in_floats_and_null_stays_null() -> None:
 
 def test_mixed_objects_name_row_and_column() -> None:
     frame = pd.DataFrame({"x": pd.Series([1, 2, "three", 4], dtype=object)})
-    assert bad_of(frame) == [":3, column 'x': expected int, as in row 1, found str 'three'"]
+    assert bad_of(frame) == ["data:3, column 'x': expected int, as in row 1, found str 'three'"]
     assert rows_of(frame) == [{"x": 1}, {"x": 2}, {"x": 4}]
     (part,) = opened(frame).parts
     assert [line for rows in part.read() for line in rows.lines] == [1, 2, 4]
@@ -257,7 +258,7 @@ def test_rows_may_be_tuples_named_tuples_and_dataclasses() -> None:
     assert rows_of([(1, 2, 3)]) == [{"0": 1, "1": 2, "2": 3}]
     assert rows_of([Pair(1, "a")]) == [{"left": 1, "right": "a"}]
     assert rows_of([Point(1), Point(2)]) == [{"x": 1}, {"x": 2}]
-    assert bad_of([(1, 2), (1, 2, 3)]) == [":2: expected a tuple of 2 values, as in row 1, found tuple"]
+    assert bad_of([(1, 2), (1, 2, 3)]) == ["data:2: expected a tuple of 2 values, as in row 1, found tuple"]
 
 
 class MapStyle:
@@ -347,7 +348,9 @@ def test_rows_that_change_between_reads_are_noticed() -> None:
 
 def test_rows_that_are_no_dicts_are_reported() -> None:
     assert bad_of([{"x": 1}, None, {"x": 2}, {}, {5: 1}]) == [
-        ":2: expected a dict, as in row 1, found NoneType", ":4: the dict is empty", ":5: the key 5 is not text"
+        "data:2: expected a dict, as in row 1, found NoneType",
+        "data:4: the dict is empty",
+        "data:5: the key 5 is not text",
     ]  # fmt: skip
 
 
@@ -376,6 +379,9 @@ def test_values_keep_their_types(value: Any, kind: str) -> None:
     assert [row["v"] is None for row in rows_of(both)] == [value is None, True]
 
 
+BFLOAT16 = "data:1, column 'v': bfloat16 cannot be stored in a table; convert it to float32, which changes no value"
+
+
 def test_arrays_of_different_shapes_become_lists() -> None:
     arrays = [np.arange(6).reshape(2, 3), np.arange(2).reshape(1, 2), np.zeros((0, 4), int)]
     assert [row["a"] for row in rows_of([{"a": one} for one in arrays])] == [one.tolist() for one in arrays]
@@ -384,22 +390,24 @@ def test_arrays_of_different_shapes_become_lists() -> None:
 @pytest.mark.parametrize(
     ("values", "bad"),
     [
-        ([1, "a"], ":2, column 'v': expected int, as in row 1, found str 'a'"),
-        ([1.5, 2**53 + 1], ":2, column 'v': the integer 9007199254740993 cannot be stored exactly among floats"),
+        ([1, "a"], "data:2, column 'v': expected int, as in row 1, found str 'a'"),
+        ([1.5, 2**53 + 1], "data:2, column 'v': the integer 9007199254740993 cannot be stored exactly among floats"),
         (["a", "\ud800"], None),
         ([1, 2**70], None),
-        ([{1, 2}], ":1, column 'v': values of the type set cannot be stored"),
-        ([[1], ["a"]], ":2, column 'v[]': expected int, as in row 1, found str 'a'"),
-        ([{"k": 1}, {"k": "a"}], ":2, column 'v/k': expected int, as in row 1, found str 'a'"),
-        ([{1: 2}], ":1, column 'v': the key 1 is not text"),
+        ([np.zeros(2, ml_dtypes.bfloat16)], BFLOAT16),
+        ([ml_dtypes.bfloat16(1)], BFLOAT16),
+        ([{1, 2}], "data:1, column 'v': values of the type set cannot be stored"),
+        ([[1], ["a"]], "data:2, column 'v[]': expected int, as in row 1, found str 'a'"),
+        ([{"k": 1}, {"k": "a"}], "data:2, column 'v/k': expected int, as in row 1, found str 'a'"),
+        ([{1: 2}], "data:1, column 'v': the key 1 is not text"),
         (
             [np.zeros(2), np.zeros((2, 2))],
-            ":2, column 'v': expected an array of float64 with 1 dimension, "
+            "data:2, column 'v': expected an array of float64 with 1 dimension, "
             "found an array of float64 with 2 dimensions",
         ),
         (
             [dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 1, tzinfo=dt.UTC)],  # noqa: DTZ001 (no zone is meant)
-            ":2, column 'v': expected a datetime without a time zone, as in row 1, found one with",
+            "data:2, column 'v': expected a datetime without a time zone, as in row 1, found one with",
         ),
     ],
 )
@@ -410,7 +418,7 @@ def test_values_that_contradict_the_first_are_reported(values: list[Any], bad: s
 
 def test_a_contradiction_in_a_later_block_names_its_row() -> None:
     rows = [{"v": 1}] * 3000 + [{"v": "a"}]
-    assert bad_of(rows) == [":3001, column 'v': expected int, as in row 1, found str 'a'"]
+    assert bad_of(rows) == ["data:3001, column 'v': expected int, as in row 1, found str 'a'"]
 
 
 def png(image: Pillow.Image) -> io.BytesIO:
@@ -431,7 +439,7 @@ def test_images_keep_the_bytes_of_their_files_while_they_are_not_decoded() -> No
     source = opened([{"i": image}])
     assert source.hints == {"i": Image(shape=(None, None, None))}
     assert bad_of([{"i": image.convert("CMYK")}]) == [
-        ":1, column 'i': the image cannot be stored: PNG has no mode 'CMYK'; use image.convert('RGB')"
+        "data:1, column 'i': the image cannot be stored: PNG has no mode 'CMYK'; use image.convert('RGB')"
     ]
 
 
