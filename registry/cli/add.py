@@ -211,7 +211,7 @@ def _describe_plan(plan: Plan) -> Iterator[Block]:
             "FEATURE": lambda one: one.name,
             "TYPE": describe_type,
             "EXAMPLE": lambda one: one.example,
-            "NULLS": lambda one: one.num_nulls,
+            "NULLS": lambda one: "" if one.num_nulls is None else one.num_nulls,
             "REASON": lambda one: one.reason,
         },
         limit=_MOST_COLUMNS,

@@ -12,7 +12,7 @@ import base64
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +29,6 @@ from registry.shards.arrow_values import import_pyarrow, plain_array
 Faults = dict[int, str]
 """Why a value does not fit, by its index."""
 
-_NULL: Final = "is null, which is not allowed here"
-_NULL_LIST: Final = "is null, and a list cannot be null"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
@@ -43,6 +40,7 @@ class Target:
         is_requested: whether the user or the source decided on the type. Text is then parsed as numbers are usually
             written (``007``, ``1e5``), and floats are rounded; otherwise, the value must write back the same text.
         is_element: whether the values are elements of lists, which cannot be null.
+        is_column: whether the values are those of a column, and not of a field or of elements.
         checks_images: whether the bytes of images are checked.
         null_as_empty: whether a null is converted to an empty list.
     """
@@ -51,6 +49,7 @@ class Target:
     kind: Any
     is_requested: bool
     is_element: bool = False
+    is_column: bool = True
     checks_images: bool = False
     null_as_empty: bool = False
 
@@ -84,8 +83,14 @@ def _allows_null(target: Target) -> bool:
 
 
 def _explain_null(target: Target) -> str:
+    """Why a null is a fault, and which type would allow it."""
+    if is_list(target.kind):
+        word = show_type(target.kind).replace("text", "Text")
+        if target.is_column and word.endswith("[]") and "struct" not in word:
+            return f"is null, and a list cannot be null; the type {word}? reads it as an empty list"
+        return "is null, and a list cannot be null"
     if target.is_element or as_optional(target.feature) is target.feature:
-        return _NULL
+        return "is null, which is not allowed here"
     word = type_word(target.kind)
     return f"is null, and the type {word} does not allow it; {word}? does"
 
@@ -106,7 +111,7 @@ def _convert_structs(array: Any, target: Target) -> tuple[Any, Faults]:
     for one in target.kind:
         values = found.pop(one.name) if one.name in found else arrow.nulls(len(array))
         feature = target.feature[one.name]  # type: ignore[index]  # the caller checked that it is a FeaturesDict
-        inner = replace(target, feature=feature, kind=one.type, null_as_empty=False)
+        inner = replace(target, feature=feature, kind=one.type, is_column=False, null_as_empty=False)
         child, problems = convert_values(values, inner)
         children.append(child)
         for index, problem in problems.items():
@@ -124,7 +129,7 @@ def _convert_lists(array: Any, target: Target) -> tuple[Any, Faults]:
     if array.null_count == len(array):
         if is_empty:
             return arrow.array([[]] * len(array), target.kind), {}
-        return arrow.nulls(len(array), target.kind), dict.fromkeys(range(len(array)), _NULL_LIST)
+        return arrow.nulls(len(array), target.kind), dict.fromkeys(range(len(array)), _explain_null(target))
     if types.is_string(plain_type(array.type)):
         return _convert_json(array, target)
     if not is_list(array.type):
@@ -134,7 +139,7 @@ def _convert_lists(array: Any, target: Target) -> tuple[Any, Faults]:
     lengths = arrow.compute.list_value_length(array)
     if is_empty:
         lengths = lengths.fill_null(0)
-    faults: Faults = dict.fromkeys(places_of(lengths.is_null()), _NULL_LIST)
+    faults: Faults = dict.fromkeys(places_of(lengths.is_null()), _explain_null(target))
     if size is not None:
         for index in places_of(arrow.compute.not_equal(lengths, size)):
             faults[index] = f"expected {size} values, found {lengths[index].as_py()}"
@@ -142,7 +147,9 @@ def _convert_lists(array: Any, target: Target) -> tuple[Any, Faults]:
     if faults:
         array, lengths = array.take(arrow.array(rows)), lengths.take(arrow.array(rows))
     feature = target.feature.feature if isinstance(target.feature, SequenceFeature) else target.feature
-    inner = replace(target, feature=feature, kind=target.kind.value_type, is_element=True, null_as_empty=False)
+    inner = replace(
+        target, feature=feature, kind=target.kind.value_type, is_element=True, is_column=False, null_as_empty=False
+    )
     child, problems = convert_values(array.flatten(), inner)
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths.to_numpy(zero_copy_only=False), dtype=np.int64)])
     for place, problem in problems.items():

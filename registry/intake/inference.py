@@ -167,27 +167,36 @@ class Inference:
 
 
 def declare_schema(
-    columns: Sequence[str], *, hints: Mapping[str, Feature], wishes: Mapping[str, Wish], is_typed: bool = False
+    first: Rows,
+    *,
+    hints: Mapping[str, Feature],
+    wishes: Mapping[str, Wish],
+    is_typed: bool = False,
+    may_lack_columns: bool = False,
 ) -> Schema | None:
-    """The schema of a source if it is known without reading its rows; None if the rows decide.
+    """The schema of a source if it is known without reading all rows; None if they decide.
 
-    A schema file that lists every column decides, because it also says which columns may be null.
+    A schema file that lists every column decides, because it also says which columns may be null. Rows that contradict
+    it are then unusable.
 
     Args:
-        columns: the names of all columns, in order.
+        first: the first rows of the source: their columns, and an example of each.
         hints: features that the source itself defines, by column.
         wishes: types that the user requests, by column.
         is_typed: whether no value of the columns in ``hints`` is null.
+        may_lack_columns: whether later rows may have columns that ``first`` lacks.
 
     Raises:
         SourceError: a requested column does not exist, or the columns cannot become features.
     """
-    _check_wishes(wishes, columns)
-    described = []
-    skipped = []
-    for name in columns:
+    names = check_distinct(first.table.schema.names)
+    if may_lack_columns:
+        names = [*names, *(name for name in wishes if name not in names)]
+    described: list[ColumnSchema] = []
+    skipped: list[str] = []
+    for name in names:
         wish, hint = wishes.get(name), hints.get(name)
-        plain = ColumnSchema(name=name, feature=Text(), arrow_type=None)
+        plain = ColumnSchema(name=name, feature=Text(), arrow_type=None, example=_first_example(first, name))
         if wish is not None and wish.action == "skip":
             skipped.append(name)
         elif wish is not None and wish.feature is not None and wish.optional is not None:
@@ -196,7 +205,14 @@ def declare_schema(
             described.append(_decide(plain, hint, _describe_hint(hint), None))
         else:
             return None
-    return _checked(Schema(tuple(described), tuple(skipped))) if described else None
+    _check_wishes(wishes, names)
+    return _checked(Schema(tuple(described), tuple(skipped)))
+
+
+def _first_example(rows: Rows, name: str) -> str:
+    array = column_array(rows.table, name)
+    index = None if array.null_count == len(array) else first_of(array.is_valid(), value=True)
+    return "" if index is None else show_value(python_value(array, index))
 
 
 @dataclass(slots=True)

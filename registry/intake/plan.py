@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from registry.errors import SourceError, UsageError, suggest
-from registry.intake.inference import Inference
+from registry.intake.inference import Inference, declare_schema
 from registry.intake.keys import Holdout, KeyRule
 from registry.intake.schema import Schema
 from registry.intake.source import Source
@@ -80,7 +80,7 @@ def plan_source(
     earlier: Mapping[str, Any] | None = None,
     progress: ProgressCallback | None = None,
 ) -> Plan:
-    """Decide the schema and the keys of ``source``. Reads every row, unless ``wishes`` give the types of all columns.
+    """Decide the schema and the keys of ``source``. Reads every row, unless all types are known without.
 
     Args:
         source: what to read.
@@ -98,11 +98,19 @@ def plan_source(
         UnusableRowsError: more rows cannot be used than ``skip_bad`` allows.
         UsageError: ``key`` or ``split_by`` is not a column.
     """
-    schema = Schema.requested(wishes)
     first = next((rows for part in source.parts for rows in part.read()), None)
-    if schema is None or first is None or not set(first.table.schema.names) <= set(wishes):
+    schema = None
+    if first is not None:
+        schema = declare_schema(
+            first,
+            hints=source.hints,
+            wishes=wishes,
+            is_typed=source.is_typed,
+            may_lack_columns=source.may_lack_columns,
+        )
+    if schema is None or first is None:
         schema, num_rows, has_paths = _read_all(source, wishes, skip_bad, progress)
-    else:  # the types of all columns are given: one pass is enough, and rows that do not fit them are unusable
+    else:  # the types of all columns are known: one pass is enough, and rows that do not fit them are unusable
         num_rows, has_paths = None, first.keys is not None
     names = [column.name for column in schema.columns]
     for option, column in (("--key", key), ("--split-by", split_by)):

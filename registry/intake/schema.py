@@ -5,7 +5,7 @@ Rows -> Inference -> Schema;   Rows -> Schema.convert -> Rows of equal types, wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from registry.errors import SourceError
 from registry.features import Feature, FeaturesDict
-from registry.intake.column_types import as_optional, leaf_types, type_word
+from registry.intake.column_types import leaf_types, type_word
 from registry.intake.conversion import Target, convert_values
 from registry.intake.source import BadRow, Rows
 from registry.intake.values import column_array, quote
@@ -21,8 +21,6 @@ from registry.shards.arrow_values import import_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from registry.intake.feature_text import Wish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +31,7 @@ class ColumnSchema:
         name: its name.
         feature: its feature.
         arrow_type: the type of its values after ``Schema.convert``.
-        num_nulls: the number of rows in which it is null.
+        num_nulls: the number of rows in which it is null; None if they were not counted.
         example: one value as text for people, shortened and escaped.
         reason: why it has this feature, for people; may be empty.
         is_requested: whether the user or the source decided on the feature. Text is then parsed as numbers are usually
@@ -45,7 +43,7 @@ class ColumnSchema:
     name: str
     feature: Feature
     arrow_type: pa.DataType
-    num_nulls: int = 0
+    num_nulls: int | None = None
     example: str = ""
     reason: str = ""
     is_requested: bool = False
@@ -59,27 +57,6 @@ class Schema:
 
     columns: tuple[ColumnSchema, ...]
     skipped: tuple[str, ...] = ()
-
-    @classmethod
-    def requested(cls, wishes: Mapping[str, Wish]) -> Schema | None:
-        """The schema that ``wishes`` describe without a look at the data; None if a type depends on the data.
-
-        A column may hold nulls only if its wish says so.
-        """
-        columns = []
-        for name, wish in wishes.items():
-            if wish.action == "skip":
-                continue
-            if wish.action != "convert" or wish.feature is None or wish.arrow_type is None:
-                return None
-            feature = as_optional(wish.feature) if wish.optional else wish.feature
-            columns.append(
-                ColumnSchema(
-                    name=name, feature=feature, arrow_type=wish.arrow_type, reason="as requested", is_requested=True
-                )
-            )
-        skipped = tuple(name for name, wish in wishes.items() if wish.action == "skip")
-        return cls(tuple(columns), skipped) if columns else None
 
     def features(self) -> FeaturesDict:
         """The features of a record."""

@@ -338,7 +338,7 @@ def test_values_that_records_cannot_hold_are_bad() -> None:
     converted = schema.convert("a", rows_of(("a", 1, columns)))
     assert converted.table.num_rows == 1
     assert list(map(str, converted.bad)) == [
-        "a:2, column 'tags': is null, and a list cannot be null",
+        "a:2, column 'tags': is null, and a list cannot be null; the type Text[]? reads it as an empty list",
         "a:3, column 'tags': element 2: is null, which is not allowed here",
         "a:4, column 'u': field \"l\": is null, and a list cannot be null",
     ]
@@ -516,23 +516,33 @@ def test_an_image_on_request_is_checked() -> None:
     ]
 
 
-def test_a_schema_may_be_known_without_reading_rows() -> None:
+def test_a_schema_may_be_known_from_the_first_rows() -> None:
     hints: dict[str, Feature] = {"image": Image(), "label": ClassLabel(names=["b", "a"])}
-    names = list(hints)
-    declared = declare_schema(names, hints=hints, wishes={}, is_typed=True)
+    first = rows_of(("a", 1, {"image": [b"123"], "label": ["a"]}))
+    declared = declare_schema(first, hints=hints, wishes={}, is_typed=True)
     assert declared is not None
     assert declared.features() == FeaturesDict(hints)
-    assert declared.columns[1].reason == "2 classes of the source, in the order of the source"
-    assert declare_schema(names, hints=hints, wishes={}) is None  # values may be null
+    assert [(one.example, one.num_nulls, one.reason) for one in declared.columns] == [
+        ("3 bytes", None, "defined by the source"),
+        ('"a"', None, "2 classes of the source, in the order of the source"),
+    ]
+    assert declare_schema(first, hints=hints, wishes={}) is None  # values may be null
     wishes = {"label": parse_feature("skip"), "image": parse_feature("bytes")}
-    assert declare_schema(names, hints=hints, wishes=wishes, is_typed=True) is None
-    file = parse_schema_file(b"columns:\n  image: bytes\n  label: skip\n", "s.yaml")
-    declared = declare_schema(names, hints={}, wishes=file)
+    assert declare_schema(first, hints=hints, wishes=wishes, is_typed=True) is None
+
+
+def test_a_schema_file_of_all_columns_needs_only_the_first_rows() -> None:
+    first = rows_of(("a", 1, {"id": ["1"], "old": ["x"]}))
+    file = parse_schema_file(b"columns:\n  id: int8\n  old: skip\n  more: Text?\n", "s.yaml")
+    declared = declare_schema(first, hints={}, wishes=file, may_lack_columns=True)
     assert declared is not None
-    assert (declared.features(), declared.skipped) == (
-        FeaturesDict({"image": Tensor(shape=(), dtype=bytes)}),
-        ("label",),
+    assert declared.skipped == ("old",)
+    assert declared.features() == FeaturesDict(
+        {"id": Tensor(shape=(), dtype="int8"), "more": Scalar(str, optional=True)}
     )
+    with pytest.raises(SourceError) as caught:
+        declare_schema(first, hints={}, wishes=file)
+    assert caught.value.message == 'column "more" does not exist'
 
 
 def test_values_that_python_cannot_represent_have_an_example() -> None:
