@@ -327,8 +327,9 @@ def _open(
     rounding: str | None,
 ) -> _Source:
     from registry.features import FeaturesDict
+    from registry.interop.export_columns import in_source_order
 
-    features = dataset.features
+    features = in_source_order(dataset.features, dataset.metadata)
     if columns is not None:
         for name in columns:
             if name not in features:

@@ -56,7 +56,11 @@ class Plan:
         """The description of the version, with what exports and later versions need to know."""
         custom: dict[str, Any] = {
             **self.source.metadata.custom,
-            INTAKE: {"kind": self.source.kind, "key": self.rule.to_json()},
+            INTAKE: {
+                "kind": self.source.kind,
+                "columns": [column.name for column in self.schema.columns],  # a schema sorts them by name
+                "key": self.rule.to_json(),
+            },
         }
         if types := self.schema.arrow_types():
             custom["arrow_types"] = types

@@ -48,7 +48,8 @@ ARROW_TYPES: Final = "arrow_types"
 """The key of the custom metadata that holds types that features do not tell, by path: times, and bytes with nulls."""
 
 _ADDED: Final = "intake"
-"""The key of the custom metadata of a version that was added without a builder. It implies that the types are known."""
+"""The key of the custom metadata of a version that was added without a builder. It has the order
+of the columns, and implies that their types are known."""
 
 _UNIT: Final = r"\[(s|ms|us|ns)\]"
 _TEMPORAL: Final[tuple[tuple[str, Callable[..., pa.DataType]], ...]] = (
@@ -175,6 +176,15 @@ def _describe_list(inner: Any, length: int) -> Any:
         return [inner]
     # To every release, a Sequence of a dict is a dict of lists.
     return {"feature": inner, "length": length, "_type": "List" if is_dict else "Sequence"}
+
+
+def in_source_order(features: FeaturesDict, metadata: DatasetMetadata) -> FeaturesDict:
+    """The features in the order of the columns that they were added from; otherwise as they are, sorted by name."""
+    added = metadata.custom.get(_ADDED)
+    names = added.get("columns") if isinstance(added, Mapping) else None
+    if not isinstance(names, list) or len(names) != len(features) or set(map(str, names)) != set(features):
+        return features
+    return FeaturesDict({name: features[name] for name in names})
 
 
 def media_kind(feature: Feature) -> Literal["image", "audio"] | None:

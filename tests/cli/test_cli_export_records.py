@@ -201,6 +201,15 @@ def test_a_wrong_call_is_explained(words: Cli, arguments: tuple[str, ...], error
     assert list(Path().iterdir()) == []
 
 
+def test_what_was_added_comes_out_with_its_columns_in_their_order(words: Cli) -> None:
+    text = '"when","name","n"\n"2024-02-29","x",\n"2024-03-01","",7\n'
+    Path("given.csv").write_text(text)
+    assert words("add", "given.csv", "--as", "given").code == 0
+    assert words("export", "csv", "given", "out.csv").code == 0
+    head, *rows = Path("out.csv").read_text().splitlines()
+    assert (head, sorted(rows)) == ('"when","name","n"', sorted(text.splitlines()[1:]))
+
+
 def test_a_destination_may_be_a_url(words: Cli) -> None:
     place = Path("far").absolute().as_uri()
     assert words("export", "jsonl", "words", f"{place}/x.jsonl", "--split", "test").code == 0

@@ -44,6 +44,13 @@ class Photos(registry.DatasetBuilder):
         return {split: [(n, self.example(n)) for n in range(count)] for split, count in self.COUNTS.items()}
 
 
+class Labelled(Photos):
+    """Photos that all have a class."""
+
+    def example(self, n: int) -> dict[str, Any]:
+        return {"image": picture(n), "label": n % 2}
+
+
 class Scenes(Photos):
     """Photos with everything that a sample can have."""
 
@@ -70,6 +77,7 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[registry.Catal
     with registry.connect(tmp_path_factory.mktemp("photos") / "catalog.db") as opened:
         opened.build(Photos(), processes=1)
         opened.build(Scenes(), processes=1)
+        opened.build(Labelled(), processes=1)
         yield opened
 
 
@@ -273,3 +281,18 @@ def test_a_class_without_a_folder_is_refused(
     monkeypatch.setattr("registry.interop.export_files.class_folders", lambda *_: {0: "cat"})
     with pytest.raises(FeatureError, match="feature 'label': class number 1 has no name among 1"):
         photos.export("imagefolder", tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", ["imagefolder", "webdataset", "parquet"])
+def test_what_was_exported_can_be_added_again(kind: Any, catalog: registry.Catalog, tmp_path: Path) -> None:
+    labelled = catalog.dataset("labelled")
+    labelled.export(kind, tmp_path / "out")
+    image, label = ("png", "cls") if kind == "webdataset" else ("image", "label")
+    with registry.connect(tmp_path / "catalog.db") as other:
+        other.add(tmp_path / "out", "again", processes=1)
+        again = other.dataset("again")
+        for split in ("train", "test"):
+            found = sorted((one[image].tobytes(), int(one[label])) for one in again.read(split))
+            assert found == sorted((one["image"].tobytes(), int(one["label"])) for one in labelled.read(split))
+    if kind != "webdataset":
+        assert again.features["label"] == labelled.features["label"]
