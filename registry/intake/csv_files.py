@@ -35,6 +35,8 @@ from registry.shards.arrow_values import import_pyarrow
 from registry.storage import Store
 
 _SAMPLE_BYTES: Final = 2**18
+_MANY_COLUMNS: Final = 1000
+_WIDE_BLOCK_BYTES: Final = 8 * 2**20
 _NOUN: Final = KINDS["csv"].noun
 
 
@@ -72,7 +74,8 @@ def open_csv(files: Files, options: Options, *, block_bytes: int = BLOCK_BYTES) 
             names=layout.names,
             columns=layouts[0].names,
             has_header=layout.number is None,
-            block_bytes=block_bytes,
+            # Each call of pyarrow costs time for each column, whatever the number of rows.
+            block_bytes=max(block_bytes, _WIDE_BLOCK_BYTES) if len(layout.names) > _MANY_COLUMNS else block_bytes,
         )
 
     found = make_parts(files, options, open_file, noun=_NOUN)

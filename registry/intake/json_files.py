@@ -11,6 +11,7 @@ does not fit.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -56,6 +57,7 @@ _ONE_BY_ONE: Final = 256
 _PIECES: Final = 8
 _MAX_CELLS: Final = 2**22
 """Most values of a table, nulls included."""
+_LIST_UNDER_KEY: Final = re.compile(rb'"([A-Za-z_][A-Za-z0-9_]*)"\s*:\s*\[\s*\{')
 _LONG_INTEGER: Final = re.compile(rb"(?<![0-9.])[0-9]{16,}+(?![.eE])")
 
 
@@ -129,11 +131,13 @@ def _refuse_one_object(name: str, data: bytes) -> None:
     start = data.lstrip()
     first = start.partition(b"\n")[0].rstrip()
     # {"a": 1,  or  {   without an end, and in the next line a key or a value
-    if len(first) < len(start) and first.startswith(b"{") and first.endswith((b"{", b",", b"[", b":")):
+    if b"\n" in start and first.startswith(b"{") and first.endswith((b"{", b",", b"[", b":")):
         line = 1 + data[: len(data) - len(start)].count(b"\n")
+        key = _LIST_UNDER_KEY.search(start)
+        rows = "." if key is None else f".{key[1].decode()}[]"
         raise SourceError(
             f"{name}:{line}: an object that takes several lines; expected a list of objects, or an object per line",
-            hint=f"Write an object per line: jq -c '.[]' {name} > rows.jsonl  (or .KEY[] for the rows under KEY)",
+            hint=f"Write an object per line: jq -c '{rows}' {shlex.quote(name)} > rows.jsonl",
             details={"file": name, "line": line},
         )
 

@@ -9,6 +9,7 @@ that name the file, the line and the byte.
 from __future__ import annotations
 
 import codecs
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -89,7 +90,7 @@ class TextStream:
             if zeros in ([False, True, False, True], [True, False, True, False]):  # two ASCII characters
                 raise SourceError(
                     f"{name}:1: byte 0: the text seems to be UTF-16 without a byte order mark",
-                    hint=f"Convert it: iconv -f {'UTF-16BE' if zeros[0] else 'UTF-16LE'} -t UTF-8 IN > OUT",
+                    hint=f"Convert it: {_iconv(name, 'UTF-16BE' if zeros[0] else 'UTF-16LE')}",
                     details={"file": name, "line": 1, "byte": 0},
                 )
 
@@ -129,7 +130,7 @@ class TextStream:
         of_what = " of the decompressed file" if self.is_compressed else ""
         return SourceError(
             f"{self.name}:{line}: byte {byte}{of_what} is not {encoding}",
-            hint="If you know the encoding, convert the file, such as: iconv -f WINDOWS-1252 -t UTF-8 IN > OUT"
+            hint=f"If you know the encoding, convert the file, such as: {_iconv(self.name, 'WINDOWS-1252')}"
             if encoding == "UTF-8"
             else "The file is damaged or truncated. Get it again, or save it as UTF-8.",
             details={"file": self.name, "line": line, "byte": byte},
@@ -212,9 +213,16 @@ def too_long(name: str, line: int, unit: str = "row") -> SourceError:
     """Make the error for a row of more than ``MAX_ROW_BYTES``."""
     return SourceError(
         f"{name}:{line}: the {unit} that starts here is longer than {MAX_ROW_BYTES:,} bytes",
-        hint=f"Look at it, and for a quote that is never closed: sed -n {line}p {name} | head -c 1000",
+        hint="Look at it, and for a quote that is never closed: "
+        f"{'gzip -dc' if name.lower().endswith('.gz') else 'cat'} {shlex.quote(name)} | sed -n {line}p | head -c 1000",
         details={"file": name, "line": line, "limit": MAX_ROW_BYTES},
     )
+
+
+def _iconv(name: str, encoding: str) -> str:
+    """The command that replaces a file by the same text in UTF-8."""
+    path = shlex.quote(name)
+    return f"iconv -f {encoding} -t UTF-8 {path} > converted && mv converted {path}"
 
 
 def count_newlines(data: bytes) -> int:

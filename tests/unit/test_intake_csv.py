@@ -173,7 +173,10 @@ def test_byte_order_marks_are_read(tmp_path: Path, codec: str, encoding: str, bl
 
 
 def test_other_bytes_are_an_error_with_line_and_byte(tmp_path: Path) -> None:
-    hint = "If you know the encoding, convert the file, such as: iconv -f WINDOWS-1252 -t UTF-8 IN > OUT"
+    hint = (
+        "If you know the encoding, convert the file, such as: "
+        "iconv -f WINDOWS-1252 -t UTF-8 data.csv > converted && mv converted data.csv"
+    )
     assert refuse(tmp_path, "a,b\n1,2\n\n3,é\n".encode("latin-1")) == ("data.csv:4: byte 11 is not UTF-8", hint)
     late = b"a,b\n" + b"x,y\n" * 100_000 + b"1,\xff\n"
     assert refuse(tmp_path, late) == ("data.csv:100002: byte 400006 is not UTF-8", hint)
@@ -196,7 +199,7 @@ def test_damaged_utf_16_is_an_error(tmp_path: Path) -> None:
 def test_utf_16_without_a_mark_is_an_error(tmp_path: Path, codec: str, name: str) -> None:
     assert refuse(tmp_path, "a,b\n1,2\n".encode(codec)) == (
         "data.csv:1: byte 0: the text seems to be UTF-16 without a byte order mark",
-        f"Convert it: iconv -f {name} -t UTF-8 IN > OUT",
+        f"Convert it: iconv -f {name} -t UTF-8 data.csv > converted && mv converted data.csv",
     )
 
 
@@ -233,7 +236,7 @@ def test_a_row_of_any_length_is_read_or_refused_in_bounded_memory(
     assert len(read(tmp_path, start + b"3," + b"x" * 4997 + b"\n4,5\n", block_bytes=16)) == 3
     message, hint = refuse(tmp_path, start + b'3,"' + b"4,5\n" * 100_000)
     assert message == "data.csv:3: the row that starts here is longer than 5,000 bytes"
-    assert hint == "Look at it, and for a quote that is never closed: sed -n 3p data.csv | head -c 1000"
+    assert hint == "Look at it, and for a quote that is never closed: cat data.csv | sed -n 3p | head -c 1000"
     monkeypatch.setattr(csv_files, "_SAMPLE_BYTES", 100)
     assert refuse(tmp_path, b"x" * 100_000)[0] == "data.csv:1: the row that starts here is longer than 5,000 bytes"
 

@@ -181,8 +181,7 @@ COLUMN_FAULTS = [
         *((fault, f", column 'a': {told}") for fault, told in COLUMN_FAULTS),
     ],
 )
-@pytest.mark.parametrize("block_bytes", [1, 2**20])
-@pytest.mark.parametrize("number", ["1", "0.5"])
+@pytest.mark.parametrize(("block_bytes", "number"), [(1, "1"), (2**20, "0.5")])
 def test_a_line_that_cannot_be_used_is_a_bad_row(
     tmp_path: Path, fault: bytes, told: str, block_bytes: int, number: str
 ) -> None:
@@ -235,10 +234,20 @@ def test_nesting_of_any_depth_is_refused(tmp_path: Path) -> None:
 
 
 def test_one_object_over_several_lines_is_an_error(tmp_path: Path) -> None:
-    assert refuse(tmp_path, json.dumps({"rows": [{"a": 1}]}, indent=1).encode()) == (
-        "data.json:1: an object that takes several lines; expected a list of objects, or an object per line",
-        "Write an object per line: jq -c '.[]' data.json > rows.jsonl  (or .KEY[] for the rows under KEY)",
+    told = "an object that takes several lines; expected a list of objects, or an object per line"
+    assert refuse(tmp_path, b"\n" + json.dumps({"n": 1, "rows": [{"a": 1}]}, indent=1).encode()) == (
+        f"data.json:2: {told}",
+        "Write an object per line: jq -c '.rows[]' data.json > rows.jsonl",
     )
+    assert refuse(tmp_path, {"a b.json": b'{"a":\n1}\n{"a":\n2}\n'}) == (
+        f"a b.json:1: {told}",
+        "Write an object per line: jq -c '.' 'a b.json' > rows.jsonl",
+    )
+
+
+def test_a_first_line_that_is_longer_than_the_sample_is_read(tmp_path: Path) -> None:
+    row = {f"column {number}": number / 7 for number in range(5000)}
+    assert read(tmp_path, lines_of(row, row)) == [row, row]
 
 
 def test_other_bytes_are_an_error_with_line_and_byte(tmp_path: Path) -> None:
