@@ -176,7 +176,7 @@ def _collect_sequence(
     if type(feature).elements_of not in _KNOWN_SEQUENCES:
         return False
     inner = feature.feature
-    kind = type_of_all(batch)
+    kind = None if isinstance(batch, np.ndarray) else type_of_all(batch)
     if kind is dict:  # a dict of lists
         if not isinstance(inner, FeaturesDict) or not all(isinstance(one, Leaf) for one in inner.values()):
             return False
@@ -205,6 +205,10 @@ def _collect_sequence(
 
 def _open(batch: _Values) -> tuple[Places, _Values] | None:
     """The length of each sequence of ``batch``, and all elements; None if they cannot be joined without a change."""
+    if isinstance(batch, np.ndarray):
+        if batch.ndim == 1:
+            return None
+        return np.full(len(batch), batch.shape[1]), batch.reshape(-1, *batch.shape[2:])
     kind = type_of_all(batch)
     if kind is list or kind is tuple:
         return np.fromiter(map(len, batch), np.int64, len(batch)), list(chain.from_iterable(batch))

@@ -40,6 +40,8 @@ class ExampleTable(Sequence[dict[str, Any]]):
         return ExampleTable(len(range(self.num_examples)[index]), found) if isinstance(index, slice) else found
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
+        if not self.columns:  # examples of an empty schema
+            yield from ({} for _ in range(self.num_examples))
         for values in zip(*self.columns.values(), strict=True):
             yield dict(zip(self.columns, values, strict=True))
 

@@ -1,31 +1,37 @@
 """Converts many values to one array, if that gives the same numbers as converting each value alone.
 
 NumPy chooses the dtype of an array by all of its values, so values of different types could affect each other: in
-``[2**53 + 1, 0.5]`` the integer is rounded. So only values of equal types are converted together. ``flatten_block`` of
-the leaves uses these functions.
+``[2**53 + 1, 0.5]`` the integer is rounded. So only values that cannot are converted together. ``flatten_block`` of the
+leaves uses these functions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from registry.features.feature import Shape, fits_shape
 
+_MOST_EXACT: Final = 2**53
+
 
 def stack_alike(values: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[Any] | None:
     """``values`` as one array along a new first dimension; None if their types, dtypes or shapes differ.
 
-    >>> stack_alike([1, 2]), stack_alike([1, 2.5]), stack_alike([[1, 2], [3, 4]]).shape
+    Of different types, only int and float are stacked, as float64, which holds integers up to 2**53.
+
+    >>> stack_alike([1, 2]), stack_alike([1, "2"]), stack_alike([[1, 2], [3, 4]]).shape
     (array([1, 2]), None, (2, 2))
     """
     if isinstance(values, np.ndarray):
         return values
     if not (kind := type_of_all(values)):
+        if set(map(type, values)) == {int, float} and _are_exact([one for one in values if type(one) is int]):
+            return np.array(values, np.float64)
         return None
     if kind is np.ndarray:
         dtype, shape = values[0].dtype, values[0].shape
@@ -86,6 +92,11 @@ def encode_texts(values: Sequence[Any] | npt.NDArray[Any]) -> list[bytes] | None
         return [value.encode() if type(value) is str else value for value in values]
     except UnicodeEncodeError:
         return None
+
+
+def _are_exact(integers: list[int]) -> bool:
+    """Whether float64 holds all ``integers``."""
+    return min(integers) >= -_MOST_EXACT and max(integers) <= _MOST_EXACT
 
 
 def _stack_integers(values: Sequence[int]) -> npt.NDArray[Any] | None:

@@ -16,6 +16,7 @@ from test_wire_laws import EXAMPLES
 
 from registry.building.encoding import CollectedExamples
 from registry.features import Dataset, FeaturesDict, Image, NestedExamples, Ragged, Sequence, Tensor, codec_of
+from registry.features.example_table import ExampleTable
 from registry.wire import BlockDecoder, FlatValue, decode_example, encode_block, encode_example
 
 
@@ -29,7 +30,7 @@ def schemas_and_examples(draw: st.DrawFn) -> tuple[FeaturesDict, list[dict[str, 
     return features, [different[place] for place in order] * draw(st.sampled_from([1, 2, 8]))
 
 
-def check(features: FeaturesDict, examples: list[Any]) -> None:
+def check(features: FeaturesDict, examples: list[Any] | ExampleTable) -> None:
     """A block has the records, and the error, that encoding one example after the other gives."""
     records, fault = [], None
     for example in examples:
@@ -95,6 +96,23 @@ def plain(value: Any) -> Any:
     if isinstance(value, list):
         return list(map(plain, value))
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+@given(schemas_and_examples(), st.data())
+def test_a_table_of_examples_is_encoded_as_its_examples(
+    given_: tuple[FeaturesDict, list[dict[str, Any]]], data: st.DataObject
+) -> None:
+    features, examples = given_
+    codec = codec_of(features)
+    columns: dict[str, Any] = {}
+    for name in features:
+        columns[name] = [codec.decode(codec.encode(example))[name] for example in examples]
+        shapes = {value.shape if isinstance(value, np.ndarray) else () for value in columns[name]}
+        if len(shapes) == 1 and shapes != {()} and columns[name][0].dtype != object:
+            columns[name] = np.stack(columns[name])
+        elif columns[name] and not data.draw(st.integers(0, 5)):
+            columns[name][data.draw(st.integers(0, len(examples) - 1))] = data.draw(st.sampled_from(ODD))
+    check(features, ExampleTable(len(examples), columns))
 
 
 ODD = [
@@ -174,7 +192,17 @@ def test_a_feature_class_that_changes_only_flatten_is_honoured() -> None:
 def test_a_whole_number_is_not_rounded_by_its_neighbours() -> None:
     large = 2**53 + 1
     for dtype in ("int64", "uint64", "float32", "float64"):
-        for pair in ([large, 0.5], [large, 1.0], [2**63, 1], [2**63 + 2**39 + 1, 1], [2**63, -1], [True, 2]):
+        for pair in (
+            [large, 0.5],
+            [large, 1.0],
+            [0.5, 2**53],
+            [1, 2.0],
+            [-large, 2.0],
+            [2**63, 1],
+            [2**63 + 2**39 + 1, 1],
+            [2**63, -1],
+            [True, 2],
+        ):
             features = FeaturesDict({"x": dtype, "list": Sequence(dtype), "row": Tensor(shape=(2,), dtype=dtype)})
             check(features, [{"x": x, "list": pair, "row": pair} for x in pair])
             check(features, [{"x": 1, "list": [x], "row": [x, x]} for x in pair])
