@@ -108,7 +108,7 @@ def _open(files: Files, options: Options, *, is_extracted: bool) -> Source:
         return _open_kind("hugging_face", files, files.names, options)
     if find_document(files) is not None:
         return _open_kind("croissant", files, files.names, options)
-    _refuse_folders_of_others(files)
+    _refuse_folders_of_others(files, is_extracted=is_extracted)
     found = _group(files)
     archives = found.pop(ARCHIVE, [])
     if archives and not found:
@@ -255,23 +255,25 @@ def _without_common_folder(files: Files) -> Files:
     return files
 
 
-def _refuse_folders_of_others(files: Files) -> None:
+def _refuse_folders_of_others(files: Files, *, is_extracted: bool) -> None:
     """Raise if the files are those that ``registry import`` reads."""
+    where = replace(files, location="DIR") if is_extracted else files
     marks = [name for name in files.names if name.endswith(("features.json", "dataset_info.json", "mixer.json"))]
     names = set(marks)
     for name in marks:
         folder, _, last = name.rpartition("/")
         start = f"{folder}/" if folder else ""
         if last == "features.json" and f"{start}dataset_info.json" in names:
-            raise _other_command(files, "was prepared by TensorFlow Datasets", "registry import tfds")
+            raise _other_command(files, where, "was prepared by TensorFlow Datasets", "registry import tfds")
         if last.endswith("mixer.json") and any(".tfrecord" in one for one in files.names):
-            raise _other_command(files, "is an export of Earth Engine", "registry import earth-engine")
+            raise _other_command(files, where, "is an export of Earth Engine", "registry import earth-engine")
 
 
-def _other_command(files: Files, what: str, command: str) -> SourceError:
+def _other_command(files: Files, where: Files, what: str, command: str) -> SourceError:
+    verb = "Import it" if where is files else "Extract it to a folder DIR, and import that"
     return SourceError(
         f"{files.location} {what}",
-        hint=f"Import it: {command} {shlex.quote(files.location)}",
+        hint=f"{verb}: {command} {shlex.quote(where.location)}",
         details={"location": files.location, "command": command},
     )
 
@@ -283,7 +285,9 @@ def _empty(files: Files) -> SourceError:
     told = ", ".join(f"{number:,} ({reason})" for reason, number in sorted(reasons.items()))
     return SourceError(
         f"{files.location} contains no files" + (f" that can be used; skipped: {told}" if told else ""),
-        hint="Check the path.",
+        hint=f"Copy the files that the links point to, then add the copy: cp -rL {shlex.quote(files.location)} COPY"
+        if any(reason.startswith("a link that leads out") for reason in reasons)
+        else "Check the path.",
         details={"location": files.location, "skipped": dict(reasons)},
     )
 
@@ -295,9 +299,18 @@ def _ambiguous(files: Files, found: Mapping[str, Sequence[str]], archives: Seque
         counts.append(count(len(archives), ("archive", "archives")))
     flags = [f"--from {kind}" for kind in by_number]
     choice = f"{', '.join(flags[:-1])} or {flags[-1]}" if len(flags) > 1 else flags[0]
+    tables = [kind for kind in by_number if kind in ("csv", "json", "parquet") and len(found[kind]) == 1]
+    media = [kind for kind in by_number if kind in _MEDIA]
+    hint = f"Choose the records; the other files are skipped: {choice}"
+    if tables and media:
+        name = found[tables[0]][0].rpartition("/")[2]
+        extension = {"csv": ".csv", "json": ".jsonl", "parquet": ".parquet"}[tables[0]]
+        hint += (
+            f". If {name} describes the {KINDS[media[0]].noun[1]}, call it metadata{extension}, with a column file_name"
+        )
     return SourceError(
         f"{files.location} contains files of several kinds: {', '.join(counts)}",
-        hint=f"Choose the records; the other files are skipped: {choice}",
+        hint=hint,
         details={"location": files.location, "kinds": {kind: len(found[kind]) for kind in by_number}},
     )
 

@@ -40,7 +40,9 @@ def sniff_kind(path: Path) -> str | None:
             if head.startswith(signature):
                 file.seek(0)
                 head = _decompress(opener(file))
-                return ARCHIVE if head[_TAR_MAGIC] == b"ustar" else _kind_of_text(head)
+                if head[_TAR_MAGIC] == b"ustar":
+                    return ARCHIVE
+                return _kind_of_text(head) if opener is gzip.open else None  # no reader decompresses other text
     if head[_TAR_MAGIC] == b"ustar":
         return ARCHIVE
     for signature, kind in _SIGNATURES:

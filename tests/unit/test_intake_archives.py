@@ -13,8 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from registry.errors import SourceError
+from registry.errors import SourceError, StorageError
 from registry.intake import archives
 from registry.intake.archives import extract
 from registry.intake.listing import list_files
@@ -194,3 +196,25 @@ def test_a_header_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
     assert message(tmp_path, "x.tar", info.tobuf() + bytes(2048)) == (
         "x.tar: damaged archive: a header of 4,294,967,296 bytes"
     )
+
+
+FLIPS = st.lists(st.tuples(st.integers(0, 2**16), st.integers(1, 255)), min_size=1, max_size=4)
+
+
+@pytest.mark.parametrize("make", [make_zip, make_tar, lambda members: gzip.compress(make_tar(members), mtime=0)])
+@given(flips=FLIPS, stop=st.integers(0, 2**16))
+def test_a_damaged_archive_gives_files_or_a_typed_error(
+    tmp_path_factory: pytest.TempPathFactory,
+    make: Callable[[dict[str, bytes]], bytes],
+    flips: list[tuple[int, int]],
+    stop: int,
+) -> None:
+    content = bytearray(make(MEMBERS))
+    for place, change in flips:
+        content[place % len(content)] ^= change
+    folder = tmp_path_factory.mktemp("damaged")
+    try:
+        found = opened(folder, "x", bytes(content[: stop % (2 * len(content))]))
+    except (SourceError, StorageError):
+        return
+    assert all(".." not in name.split("/") for name in found.names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import json
@@ -102,6 +103,7 @@ def test_every_kind_has_a_reader_and_a_line_for_people() -> None:
         (make_tar({"a": b""}), "archive"),
         (gzip.compress(make_tar({"a": b""})), "archive"),
         (gzip.compress(CSV), "csv"),
+        (bz2.compress(CSV), None),
         (b'\n{"a": 1}', "json"),
         (b"fLaC", "audio"),
         (b"\x1a\x45\xdf\xa3", "videos"),
@@ -146,7 +148,10 @@ def test_a_mixture_is_an_error_and_a_forced_kind_resolves_it(tmp_path: Path) -> 
     write(tmp_path, {"1.png": PNG, "2.png": PNG, "a.csv": CSV, "b.zip": b""})
     error = error_of(tmp_path)
     assert str(error) == f"{tmp_path} contains files of several kinds: 2 images, 1 CSV file, 1 archive"
-    assert error.hint == "Choose the records; the other files are skipped: --from images or --from csv"
+    assert error.hint == (
+        "Choose the records; the other files are skipped: --from images or --from csv. If a.csv describes the images, "
+        "call it metadata.csv, with a column file_name"
+    )
     source = open_source(tmp_path, Options(kind="images"))
     assert keys(source) == ["1.png", "2.png"]
     assert account(source)["a.csv"] == ("skipped", "not images")
@@ -202,6 +207,9 @@ def test_folders_of_other_tools_name_the_command(tmp_path: Path) -> None:
     error = error_of(folder)
     assert str(error) == f"{folder} was prepared by TensorFlow Datasets"
     assert error.hint == f"Import it: registry import tfds '{folder}'"
+    archive = write(tmp_path / "z", {"x.zip": make_zip({"x/features.json": b"{}", "x/dataset_info.json": b"{}"})})
+    error = error_of(archive / "x.zip")
+    assert error.hint == "Extract it to a folder DIR, and import that: registry import tfds DIR"
     folder = write(tmp_path / "ee", {"a-00000.tfrecord.gz": b"", "a-mixer.json": b"{}"})
     error = error_of(folder)
     assert str(error) == f"{folder} is an export of Earth Engine"
@@ -222,6 +230,9 @@ def test_empty_and_unknown_sources(tmp_path: Path) -> None:
         f"{hidden} contains no files that can be used; skipped: 2 (a hidden file), "
         "1 (a leftover of an operating system)"
     )
+    links = write(tmp_path / "links", {})
+    (links / "1.png").symlink_to(hidden / ".a")
+    assert error_of(links).hint == f"Copy the files that the links point to, then add the copy: cp -rL {links} COPY"
     unknown = write(tmp_path / "unknown", {"a.bin": b"\0", "b.bin": b"\0"})
     error = error_of(unknown)
     assert str(error) == f"{unknown}: none of 2 files is of a known kind: 'a.bin', 'b.bin'"
