@@ -161,7 +161,10 @@ def _configs_of(front: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _read_config(files: Files, found: Mapping[str, Any]) -> CardConfig:
-    name = str(found.get("config_name", "default"))
+    name = found.get("config_name", "default")
+    if not _is_scalar(name):
+        raise _malformed(files, "config_name is not text")
+    name = str(name)
     folder = found.get("data_dir") or ""
     if not isinstance(folder, str):
         raise _malformed(files, f"config {name!r}: data_dir is not text")
@@ -177,6 +180,8 @@ def _read_config(files: Files, found: Mapping[str, Any]) -> CardConfig:
         entries = [(_DEFAULT_SPLIT, given)]
     splits: dict[str, tuple[str, ...]] = {}
     for split, paths in entries:
+        if not _is_scalar(split):
+            raise _malformed(files, f"config {name!r}: the name of a split is not text")
         globs = [paths] if isinstance(paths, str) else paths
         if not isinstance(globs, list) or not globs or not all(isinstance(one, str) for one in globs):
             raise _malformed(files, f"config {name!r}: expected a path or a list of paths for the split {split!r}")
@@ -249,12 +254,18 @@ def _classes_of(front: Mapping[str, Any], config: str) -> dict[str, Feature]:
         names = label.get("names") if isinstance(label, dict) else None
         if isinstance(names, dict):
             names = [names[key] for key in sorted(names, key=lambda key: int(key) if str(key).isdigit() else 0)]
-        if isinstance(names, list) and names and isinstance(one.get("name"), str):
+        # YAML reads an unquoted "no" as False: such a column has no hint rather than wrong names.
+        if isinstance(names, list) and names and all(map(_is_scalar, names)) and isinstance(one.get("name"), str):
             try:
                 found[one["name"]] = ClassLabel(names=[str(name) for name in names])
             except FeatureError:  # a label cannot have these names: the column stays a number
                 continue
     return found
+
+
+def _is_scalar(value: Any) -> bool:
+    """Whether a value is text or an integer. The text of lists of aliases may be exponentially long."""
+    return isinstance(value, (str, int)) and not isinstance(value, bool)
 
 
 def _malformed(files: Files, problem: str) -> SourceError:

@@ -107,6 +107,7 @@ def test_a_card_without_files_is_not_a_repository(tmp_path: Path, front: str) ->
         ("../a.csv", "config 'c' names files outside of the repository: '../a.csv'"),
         ("'data/*.json'", "config 'c': no file matches 'data/*.json'"),
         ("5", "config 'c': expected a path or a list of paths for the split 'train'"),
+        ("[{split: [x], path: a.csv}]", "config 'c': the name of a split is not text"),
         ("{'a b': '*.csv'}", "config 'c': invalid split name 'a b'"),
         ("'**'", "the files of the split 'train' are of several kinds: csv, text"),
         (
@@ -120,3 +121,12 @@ def test_malformed_cards_are_refused(tmp_path: Path, data_files: str, message: s
     with pytest.raises(SourceError) as caught:
         open_hugging_face(list_files(tmp_path), Options())
     assert str(caught.value) == f"{tmp_path}: README.md: {message}"
+
+
+def test_aliases_that_multiply_take_no_time(tmp_path: Path) -> None:
+    levels = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30))
+    front = f"a0: &a0 [x, y]\n{levels}\nconfigs: [{{config_name: *a29, data_files: '*.csv'}}]\n"
+    repository(tmp_path, front)
+    with pytest.raises(SourceError) as caught:
+        open_hugging_face(list_files(tmp_path), Options())
+    assert str(caught.value) == f"{tmp_path}: README.md: config_name is not text"

@@ -1,0 +1,46 @@
+"""Objects of Python with the same rows are the same content, whatever library they are of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import registry
+
+COLUMNS = {"whole": [1, 2, None], "text": ["a", None, "ü"], "real": [0.5, float("nan"), 2.0]}
+
+
+def test_the_same_rows_are_the_same_content_from_every_library(tmp_path: Path) -> None:
+    rows = [dict(zip(COLUMNS, values, strict=True)) for values in zip(*COLUMNS.values(), strict=True)]
+    given = {
+        "pandas": pd.DataFrame(COLUMNS).astype({"whole": "Int64"}),
+        "polars": pl.DataFrame(COLUMNS),
+        "Arrow": pa.table(COLUMNS),
+        "a generator": (row for row in rows),
+        "columns": {"whole": pa.array(COLUMNS["whole"]), "text": COLUMNS["text"], "real": np.array(COLUMNS["real"])},
+    }
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        outcomes = {name: catalog.add(one, "things", processes=1).outcome for name, one in given.items()}
+        found = sorted(catalog.dataset("things").read("train"), key=lambda example: str(example["text"]))
+    assert outcomes == dict.fromkeys(given, "unchanged") | {"pandas": "published"}
+    assert [example["whole"] for example in found] == [2, None, 1]
+    assert np.isnan(found[0]["real"])
+
+
+def test_rows_that_contradict_each_other_end_the_run_or_are_left_out(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"x": pd.Series([1, "two", 3], dtype=object)})
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        with pytest.raises(registry.RegistryError) as caught:
+            catalog.add(frame, "things", processes=1)
+        report = catalog.add(frame, "things", skip_bad=1, processes=1)
+    assert str(caught.value) == (
+        "1 row or file cannot be used\n  data:2, column 'x': expected int, as in row 1, found str 'two'"
+    )
+    assert (report.splits, [str(bad) for bad in report.bad]) == (
+        {"train": 2}, ["data:2, column 'x': expected int, as in row 1, found str 'two'"]
+    )  # fmt: skip
