@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import tokenize
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -34,6 +35,7 @@ MAX_PART_BYTES: Final = 64 * 2**20
 MAX_FORTRAN_BYTES: Final = 2**30
 """An array of an ``.npz`` file in Fortran order has its first row spread over all of its bytes."""
 
+_HEADER_FAULTS: Final = (ValueError, SyntaxError, TypeError, RecursionError, tokenize.TokenError)  # it is a Python dict
 _UNNAMED: Final = "array"
 _KINDS: Final = "biufSUmM"
 
@@ -140,7 +142,7 @@ def _read_header(file: IO[bytes], name: str, member: str | None, num_bytes: int)
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, is_fortran, dtype = read(file)
-    except ValueError as error:
+    except _HEADER_FAULTS as error:
         raise _fault(name, f"{shown}: damaged array: {str(error).partition('. ')[0]}", "Write it again.") from error
     if dtype.hasobject:
         raise _fault(
@@ -304,7 +306,7 @@ class ArrayPart:
             readers = {name: _Reader(root, arrays, self.start, stack) for name, arrays in self.columns.items()}
             for start in range(self.start, self.stop, step):
                 stop = min(start + step, self.stop)
-                table = arrow.table({name: as_arrow(one.read(stop - start)) for name, one in readers.items()})
+                table = arrow.table({name: one.read_arrow(stop - start) for name, one in readers.items()})
                 yield Rows(table=table, lines=range(start + 1, stop + 1))
 
 
@@ -320,6 +322,18 @@ class _Reader:
         self._file: IO[bytes] | None = None
         while self._waiting and self._place >= self._waiting[0].shape[0]:
             self._place -= self._waiting.pop(0).shape[0]
+
+    def read_arrow(self, num_rows: int) -> Any:
+        """The next rows as an Arrow array."""
+        name, place = self._waiting[0].label, self._place
+        try:
+            return as_arrow(self.read(num_rows))
+        except UnicodeDecodeError as error:
+            raise SourceError(
+                f"{name}: invalid text in the {num_rows:,} values from number {place + 1:,} on",
+                hint="Write it again.",
+                details={"file": name},
+            ) from error
 
     def read(self, num_rows: int) -> npt.NDArray[Any]:
         """The next rows."""

@@ -127,6 +127,9 @@ def test_arrays_that_are_refused(tmp_path: Path) -> None:
     np.save(path, np.zeros(100))
     path.write_bytes(path.read_bytes()[:-8])
     assert error_of(tmp_path) == "a.npy: damaged array: expected 928 bytes, found 920"
+    np.save(path, np.zeros(1))
+    path.write_bytes(path.read_bytes().replace(b"'descr'", b"'descr("))
+    assert error_of(tmp_path).startswith("a.npy: damaged array: ")
     path.write_bytes(b"hello")
     assert error_of(tmp_path).startswith("a.npy: damaged array: ")
     path.write_bytes(b"")
@@ -145,3 +148,12 @@ def test_arrays_that_do_not_fit_together(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as caught:
         opened(tmp_path, train="x.npy", test="z.npz")
     assert str(caught.value) == "the split 'train' has no array for 'y'"
+
+
+def test_text_that_is_not_unicode(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([0x110000], "<u4"))
+    content = (tmp_path / "a.npy").read_bytes()
+    (tmp_path / "a.npy").write_bytes(content.replace(b"<u4", b"<U1"))
+    with pytest.raises(SourceError) as caught:
+        tables(opened(tmp_path))
+    assert str(caught.value) == "a.npy: invalid text in the 1 values from number 1 on"
