@@ -126,7 +126,7 @@ def _look_at(store: Store, name: str) -> _Layout | None:
             return None
         end = len(data) if is_whole else dialect.find_end(data)
         stream.check(TextBlock(data[:end], 1, 0, stream.offset, is_last=is_whole))
-        number = find_number(rows)
+        number = find_number(rows, dialect.delimiter)
         if number is None:
             names = tuple(cell.text for cell in rows[0])
             _check_names(name, names, line=line)

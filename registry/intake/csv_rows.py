@@ -216,21 +216,37 @@ def detect_dialect(data: bytes, *, is_whole: bool, likely: str = ",") -> tuple[D
     return Dialect(best[1], newline), best[2]
 
 
-def find_number(rows: Sequence[Sequence[Cell]]) -> str | None:
+def find_number(rows: Sequence[Sequence[Cell]], delimiter: str = ",") -> str | None:
     """The number in the first of ``rows`` that shows that it is not a header, or None if it is one.
 
-    Names of columns are texts. Numbers are names only if they count up from 0, as pandas names columns, or are years
-    that follow each other; or if they are quoted, and those of the second row are not.
+    Names of columns are texts. A first row with numbers is a header only if its numbers count up from 0, as pandas
+    names columns, or are two or more years in order; if they are quoted, and those of the second row are not; or if a
+    column has a text there and numbers in all other rows.
     """
-    first, second = rows[0], rows[1] if len(rows) > 1 else ()
-    quoted_later = any(cell.is_quoted for cell in second) or len(rows) == 1
-    unquoted = [cell.text.strip() for cell in first if quoted_later or not cell.is_quoted]
-    numbers = [text for text in unquoted if _NUMBER.fullmatch(text)]
+    first, others = rows[0], rows[1:]
+    quoted_later = not others or any(cell.is_quoted for cell in others[0])
+    numbers = [cell.text.strip() for cell in first if quoted_later or not cell.is_quoted]
+    numbers = [text for text in numbers if _is_number(text, delimiter)]
     if not numbers:
         return None
     if len(numbers) > 1 and all(number.isdecimal() and len(number) < 9 for number in numbers):
         counted = [int(number) for number in numbers]
-        is_run = counted == list(range(counted[0], counted[0] + len(counted)))
-        if is_run and (counted[0] == 0 or 1000 <= counted[0] < 3000):
+        are_years = counted[0] >= 1900 and counted[-1] <= 2100 and counted == sorted(set(counted))
+        if are_years or counted == list(range(len(counted))):
+            return None
+    for place, cell in enumerate(first):
+        below = [row[place].text.strip() for row in others if place < len(row)]
+        is_name = not _is_number(cell.text.strip(), delimiter) and cell.text.strip().lower() not in _MISSING
+        if is_name and below and all(_is_number(text, delimiter) for text in below):
             return None
     return numbers[0]
+
+
+_MISSING: Final = frozenset({"", "-", "--", "?", ".", "#n/a", "inf", "-inf", "n/a", "na", "nan", "none", "null"})
+"""What a first row of data may have in a column of numbers."""
+
+
+def _is_number(text: str, delimiter: str) -> bool:
+    if delimiter != ",":  # many languages write 2,50
+        text = text.replace(",", ".", 1)
+    return _NUMBER.fullmatch(text) is not None

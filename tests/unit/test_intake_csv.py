@@ -123,6 +123,10 @@ def test_a_quote_that_is_never_closed_is_a_bad_row(tmp_path: Path) -> None:
         b"a,1\nb,2\n",
         b'"1","a"\n"2","b"\n',
         b"3\n4\n",
+        b"NA,5\n3,6\n",
+        b"1,5;a\n2,5;b\n",
+        b"x,2020\ny,5\n",
+        b"2020,2019\n5,6\n",
     ],
 )
 def test_a_first_row_with_a_number_is_not_a_header(tmp_path: Path, content: bytes) -> None:
@@ -140,6 +144,13 @@ def test_numbers_that_pandas_or_years_put_into_a_header_are_names(tmp_path: Path
     source = open_files(open_csv, tmp_path, header + b"\n7,8,9\n")
     assert source.summary == "1 CSV file (comma, UTF-8, with a header)"
     assert list(read_rows(source)[0][1].values()) == ["7", "8", "9"]
+
+
+@pytest.mark.parametrize("content", [b"id,1\n7,8\n9,0\n", b"a;2020\n1,5;7\n", b"city,1990,2000,2020\nRome,1,2,3\n"])
+def test_a_text_above_numbers_shows_a_header(tmp_path: Path, content: bytes) -> None:
+    source = open_files(open_csv, tmp_path, content)
+    assert source.summary.endswith("with a header)")
+    assert len(read_rows(source)) == content.count(b"\n") - 1
 
 
 def test_a_column_without_a_name_is_an_error(tmp_path: Path) -> None:
