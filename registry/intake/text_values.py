@@ -26,6 +26,7 @@ _INFINITE: Final = r"^[+-]?(?i:inf|infinity)$"
 _TRUE: Final = {False: ("true", "True"), True: ("true", "True", "TRUE", "1")}
 _FALSE: Final = {False: ("false", "False"), True: ("false", "False", "FALSE", "0")}
 _CLOCK: Final = r"^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?$"
+_COUNT: Final = r"^-?[0-9]{9,}$"
 _MOST_DIGITS: Final = 30
 _FORMS: Final = {
     "timestamp": "such as 2026-01-31T12:30:00",
@@ -48,7 +49,12 @@ def parse_texts(texts: Any, kind: Any, *, is_requested: bool) -> tuple[Any, Faul
         return _parse_floats(texts, kind, is_requested)
     if types.is_boolean(kind):
         return _parse_booleans(texts, is_requested)
-    if types.is_temporal(kind) and not types.is_duration(kind):
+    if types.is_duration(kind):
+        counts, faults = _parse_integers(texts, import_pyarrow().int64(), is_requested)
+        return counts.view(kind), {index: f"expected {kind}, found {quote(texts[index].as_py())}" for index in faults}
+    if types.is_timestamp(kind):
+        return _parse_timestamps(texts, kind)
+    if types.is_temporal(kind):
         return _parse_times(texts, kind)
     if types.is_binary(kind):
         return texts.cast(kind), {}
@@ -103,6 +109,23 @@ def _parse_booleans(texts: Any, is_requested: bool) -> tuple[Any, Faults]:
     is_false = _as_mask(compute.is_in(texts, value_set=arrow.array(_FALSE[is_requested])))
     bad = _as_mask(texts.is_valid()) & ~is_true & ~is_false
     return _finish(texts, bad, arrow.array(is_true, mask=~(is_true | is_false)), arrow.bool_())
+
+
+def _parse_timestamps(texts: Any, kind: Any) -> tuple[Any, Faults]:
+    """Parse ISO 8601, and integers of 9 digits and more as the number of units since 1970.
+
+    Shorter integers may be years and dates: 2026 and 20260131.
+    """
+    arrow = import_pyarrow()
+    try:
+        return texts.cast(kind), {}
+    except arrow.ArrowInvalid:
+        is_count = _as_mask(texts.is_valid()) & ~_misses(texts, _COUNT)
+    if not is_count.any():
+        return _parse_times(texts, kind)
+    times, faults = _parse_times(_blank(texts, is_count), kind)
+    counts, more = _parse_integers(_blank(texts, ~is_count), arrow.int64(), is_requested=True)
+    return arrow.compute.coalesce(times, counts.view(kind)), faults | more
 
 
 def _parse_times(texts: Any, kind: Any) -> tuple[Any, Faults]:

@@ -584,3 +584,22 @@ def test_structs_with_too_many_fields_are_refused(monkeypatch: pytest.MonkeyPatc
         inference.update("b", rows_of(("b", 1, {"x": [{"d": 1}]})))
     assert caught.value.message == 'column "x": its structs have more than 20,000 different fields'
     assert caught.value.hint == "To store it as text: --feature x=Text. To leave it out: --feature x=skip"
+
+
+def test_text_of_integers_counts_the_unit_of_times() -> None:
+    columns: Any = {
+        "when": ["1609459200", "2021-01-01", "2021", "20210101", "99999999999999999999"],
+        "took": ["90", "-1", "1.5", "x", "0"],
+    }
+    schema = infer(("a.csv", 2, columns), is_text=True, wishes={"when": "timestamp[s]", "took": "duration[s]"})
+    converted = schema.convert("a.csv", rows_of(("a.csv", 2, columns)))
+    new_year = dt.datetime(2021, 1, 1)  # noqa: DTZ001 - it has no zone
+    assert converted.table.to_pylist() == [
+        {"when": new_year, "took": dt.timedelta(seconds=90)},
+        {"when": new_year, "took": dt.timedelta(seconds=-1)},
+    ]
+    assert list(map(str, converted.bad)) == [
+        "a.csv:4, column 'when': expected timestamp[s] such as 2026-01-31T12:30:00, found \"2021\"",
+        "a.csv:5, column 'when': expected timestamp[s] such as 2026-01-31T12:30:00, found \"20210101\"",
+        "a.csv:6, column 'when': expected int64, found \"99999999999999999999\"",
+    ]
