@@ -208,18 +208,21 @@ def _export(
         if split is not None:
             note_overlaps(session.out, dataset.resolve(split, **slicing))
         with open_stdout() as stdout, _progress(session, to_stdout=to_stdout) as progress:
-            report = dataset.export(
-                kind,
-                stdout if to_stdout else dest,
-                split=split,
-                columns=None if columns is None else [name for name in columns.split(",") if name],
-                labels=labels,
-                shard_bytes=shard_bytes,
-                force=force,
-                dry_run=dry_run,
-                progress=progress,
-                **slicing,
-            )
+            try:
+                report = dataset.export(
+                    kind,
+                    stdout if to_stdout else dest,
+                    split=split,
+                    columns=None if columns is None else [name for name in columns.split(",") if name],
+                    labels=labels,
+                    shard_bytes=shard_bytes,
+                    force=force,
+                    dry_run=dry_run,
+                    progress=progress,
+                    **slicing,
+                )
+            except BrokenPipeError:  # the reader of stdout has closed it
+                return
     files = [fields_of(file, "path", "split", "num_records", "num_bytes") for file in report.files]
     value = {**version_values(dataset.reference), **fields_of(report, "num_records", "num_bytes", "dry_run")}
 

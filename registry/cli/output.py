@@ -170,7 +170,7 @@ def _takes_unicode() -> bool:
 def open_stdout() -> Iterator[BinaryIO]:
     """Stdout for the bytes of a file. A terminal gets them as text without control characters.
 
-    If the reader of stdout closes it early, the rest is discarded, and the command continues.
+    If the reader of stdout closes it early, writing raises BrokenPipeError once, and discards everything after that.
     """
     sys.stdout.flush()
     with _Stdout() as stdout:
@@ -197,6 +197,7 @@ class _Stdout(io.RawIOBase):
                 print(without_controls(self._decoder.decode(bytes(data))), end="", file=self._stdout)
         except BrokenPipeError:
             give_up_stdout()
+            raise
         return len(data)
 
 

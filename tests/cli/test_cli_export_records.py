@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pyarrow.parquet
 import pytest
 
 import registry
+from registry.cli import output
 from registry.features import ClassLabel, FeaturesDict, Image, Scalar, Text
 from registry.interop.export_columns import ExportColumns
 
@@ -261,3 +263,31 @@ def test_images_come_out_as_the_stored_bytes(digits: Cli, workspace: Path) -> No
         pixels = Image(shape=(8, 8, 1)).restore(([row["image"]["bytes"]],), None, "image")
         assert (pixels == example["image"]).all()
         assert row["label"] == example["label"]
+
+
+class Terminal(io.StringIO):
+    """A stdout that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_text_without_control_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    with output.open_stdout() as stdout:
+        for byte in '"gr\x9bün\x1b[31m"\n'.encode():  # a letter may be cut between two writes
+            stdout.write(bytes([byte]))
+    assert sys.stdout.getvalue() == '"gr\ufffdün\ufffd[31m"\n'  # type: ignore[attr-defined]
+
+
+def test_a_reader_that_has_seen_enough_ends_the_export(words: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed(io.RawIOBase):
+        def write(self, _data: Any) -> int:
+            raise BrokenPipeError
+
+    seen: list[str] = []
+    monkeypatch.setattr(output, "give_up_stdout", lambda: seen.append("given up"))
+    for kind in ("csv", "jsonl"):
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(Closed(), write_through=True))
+        ran = words("export", kind, "words", "-", "--split", "train")
+        assert (ran.code, ran.err, seen[-1]) == (0, "", "given up")
