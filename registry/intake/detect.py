@@ -156,9 +156,10 @@ def _open_kind(kind: str, files: Files, names: Sequence[str], options: Options) 
 def _names_of_kind(kind: str, files: Files) -> Sequence[str]:
     """The files of a forced kind, by their extension; all files if none has it."""
     if kind == "webdataset":
-        found = [name for name in files.names if is_archive(name)]
-    else:
-        found = [name for name in files.names if name.lower().endswith(KINDS[kind].extensions or ("",))]
+        return [name for name in files.names if is_archive(name)] or files.names
+    if not KINDS[kind].extensions:  # the reader needs all of them
+        return files.names
+    found = [name for name in files.names if name.lower().endswith(KINDS[kind].extensions)]
     if kind in _MEDIA or kind == "text":
         return found or [name for name in files.names if is_archive(name)] or files.names
     # Side files may have the extension of the kind, too.

@@ -90,10 +90,12 @@ class CheckMedia:
     Attributes:
         are_pictures: whether all files must be PNG or JPEG. One may have the name of the other: both are read alike,
             and such names are frequent.
-        sample_rate: the sample rate that the files must have; None: they are not checked.
+        are_sounds: whether all files must be sounds that can be decoded; only their headers are read.
+        sample_rate: the sample rate that sounds must have, or None if it differs.
     """
 
     are_pictures: bool = False
+    are_sounds: bool = False
     sample_rate: int | None = None
 
     def __call__(self, name: str, data: bytes) -> bytes:
@@ -110,9 +112,9 @@ class CheckMedia:
             raise BadFileError(f"expected media, found {found}")
         if found in ("PNG", "JPEG") and (self.are_pictures or expected is not None):
             check_picture(data)
-        if self.sample_rate is not None:
+        if self.are_sounds:
             rate = _sample_rate(data)
-            if rate != self.sample_rate:
+            if self.sample_rate not in (None, rate):
                 raise BadFileError(f"expected {self.sample_rate} samples per second as in other files, found {rate}")
         elif found == "WAV" and len(data) < 44:
             raise BadFileError("it is truncated")

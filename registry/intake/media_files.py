@@ -115,7 +115,7 @@ def _describe(kind: str, column: str, files: Files, names: Sequence[str]) -> tup
     if kind == "images" and all(is_picture(name) or _has_picture(files, name) for name in names):
         return {column: Image(shape=(None, None, None))}, CheckMedia(are_pictures=True)
     if kind == "audio" and (sound := _sound(files, names)) is not None:
-        return {column: sound}, CheckMedia(sample_rate=sound.sample_rate)
+        return {column: sound}, CheckMedia(are_sounds=True, sample_rate=sound.sample_rate)
     noun = {"images": "an image", "audio": "an audio", "videos": "a video"}[kind]
     return {column: Tensor(shape=(), dtype=bytes, description=f"The bytes of {noun} file.")}, CheckMedia()
 

@@ -220,6 +220,7 @@ def test_saved_hugging_face_datasets(tmp_path: Path) -> None:
     state = {"_data_files": [{"filename": "data-0.arrow"}]}
     write(tmp_path, {"state.json": json.dumps(state).encode(), "dataset_info.json": b"{}"})
     assert "data-0.arrow" in str(error_of(tmp_path))
+    assert "data-0.arrow" in str(error_of(tmp_path, "hugging_face"))
 
 
 def test_empty_and_unknown_sources(tmp_path: Path) -> None:

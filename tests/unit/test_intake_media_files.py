@@ -172,6 +172,10 @@ def test_audio_and_video(tmp_path: Path) -> None:
         "b/2.wav": {"audio": files["b/2.wav"], "label": "b"},
     }
     assert bad(source) == ["a/3.wav: damaged WAV file: the fmt or data chunk is missing"]
+    files = {"1.wav": sound(8000), "2.wav": sound(16000), "3.wav": sound()[:20]}
+    source = open_audio(list_files(write(tmp_path / "rates", files)), Options())
+    assert source.hints["audio"] == Audio(shape=(None,), dtype="int32", lazy_decode=True)
+    assert bad(source) == ["3.wav: damaged WAV file: the fmt or data chunk is missing"]
     source = open_videos(list_files(write(tmp_path / "video", {"1.mp4": b"video", "1.txt": b""})), Options())
     assert source.hints == {"video": Tensor(shape=(), dtype=bytes, description="The bytes of a video file.")}
     assert values(source) == {"1.mp4": {"video": b"video"}}
