@@ -1,17 +1,24 @@
-"""Measures how long a build takes and how much memory it needs, for a made-up dataset.
+"""Measures how long it takes to build and publish a made-up dataset, and how much memory that needs.
 
     python benchmarks/build.py                          200,000 examples of about 1 KB, in 1, 2 and chosen processes
     python benchmarks/build.py --kind images -n 20000   small PNG images, which are slow to encode
     python benchmarks/build.py --budget-mb 8            less memory for sorting
+    python benchmarks/build.py --rounds 5               the median of five rounds, in which the rows take turns
 
-Every row is a fresh process. "peak" is the most resident memory that the build's own process had, "with workers" the
-most that it and its workers had at one moment, sampled every 20 ms; pages that they share count several times.
+``catalog.build`` runs the generator, keys, encodes and sorts the records, writes and verifies the shards with their
+sha256, computes the fingerprints and writes the row. "limit" reads the files and computes their sha256. Peers are used
+if they are installed: Hugging Face's ``datasets`` (``from_generator``, cached as Arrow), and TFDS
+(``download_and_prepare``); neither computes sha256 or fingerprints of the content.
+
+Every row is a fresh process. "peak" is the most resident memory of that process, "with workers" the most that it and
+its workers had at one moment, sampled every 20 ms; pages that they share count several times.
 """
 
 from __future__ import annotations
 
 import argparse
 import cProfile
+import hashlib
 import json
 import pstats
 import resource
@@ -21,17 +28,17 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from registry.building import DatasetBuilder, build_dataset
+from registry.building import DEFAULT_BUDGET_BYTES, DatasetBuilder, build_dataset
 from registry.features import ClassLabel, FeaturesDict, Image, Scalar, Tensor, Text
-from registry.storage import open_store
 
 ROW_FLOATS = 240
-TABLE = ("processes", "seconds", "examples/s", "MB/s", "peak MB", "with workers MB")
+TABLE = ("processes or peer", "seconds", "examples/s", "MB/s", "peak MB", "with workers MB")
 
 
 class Rows(DatasetBuilder):
@@ -75,32 +82,107 @@ class Images(Rows):
             yield key, {"image": block[key % 1000], "label": key % 10}
 
 
-def build_once(
-    kind: str, num_examples: int, processes: int | None, budget_bytes: int, *, profile: bool
-) -> dict[str, Any]:
+def builder_of(kind: str, num_examples: int) -> Rows:
+    """The builder of a kind of examples."""
     builder_class = {"rows": Rows, "images": Images}[kind]
     builder_class.num_examples = num_examples
-    profiler = cProfile.Profile()
-    with tempfile.TemporaryDirectory(dir=".") as folder, MemoryWatch() as memory:
+    return builder_class()
+
+
+def build(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Build and publish in a catalog of its own, in a number of processes or in as many as it chooses."""
+    import registry
+
+    processes = None if arguments.row == "auto" else int(arguments.row)
+    builder = builder_of(arguments.kind, arguments.examples)
+    build_dataset.__kwdefaults__["budget_bytes"] = arguments.budget_mb * 2**20  # the catalog does not pass it on
+    with registry.connect(folder / "catalog.db", data_dir=folder) as catalog:
         started = time.perf_counter()
-        if profile:
-            profiler.enable()
-        with build_dataset(
-            builder_class(), open_store(folder), processes=processes, budget_bytes=budget_bytes
-        ) as build:
-            profiler.disable()
-            seconds = time.perf_counter() - started
-            num_bytes = sum(shard.num_bytes for shards in build.shards.values() for shard in shards)
-            digests = [shard.sha256 for shards in build.shards.values() for shard in shards]
-    if profile:
-        pstats.Stats(profiler).sort_stats("tottime").print_stats(25)
+        version = catalog.build(builder, processes=processes).version
+        seconds = time.perf_counter() - started
+    paths = sorted((folder / version.location).glob("*.tfrecord-*"))
+    started = time.perf_counter()
+    digests = [digest_of(path) for path in paths]
     return {
         "seconds": seconds,
-        "num_bytes": num_bytes,
+        "limit": time.perf_counter() - started,
+        "num_bytes": sum(path.stat().st_size for path in paths),
         "digests": digests,
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
-        "sum_bytes": memory.most,
     }
+
+
+def digest_of(path: Path) -> str:
+    """The sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_with_datasets(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """``Dataset.from_generator`` with the features that it infers."""
+    import datasets
+
+    datasets.disable_progress_bars()
+    builder = builder_of(arguments.kind, arguments.examples)
+    started = time.perf_counter()
+    made = datasets.Dataset.from_generator(lambda: (one for _, one in builder._examples()), cache_dir=str(folder))
+    seconds = time.perf_counter() - started
+    return {"seconds": seconds, "num_bytes": sum(Path(one["filename"]).stat().st_size for one in made.cache_files)}
+
+
+def write_with_tfds(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """``download_and_prepare`` of a builder with the same features and examples."""
+    import tensorflow_datasets as tfds
+
+    ours = builder_of(arguments.kind, arguments.examples)
+    if arguments.kind == "rows":
+        features = {
+            "vector": tfds.features.Tensor(shape=(ROW_FLOATS,), dtype=np.float32),
+            "number": tfds.features.Scalar(np.int64),
+            "label": tfds.features.ClassLabel(num_classes=10),
+            "text": tfds.features.Text(),
+        }
+    else:
+        features = {
+            "image": tfds.features.Image(shape=(28, 28, 1)),
+            "label": tfds.features.ClassLabel(num_classes=10),
+        }
+
+    class Made(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("1.0.0")
+        pkg_dir_path = folder
+
+        def _info(self) -> Any:
+            return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
+
+        def _split_generators(self, dl_manager: Any) -> Any:  # noqa: ARG002 (nothing is downloaded)
+            return {"train": self._generate_examples()}
+
+        def _generate_examples(self) -> Any:
+            return ours._examples()
+
+    tfds.disable_progress_bar()
+    builder = Made(data_dir=str(folder))
+    started = time.perf_counter()
+    builder.download_and_prepare()
+    seconds = time.perf_counter() - started
+    return {"seconds": seconds, "num_bytes": sum(path.stat().st_size for path in folder.rglob("*.tfrecord-*"))}
+
+
+PEERS = {"datasets": write_with_datasets, "tensorflow_datasets": write_with_tfds}
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Make one row in this process."""
+    profiler = cProfile.Profile()
+    with tempfile.TemporaryDirectory(dir=".") as folder, MemoryWatch() as memory:
+        if arguments.profile:
+            profiler.enable()
+        found = PEERS.get(arguments.row, build)(arguments, Path(folder).resolve())
+        profiler.disable()
+    if arguments.profile:
+        pstats.Stats(profiler).sort_stats("tottime").print_stats(25)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return {**found, "peak_bytes": peak, "sum_bytes": memory.most}
 
 
 class MemoryWatch:
@@ -137,37 +219,43 @@ def main() -> None:
     parser.add_argument("-n", "--examples", type=int, default=200_000)
     parser.add_argument("--kind", choices=("rows", "images"), default="rows")
     parser.add_argument("-j", "--processes", nargs="+", default=["1", "2", "auto"], help="numbers, or 'auto'")
-    parser.add_argument("--budget-mb", type=int, default=64, help="memory for sorting")
+    parser.add_argument("--budget-mb", type=int, default=DEFAULT_BUDGET_BYTES // 2**20, help="memory for sorting")
+    parser.add_argument("--rounds", type=int, default=1, help="rounds, in which the rows take turns")
     parser.add_argument("--profile", action="store_true", help="build once in this process and print where time goes")
-    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--row", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    budget_bytes = arguments.budget_mb * 2**20
-    if arguments.one or arguments.profile:
-        processes = None if arguments.processes[0] == "auto" else int(arguments.processes[0])
-        print(
-            json.dumps(
-                build_once(arguments.kind, arguments.examples, processes, budget_bytes, profile=arguments.profile)
-            )
-        )
+    if arguments.profile or arguments.row:
+        arguments.row = arguments.row or arguments.processes[0]
+        print(json.dumps(measure(arguments)))
         return
-    digests = set()
+    rows = [*arguments.processes, *(name for name in PEERS if find_spec(name) is not None)]
+    found: dict[str, list[dict[str, Any]]] = {row: [] for row in rows}
+    for _ in range(arguments.rounds):
+        for row in rows:
+            command = [sys.executable, __file__, "--row", row, "-n", str(arguments.examples), "--kind", arguments.kind]
+            command += ["--budget-mb", str(arguments.budget_mb)]
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+            found[row].append(json.loads(done.stdout.splitlines()[-1]))
     print(f"{arguments.examples:,} examples ({arguments.kind}), {arguments.budget_mb} MB for sorting")
-    print("  ".join(f"{title:>15}" for title in TABLE))
-    for processes in arguments.processes:
-        command = [sys.executable, __file__, "--one", "-n", str(arguments.examples), "--kind", arguments.kind]
-        command += ["-j", processes, "--budget-mb", str(arguments.budget_mb)]
-        found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-        digests.add(tuple(found["digests"]))
-        cells = (
-            processes,
-            f"{found['seconds']:.2f}",
-            f"{arguments.examples / found['seconds']:,.0f}",
-            f"{found['num_bytes'] / 1e6 / found['seconds']:.1f}",
-            f"{found['peak_bytes'] / 2**20:.0f}",
-            f"{found['sum_bytes'] / 2**20:.0f}",
-        )
-        print("  ".join(f"{cell:>15}" for cell in cells))
+    print("  ".join(f"{title:>20}" for title in TABLE))
+    for row, results in found.items():
+        print_row(row, arguments.examples, sorted(results, key=lambda one: one["seconds"])[len(results) // 2])
+    limits = [one for results in found.values() for one in results if "limit" in one]
+    fastest = min(limits, key=lambda one: one["limit"])
+    print_row("limit", arguments.examples, {"seconds": fastest["limit"], "num_bytes": fastest["num_bytes"]})
+    digests = {tuple(one["digests"]) for one in limits}
     assert len(digests) == 1, "the bytes depend on the number of processes"
+
+
+def print_row(title: str, num_examples: int, one: dict[str, Any]) -> None:
+    cells = [
+        title,
+        f"{one['seconds']:.2f}",
+        f"{num_examples / one['seconds']:,.0f}",
+        f"{one['num_bytes'] / 1e6 / one['seconds']:.1f}",
+        *(f"{one[name] / 2**20:.0f}" for name in ("peak_bytes", "sum_bytes") if name in one),
+    ]
+    print("  ".join(f"{cell:>20}" for cell in cells))
 
 
 if __name__ == "__main__":
