@@ -36,6 +36,7 @@ import numpy.typing as npt
 from registry.building.behind import Behind
 from registry.building.keys import SORT_KEY_BYTES, SortKeys
 from registry.errors import DuplicateKeyError, StorageError
+from registry.model import LEAF_EXAMPLES
 from registry.tfrecord import Frames
 from registry.tfrecord.framing import crc32c
 
@@ -44,6 +45,8 @@ FAN_IN: Final = 128
 _OVERHEAD_BYTES: Final = 128  # memory of one entry: its sort key, its length, and its label with a pointer to it
 _MOST_BLOCK_BYTES: Final = 2**20
 _LEAST_BLOCK_BYTES: Final = 4096
+_LEAST_OUTPUT_BYTES: Final = 2**20
+_MOST_OUTPUT_BYTES: Final = 4 * 2**20
 _LARGE_BUDGET_BYTES: Final = 4 * 2**20  # smaller runs are written before a thread would have started
 _LONG_FRAME: Final = 4096
 _MIN_BLOCK: Final = 256  # records; smaller blocks are joined
@@ -139,14 +142,14 @@ class ExternalSorter:
             self._spill()
 
     def sorted_frames(self) -> Iterator[Frames]:
-        """Yield all frames in the order of the sort keys, about 1 MB at a time.
+        """Yield all frames in the order of the sort keys, some MB at a time.
 
         Can be called once: reading frees what was read.
         """
         if not self._runs:
             self._join_small()
             parts = [_Part(block, 0, len(block)) for block in self._held]
-            yield from map(_gather, self._sort(parts, _MOST_BLOCK_BYTES))
+            yield from _gather_all(self._sort(parts, self._block_bytes))
             return
         while len(self._runs) >= self._fan_in:
             self._merge_last(self._fan_in)
@@ -371,13 +374,25 @@ def _gather(*pieces: _Piece) -> Frames:
 
 
 def _gather_all(pieces: Iterable[_Piece]) -> Iterator[Frames]:
-    """Copy the frames of ``pieces``, about 1 MB at a time: those that come from merging may be much smaller."""
+    """Copy the frames of ``pieces``, some MB at a time.
+
+    They are divided between leaves of the split's fingerprint, unless records are large: hashing a part of a leaf takes
+    nearly as long as hashing all of it.
+    """
     waiting: list[_Piece] = []
-    num_bytes = 0
+    num_bytes = position = 0
     for piece in pieces:
+        count = piece.lengths.size
         waiting.append(piece)
         num_bytes += int(piece.lengths.sum())
-        if num_bytes >= _MOST_BLOCK_BYTES:
+        position += count
+        after_leaf = position % LEAF_EXAMPLES
+        if num_bytes >= _LEAST_OUTPUT_BYTES and after_leaf < count:
+            waiting[-1] = piece.cut(0, count - after_leaf)
+            yield _gather(*waiting)
+            waiting = [piece.cut(count - after_leaf, count)] if after_leaf else []
+            num_bytes = int(waiting[0].lengths.sum()) if waiting else 0
+        elif num_bytes >= _MOST_OUTPUT_BYTES:
             yield _gather(*waiting)
             waiting, num_bytes = [], 0
     if waiting:
