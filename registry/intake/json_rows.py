@@ -100,7 +100,7 @@ def _trimmed(
                 if not (to_right.any() or to_left.any()):
                     break
                 starts, stops = starts + to_right, stops - (to_left & ~(to_right & (stops - starts == 1)))
-            else:  # long runs of spaces: from all places that are none
+            else:  # long runs of spaces: look at all other places
                 solid = np.append(np.flatnonzero(~_IS_SPACE[array]), array.size).astype(np.int64, copy=False)
                 first, after = np.searchsorted(solid, starts), np.searchsorted(solid, stops)
                 kept = first < after

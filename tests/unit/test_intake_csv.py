@@ -388,3 +388,19 @@ def test_blocks_make_no_difference(content: bytes, block_bytes: int, tmp_path_fa
     content = b"x,y\n" + content
     whole = read_all(open_files(open_csv, folder, content))
     assert read_all(open_files(open_csv, folder, content, block_bytes=block_bytes)) == whole
+
+
+@pytest.mark.long
+def test_lines_are_right_at_row_900_000(tmp_path: Path) -> None:
+    content = b"a,b\n" + b'1,"x\ny"\n' * 300_000 + b"2,z\n\n" * 600_000 + b"3\n" + b"4,u\n" * 100_000
+    rows, bad = read_all(open_files(open_csv, tmp_path, content))
+    assert len(rows) == 1_000_000
+    assert [str(one) for one in bad] == ["data.csv:1800002: expected 2 values, found 1"]
+    assert [rows[place][0] for place in (0, 299_999, 300_000, 899_999, 900_000, -1)] == [
+        2,
+        600_000,
+        600_002,
+        1_800_000,
+        1_800_003,
+        1_900_002,
+    ]
