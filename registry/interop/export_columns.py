@@ -432,6 +432,6 @@ def require_flat(features: FeaturesDict) -> None:
         others = f", or only some columns: --columns {','.join(flat[:10])}" if flat else ""
         raise UsageError(
             f"CSV cannot hold the column{'s' * (len(problems) > 1)} {listed}{more}",
-            hint=f"Export jsonl or parquet, or imagefolder for images{others}",
+            hint=f"Export jsonl or parquet{', or imagefolder' * ('an image' in problems.values())}{others}",
             details={"columns": list(problems)[:100]},
         )

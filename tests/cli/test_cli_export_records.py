@@ -126,7 +126,7 @@ def test_the_only_split_may_be_a_file(digits: Cli, workspace: Path) -> None:
     assert (refused.code, refused.err) == (
         2,
         "error: CSV cannot hold the column image (an image)\n"
-        "hint: Export jsonl or parquet, or imagefolder for images, or only some columns: --columns label\n",
+        "hint: Export jsonl or parquet, or imagefolder, or only some columns: --columns label\n",
     )
 
 
