@@ -163,7 +163,8 @@ class Inference:
                 hint=f"To store it as text: {_option(name, 'Text')}. To leave it out: {_option(name, 'skip')}",
                 details={"column": name},
             ) from error
-        return replace(plain, feature=feature, arrow_type=kind, reason="; ".join(filter(None, reasons)))
+        reason = "; ".join(filter(None, reasons))
+        return replace(plain, feature=feature, arrow_type=kind, reason=reason, decimals=united.decimals)
 
 
 def declare_schema(

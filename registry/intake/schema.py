@@ -38,6 +38,7 @@ class ColumnSchema:
             written, such as ``007`` and ``1e5``; see ``text_values``.
         checks_images: whether the bytes of images are checked. Readers of images have checked them already.
         null_as_empty: whether a null is read as an empty list.
+        decimals: the paths of texts that were decimals in the source, and their Arrow types.
     """
 
     name: str
@@ -49,6 +50,7 @@ class ColumnSchema:
     is_requested: bool = False
     checks_images: bool = False
     null_as_empty: bool = False
+    decimals: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +67,11 @@ class Schema:
     def arrow_types(self) -> dict[str, str]:
         """The types that the features do not tell, so that an export can restore them.
 
-        By the path of the feature, the type of times, and ``bytes`` for bytes that may be null; ``parse_feature`` reads
-        them. For example ``{"when": "timestamp[us, tz=UTC]"}``.
+        By the path of the feature: the type of times; ``bytes`` for bytes that may be null; and the type of decimals,
+        which are stored as text. For example ``{"when": "timestamp[us, tz=UTC]", "price": "decimal128(10, 2)"}``.
         """
-        return {
+        decimals = {path: kind for column in self.columns for path, kind in column.decimals}
+        return decimals | {
             path: type_word(kind)
             for column in self.columns
             for path, kind in leaf_types(column.name, column.feature, column.arrow_type)

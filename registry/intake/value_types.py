@@ -212,14 +212,16 @@ class ValueTypes:
         if word == "list":
             united = (self.element or ValueTypes()).unite(f"{path}[]", is_nested=True)
             size = next(iter(self.list_sizes)) if len(self.list_sizes) == 1 else -1
-            return United(arrow.list_(united.kind, size), united.notes, ())
+            return United(arrow.list_(united.kind, size), united.notes, (), united.decimals)
         has_nulls = self.num_nulls > 0 or self.num_values < (num_values or 0)
         kind, note = unite_leaves(path, list(self.leaves.values()))
         if arrow.types.is_null(kind):
             kind, note = arrow.string(), f"{path} has no values" if is_nested else "every value is null"
-        elif arrow.types.is_decimal(kind):
+        decimals: tuple[tuple[str, str], ...] = ()
+        if arrow.types.is_decimal(kind):
+            decimals = ((path.replace("[]", ""), str(kind)),) if len(self.leaves) == 1 else ()
             kind, note = arrow.string(), f"{kind} as its exact text"
-        return United(kind, (note,) if note else (), (path,) if has_nulls else ())
+        return United(kind, (note,) if note else (), (path,) if has_nulls else (), decimals)
 
     def _unite_struct(self, path: str) -> United:
         united = [
@@ -230,6 +232,7 @@ class ValueTypes:
             import_pyarrow().struct([(name, one.kind) for name, one in united]),
             tuple(note for _, one in united for note in one.notes),
             tuple(null for _, one in united for null in one.nulls),
+            tuple(decimal for _, one in united for decimal in one.decimals),
         )
 
     def _kinds(self) -> Iterator[tuple[Place, str, str]]:
@@ -250,11 +253,13 @@ class United:
         kind: the Arrow type.
         notes: what was widened, for people.
         nulls: the paths of nulls outside of lists.
+        decimals: the paths of decimals, which become text, and their types.
     """
 
     kind: Any
     notes: tuple[str, ...]
     nulls: tuple[str, ...]
+    decimals: tuple[tuple[str, str], ...] = ()
 
 
 def unite_leaves(path: str, leaves: list[SeenType]) -> tuple[Any, str]:

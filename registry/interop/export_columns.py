@@ -45,7 +45,10 @@ Labels: TypeAlias = Literal["names", "numbers"]
 """How class labels are written."""
 
 ARROW_TYPES: Final = "arrow_types"
-"""The key of the custom metadata that holds types that features do not tell, by path: times, and bytes with nulls."""
+"""The key of the custom metadata that holds types that features do not tell, by path.
+
+They are those of times, of decimals, which are stored as text, and of bytes with nulls.
+"""
 
 _ADDED: Final = "intake"
 """The key of the custom metadata of a version that was added without a builder. It has the order
@@ -61,6 +64,7 @@ _TEMPORAL: Final[tuple[tuple[str, Callable[..., pa.DataType]], ...]] = (
     (r"time64\[(us|ns)\]", pa.time64),
     (rf"duration{_UNIT}", pa.duration),
 )
+_DECIMAL: Final = re.compile(r"(decimal(?:32|64|128|256))\(([0-9]{1,2}), ([0-9]{1,2})\)")
 _DESCRIBED: Final = re.compile(r"(\S.*?): (?:days|seconds|(?:milli|micro|nano)seconds)(?: since [^.]*)?\.")
 """The description of a temporal column of an imported file, see ``shards.arrow_schema``."""
 
@@ -105,6 +109,7 @@ class ExportColumns:
         self.features = FeaturesDict({name: _as_stored(feature) for name, feature in features.items()})
         self._types = temporal_types(features, metadata)
         self._texts = text_paths(features, metadata)
+        self._decimals = decimal_types(metadata)
         self._maker = BatchMaker(self.features, as_str=False)
         schema = self._assemble(no_examples(self.features)).schema
         self.schema: pa.Schema = schema if as_text else schema.with_metadata(self._describe(schema, metadata))
@@ -134,7 +139,8 @@ class ExportColumns:
         if kind is not None:
             return _time_texts(values, kind, column.path) if self._as_text else values.view(kind)
         if column.path in self._texts and not self._as_text:
-            return decode_text(values, column.path)
+            texts = decode_text(values, column.path)
+            return _restore_decimals(texts, self._decimals.get(column.path), column.path)
         return values
 
     def _describe(self, schema: pa.Schema, metadata: DatasetMetadata) -> dict[bytes, bytes]:
@@ -232,6 +238,31 @@ def text_paths(features: FeaturesDict, metadata: DatasetMetadata) -> frozenset[s
         return isinstance(leaf, Text) or (may_be and named.get(column.path) != "bytes")
 
     return frozenset(column.path for column in columns_of(features) if is_text(column))
+
+
+def decimal_types(metadata: DatasetMetadata) -> dict[str, pa.DataType]:
+    """The Arrow types of texts that were decimals when they were added, by path."""
+    found: dict[str, pa.DataType] = {}
+    for path, text in _named_types(metadata).items():
+        if isinstance(text, str) and (match := _DECIMAL.fullmatch(text)):
+            try:
+                found[path] = getattr(pa, match[1])(int(match[2]), int(match[3]))
+            except ValueError:  # a precision that this type does not have
+                continue
+    return found
+
+
+def _restore_decimals(texts: pa.Array, kind: pa.DataType | None, path: str) -> pa.Array:
+    """Text as decimals of the type ``kind``; unchanged if it is None."""
+    if kind is None:
+        return texts
+    try:
+        return texts.cast(kind)
+    except pa.ArrowInvalid as error:
+        raise FeatureError(
+            f"feature {path!r}: a text is not a {kind}, which the metadata names: {error}",
+            details={"feature": path},
+        ) from error
 
 
 def _named_types(metadata: DatasetMetadata) -> Mapping[str, Any]:

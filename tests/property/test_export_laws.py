@@ -9,6 +9,7 @@ import io
 import json
 import math
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -386,3 +387,24 @@ def test_a_compressed_file_has_the_same_bytes_each_time() -> None:
     assert packed[0] == packed[1]
     assert packed[0][4:8] == b"\0\0\0\0"  # no time
     assert gzip.decompress(packed[0]) == b"a\n" * 100
+
+
+def test_decimals_that_were_added_are_decimals_again() -> None:
+    features = FeaturesDict({"price": Scalar(str, optional=True), "prices": Sequence(Text())})
+    examples = [{"price": "1.10", "prices": ["2.5", "0.0"]}, {"price": None, "prices": []}]
+    types = {"price": "decimal128(5, 2)", "prices": "decimal256(40, 1)"}
+    metadata = DatasetMetadata(custom={"intake": {}, "arrow_types": types})
+    table = pa.parquet.read_table(io.BytesIO(written(stored(examples, features), "parquet", metadata=metadata)))
+    assert table.to_pylist() == [
+        {"price": Decimal("1.10"), "prices": [Decimal("2.5"), Decimal("0.0")]},
+        {"price": None, "prices": []},
+    ]
+    assert table.schema.field("price").type == pa.decimal128(5, 2)
+    wrong = DatasetMetadata(custom={"intake": {}, "arrow_types": {"price": "decimal128(99, 2)"}})
+    table = pa.parquet.read_table(io.BytesIO(written(stored(examples, features), "parquet", metadata=wrong)))
+    assert table.schema.field("price").type == pa.string()
+    with pytest.raises(FeatureError) as refused:
+        written(stored([{"price": "x", "prices": []}], features), "parquet", metadata=metadata)
+    assert refused.value.message.startswith(
+        "feature 'price': a text is not a decimal128(5, 2), which the metadata names"
+    )

@@ -227,7 +227,12 @@ def test_times_keep_unit_and_zone_and_decimals_their_digits() -> None:
         "pairs": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int8())),
     }
     schema = infer(("a", 1, columns))
-    assert schema.arrow_types() == {"when": "timestamp[us, tz=Europe/Berlin]", "maybe": "bytes", "steps": "date32"}
+    assert schema.arrow_types() == {
+        "when": "timestamp[us, tz=Europe/Berlin]",
+        "price": "decimal128(3, 2)",
+        "maybe": "bytes",
+        "steps": "date32",
+    }
     assert schema.columns[1].reason == "decimal128(3, 2) as its exact text"
     assert schema.convert("a", rows_of(("a", 1, columns))).table.to_pylist() == [
         {
