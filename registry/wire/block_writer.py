@@ -244,12 +244,11 @@ def _fold(sizes: npt.NDArray[Any], counts: int | Places) -> int | Places:
     """The size of each row of ``counts`` adjacent parts of these sizes."""
     if isinstance(counts, int):
         return _same_or_each(sizes.reshape(-1, counts).sum(axis=1, dtype=np.int64)) if counts else 0
-    if not sizes.size:
-        return 0
-    stops = counts.cumsum()
-    ends = sizes.cumsum(dtype=np.int64)[stops - 1]
-    ends[stops == 0] = 0
-    return _same_or_each(np.diff(ends, prepend=0))
+    found = np.zeros(counts.size, np.int64)
+    some = np.flatnonzero(counts)  # reduceat has no empty parts
+    if some.size:
+        found[some] = np.add.reduceat(sizes, (counts.cumsum() - counts)[some], dtype=np.int64)
+    return _same_or_each(found)
 
 
 def _same_or_each(sizes: int | Places) -> int | Places:

@@ -31,9 +31,9 @@ one (measured)."""
 
 _CHUNK_UNITS: Final = 2**14
 
-_WINDOW_BYTES: Final = 64
-_MOST_WINDOWS: Final = 8
-"""Pieces of different sizes are written in windows of 64 bytes; those of more than 8 windows one by one (measured)."""
+_WINDOW_BYTES: Final = 128
+_MOST_WINDOWS: Final = 4
+"""Pieces of different sizes are written in windows of 128 bytes; those of more than 4 windows one by one (measured)."""
 
 
 def check_pieces(data: Octets, offsets: Places, lengths: Places) -> None:
