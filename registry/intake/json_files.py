@@ -55,6 +55,7 @@ _SAMPLE_BYTES: Final = 2**16
 _ONE_BY_ONE: Final = 256
 """Rows that are parsed one by one if pyarrow refuses one of them."""
 _PIECES: Final = 8
+_THREAD_BYTES: Final = 2**19
 _MAX_CELLS: Final = 2**22
 """Most values of a table, nulls included."""
 _LIST_UNDER_KEY: Final = re.compile(rb'"([A-Za-z_][A-Za-z0-9_]*)"\s*:\s*\[\s*\{')
@@ -163,7 +164,7 @@ class JsonPart:
         return read_ahead(self._read())
 
     def _read(self) -> Generator[Rows, None, None]:
-        parser = _Parser(self.name)
+        parser = _Parser(self.name, are_lines=not self.is_list)
         elements = ListElements() if self.is_list else None
         find_end = find_line_end if elements is None else elements.find_end
         with open_text(self.store, self.name) as stream:
@@ -189,10 +190,11 @@ class JsonPart:
 class _Parser:
     """Parses the rows of one file, and remembers the types that it has met."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, are_lines: bool) -> None:
         from pyarrow import json as arrow_json
 
         self._name = name
+        self._are_lines = are_lines
         self._json = arrow_json
         self._fields: dict[str, Kind] = {}
         self._schema: Any = None
@@ -233,9 +235,16 @@ class _Parser:
         try:
             table = self._json.read_json(
                 arrow.BufferReader(rows.data),
-                read_options=self._json.ReadOptions(use_threads=False, block_size=max(1024, len(rows.data) + 1)),
+                # Lines are parsed on all cores, in pieces that hold the longest of them; elements of lists are not,
+                # because finding their ends again takes as long as parsing them.
+                read_options=self._json.ReadOptions(
+                    use_threads=self._are_lines,
+                    block_size=max(_THREAD_BYTES, rows.longest + 1024) if self._are_lines else len(rows.data) + 1024,
+                ),
                 parse_options=self._json.ParseOptions(
-                    explicit_schema=self._schema, newlines_in_values=True, unexpected_field_behavior="error"
+                    explicit_schema=self._schema,
+                    newlines_in_values=not self._are_lines,
+                    unexpected_field_behavior="error",
                 ),
             )
             table.validate()  # pyarrow 26 makes invalid arrays of [null, null] if the type is a list of nulls

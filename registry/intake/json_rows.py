@@ -48,6 +48,11 @@ class JsonRows:
     def __len__(self) -> int:
         return int(self.starts.size)
 
+    @property
+    def longest(self) -> int:
+        """The size of the largest row, with the spaces after it; the last row has none."""
+        return int(np.diff(self.starts, append=len(self.data)).max())
+
     def are_objects(self) -> bool:
         """Whether each row starts and ends like an object. Then no object continues in the next row."""
         array = np.frombuffer(self.data, np.uint8)

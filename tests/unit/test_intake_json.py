@@ -278,6 +278,15 @@ def test_rows_of_any_length_are_read_or_refused_in_bounded_memory(
     )
 
 
+def test_long_rows_among_short_ones_are_parsed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_files, "_THREAD_BYTES", 1000)
+    rows = [{"a": "x" * (100_000 if number % 700 == 0 else number % 5)} for number in range(5000)]
+    content = lines_of(*rows).replace(b'{"a": "xx"}\n', b'{"a": "xx"}     \n\n\n')
+    source = open_files(open_json, tmp_path, {"data.json": content})
+    assert [row for _, row in read_rows(source)] == rows
+    assert [rows.table.num_rows for rows in source.parts[0].read()][-1] > 256
+
+
 def test_keys_that_are_data_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_files, "MAX_COLUMNS", 100)
     assert refuse(tmp_path, lines_of(*({"scores": {f"user {number}": 1}} for number in range(1000)))) == (
