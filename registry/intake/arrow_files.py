@@ -18,10 +18,10 @@ from typing import Any, Final, TypeAlias
 from registry.errors import RegistryError, SourceError, StorageError
 from registry.features import Feature
 from registry.intake.accounting import count
+from registry.intake.arrow_objects import cut_table
 from registry.intake.file_parts import list_names, make_parts, read_ahead
 from registry.intake.hf_features import described_features, hints_of, refuse_paths, with_plain_files
 from registry.intake.kinds import KINDS
-from registry.intake.object_tables import cut_table
 from registry.intake.source import MAX_BYTES, MAX_ROWS, Files, Options, Rows, Source
 from registry.model import DatasetMetadata
 from registry.shards.arrow_schema import metadata_of_schema

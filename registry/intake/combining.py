@@ -11,7 +11,7 @@ from registry.intake.source import Part, Source
 
 
 def combine_splits(sources: Mapping[str, Source], *, split_reason: str) -> Source:
-    """One source of the records of several, each of which becomes one split.
+    """Combine several sources into one. Each of them becomes one split.
 
     Kind and metadata are those of the first if they differ. Paths of files stay as they are.
 

@@ -8,36 +8,31 @@ to the record set of splits. URLs, absolute paths and ``..`` are refused: nothin
 
 from __future__ import annotations
 
-import fnmatch
-import hashlib
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Any, Final
 
 from registry.errors import SourceError, suggest
 from registry.features import ClassLabel, Feature, Image, Text
 from registry.intake.accounting import account_for
-from registry.intake.archives import extract, is_archive
 from registry.intake.combining import combine_splits
 from registry.intake.croissant_document import (
     MARK,
     Document,
-    FileObject,
-    FileSet,
     RecordField,
     RecordSet,
     parse_document,
 )
+from registry.intake.croissant_resources import CHECK, OTHER, Resources, subset
 from registry.intake.feature_text import parse_feature
 from registry.intake.file_rows import FilePart, open_parts
 from registry.intake.kinds import KINDS
 from registry.intake.listing import list_folder
 from registry.intake.media_bytes import CheckMedia
-from registry.intake.object_tables import import_arrow
+from registry.intake.opened import import_arrow
 from registry.intake.source import Files, FileUse, Options, Part, Rows, Source
 from registry.intake.temporary import root_of
 from registry.intake.text_folders import decode_text
@@ -53,7 +48,6 @@ NAMES: Final = ("croissant.json", "metadata.json", "croissant_metadata.json")
 _MOST_BYTES: Final = 64 * 2**20
 _MOST_SHOWN: Final = 10
 _HEAD_BYTES: Final = 2**16
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _ENCODINGS: Final = {
     "text/csv": "csv",
     "text/tab-separated-values": "csv",
@@ -121,12 +115,12 @@ class _Opener:
         self._document = document
         self._name = name
         self._folder = folder
-        self._used: set[str] = {name}
+        self._files = Resources(document, name, folder)
 
     def open(self, options: Options) -> Source:
         record_set = self._choose(options.record_set)
         if options.splits:
-            self._fail("the document names the splits itself", "Leave out --split.")
+            self._files.fail("the document names the splits itself", "Leave out --split.")
         if record_set.data is not None:
             source = self._open_inline(record_set)
         else:
@@ -136,7 +130,7 @@ class _Opener:
         document = FileUse(
             name=self._name, role="metadata", reason="the Croissant document", num_bytes=self._size(self._name)
         )
-        others = [(name, self._size(name)) for name in self._folder.names if name not in self._used]
+        others = [(name, self._size(name)) for name in self._folder.names if name not in self._files.used]
         skipped = account_for(others, "skipped", reason=f"not in the record set {record_set.name!r}")
         return replace(
             source,
@@ -155,17 +149,19 @@ class _Opener:
         if len(sets) == 1:
             return sets[0]
         if not sets:
-            self._fail("the document has no record set with fields", _OTHER)
+            self._files.fail("the document has no record set with fields", OTHER)
         names = [one.name for one in sets]
         if name is None:
             shown = ", ".join(names[:_MOST_SHOWN])
-            self._fail(
+            self._files.fail(
                 f"the document has {len(sets)} record sets: {shown}",
                 f"Choose one: --record-set {shlex.quote(names[0])}",
             )
         chosen = [one for one in sets if name in (one.name, one.id)]
         if not chosen:
-            self._fail(f"the document has no record set {name!r}", suggest(name, names, have="The record sets are:"))
+            self._files.fail(
+                f"the document has no record set {name!r}", suggest(name, names, have="The record sets are:")
+            )
         return chosen[0]
 
     def _plan(self, record_set: RecordSet) -> _Plan:
@@ -174,12 +170,12 @@ class _Opener:
         leaves = [leaf for field in record_set.fields for leaf in (field.fields or (field,))]
         for leaf in leaves:
             if leaf.unsupported:
-                self._fail(f"field {leaf.id!r}: {leaf.unsupported} is not supported", _OTHER)
+                self._files.fail(f"field {leaf.id!r}: {leaf.unsupported} is not supported", OTHER)
         resources = list(dict.fromkeys(leaf.resource for leaf in leaves))
         if len(resources) != 1:
             shown = ", ".join(map(repr, resources))
-            self._fail(f"the record set {record_set.name!r} combines {shown}, which is not supported", _OTHER)
-        return _Plan(record_set=record_set, columns=columns, split=split, files=self._resolve(resources[0], record_set))
+            self._files.fail(f"the record set {record_set.name!r} combines {shown}, which is not supported", OTHER)
+        return _Plan(record_set=record_set, columns=columns, split=split, files=self._files.resolve(resources[0]))
 
     def _is_split(self, field: RecordField) -> bool:
         if {"Split", "wd:Q3985153", "Q3985153"} & set(field.types):
@@ -194,74 +190,6 @@ class _Opener:
         found = self._document.set_of_field(field.references)
         return found or next((one for one in self._document.record_sets if one.id == field.references), None)
 
-    def _resolve(self, resource: str, record_set: RecordSet) -> Files:
-        """The files of a FileObject or FileSet, checked."""
-        found = self._document.files.get(resource)
-        if found is None:
-            self._fail(
-                f"the record set {record_set.name!r} reads {resource!r}, which 'distribution' does not list", _CHECK
-            )
-        if isinstance(found, FileObject):
-            files = self._file(found)
-            return files if not is_archive(files.names[0]) else extract(files, files.names)
-        containers = [self._document.files[one] for one in found.contained_in if one in self._document.files]
-        if containers and all(isinstance(one, FileSet) for one in containers):
-            inside = {name for one in containers for name in self._resolve(one.id, record_set).names}
-            base = _subset(self._folder, sorted(inside))
-        elif containers:
-            if len(containers) > 1:
-                self._fail(f"the file set {found.id!r} is in several archives, which is not supported", _OTHER)
-            base = self._resolve(containers[0].id, record_set)
-        else:
-            base = _subset(self._folder, [name for name in self._folder.names if name != self._name])
-        patterns = [re.compile(fnmatch.translate(one)) for one in found.includes or ("*",)]
-        without = [re.compile(fnmatch.translate(one)) for one in found.excludes]
-        names = [
-            name
-            for name in base.names
-            if any(one.fullmatch(name) for one in patterns) and not any(one.fullmatch(name) for one in without)
-        ]
-        if not names:
-            self._fail(f"no file matches {', '.join(found.includes) or '*'}, the file set {found.id!r}", _CHECK)
-        if base.store is self._folder.store:
-            self._used.update(names)
-            self._check_listed(names)
-        return _subset(base, names)
-
-    def _file(self, found: FileObject) -> Files:
-        url = unquote(found.url)
-        if found.contained_in:
-            self._fail(f"the file {found.id!r} is in an archive, which is supported for file sets only", _OTHER)
-        if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", url) or url.startswith(("/", "~")) or ".." in url.split("/"):
-            self._fail(
-                f"the file {found.id!r} is not next to the document: {url[:200]!r}",
-                "Download it into the folder of the document, and write its relative path into contentUrl.",
-            )
-        name = url.removeprefix("./")
-        if name not in set(self._folder.names):
-            self._fail(f"the file {name!r} is missing", "Download it into the folder of the document.")
-        self._used.add(name)
-        self._check_sha256(name, found.sha256)
-        return _subset(self._folder, [name])
-
-    def _check_listed(self, names: Sequence[str]) -> None:
-        """Check the files of a set whose digests the document has, too."""
-        digests = {unquote(one.url): one.sha256 for one in self._document.files.values() if isinstance(one, FileObject)}
-        for name in names:
-            self._check_sha256(name, digests.get(name, ""))
-
-    def _check_sha256(self, name: str, expected: str) -> None:
-        if not _SHA256.fullmatch(expected):  # often a placeholder, such as the URL of a GitHub issue
-            return
-        with (root_of(self._folder.store) / name).open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != expected:
-            raise SourceError(
-                f"{name}: sha256 mismatch: expected {expected}, as in {self._name}, found {found}",
-                hint="Download the file again, or correct the document.",
-                details={"file": name, "expected": expected, "found": found},
-            )
-
     def _open_tables(self, plan: _Plan) -> Source:
         columns = {field.name: self._column_of(field) for field in plan.columns}
         kind = self._kind_of(plan)
@@ -272,7 +200,7 @@ class _Opener:
             by_column = plan.split.column
         splits = by_file or {"train": list(plan.files.names)}
         sources = {
-            split: KINDS[kind].open()(_subset(plan.files, names), Options(kind=kind, splits={split: "*"}))
+            split: KINDS[kind].open()(subset(plan.files, names), Options(kind=kind, splits={split: "*"}))
             for split, names in splits.items()
         }
         reason = f"the field {plan.split.name!r}" if plan.split else "the record set has no field of splits"
@@ -281,7 +209,9 @@ class _Opener:
         known = [] if first is None else first.table.column_names
         wanted = [*columns.values(), *([by_column] if by_column else [])]
         if missing := [one for one in wanted if one not in known]:
-            self._fail(f"the files have no column {missing[0]!r}", suggest(missing[0], known, have="The columns are:"))
+            self._files.fail(
+                f"the files have no column {missing[0]!r}", suggest(missing[0], known, have="The columns are:")
+            )
         own = {column: source.hints[column] for column in columns.values() if column in source.hints}
         is_untyped = source.is_text or kind == "json"
         hints = {
@@ -307,7 +237,7 @@ class _Opener:
         found = {leaf.column.partition("/")[0] if field.fields else leaf.column for leaf in leaves}
         column = found.pop() if len(found) == 1 else ""
         if not column or any(leaf.regexes or leaf.file_property for leaf in leaves):
-            self._fail(f"field {field.id!r}: only whole columns of tables are supported", _OTHER)
+            self._files.fail(f"field {field.id!r}: only whole columns of tables are supported", OTHER)
         return column
 
     def _kind_of(self, plan: _Plan) -> str:
@@ -323,15 +253,15 @@ class _Opener:
             if kind in ("csv", "json", "parquet", "arrow") and name.endswith(one.extensions)
         ]
         if not kinds:
-            hint = "For a folder of TFDS, use: registry import tfds DIR" if "tfrecord" in name else _OTHER
-            self._fail(f"records cannot be read from {plan.files.names[0]} ({resource.encoding})", hint)
+            hint = "For a folder of TFDS, use: registry import tfds DIR" if "tfrecord" in name else OTHER
+            self._files.fail(f"records cannot be read from {plan.files.names[0]} ({resource.encoding})", hint)
         return kinds[0]
 
     def _split_values(self, field: RecordField | None) -> list[str]:
         """The names of the splits, from the record set that lists them."""
         target = None if field is None else self._target(field)
         if field is None or target is None or target.data is None:
-            self._fail("the splits are not listed in the document", _CHECK)
+            self._files.fail("the splits are not listed in the document", CHECK)
         values = [str(value) for value in target.values(field.references) if value is not None]
         if not values:  # the reference is to the record set, not to a field
             values = [str(next(iter(row.values()))) for row in target.data]
@@ -349,15 +279,15 @@ class _Opener:
     def _value_of(self, field: RecordField, name: str) -> str:
         """A property of a file: its name or path, cut by regular expressions."""
         if field.file_property not in _PATHS:
-            self._fail(f"field {field.id!r}: the file property {field.file_property!r} is not supported", _OTHER)
+            self._files.fail(f"field {field.id!r}: the file property {field.file_property!r} is not supported", OTHER)
         value = name if field.file_property == "fullpath" else name.rpartition("/")[2]
         for regex in field.regexes:
             try:
                 match = re.search(regex, value)
             except re.error as error:
-                self._fail(f"field {field.id!r}: invalid regular expression {regex!r}: {error}", _CHECK)
+                self._files.fail(f"field {field.id!r}: invalid regular expression {regex!r}: {error}", CHECK)
             if match is None:
-                self._fail(f"field {field.id!r}: {regex!r} does not match the file {name!r}", _CHECK)
+                self._files.fail(f"field {field.id!r}: {regex!r} does not match the file {name!r}", CHECK)
             value = next((group for group in match.groups() if group is not None), match[0])
         return value
 
@@ -365,7 +295,7 @@ class _Opener:
         """One record for each file: its content, and values from its name."""
         contents = [field for field in plan.columns if field.file_property == "content"]
         if len(contents) != 1 or contents[0].regexes:
-            self._fail("a record set needs exactly one field with the content of the file", _OTHER)
+            self._files.fail("a record set needs exactly one field with the content of the file", OTHER)
         content = contents[0]
         others = [field for field in plan.columns if field is not content]
         splits = {"train": list(plan.files.names)} if plan.split is None else self._splits_by_name(plan, plan.split)
@@ -429,13 +359,6 @@ class _Opener:
     def _size(self, name: str) -> int:
         return self._folder.store.size(name)
 
-    def _fail(self, problem: str, hint: str | None) -> NoReturn:
-        raise SourceError(f"{self._name}: {problem}", hint=hint, details={"file": self._name})
-
-
-_OTHER: Final = "Add the files themselves instead, without the document."
-_CHECK: Final = "Check the document: mlcroissant validate --jsonld FILE"
-
 
 def _class_names(target: RecordSet, field_id: str) -> list[str]:
     """The names of the classes that a field refers to by number or by name; empty if they are not classes."""
@@ -448,12 +371,6 @@ def _class_names(target: RecordSet, field_id: str) -> list[str]:
         others = (target.values(field.id) for field in target.fields if field.id != field_id)
         return next((found for found in others if found and all(isinstance(one, str) for one in found)), [])
     return []
-
-
-def _subset(files: Files, names: Sequence[str]) -> Files:
-    wanted = set(names)
-    kept = [(name, size) for name, size in zip(files.names, files.sizes, strict=True) if name in wanted]
-    return replace(files, names=[name for name, _ in kept], sizes=[size for _, size in kept], skipped=())
 
 
 def _select(

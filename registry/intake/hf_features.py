@@ -17,7 +17,7 @@ from registry.errors import SourceError
 from registry.features import Audio, Feature, FeaturesDict, Image
 from registry.features.containers import columns_of
 from registry.features.pictures import PictureError, read_picture
-from registry.intake.object_tables import import_arrow
+from registry.intake.opened import import_arrow
 from registry.shards.arrow_schema import describe_sound, features_of_schema
 
 _MEDIA: Final = frozenset({"Image", "Audio", "Video", "Pdf", "Nifti", "Mesh"})

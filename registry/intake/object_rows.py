@@ -13,18 +13,11 @@ from typing import Any, Final
 
 from registry.errors import RegistryError, SourceError
 from registry.features import ClassLabel, Feature
-from registry.intake.object_tables import (
-    FIRST_ROWS,
-    Opened,
-    Spool,
-    bad_rows,
-    check_columns,
-    count_of,
-    import_arrow,
-    is_a,
-    next_step,
-)
-from registry.intake.python_values import BadValue, BadValuesError, ValueConverter, estimate_bytes
+from registry.intake.arrow_objects import Spool
+from registry.intake.object_tables import bad_rows
+from registry.intake.opened import FIRST_ROWS, Opened, check_columns, count_of, import_arrow, is_a, next_step
+from registry.intake.python_kinds import estimate_bytes
+from registry.intake.python_values import BadValue, BadValuesError, ValueConverter
 from registry.intake.source import MAX_BYTES, BadRow, Rows
 
 _PAIR: Final = ("input", "label")
@@ -253,7 +246,7 @@ class _Reader:
         return Rows(table=table, lines=lines, bad=tuple(sorted(bad, key=lambda one: one.line or 0)))
 
     def _check_rows(self, block: Sequence[Any], start: int) -> tuple[list[Mapping[str, Any]], list[int], list[BadRow]]:
-        """The rows as dicts whose keys are text, their numbers, and the rows that are not of the form of the first."""
+        """The rows as dicts, their numbers, and reports of the rows that have another form than the first."""
         if self._as_dict is _same and set(map(type, block)) == {dict} and all(block):  # at the speed of C
             keys = set(itertools.chain.from_iterable(block))
             if all(isinstance(key, str) for key in keys):

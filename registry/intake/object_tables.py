@@ -1,4 +1,4 @@
-"""Opens columnar objects: frames of pandas and polars, Arrow tables, streams and datasets, and dicts of arrays.
+"""Opens frames of pandas and polars, and dicts of arrays; Arrow data is opened by ``arrow_objects``.
 
 They become ``Opened`` values, which ``objects`` turns into a ``Source``. Their columns are cut into blocks and handed
 on as Arrow columns; only columns of Python objects are converted value by value.
@@ -8,56 +8,16 @@ from __future__ import annotations
 
 import math
 import sys
-import tempfile
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Final
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from registry.errors import SourceError, require_extra
-from registry.features import Feature
+from registry.errors import SourceError
+from registry.intake.arrow_objects import open_arrow, plain_column
+from registry.intake.opened import FIRST_ROWS, Opened, check_columns, count_of, import_arrow, is_a, next_step
 from registry.intake.python_values import BadValue, BadValuesError, ValueConverter, array_column
-from registry.intake.source import MAX_BYTES, MAX_ROWS, BadRow, Rows
-from registry.model import DatasetMetadata
-
-FIRST_ROWS: Final = 1_024
-"""The rows of the first block; its size in memory decides about the next ones."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
-    """An object of Python, opened: the records of one split.
-
-    Attributes:
-        kind: the kind of the source, such as ``pandas``.
-        summary: what it is, for people.
-        columns: the names of its columns.
-        read: reads it from its beginning.
-        num_rows: the number of rows, None if unknown.
-        hints: features that the object defines, by column.
-        may_lack_columns: whether other columns than ``columns`` may follow, or rows may lack some.
-        metadata: description, license and so on.
-        split: the split that the object names, or None.
-    """
-
-    kind: str
-    summary: str
-    columns: tuple[str, ...]
-    read: Callable[[], Iterator[Rows]]
-    num_rows: int | None = None
-    hints: Mapping[str, Feature] = field(default_factory=dict)
-    may_lack_columns: bool = False
-    metadata: DatasetMetadata = field(default_factory=DatasetMetadata)
-    split: str | None = None
-
-
-def import_arrow() -> Any:
-    """Import ``pyarrow``. Raises MissingExtraError if it is not installed."""
-    with require_extra("arrow", package="pyarrow", needed_for="adding objects of Python"):
-        import pyarrow as pa
-    return pa
+from registry.intake.source import MAX_BYTES, BadRow, Rows
 
 
 def open_table(given: Any) -> Opened | None:
@@ -77,7 +37,7 @@ def open_table(given: Any) -> Opened | None:
     for package in ("pandas", "polars"):
         if is_a(given, package, "Series"):
             raise SourceError(f"a {package} Series is one column", hint="Pass a frame: series.to_frame('NAME')")
-    return _open_arrow(given)
+    return open_arrow(given)
 
 
 def open_columns(given: Mapping[str, Any]) -> Opened:
@@ -99,89 +59,11 @@ def open_columns(given: Mapping[str, Any]) -> Opened:
     return _in_blocks("arrays", f"dict of {count_of(len(names), 'array')}", columns, lengths[first])
 
 
-def check_columns(names: Sequence[Any]) -> tuple[str, ...]:
-    """Column names as text: numbers become their digits.
-
-    Raises:
-        SourceError: there are no columns, a name is neither text nor a number, or two columns have one name.
-    """
-    if not names:
-        raise SourceError("the object has no columns", hint="Pass data with at least one column.")
-    found: dict[str, None] = {}
-    for name in names:
-        if not isinstance(name, (str, int, np.integer)) or isinstance(name, bool):
-            raise SourceError(
-                f"the name of a column must be text, not {name!r:.60}",
-                hint="Rename the columns, for example: frame.columns = ['a', 'b']",
-            )
-        text = str(name)
-        if text in found:
-            raise SourceError(f"two columns are named {text!r}", hint="Rename one of them.")
-        found[text] = None
-    return tuple(found)
-
-
-def cut_table(table: Any, start: int) -> Iterator[Rows]:
-    """An Arrow table or batch as ``Rows`` of bounded size; ``start`` is the number of rows before it."""
-    pa = import_arrow()
-    table = plain_table(pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table)
-    rows = table.num_rows
-    if not rows:
-        return
-    step = max(1, min(MAX_ROWS, rows, MAX_BYTES * rows // max(table.nbytes, 1)))
-    for place in range(0, rows, step):
-        part = table.slice(place, step)
-        yield Rows(table=part, lines=range(start + place + 1, start + place + part.num_rows + 1))
-
-
-def plain_table(table: Any) -> Any:
-    """A table with the values of dictionary, run-end encoded and extension columns themselves, without metadata."""
-    pa = import_arrow()
-    columns = [_plain_column(table.column(place)) for place in range(table.num_columns)]
-    return pa.table(columns, names=check_columns(table.column_names))
-
-
-def _plain_column(column: Any) -> Any:
-    pa = import_arrow()
-    kind = column.type
-    while isinstance(kind, pa.BaseExtensionType):
-        shape = tuple(getattr(kind, "shape", ()))
-        column = pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type)
-        if isinstance(kind, pa.FixedShapeTensorType) and len(shape) > 1:
-            column = pa.chunked_array([_fold(chunk, shape) for chunk in column.chunks], _folded(kind.value_type, shape))
-        kind = column.type
-    if pa.types.is_dictionary(kind):
-        return column.cast(kind.value_type)
-    if pa.types.is_run_end_encoded(kind):
-        return pa.chunked_array([pa.compute.run_end_decode(chunk) for chunk in column.chunks], kind.value_type)
-    if pa.types.is_string_view(kind):
-        return column.cast(pa.large_string())
-    if pa.types.is_binary_view(kind):
-        return column.cast(pa.large_binary())
-    return column
-
-
-def _folded(kind: Any, shape: Sequence[int]) -> Any:
-    for size in reversed(shape):
-        kind = import_arrow().list_(kind, size)
-    return kind
-
-
-def _fold(chunk: Any, shape: Sequence[int]) -> Any:
-    """Fixed-size lists of all values of a tensor as nested lists of its ``shape``."""
-    pa = import_arrow()
-    is_null = chunk.is_null() if chunk.null_count else None
-    values = chunk.values.slice(chunk.offset * chunk.type.list_size, len(chunk) * chunk.type.list_size)
-    for size in reversed(shape[1:]):
-        values = pa.FixedSizeListArray.from_arrays(values, size)
-    return pa.FixedSizeListArray.from_arrays(values, shape[0], mask=is_null)
-
-
-_Column = Callable[[int, int, ValueConverter], Any]
+Column: TypeAlias = Callable[[int, int, ValueConverter], Any]
 """Returns rows start..stop of a column as an Arrow array; Python objects are converted by the converter."""
 
 
-def _in_blocks(kind: str, summary: str, columns: Mapping[str, _Column], num_rows: int, *, about: str = "") -> Opened:
+def _in_blocks(kind: str, summary: str, columns: Mapping[str, Column], num_rows: int, *, about: str = "") -> Opened:
     """The rows of a table with random access, in blocks that adapt to the size of its rows."""
     if not num_rows:
         raise SourceError(f"the {summary} has no rows", hint="Pass data with at least one row.")
@@ -213,12 +95,7 @@ def _in_blocks(kind: str, summary: str, columns: Mapping[str, _Column], num_rows
     )
 
 
-def next_step(step: int, row_bytes: int) -> int:
-    """The number of rows of the next block, from that of the last one and the size of its rows in bytes."""
-    return max(1, min(MAX_ROWS, 4 * step, MAX_BYTES // max(row_bytes, 1)))
-
-
-def _convert_block(columns: Mapping[str, _Column], start: int, stop: int, converter: ValueConverter) -> Iterator[Rows]:
+def _convert_block(columns: Mapping[str, Column], start: int, stop: int, converter: ValueConverter) -> Iterator[Rows]:
     """Rows start..stop; without their bad rows, which are reported with the first ``Rows``."""
     pa = import_arrow()
     found: dict[str, Any] = {}
@@ -255,7 +132,7 @@ def _open_pandas(frame: Any) -> Opened:
     index = frame.index
     pandas = sys.modules["pandas"]
     names = check_columns(list(frame.columns))
-    columns: dict[str, _Column] = {}
+    columns: dict[str, Column] = {}
     about = ""
     if isinstance(index, pandas.MultiIndex):
         levels = [(name or f"level_{place}", index.get_level_values(place)) for place, name in enumerate(index.names)]
@@ -280,7 +157,7 @@ def _open_pandas(frame: Any) -> Opened:
     return _in_blocks("pandas", "pandas DataFrame", columns, len(frame), about=about)
 
 
-def _pandas_column(name: str, series: Any) -> _Column:
+def _pandas_column(name: str, series: Any) -> Column:
     """A column of pandas. NaN stays NaN among numbers; among other objects it is null, as in pandas."""
     pa = import_arrow()
     dtype = series.dtype
@@ -305,7 +182,7 @@ def _pandas_column(name: str, series: Any) -> _Column:
             column = pa.array(series.iloc[start:stop], from_pandas=False)
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise _unstorable(name, dtype, "frame[NAME].astype(str)") from error
-        return _plain_column(pa.chunked_array([column]) if isinstance(column, pa.Array) else column)
+        return plain_column(pa.chunked_array([column]) if isinstance(column, pa.Array) else column)
 
     return values
 
@@ -337,142 +214,13 @@ def _open_polars(frame: Any) -> Opened:
     return _in_blocks("polars", "polars DataFrame", columns, frame.height)
 
 
-def _polars_column(name: str, series: Any) -> _Column:
+def _polars_column(name: str, series: Any) -> Column:
     pa = import_arrow()
     if str(series.dtype).startswith("Object"):
         return lambda start, stop, converter: converter.convert(
             series[start:stop].to_list(), range(start + 1, stop + 1), name
         )
-    return lambda start, stop, _: _plain_column(pa.chunked_array([series.slice(start, stop - start).to_arrow()]))
-
-
-def _open_arrow(given: Any) -> Opened | None:
-    """Tables, batches, streams and datasets of pyarrow, and other objects that export an Arrow stream."""
-    if not hasattr(given, "__arrow_c_stream__") and not hasattr(given, "__arrow_c_array__"):
-        return _open_arrow_dataset(given) if is_a(given, "pyarrow.dataset", "Dataset") else None
-    pa = import_arrow()
-    if isinstance(given, (pa.Array, pa.ChunkedArray)):
-        raise SourceError("an Arrow array is one column", hint="Pass a table: pyarrow.table({'NAME': array})")
-    if isinstance(given, pa.RecordBatch):
-        given = pa.Table.from_batches([given])
-    if isinstance(given, pa.Table):
-        return _arrow_table(given, "Arrow table")
-    return _arrow_stream(given)
-
-
-def _arrow_table(table: Any, summary: str) -> Opened:
-    plain = plain_table(table)
-    if not plain.num_rows:
-        raise SourceError(f"the {summary} has no rows", hint="Pass data with at least one row.")
-    rows = f"{plain.num_rows:,} row{'s' if plain.num_rows != 1 else ''}"
-    return Opened(
-        kind="arrow",
-        summary=f"{summary}: {rows}, {count_of(plain.num_columns, 'column')}",
-        columns=tuple(plain.column_names),
-        read=lambda: cut_table(plain, 0),
-        num_rows=plain.num_rows,
-    )
-
-
-def _arrow_stream(given: Any) -> Opened:
-    """A stream, which can be read once: its batches are kept in a temporary file."""
-    pa = import_arrow()
-    kind = type(given)
-    stream = given if isinstance(given, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(given)
-    spool = Spool(iter(stream), f"the {kind.__name__}")
-    names = check_columns(stream.schema.names)
-
-    def read() -> Iterator[Rows]:
-        start = 0
-        for table in spool.read():
-            yield from cut_table(table, start)
-            start += table.num_rows
-
-    if next(read(), None) is None:
-        raise SourceError(f"the {kind.__name__} has no rows", hint="Pass data with at least one row.")
-    about = "read once and kept in a temporary file"
-    return Opened(
-        kind="arrow",
-        summary=f"{kind.__module__.partition('.')[0]} {kind.__name__}: {count_of(len(names), 'column')}, {about}",
-        columns=names,
-        read=read,
-    )
-
-
-def _open_arrow_dataset(dataset: Any) -> Opened:
-    names = check_columns(dataset.schema.names)
-    num_rows = dataset.count_rows()
-    if not num_rows:
-        raise SourceError("the Arrow dataset has no rows", hint="Pass data with at least one row.")
-
-    def read() -> Iterator[Rows]:
-        start = 0
-        # Without read-ahead: by default, Arrow keeps 16 batches of 131,072 rows of 4 files in memory.
-        for batch in dataset.to_batches(batch_size=MAX_ROWS, batch_readahead=1, fragment_readahead=1):
-            yield from cut_table(batch, start)
-            start += batch.num_rows
-
-    return Opened(
-        kind="arrow",
-        summary=f"Arrow dataset: {num_rows:,} rows, {count_of(len(names), 'column')}",
-        columns=names,
-        read=read,
-        num_rows=num_rows,
-    )
-
-
-class Spool:
-    """Tables from an iterator that can be read once, kept in a temporary file so that they can be read again.
-
-    The file is deleted when the spool is, or when the process ends in any way. It is in the folder of the environment
-    variable ``TMPDIR``.
-    """
-
-    def __init__(self, tables: Iterator[Any], name: str) -> None:
-        self._tables: Iterator[Any] | None = tables
-        self._name = name
-        self._file: BinaryIO | None = None
-        self._places: list[int] = []
-
-    def read(self) -> Iterator[Any]:
-        """Every table from the first on: those that are kept, then the rest, which are kept as they come."""
-        place = 0
-        while True:
-            if place < len(self._places):
-                yield self._load(place)
-            elif self._tables is None:
-                return
-            else:
-                table = next(self._tables, None)
-                if table is None:
-                    self._tables = None
-                    return
-                self._keep(table)
-                yield table
-            place += 1
-
-    def _keep(self, table: Any) -> None:
-        pa = import_arrow()
-        try:
-            if self._file is None:
-                # Unlinked as soon as it is created, so that a killed process leaves nothing.
-                self._file = tempfile.TemporaryFile(prefix="registry-")  # noqa: SIM115
-                weakref.finalize(self, self._file.close)
-            assert self._file is not None  # noqa: S101 (for mypy)
-            place = self._file.seek(0, 2)
-            with pa.ipc.new_stream(self._file, table.schema) as writer:
-                writer.write(table)
-        except OSError as error:
-            raise SourceError(
-                f"{self._name} can be read only once, and cannot be kept in {tempfile.gettempdir()}: {error}",
-                hint="Set TMPDIR to a folder with more space, or pass a function that returns the rows.",
-            ) from error
-        self._places.append(place)
-
-    def _load(self, place: int) -> Any:
-        assert self._file is not None  # noqa: S101 (for mypy)
-        self._file.seek(self._places[place])
-        return import_arrow().ipc.open_stream(self._file).read_all()
+    return lambda start, stop, _: plain_column(pa.chunked_array([series.slice(start, stop - start).to_arrow()]))
 
 
 def _length_of(name: str, values: Any) -> int:
@@ -489,7 +237,7 @@ def _length_of(name: str, values: Any) -> int:
         ) from error
 
 
-def _column_of(name: str, values: Any) -> _Column:
+def _column_of(name: str, values: Any) -> Column:
     """An array, a list, or a column of another library."""
     pa = import_arrow()
     if is_a(values, "pandas", "Series"):
@@ -498,7 +246,7 @@ def _column_of(name: str, values: Any) -> _Column:
         return _polars_column(name, values)
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         chunked = values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
-        plain = _plain_column(chunked)
+        plain = plain_column(chunked)
         return lambda start, stop, _: plain.slice(start, stop - start)
     if not hasattr(values, "dtype") or _is_object(values.dtype):
         return lambda start, stop, converter: converter.convert(
@@ -516,14 +264,3 @@ def _column_of(name: str, values: Any) -> _Column:
             raise _unstorable(name, values.dtype, "array.astype('float32')") from error
 
     return array
-
-
-def is_a(value: Any, module: str, name: str) -> bool:
-    """Whether ``value`` is an instance of a class of a module; the module is not imported for that."""
-    kind = getattr(sys.modules.get(module), name, None)
-    return isinstance(kind, type) and isinstance(value, kind)
-
-
-def count_of(number: int, noun: str) -> str:
-    """A number with its noun, such as ``1,024 rows``."""
-    return f"{number:,} {noun}{'s' if number != 1 else ''}"

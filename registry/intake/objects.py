@@ -18,7 +18,8 @@ from registry.intake.combining import combine_splits
 from registry.intake.detect import open_source
 from registry.intake.hugging_face import open_dataset
 from registry.intake.object_rows import is_rows, open_rows
-from registry.intake.object_tables import Opened, open_columns, open_table
+from registry.intake.object_tables import open_columns, open_table
+from registry.intake.opened import Opened
 from registry.intake.source import Options, Part, Rows, Source
 from registry.model.split import check_split_name
 

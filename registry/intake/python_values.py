@@ -7,9 +7,8 @@ reported with its row, so that the type of a column never depends on how the row
 from __future__ import annotations
 
 import datetime as dt
-import decimal
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
@@ -20,35 +19,14 @@ import numpy.typing as npt
 from registry.errors import require_extra
 from registry.features import Feature, Image
 from registry.features import Sequence as SequenceFeature
-from registry.features.png import encode_png
+from registry.intake.pillow_images import IMAGE_FAULTS, image_feature, image_file
+from registry.intake.python_kinds import KINDS, NUMPY_KINDS, kind_of, plain_values
 
 MAX_SHOWN: Final = 40
 """The most characters of a value that a message shows."""
 
-_EXACT: Final[dict[type, str]] = {
-    bool: "bool",
-    int: "int",
-    float: "float",
-    str: "str",
-    bytes: "bytes",
-    bytearray: "bytes",
-    memoryview: "bytes",
-    dt.datetime: "datetime",
-    dt.date: "date",
-    dt.time: "time",
-    dt.timedelta: "timedelta",
-    decimal.Decimal: "Decimal",
-    list: "list",
-    tuple: "list",
-    dict: "dict",
-}
-_NUMPY: Final = {"b": "bool", "i": "int", "u": "int", "f": "float", "U": "str", "S": "bytes", "M": "datetime64"}
-_NUMPY_ALL: Final = _NUMPY | {"m": "timedelta64"}
 _Numbers: TypeAlias = "Sequence[int] | npt.NDArray[Any]"
 _NUMBERS: Final = frozenset({"int", "float"})
-_MISSING: Final = frozenset({"NoneType", "NAType", "NaTType"})
-"""None, and the missing values of pandas, which have types of their own."""
-
 _UNIT: Final = {"Y": "D", "M": "D", "W": "D", "D": "D", "h": "s", "m": "s", "s": "s", "ms": "ms", "us": "us"}
 """The unit that Arrow has for a unit of NumPy; others become nanoseconds."""
 
@@ -125,8 +103,8 @@ class ValueConverter:
         Raises:
             BadValuesError: values differ in kind from the first value of the column, or cannot be stored.
         """
-        values = _plain_values(values)
-        kinds = {_kind_of(one) for one in set(map(type, values))} - {None}
+        values = plain_values(values)
+        kinds = {kind_of(one) for one in set(map(type, values))} - {None}
         if not kinds:
             return self._arrow.nulls(len(values))
         kind = self._check_kinds(values, rows, path, kinds)
@@ -146,9 +124,9 @@ class ValueConverter:
         """The kind of all values. Raises BadValuesError for values of another kind than the first."""
         seen = self._seen.get(path)
         if seen is None:
-            place, kind = next((place, kind) for place, one in enumerate(values) if (kind := _kind_of(type(one))))
+            place, kind = next((place, kind) for place, one in enumerate(values) if (kind := kind_of(type(one))))
             seen = self._seen[path] = _Seen(kind, int(rows[place]))
-        if seen.kind not in _KINDS:
+        if seen.kind not in KINDS:
             raise BadValuesError(
                 [
                     BadValue(int(row), path, _unknown_type(one))
@@ -162,7 +140,7 @@ class ValueConverter:
                 [
                     BadValue(int(rows[place]), path, _contradiction(seen.kind, seen.row, one, kind))
                     for place, one in enumerate(values)
-                    if (kind := _kind_of(type(one))) is not None and kind not in allowed
+                    if (kind := kind_of(type(one))) is not None and kind not in allowed
                 ]
             )
         return "float" if "float" in kinds else seen.kind if seen.kind not in _NUMBERS else "int"
@@ -256,7 +234,7 @@ class ValueConverter:
         for place, one in enumerate(values):
             try:
                 files.append(None if one is None else image_file(one))
-            except _FAULTS_OF_IMAGES as error:
+            except IMAGE_FAULTS as error:
                 bad.append(BadValue(int(rows[place]), path, f"the image cannot be stored: {_first_line(error)}"))
         if "/" in path:
             reason = "images in dicts are not supported; give them a column of their own"
@@ -264,7 +242,7 @@ class ValueConverter:
         if bad:
             raise BadValuesError(bad)
         first = next(one for one in values if one is not None)
-        self.images.setdefault(path, _image_feature(first))
+        self.images.setdefault(path, image_feature(first))
         return self._arrow.array(files, self._arrow.binary())
 
     def _convert_dicts(self, values: Sequence[Any], rows: _Numbers, path: str) -> Any:
@@ -306,7 +284,7 @@ class ValueConverter:
         ]
         if bad:
             raise BadValuesError(bad)
-        if first.dtype.kind not in _NUMPY_ALL:
+        if first.dtype.kind not in NUMPY_KINDS:
             if first.dtype.kind == "O":
                 return self._convert_lists([None if one is None else one.tolist() for one in values], rows, path)
             reason = f"arrays of dtype {first.dtype} cannot be stored"
@@ -348,7 +326,7 @@ def array_column(array: npt.NDArray[Any], *, mask: npt.NDArray[Any] | None = Non
     with require_extra("arrow", package="pyarrow", needed_for="adding arrays"):
         import pyarrow as pa
 
-    if array.dtype.kind not in _NUMPY_ALL:
+    if array.dtype.kind not in NUMPY_KINDS:
         raise ValueError(f"arrays of dtype {array.dtype} cannot be stored")
     if array.ndim == 1:
         return pa.array(native(array), mask=mask)
@@ -366,115 +344,6 @@ def native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         unit = "s" if unit == "D" and dtype.kind == "m" else unit
         return array.astype(f"{dtype.kind}8[{unit}]", copy=False)
     return array.astype(dtype.newbyteorder("="), copy=False)
-
-
-def estimate_bytes(value: Any) -> int:
-    """Roughly how much memory a value takes as an Arrow value, without converting it."""
-    if isinstance(value, (bytes, bytearray, str)):
-        return len(value) + 4
-    if isinstance(value, Mapping):
-        return sum(map(estimate_bytes, value.values()))
-    if isinstance(value, (list, tuple)):
-        return 4 + (len(value) * estimate_bytes(value[0]) if value else 0)
-    size = getattr(value, "nbytes", None)
-    if isinstance(size, int):
-        return size
-    if _kind_of(type(value)) == "image":
-        return 4 * int(value.size[0]) * int(value.size[1])
-    return 8
-
-
-def image_file(image: Any) -> bytes:
-    """The bytes of a Pillow image: of the PNG or JPEG file that it was opened from, or of a new PNG.
-
-    The file is used only while Pillow has not decoded it: a decoded image may have been changed in place.
-
-    Raises:
-        ValueError: PNG cannot store the mode of the image.
-        OSError: the image cannot be read.
-    """
-    if image.format in ("PNG", "JPEG") and getattr(image, "tile", None) and not getattr(image, "is_animated", False):
-        file = image.fp
-        if file is not None and getattr(image, "decoderconfig", ()) == ():
-            place = file.tell()
-            try:
-                file.seek(0)
-                return bytes(file.read())
-            finally:
-                file.seek(place)
-    if image.mode in ("1", "P"):
-        image = image.convert("L" if image.mode == "1" else "RGBA" if "transparency" in image.info else "RGB")
-    if image.mode not in ("L", "LA", "RGB", "RGBA", "I;16"):
-        raise ValueError(f"PNG has no mode {image.mode!r}; use image.convert('RGB')")
-    pixels = np.asarray(image)
-    return encode_png(pixels[..., None] if pixels.ndim == 2 else pixels)
-
-
-_FAULTS_OF_IMAGES: Final = (OSError, SyntaxError, ValueError)
-
-
-def _image_feature(image: Any) -> Image:
-    is_wide = image.mode == "I;16"
-    return Image(shape=(None, None, 1 if is_wide else None), dtype=np.uint16 if is_wide else np.uint8)
-
-
-def _plain_values(values: Sequence[Any]) -> Sequence[Any]:
-    """The values, with tensors as NumPy arrays, arrays of shape () as scalars, and every missing value as None."""
-    foreign = {one for one in set(map(type, values)) if one not in _EXACT and not _is_scalar_type(one)}
-    if all(one.__name__ == "NoneType" for one in foreign):
-        return values
-    return [_plain(one) if type(one) in foreign else one for one in values]
-
-
-def _is_scalar_type(kind: type) -> bool:
-    return issubclass(kind, np.generic)
-
-
-def _plain(value: Any) -> Any:
-    kind = type(value)
-    if kind.__name__ in _MISSING:
-        return None
-    if isinstance(value, np.ndarray):
-        return value if value.ndim else value[()]
-    if hasattr(kind, "__dataclass_fields__"):
-        return {name: getattr(value, name) for name in kind.__dataclass_fields__}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return dict(zip(value._fields, value, strict=True))
-    if _is_image(kind):
-        return value
-    if hasattr(value, "detach"):  # a tensor of torch, which may be on a GPU or record gradients
-        value = value.detach().cpu()
-    if hasattr(kind, "__array__") and not isinstance(value, (str, bytes)):
-        with suppress(TypeError, ValueError):  # NumPy has no bfloat16: the value is reported
-            array = np.asarray(value)
-            return array if array.ndim else array[()]
-    return value
-
-
-def _is_image(kind: type) -> bool:
-    return any(one.__module__ == "PIL.Image" and one.__name__ == "Image" for one in kind.__mro__)
-
-
-def _kind_of(kind: type) -> str | None:
-    """The kind of the values of a type; None for missing values. Other types are their own kind."""
-    exact = _EXACT.get(kind)
-    if exact is not None:
-        return exact
-    if kind.__name__ in _MISSING:
-        return None
-    if issubclass(kind, np.ndarray):
-        return "array"
-    if issubclass(kind, np.generic):
-        return _NUMPY_ALL.get(np.dtype(kind).kind, f"numpy.{kind.__name__}")
-    if _is_image(kind):
-        return "image"
-    if issubclass(kind, Mapping):
-        return "dict"
-    # datetime before date, its base class; bool before int
-    for known in (bool, int, float, str, bytes, dt.datetime, dt.date, dt.timedelta, list, tuple):
-        if issubclass(kind, known):
-            return _EXACT[known]
-    return kind.__name__
 
 
 def _times(values: Iterable[Any]) -> npt.NDArray[Any]:
@@ -501,9 +370,6 @@ def _zone_of(value: dt.datetime) -> str:
 
 def _contradiction(expected: str, row: int, value: Any, found: str) -> str:
     return f"expected {expected}, as in row {row}, found {found} {_show(value)}".rstrip()
-
-
-_KINDS: Final = frozenset(_EXACT.values()) | frozenset(_NUMPY_ALL.values()) | {"array", "image"}
 
 
 def _unknown_type(value: Any) -> str:

@@ -205,6 +205,18 @@ def test_files_come_in_with_labels_and_splits_from_their_names(tmp_path: Path, i
         }
 
 
+def test_a_file_set_that_contains_itself_is_refused(tmp_path: Path) -> None:
+    pictures(tmp_path)
+    inside = [
+        file_set("pictures", "*.png", "image/png", containedIn=[{"@id": "others"}]),
+        file_set("others", "*.png", "image/png", containedIn=[{"@id": "pictures"}]),
+    ]
+    write(tmp_path, inside, [LABELS, SPLITS, PICTURES])
+    with pytest.raises(SourceError) as caught:
+        opened(tmp_path)
+    assert str(caught.value) == "croissant.json: the file set 'pictures' contains itself"
+
+
 def test_a_column_gives_splits(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text("x,part\n1,test\n2,train\n3,test\n")
     fields = [
@@ -271,7 +283,7 @@ X = a_field("rows", "x", "sc:Text", column("data.csv", "text"))
         ([record_set("rows", X, a_field("rows", "y", "sc:Text", column("b.csv", "y")))],
          "the record set 'rows' combines 'data.csv', 'b.csv', which is not supported"),
         ([record_set("rows", a_field("rows", "x", "sc:Text", column("c.csv", "x")))],
-         "the record set 'rows' reads 'c.csv', which 'distribution' does not list"),
+         "'distribution' does not list the file 'c.csv', which is read"),
         ([record_set("rows", a_field("rows", "x", "sc:Text", column("data.csv", "txt")))],
          "the files have no column 'txt'"),
         ([record_set("rows", a_field("rows", "x", "sc:Text", CUT))],

@@ -1,0 +1,93 @@
+"""``Opened``, the value that each reader of objects of Python returns, and the checks that they share.
+
+``objects`` turns it into a ``Source``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from registry.errors import SourceError, require_extra
+from registry.features import Feature
+from registry.intake.source import MAX_BYTES, MAX_ROWS, Rows
+from registry.model import DatasetMetadata
+
+FIRST_ROWS: Final = 1_024
+"""The rows of the first block; its size in memory decides about the next ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """An object of Python, opened: the records of one split.
+
+    Attributes:
+        kind: the kind of the source, such as ``pandas``.
+        summary: what it is, for people.
+        columns: the names of its columns.
+        read: reads it from its beginning.
+        num_rows: the number of rows, None if unknown.
+        hints: features that the object defines, by column.
+        may_lack_columns: whether other columns than ``columns`` may follow, or rows may lack some.
+        metadata: description, license and so on.
+        split: the split that the object names, or None.
+    """
+
+    kind: str
+    summary: str
+    columns: tuple[str, ...]
+    read: Callable[[], Iterator[Rows]]
+    num_rows: int | None = None
+    hints: Mapping[str, Feature] = field(default_factory=dict)
+    may_lack_columns: bool = False
+    metadata: DatasetMetadata = field(default_factory=DatasetMetadata)
+    split: str | None = None
+
+
+def import_arrow() -> Any:
+    """Import ``pyarrow``. Raises MissingExtraError if it is not installed."""
+    with require_extra("arrow", package="pyarrow", needed_for="adding objects of Python"):
+        import pyarrow as pa
+    return pa
+
+
+def check_columns(names: Sequence[Any]) -> tuple[str, ...]:
+    """Column names as text: numbers become their digits.
+
+    Raises:
+        SourceError: there are no columns, a name is neither text nor a number, or two columns have one name.
+    """
+    if not names:
+        raise SourceError("the object has no columns", hint="Pass data with at least one column.")
+    found: dict[str, None] = {}
+    for name in names:
+        if not isinstance(name, (str, int, np.integer)) or isinstance(name, bool):
+            raise SourceError(
+                f"the name of a column must be text, not {name!r:.60}",
+                hint="Rename the columns, for example: frame.columns = ['a', 'b']",
+            )
+        text = str(name)
+        if text in found:
+            raise SourceError(f"two columns are named {text!r}", hint="Rename one of them.")
+        found[text] = None
+    return tuple(found)
+
+
+def next_step(step: int, row_bytes: int) -> int:
+    """The number of rows of the next block, from that of the last one and the size of its rows in bytes."""
+    return max(1, min(MAX_ROWS, 4 * step, MAX_BYTES // max(row_bytes, 1)))
+
+
+def is_a(value: Any, module: str, name: str) -> bool:
+    """Whether ``value`` is an instance of a class of a module; the module is not imported for that."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return isinstance(kind, type) and isinstance(value, kind)
+
+
+def count_of(number: int, noun: str) -> str:
+    """A number with its noun, such as ``1,024 rows``."""
+    return f"{number:,} {noun}{'s' if number != 1 else ''}"
