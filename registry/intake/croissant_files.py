@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from registry.errors import SourceError, suggest
 from registry.features import ClassLabel, Feature, Image, Text
@@ -37,9 +37,6 @@ from registry.intake.source import Files, FileUse, Options, Part, Rows, Source
 from registry.intake.temporary import root_of
 from registry.intake.text_folders import decode_text
 from registry.model.split import check_split_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 KIND: Final = "croissant"
 NAMES: Final = ("croissant.json", "metadata.json", "croissant_metadata.json")
@@ -69,8 +66,9 @@ def find_document(files: Files) -> str | None:
     for name in names:
         if name.lower().endswith(".json"):
             with files.store.open(name) as file:
-                if MARK in file.read(_HEAD_BYTES):
-                    return name
+                head = file.read(_HEAD_BYTES)
+            if MARK in head and b'"@context"' in head:  # data may mention Croissant, too
+                return name
     return None
 
 

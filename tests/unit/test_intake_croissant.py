@@ -300,10 +300,15 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, sets: list[Any], message
     assert str(caught.value) == f"croissant.json: {message}"
 
 
-@pytest.mark.parametrize(
-    "text", ["mlcommons.org/croissant {", '["mlcommons.org/croissant"]', '{"x": "mlcommons.org/croissant"}']
-)
-def test_other_json_is_refused(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", ['{"@context": mlcommons.org/croissant', '["@context", "mlcommons.org/croissant"]'])
+def test_malformed_documents_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "croissant.json").write_text(text)
     with pytest.raises(SourceError, match=r"croissant.json: (it is not JSON|expected a Croissant dataset)"):
         opened(tmp_path)
+
+
+def test_data_that_mentions_croissant_is_data(tmp_path: Path) -> None:
+    (tmp_path / "data.jsonl").write_text('{"x": "http://mlcommons.org/croissant/1.1"}\n')
+    assert opened(tmp_path / "data.jsonl").kind == "json"
+    (tmp_path / "data.json").write_text('[{"x": "http://mlcommons.org/croissant/1.1"}]')
+    assert opened(tmp_path / "data.json").kind == "json"
