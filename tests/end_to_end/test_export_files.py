@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import datasets
 import numpy as np
@@ -19,6 +21,7 @@ from registry.features import Audio, ClassLabel, FeaturesDict, Image, LabeledIma
 from registry.features.png import encode_png
 from registry.interop.export_files import class_folders, plan_images, plan_samples
 from registry.model import DatasetMetadata
+from registry.storage import open_store
 
 STORED = registry.ReadConfig(interleave_cycle_length=1)
 NO_METADATA = DatasetMetadata()
@@ -296,3 +299,30 @@ def test_what_was_exported_can_be_added_again(kind: Any, catalog: registry.Catal
             assert found == sorted((one["image"].tobytes(), int(one["label"])) for one in labelled.read(split))
     if kind != "webdataset":
         assert again.features["label"] == labelled.features["label"]
+
+
+def test_a_destination_may_be_a_store_without_folders(catalog: registry.Catalog) -> None:
+    photos = catalog.dataset("photos")
+    place = f"memory://{uuid4().hex}"
+    photos.export("parquet", f"{place}/a/x.parquet", split="test")
+    for count in (3, 2):
+        photos.export("webdataset", f"{place}/tars/", split=f"train[:{count}]", force=count == 2)
+    report = photos.export("imagefolder", f"{place}/images", split="train[:1]", labels="numbers")
+    assert report.files[0].path == f"{place}/images"
+    *others, image = sorted(open_store(place).list(), key=lambda name: name.startswith("images"))
+    assert others == ["a/x.parquet", "tars/photos-000000.tar"]
+    assert image.endswith("000000.png")
+    with open_store(place).open("tars/photos-000000.tar") as file, tarfile.open(fileobj=io.BytesIO(file.read())) as tar:
+        assert len(tar.getnames()) == 4
+
+
+def test_without_pyarrow_its_extra_is_named(
+    catalog: registry.Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("registry.interop.export_")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(registry.RegistryError) as refused:
+        catalog.dataset("photos").export("csv", tmp_path / "x.csv", split="train", columns=["label"])
+    assert str(refused.value) == "an export to csv needs the package 'pyarrow', which is not installed"
+    assert refused.value.hint == "Install it with: pip install 'shardbook[arrow]'"
