@@ -147,13 +147,21 @@ class Addition:
         diff, publication = None, None
         with self._staged(processes, progress) as made:
             if dry_run:
-                preview = preview_next(made.store, made.prepared, made.shards, target, wish, show=show)
+                preview = preview_next(
+                    made.store, made.prepared, made.shards, target, wish, show=show, fingerprints=made.fingerprints
+                )
                 found, diff = preview.next, preview.diff
             elif made.staged is None or made.shards is None:
                 publication, found = publish_next_in_place(made.store, made.prepared, target, wish, release_note=reason)
             else:
                 publication, found = publish_next(
-                    made.staged, made.prepared, made.shards, target, wish, release_note=reason
+                    made.staged,
+                    made.prepared,
+                    made.shards,
+                    target,
+                    wish,
+                    release_note=reason,
+                    fingerprints=made.fingerprints,
                 )
         version = found.number
         if version is None:

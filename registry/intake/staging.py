@@ -18,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.building import DEFAULT_BUDGET_BYTES, ExternalSorter, KeyedFrames, SortKeys, write_split
-from registry.engines import Piece, choose_engine
+from registry.engines import Engine, Piece, choose_engine
 from registry.errors import DuplicateKeyError, SourceError, UnusableRowsError, UsageError
+from registry.features.split_hasher import SplitHasher
 from registry.intake.keys import Hashes, Holdout, KeyRule, Occurrences, content_keys, sort_keys_of_content
 from registry.intake.records import Chunk, ChunkEncoder, Encoded, Keyed, stored_features
 from registry.intake.schema import Schema
@@ -29,6 +30,7 @@ from registry.model import (
     ProgressCallback,
     Shard,
     Split,
+    SplitFingerprint,
     Version,
     check_split_name,
     count_progress,
@@ -92,6 +94,7 @@ class StagedSource:
         prepared: the description; its number is not final.
         shards: the shards of each split that were written, or None.
         bad: the rows that were left out.
+        fingerprints: the fingerprint of each split, if it was computed while the split was written.
     """
 
     store: Store
@@ -99,6 +102,7 @@ class StagedSource:
     prepared: PreparedDataset
     shards: Mapping[str, tuple[Shard, ...]] | None
     bad: BadRows
+    fingerprints: Mapping[str, SplitFingerprint] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
         return self
@@ -166,17 +170,19 @@ def stage_source(
     staged = store.stage(final)
     try:
         with ExitStack() as stack:
+            engine = stack.enter_context(choose_engine(processes, num_bytes=None))
             sorters = _Sorters(stack, staged.store, source, holdout, split_by, budget_bytes)
             offsets = _Offsets() if rule.kind == "content" and set(rule.columns) != set(features) else None
             if offsets is not None:
-                for encoded, _ in _encode(source, encoder, processes, None, None):
+                for encoded, _ in _encode(source, encoder, engine, None, None):
                     offsets.prepare(encoded)
-            for encoded, chunk in _encode(source, encoder, processes, progress, num_rows):
+            for encoded, chunk in _encode(source, encoder, engine, progress, num_rows):
                 bad.add(encoded.bad)
                 if bad.count <= bad.allowed:  # else go on only to count the bad rows
                     sorters.add(encoded, chunk, offsets)
             bad.require_few()
-            written = sorters.write(name, num_shards, progress)
+            hashers = {split: SplitHasher(features) for split in sorters.names}
+            written = sorters.write(name, num_shards, hashers, engine, progress)
     except BaseException:
         staged.give_up()
         raise
@@ -194,7 +200,11 @@ def stage_source(
         file_format="tfrecord",
     )
     shards = MappingProxyType({split.name: made for split, made in written})
-    return StagedSource(store=staged.store, staged=staged, prepared=prepared, shards=shards, bad=bad)
+    found = {split: hasher.fingerprint() for split, hasher in hashers.items()}
+    fingerprints = {split: one for split, one in found.items() if one is not None}
+    return StagedSource(
+        store=staged.store, staged=staged, prepared=prepared, shards=shards, bad=bad, fingerprints=fingerprints
+    )
 
 
 def _skipped(row: BadRow) -> dict[str, Any]:
@@ -204,7 +214,7 @@ def _skipped(row: BadRow) -> dict[str, Any]:
 def _encode(
     source: Source,
     encoder: ChunkEncoder,
-    processes: int | None,
+    engine: Engine,
     progress: ProgressCallback | None,
     num_rows: int | None,
 ) -> Iterator[tuple[Encoded, Chunk]]:
@@ -215,11 +225,10 @@ def _encode(
             for rows in part.read():
                 yield Piece(encoder, Chunk(part=part.name, split=part.split, rows=rows))
 
-    with choose_engine(processes, num_bytes=None) as engine:
-        for chunk, encoded in engine.run(pieces(), doing="encoded rows", failure=SourceError):
-            yield encoded, chunk
-            if advance is not None:
-                advance(chunk.rows.table.num_rows)
+    for chunk, encoded in engine.run(pieces(), doing="encoded rows", failure=SourceError):
+        yield encoded, chunk
+        if advance is not None:
+            advance(chunk.rows.table.num_rows)
 
 
 class _Sorters:
@@ -252,8 +261,18 @@ class _Sorters:
             labels = _Labels(keyed.keys, chunk.part, keyed.lines)
             self._sorter(name).add(KeyedFrames(sort_keys, labels, keyed.frames))
 
+    @property
+    def names(self) -> list[str]:
+        """The splits that have records."""
+        return list(self._sorters)
+
     def write(
-        self, dataset: str, num_shards: int | None, progress: ProgressCallback | None
+        self,
+        dataset: str,
+        num_shards: int | None,
+        hashers: Mapping[str, SplitHasher],
+        engine: Engine,
+        progress: ProgressCallback | None,
     ) -> list[tuple[Split, tuple[Shard, ...]]]:
         """Write the shards of every split."""
         for name in [*self._splits, *([self._holdout.split] if self._holdout is not None else [])]:
@@ -276,6 +295,8 @@ class _Sorters:
                         reference=dataset,
                         store=self._store,
                         num_shards=num_shards,
+                        hasher=hashers[name],
+                        engine=engine,
                         progress=progress,
                     )
                 )

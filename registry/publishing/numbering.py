@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 from registry.errors import ConflictError, UsageError, VersionExistsError, VersionTooSmallError
@@ -124,6 +125,7 @@ def publish_next(
     wish: NumberWish,
     *,
     release_note: str = "",
+    fingerprints: Mapping[str, SplitFingerprint] = MappingProxyType({}),
 ) -> tuple[Publication | None, NextNumber]:
     """Publish the shards of ``staged`` under the next number; the publication is None if the content is not new.
 
@@ -134,6 +136,8 @@ def publish_next(
         target: the destination and the options.
         wish: how to choose the number.
         release_note: what changed, for readers of the version.
+        fingerprints: the fingerprints of the records that were written, by split. If a split is missing, all are
+            computed from the shards.
 
     Raises:
         ShardMismatchError: a shard on disk differs from what was written.
@@ -141,8 +145,8 @@ def publish_next(
         VersionExistsError: ``wish`` names a number that is published with other content.
         ConflictError: other publishers took the number again and again, or the version's folder contains other data.
     """
-    report = target.verify(staged.store, prepared.splits, shards, what=prepared.reference.dataset)
-    found = _Measured.of(staged.store, prepared, report, target)
+    report = target.verify_written(staged.store, prepared.splits, shards, what=prepared.reference.dataset)
+    found = _Measured.of(staged.store, prepared, report, target, fingerprints)
 
     def publish(numbered: PreparedDataset) -> Publication:
         _describe(staged, numbered)
@@ -184,6 +188,7 @@ def preview_next(
     wish: NumberWish,
     *,
     show: int = 5,
+    fingerprints: Mapping[str, SplitFingerprint] = MappingProxyType({}),
 ) -> NextPreview:
     """Return what ``publish_next`` would do; at most ``show`` differing records of each split are described.
 
@@ -194,13 +199,18 @@ def preview_next(
         target: the destination and the options.
         wish: how to choose the number.
         show: the number of differing records to describe.
+        fingerprints: see ``publish_next``.
 
     Raises:
         ShardMismatchError: a shard differs from what was written, or is damaged.
         VersionTooSmallError: ``wish`` names a part that the changes do not allow.
     """
-    report = target.verify(store, prepared.splits, shards, what=prepared.reference.dataset)
-    measured = _Measured.of(store, prepared, report, target)
+    what = prepared.reference.dataset
+    if shards is None:
+        report = target.verify(store, prepared.splits, None, what=what)
+    else:
+        report = target.verify_written(store, prepared.splits, shards, what=what)
+    measured = _Measured.of(store, prepared, report, target, fingerprints)
     prover = target.prover()
     found = choose_number(prover, measured.version, measured.fingerprints, wish)
     if found.latest is None or found.changes is None:
@@ -222,12 +232,20 @@ class _Measured:
     fingerprints: Mapping[str, SplitFingerprint]
 
     @classmethod
-    def of(cls, store: Store, prepared: PreparedDataset, report: VerifyReport, target: Target) -> _Measured:
+    def of(
+        cls,
+        store: Store,
+        prepared: PreparedDataset,
+        report: VerifyReport,
+        target: Target,
+        known: Mapping[str, SplitFingerprint] = MappingProxyType({}),
+    ) -> _Measured:
         files = StoredSplits(store, prepared.splits, prepared.features)
+        is_known = known.keys() == {split.name for split in prepared.splits}
         return cls(
             prepared=prepared,
             version=describe_version(prepared, report, target.slicing),
-            fingerprints=target.prover().fingerprint(files),
+            fingerprints=known if is_known else target.prover().fingerprint(files),
         )
 
 
