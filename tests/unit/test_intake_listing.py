@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,6 +24,7 @@ from registry.intake.accounting import MAX_FILES, MAX_FOLDERS, account_for
 from registry.intake.listing import list_files
 from registry.intake.source import FileUse, Origin
 from registry.intake.temporary import check_free_space
+from registry.storage.names import Owner
 
 
 def write(folder: Path, **files: str) -> Path:
@@ -209,8 +211,11 @@ def test_a_download_is_removed_with_its_store(tmp_path: Path, monkeypatch: pytes
     fsspec.filesystem("memory").pipe("/gone/a.csv", b"1")
     abandoned = tmp_path / "shardbook-p00000000000000001t1_x"
     abandoned.mkdir()
+    killed = tmp_path / f"shardbook-{replace(Owner.this_process(), pid=2**30, started='1').mark()}_x"
+    killed.mkdir()
     found = list_files("memory://gone/a.csv")
     (folder,) = set(tmp_path.iterdir()) - {abandoned}  # of another machine: kept
+    assert not killed.exists()
     copy = pickle.loads(pickle.dumps(found.store))  # noqa: S301 (our own)
     assert copy.read_bytes("a.csv") == b"1"
     del copy
