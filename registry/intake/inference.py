@@ -151,6 +151,8 @@ class Inference:
         if self._is_text and arrow.types.is_string(kind):
             word, reason = column.texts.decide()
             kind, reasons = arrow.type_for_alias(word), [reason]
+            if column.texts.is_scientific:
+                reasons.append(f"to read numbers: {_option(name, 'float64')}")
             if word != "string":
                 plain = replace(plain, example=plain.example.strip('"'))
         elif arrow.types.is_nested(kind) and plain.num_nulls:

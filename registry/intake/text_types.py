@@ -10,6 +10,7 @@ after the first value that contradicts it. The result does not depend on the ord
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from decimal import Decimal
@@ -22,6 +23,7 @@ from registry.shards.arrow_values import import_pyarrow
 
 _INTEGER: Final = r"^-?(0|[1-9][0-9]*)$"
 _DECIMAL: Final = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?$"
+_SCIENTIFIC = re.compile(r"-?[0-9]+(\.[0-9]+)?[eE][+-]?[0-9]+")
 _SPELLINGS: Final = {"lower": ("true", "false"), "title": ("True", "False")}
 _BOOLEANS: Final = frozenset(word for words in _SPELLINGS.values() for word in words)
 _EXACT_LENGTH: Final = 15
@@ -101,6 +103,11 @@ class TextTypes:
         if self.not_decimal is None:  # integers, and -0
             return "string", f"{_show(self.not_integer)} would change as an integer"
         return "string", self._explain_text()
+
+    @property
+    def is_scientific(self) -> bool:
+        """Whether the first value that is not a decimal number has an exponent, such as ``2.5e-05``."""
+        return self.not_decimal is not None and _SCIENTIFIC.fullmatch(self.not_decimal[1]) is not None
 
     def _decide_integer(self) -> tuple[str, str]:
         if self.above_64_bits is not None:

@@ -77,7 +77,16 @@ def infer_texts(values: Sequence[str | None]) -> ColumnSchema:
         (["TRUE"], "string", "the values are text"),
         (["true", "n/a"], "string", '"n/a" at a.csv:3 is not true or false'),
         (["007", "1"], "string", '"007" at a.csv:2 would change as a number'),
-        (["1", "1e5"], "string", '"1e5" at a.csv:3 would change as a number'),
+        (
+            ["1", "1e5"],
+            "string",
+            '"1e5" at a.csv:3 would change as a number; to read numbers: --feature x=float64',
+        ),
+        (
+            ["1.5", "2.5e-05"],
+            "string",
+            '"2.5e-05" at a.csv:3 would change as a number; to read numbers: --feature x=float64',
+        ),
         (["1", "+1"], "string", '"+1" at a.csv:3 would change as a number'),
         (["1.5", ".5"], "string", '".5" at a.csv:3 would change as a number'),
         (["1", None, "NA"], "string", '"NA" at a.csv:4 is not a number'),
