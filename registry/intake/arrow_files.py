@@ -31,6 +31,10 @@ from registry.storage import Store
 
 _IPC_FILE: Final = b"ARROW1"
 _FEATHER_1: Final = b"FEA1"
+_FEW_ROWS: Final = 1024
+_MANY_ROWS: Final = 8192
+_SMALL_ROW: Final = 512
+"""Bytes of a row up to which many rows are decoded at once."""
 _HINT: Final = "Get the file again, or write it again."
 
 _Tables: TypeAlias = "Callable[[Store, str], Iterator[Any]]"
@@ -144,10 +148,12 @@ def _read_parquet(store: Store, name: str) -> Iterator[Any]:
         yield shard.schema.empty_table()
         names = list(dict.fromkeys(shard.schema.names))
         for group in shard.filled_groups:
-            # A thousand rows at a time, because a damaged or hostile page may repeat one long value.
+            # Few rows at a time if they are large, because a page may store one long value that all its rows repeat.
+            about = shard.footer.row_groups[group]
+            most = _MANY_ROWS if about.num_bytes <= about.num_rows * _SMALL_ROW else _FEW_ROWS
             waiting: list[Any] = []
             num_rows = num_bytes = 0
-            for table in shard.read_tables(group, names):
+            for table in shard.read_tables(group, names, most=most):
                 waiting.append(table)
                 num_rows += table.num_rows
                 num_bytes += table.nbytes

@@ -180,9 +180,9 @@ class RowGroupShard:
         found: list[int] = np.flatnonzero(self._ends > self._starts).tolist()
         return found
 
-    def read_tables(self, group: int, columns: list[str]) -> Iterator[Any]:
-        """Yield a row group as ``pyarrow.Table``s of a thousand rows, with these top-level columns only."""
-        return self._read_tables(group, int(self._starts[group]), columns, _STREAM_ROWS)
+    def read_tables(self, group: int, columns: list[str], *, most: int = _STREAM_ROWS) -> Iterator[Any]:
+        """Yield a row group as ``pyarrow.Table``s of at most ``most`` rows, with these top-level columns only."""
+        return self._read_tables(group, int(self._starts[group]), columns, most)
 
     def _group_of(self, record: int) -> int:
         return int(np.searchsorted(self._ends, record, side="right"))

@@ -215,7 +215,7 @@ def test_rows_are_bounded(tmp_path: Path, opener: Opener, write: Writer, monkeyp
     monkeypatch.setattr(arrow_files, "MAX_ROWS", 5_000)
     table = pa.table({"a": list(range(40_000))})
     every = list(open_files(opener, tmp_path, {"a": write(table)}).parts[0].read())
-    assert max(rows.table.num_rows for rows in every) <= 5_000 + 1024
+    assert max(rows.table.num_rows for rows in every) <= 8192
     assert [line for rows in every for line in rows.lines] == list(range(1, 40_001))
     big = pa.table({"a": [b"x" * 2**20] * 20})
     every = list(open_files(opener, tmp_path, {"a": write(big)}).parts[0].read())
