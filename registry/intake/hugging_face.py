@@ -20,7 +20,7 @@ from registry.errors import RegistryError, SourceError, UsageError
 from registry.intake.accounting import account_for
 from registry.intake.arrow_objects import cut_table, plain_table
 from registry.intake.hf_features import described_features, hints_of, read_local, refuse_paths, with_plain_files
-from registry.intake.opened import FIRST_ROWS, Opened, check_columns, count_of, import_arrow, is_a, next_step
+from registry.intake.opened import FEW_ROWS, FIRST_ROWS, Opened, check_columns, count_of, import_arrow, is_a, next_step
 from registry.intake.source import MAX_BYTES, Files, FileUse, Options, Part, Rows, Source
 from registry.intake.temporary import root_of
 from registry.model import DatasetMetadata
@@ -62,10 +62,9 @@ def _open_dataset(dataset: Any) -> Opened:
         return plain_table(with_plain_files(by_arrow[start:stop], described, read_local))
 
     first = block(0, 1)
-    first_step = max(1, min(FIRST_ROWS, MAX_BYTES // max(first.nbytes, 1)))
 
     def read() -> Iterator[Rows]:
-        start, step = 0, first_step
+        start, step = 0, FEW_ROWS
         while start < num_rows:
             stop = min(start + step, num_rows)
             table = block(start, stop)

@@ -23,6 +23,9 @@ from registry.intake.source import MAX_BYTES, BadRow, Rows
 _PAIR: Final = ("input", "label")
 """The columns of rows that are tuples of two, as the datasets of torchvision and ``as_supervised`` of TFDS yield."""
 
+_SAMPLED: Final = 64
+"""The size of one of this number of rows is estimated."""
+
 _ROW_HINT: Final = "Yield one dict for each row, e.g. {'text': 'abc', 'label': 1}"
 
 
@@ -204,13 +207,13 @@ class _Reader:
             yield rows
             step = next_step(step, rows.table.nbytes // len(block))
             start += len(block)
-            block = list(itertools.islice(stream, step))
+            block = _take(stream, step)
 
     def _read(self) -> Iterator[Rows]:
         return self._blocks(self._numbered(self._rows), ValueConverter())
 
     def _tables(self, stream: Iterator[Any]) -> Iterator[Any]:
-        """Arrow tables for the spool. Bad rows and lines are kept in memory: there are few."""
+        """Arrow tables for the spool. Ranges of lines and bad rows are kept in memory."""
         for rows in self._blocks(stream, ValueConverter()):
             self._pending.append(Rows(table=None, lines=rows.lines, bad=rows.bad))
             yield rows.table
@@ -245,12 +248,14 @@ class _Reader:
         table = pa.table(found) if rows else pa.table({name: pa.nulls(0) for name in found})
         return Rows(table=table, lines=lines, bad=tuple(sorted(bad, key=lambda one: one.line or 0)))
 
-    def _check_rows(self, block: Sequence[Any], start: int) -> tuple[list[Mapping[str, Any]], list[int], list[BadRow]]:
+    def _check_rows(
+        self, block: Sequence[Any], start: int
+    ) -> tuple[list[Mapping[str, Any]], Sequence[int], list[BadRow]]:
         """The rows as dicts, their numbers, and reports of the rows that have another form than the first."""
         if self._as_dict is _same and set(map(type, block)) == {dict} and all(block):  # at the speed of C
             keys = set(itertools.chain.from_iterable(block))
             if all(isinstance(key, str) for key in keys):
-                return list(block), list(range(start, start + len(block))), []
+                return list(block), range(start, start + len(block)), []
         rows: list[Mapping[str, Any]] = []
         lines: list[int] = []
         bad: list[BadRow] = []
@@ -272,7 +277,21 @@ class _Reader:
                 continue
             rows.append(row)
             lines.append(line)
-        return rows, lines, bad
+        # A range takes no memory: those of a generator are kept.
+        return rows, lines if bad else range(start, start + len(block)), bad
+
+
+def _take(stream: Iterator[Any], step: int) -> list[Any]:
+    """The next ``step`` rows; fewer if they are much larger than those before, by a sample of them."""
+    found: list[Any] = []
+    size = 0
+    while len(found) < step and size < 2 * MAX_BYTES:
+        some = list(itertools.islice(stream, min(_SAMPLED, step - len(found))))
+        if not some:
+            break
+        found += some
+        size += estimate_bytes(some[-1]) * len(some)
+    return found
 
 
 def _same(row: Any) -> Any:

@@ -15,9 +15,9 @@ import numpy as np
 
 from registry.errors import SourceError
 from registry.intake.arrow_objects import open_arrow, plain_column
-from registry.intake.opened import FIRST_ROWS, Opened, check_columns, count_of, import_arrow, is_a, next_step
+from registry.intake.opened import FEW_ROWS, FIRST_ROWS, Opened, check_columns, count_of, import_arrow, is_a, next_step
 from registry.intake.python_values import BadValue, BadValuesError, ValueConverter, array_column
-from registry.intake.source import MAX_BYTES, BadRow, Rows
+from registry.intake.source import BadRow, Rows
 
 
 def open_table(given: Any) -> Opened | None:
@@ -68,11 +68,10 @@ def _in_blocks(kind: str, summary: str, columns: Mapping[str, Column], num_rows:
     if not num_rows:
         raise SourceError(f"the {summary} has no rows", hint="Pass data with at least one row.")
 
-    def read() -> Iterator[Rows]:
-        converter = ValueConverter()
-        start, step = 0, first_step
-        while start < num_rows:
-            stop = min(start + step, num_rows)
+    def convert(converter: ValueConverter, until: int) -> Iterator[Rows]:
+        start, step = 0, FEW_ROWS
+        while start < until:
+            stop = min(start + step, until)
             num_bytes = 0
             for rows in _convert_block(columns, start, stop, converter):
                 num_bytes += rows.table.nbytes
@@ -80,16 +79,14 @@ def _in_blocks(kind: str, summary: str, columns: Mapping[str, Column], num_rows:
             start, step = stop, next_step(step, num_bytes // (stop - start))
 
     converter = ValueConverter()
-    size = sum(rows.table.nbytes for rows in _convert_block(columns, 0, 1, converter))
-    first_step = max(1, min(FIRST_ROWS, MAX_BYTES // max(size, 1)))
-    for _ in _convert_block(columns, 0, min(first_step, num_rows), converter):  # finds images, and faults of columns
+    for _ in convert(converter, min(FIRST_ROWS, num_rows)):  # finds images, and faults of whole columns
         pass
     told = f"{summary}: {num_rows:,} row{'s' if num_rows != 1 else ''}, {count_of(len(columns), 'column')}"
     return Opened(
         kind=kind,
         summary=f"{told}{about}",
         columns=tuple(columns),
-        read=read,
+        read=lambda: convert(ValueConverter(), num_rows),
         num_rows=num_rows,
         hints=converter.hints(),
     )

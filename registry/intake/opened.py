@@ -18,7 +18,10 @@ from registry.intake.source import MAX_BYTES, MAX_ROWS, Rows
 from registry.model import DatasetMetadata
 
 FIRST_ROWS: Final = 1_024
-"""The rows of the first block; its size in memory decides about the next ones."""
+"""The rows from which an opener learns what the columns hold, such as images."""
+
+FEW_ROWS: Final = 16
+"""The most rows of the first block; the size of each block decides how many rows the next one has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

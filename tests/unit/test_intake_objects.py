@@ -417,6 +417,14 @@ def test_values_that_contradict_the_first_are_reported(values: list[Any], bad: s
     assert bad is None or found == bad
 
 
+def test_blocks_are_small_if_rows_become_large() -> None:
+    large = {"v": bytes(2**18)}
+    (part,) = opened(large if place > 2000 else {"v": b""} for place in range(2400)).parts
+    blocks = list(part.read())
+    assert max(rows.table.nbytes for rows in blocks) < 40 * 2**20 < sum(rows.table.nbytes for rows in blocks)
+    assert all(isinstance(rows.lines, range) for rows in blocks)
+
+
 def test_a_contradiction_in_a_later_block_names_its_row() -> None:
     rows = [{"v": 1}] * 3000 + [{"v": "a"}]
     assert bad_of(rows) == ["data:3001, column 'v': expected int, as in row 1, found str 'a'"]
@@ -471,7 +479,7 @@ def test_objects_equal_the_rows_they_came_from_however_they_are_cut(
     lists = {name: [row[name] for row in rows] for name in rows[0]}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(object_rows, "FIRST_ROWS", size)
-        patch.setattr(object_tables, "FIRST_ROWS", size)
+        patch.setattr(object_tables, "FEW_ROWS", size)
         patch.setattr(openeds, "MAX_ROWS", size)
         patch.setattr(arrow_objects, "MAX_ROWS", size)
         for one in (rows, iter(rows), chunked, chunked.to_reader(), columns, lists):
