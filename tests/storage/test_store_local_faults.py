@@ -159,6 +159,26 @@ def test_a_folder_of_many_files_is_synced_at_once_before_it_is_renamed(
     assert local_store.list() == ["folder2/0", "folder2/1", "folder3/0", "folder3/1", "folder3/2"]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere sync does not wait")
+def test_an_error_of_the_disk_is_reported_for_many_files_too(
+    local_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "_MANY_FILES", 1)
+    with local_store.stage("folder") as staged:
+        for name in ("a", "b"):
+            with staged.store.create(name) as file:
+                file.write(b"content")
+
+        def fail(_descriptor: int) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", fail)
+            with pytest.raises(StorageError):
+                staged.commit()
+    assert local_store.list() == []
+
+
 def test_without_hard_links_a_file_is_renamed(local_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
