@@ -51,18 +51,27 @@ class BlockFlattener:
         self.blocks: list[FlatBlock] = []
         self.num_sound = len(examples)
         self.fault: Exception | None = None
+        self._rest: list[tuple[Feature, _Values, str]] = []
         if isinstance(examples, ExampleTable) and examples.columns.keys() == features.keys():
             for name in features:
                 self._add(features[name], examples.columns[name], name)
         else:
             self._add(features, list(examples), "")
+        # All are checked before the first is converted, so that nothing is read twice.
+        if any(_is_read_once(value) for _, values, _ in self._rest for value in values[: self.num_sound]):
+            raise UnusualExampleError
+        for feature, values, path in self._rest:
+            self.blocks.append(self._flatten_each(feature, values[: self.num_sound], path))
 
     def _add(self, feature: Feature, values: _Values, path: str) -> None:
-        """Add the columns of ``feature``, which is not in a Sequence."""
+        """Add the columns of ``feature``, which is not in a Sequence, or leave it to ``_flatten_each``."""
         values = values[: self.num_sound]  # an example after the first that does not fit has no effect
         if not isinstance(feature, FeaturesDict):
             block = _flatten_together(feature, values, path)
-            self.blocks += [self._flatten_each(feature, values, path) if block is None else block]
+            if block is None:
+                self._rest.append((feature, values, path))
+            else:
+                self.blocks.append(block)
             return
         inner = _pick_columns(feature, values)
         if inner is None:
@@ -79,8 +88,6 @@ class BlockFlattener:
             self._add(feature[name], column, f"{path}/{name}" if path else name)
 
     def _flatten_each(self, feature: Feature, values: _Values, path: str) -> FlatBlock:
-        if any(map(_is_read_once, values)):
-            raise UnusualExampleError
         flats: list[dict[str, FlatValue]] = []
         for place, value in enumerate(values):
             flat: dict[str, FlatValue] = {}

@@ -1,8 +1,8 @@
 """Converts many values to one array, if that gives the same numbers as converting each value alone.
 
 NumPy chooses the dtype of an array by all of its values, so values of different types could affect each other: in
-``[2**53 + 1, 0.5]`` the integer is rounded. So only values that cannot are converted together. ``flatten_block`` of the
-leaves uses these functions.
+``[2**53 + 1, 0.5]`` the integer is rounded. Values that could be changed are not converted together. ``flatten_block``
+of the leaves uses these functions.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def join_alike(
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]] | None:
     """The numbers of all ``values`` in one array, and their number in each value; the shapes may differ.
 
-    None if their types or dtypes differ, or if a value has not the declared ``shape``.
+    None if their types or dtypes differ, or if a value does not have the declared ``shape``.
     """
     kind = type_of_all(values)
     if kind is np.ndarray:

@@ -91,8 +91,8 @@ def encode_block(num_records: int, blocks: Iterable[FlatBlock]) -> EncodedBlock:
     sizes = [_in_rows(entry.head_sizes + entry.sizes, entry.rows, num_records) for entry in entries]
     total: int | Places = sum(sizes, start=0)
     heads, head_sizes = _make_heads(total, _head)
-    # Parts of different sizes are written in pieces of equal size. What a short part has too much is overwritten by the
-    # next part; behind the last part of a record, it needs a gap before the next record.
+    # Parts of different sizes are written in pieces of equal size. The next part overwrites the excess bytes of a short
+    # part. After the last part of a record, these bytes need a gap before the next record.
     gap = max([overrun(head_sizes, heads.itemsize), *(entry.overrun for entry in entries)])
     lengths = np.empty(num_records, np.int64)
     lengths[:] = head_sizes + total
@@ -142,7 +142,7 @@ class _Entry(NamedTuple):
 
     @property
     def overrun(self) -> int:
-        """Number of bytes that may be written behind a part."""
+        """Number of bytes that may be written after the end of a part."""
         return max(overrun(self.head_sizes, self.heads.itemsize), overrun(self.sizes))
 
 

@@ -122,14 +122,14 @@ def take_ragged(data: Octets, places: Places, counts: Places, unit: int = 1) -> 
 
 
 def put(data: Octets, places: Places, pieces: npt.NDArray[np.void]) -> None:
-    """Write each piece to its place in ``data``, in order: a later piece overwrites an earlier one. One goes to all."""
+    """Write each piece to its place in ``data``, in order; a single piece is written to all places."""
     _every(data, pieces.dtype)[places] = pieces
 
 
 def put_ragged(data: Octets, places: Places, source: Octets, starts: Places, sizes: int | Places) -> None:
     """Write each ``source[start : start + size]`` to its place in ``data``.
 
-    If the sizes differ, up to ``overrun(sizes)`` bytes behind each piece are overwritten, too.
+    If the sizes differ, up to ``overrun(sizes)`` bytes after each piece are overwritten, too.
     """
     if isinstance(sizes, int):
         if sizes:
@@ -154,7 +154,7 @@ def put_ragged(data: Octets, places: Places, source: Octets, starts: Places, siz
 
 
 def overrun(sizes: int | Places, window: int | None = None) -> int:
-    """The number of bytes that writing pieces of these sizes in windows of equal size may write behind a piece."""
+    """The most bytes that are written after a piece, if pieces of these sizes are written in windows of equal size."""
     if isinstance(sizes, int):
         return 0
     return min(int(sizes.max(initial=0)), _WINDOW_BYTES) if window is None else window

@@ -167,14 +167,16 @@ def test_values_that_are_read_once_are_read_once() -> None:
     png = codec_of(FeaturesDict({"x": Image(shape=(2, 2, 1))})).flatten({"x": np.zeros((2, 2, 1), np.uint8)})["x"][0]
 
     def examples() -> list[dict[str, Any]]:
-        return [{"id": place, "steps": iter([{"x": 5}] * 3), "image": io.BytesIO(png)} for place in (1, 2, "no", 4)]
+        return [
+            {"id": place, "steps": iter([{"x": 5}] * 3), "image": io.BytesIO(png)} for place in (*range(9), "no", 4)
+        ]
 
     block = codec_of(features).encode_block(examples())
-    assert block.records() == [codec_of(features).encode(example) for example in examples()[:2]]
+    assert block.records() == [codec_of(features).encode(example) for example in examples()[:9]]
     assert str(block.fault) == "feature 'id': expected dtype int64, found 'no'"
     rest = examples()
-    assert codec_of(features).encode_block(rest).num_records == 2
-    assert codec_of(features).encode_block(rest[3:]).records() == [codec_of(features).encode(examples()[3])]
+    assert codec_of(features).encode_block(rest).num_records == 9
+    assert codec_of(features).encode_block(rest[10:]).records() == [codec_of(features).encode(examples()[10])]
 
 
 def test_a_feature_class_that_changes_only_flatten_is_honoured() -> None:
@@ -184,7 +186,7 @@ def test_a_feature_class_that_changes_only_flatten_is_honoured() -> None:
             return super().flatten(np.multiply(value, 2), path)
 
     features = FeaturesDict({"x": Doubled(shape=(2,), dtype="int64")})
-    check(features, [{"x": np.array([place, 1])} for place in range(5)])
+    check(features, [{"x": np.array([place, 1])} for place in range(9)])
     first = decode_example(codec_of(features).encode_block([{"x": [1, 3]}] * 9).records()[0])
     assert np.asarray(first["x"]).tolist() == [2, 6]
 
@@ -204,8 +206,8 @@ def test_a_whole_number_is_not_rounded_by_its_neighbours() -> None:
             [True, 2],
         ):
             features = FeaturesDict({"x": dtype, "list": Sequence(dtype), "row": Tensor(shape=(2,), dtype=dtype)})
-            check(features, [{"x": x, "list": pair, "row": pair} for x in pair])
-            check(features, [{"x": 1, "list": [x], "row": [x, x]} for x in pair])
+            check(features, [{"x": x, "list": pair, "row": pair} for x in pair] * 8)
+            check(features, [{"x": 1, "list": [x], "row": [x, x]} for x in pair] * 8)
 
 
 @given(st.lists(EXAMPLES, max_size=5), st.data())
