@@ -62,7 +62,9 @@ class Resources:
         if isinstance(found, FileObject):
             files = self._file(found)
             return files if not is_archive(files.names[0]) else extract(files, files.names)
-        containers = [self._document.files[one] for one in found.contained_in if one in self._document.files]
+        listed = [self._document.files[one] for one in found.contained_in if one in self._document.files]
+        # A Git repository, such as Hugging Face's documents name, is the folder of the document: its clone.
+        containers = [one for one in listed if not one.encoding.startswith("git")]
         if containers and all(isinstance(one, FileSet) for one in containers):
             inside = {name for one in containers for name in self._resolve_within(one.id, (*outer, resource)).names}
             base = subset(self._folder, sorted(inside))

@@ -205,6 +205,18 @@ def test_files_come_in_with_labels_and_splits_from_their_names(tmp_path: Path, i
         }
 
 
+def test_the_repository_of_a_file_set_is_the_folder_of_the_document(tmp_path: Path) -> None:
+    pictures(tmp_path)
+    url = "https://huggingface.co/datasets/x/tree/main"
+    repository = file_object("repo", "git+https", sha256="https://github.com/mlcommons/croissant/issues/80")
+    files = [
+        repository | {"contentUrl": url},
+        file_set("pictures", "t*/*.png", "image/png", containedIn={"@id": "repo"}),
+    ]
+    write(tmp_path, files, [LABELS, SPLITS, PICTURES])
+    assert {split: len(rows) for split, rows in rows_of(opened(tmp_path)).items()} == {"train": 2, "test": 1}
+
+
 def test_a_file_set_that_contains_itself_is_refused(tmp_path: Path) -> None:
     pictures(tmp_path)
     inside = [

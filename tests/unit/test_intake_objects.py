@@ -25,6 +25,7 @@ from registry.features import Image
 from registry.intake import arrow_objects, object_rows, object_tables
 from registry.intake import opened as openeds
 from registry.intake.objects import open_object
+from registry.intake.python_values import ValueConverter
 from registry.intake.source import Source
 
 
@@ -484,3 +485,35 @@ def test_objects_equal_the_rows_they_came_from_however_they_are_cut(
         patch.setattr(arrow_objects, "MAX_ROWS", size)
         for one in (rows, iter(rows), chunked, chunked.to_reader(), columns, lists):
             assert told(rows_of(one)) == told(rows)
+
+
+NESTED = st.sampled_from([st.integers(-9, 9), st.text("aü"), st.binary(max_size=2), st.booleans()]).flatmap(
+    lambda leaf: st.sampled_from(
+        [
+            leaf,
+            st.lists(st.none() | leaf),
+            st.lists(st.lists(leaf) | st.none()),
+            st.fixed_dictionaries({"a": st.none() | leaf, "b": st.lists(leaf)}),
+            st.lists(st.fixed_dictionaries({"a": leaf})),
+        ]
+    ).flatmap(lambda value: st.lists(st.none() | value, min_size=1, max_size=8))
+)
+
+
+@given(NESTED)
+def test_nested_values_are_converted_as_arrow_does(values: list[Any]) -> None:
+    found = ValueConverter().convert(values, range(1, len(values) + 1), "v")
+    found.validate(full=True)
+    assert found.to_pylist() == pa.array(values).to_pylist()
+    assert found.type == pa.array(values).type
+
+
+@given(
+    st.lists(st.none() | st.tuples(st.integers(0, 3), st.integers(1, 3)), min_size=1, max_size=6),
+    st.sampled_from(["uint8", "float32", "bool", "datetime64[s]"]),
+)
+def test_arrays_keep_their_values_and_shapes(shapes: list[tuple[int, int] | None], dtype: str) -> None:
+    arrays = [None if one is None else np.arange(one[0] * one[1]).reshape(one).astype(dtype) for one in shapes]
+    found = ValueConverter().convert(arrays, range(1, len(arrays) + 1), "v")
+    found.validate(full=True)
+    assert found.to_pylist() == [None if one is None else one.tolist() for one in arrays]
