@@ -98,8 +98,6 @@ class Inference:
         _check_wishes(self._wishes, ordered)
         skipped = tuple(name for name in ordered if name in self._wishes and self._wishes[name].action == "skip")
         columns = tuple(self._describe(name, self._columns[name]) for name in ordered if name not in skipped)
-        if not columns:
-            raise SourceError("the source has no columns", hint="Leave out at least one `skip`." if skipped else None)
         return _checked(Schema(columns, skipped))
 
     def _update_column(self, name: str, column: _Column, part_name: str, array: Any, lines: Sequence[int]) -> None:
@@ -108,12 +106,13 @@ class Inference:
 
         column.update(array, place_of)
         wish = self._wishes.get(name)
-        if name in self._hints or (wish is not None and wish.action != "classes"):
+        if wish is not None:
+            if wish.action == "classes":
+                column.classes.update(array, place_of)
+            return
+        if name in self._hints:
             return
         try:
-            if wish is not None:
-                column.classes.update(array, place_of)
-                return
             column.types.update(array, place_of)
         except TooManyFieldsError as error:
             raise _too_many_fields(name) from error

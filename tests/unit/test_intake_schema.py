@@ -372,6 +372,24 @@ def test_features_of_the_source_are_taken_as_they_are() -> None:
     assert [one.reason for one in converted.bad] == ["has the path of a file, and not its bytes"]
 
 
+def test_a_request_overrides_the_source() -> None:
+    hints: dict[str, Feature] = {"label": ClassLabel(names=["dog", "cat"]), "size": Text()}
+    columns: Any = {"label": ["dog", "cat"], "size": ["big", "small"]}
+    block: Block = ("a", 1, columns)
+    schema = infer(block, hints=hints, wishes={"label": "ClassLabel", "size": "ClassLabel"})
+    assert schema.features() == FeaturesDict({"label": hints["label"], "size": ClassLabel(names=["big", "small"])})
+    schema = infer(block, hints=hints, wishes={"label": "Text", "size": "skip"})
+    assert schema.features() == FeaturesDict({"label": Text()})
+    assert schema.convert("a", rows_of(block)).table.to_pydict() == {"label": ["dog", "cat"]}
+
+
+def test_a_source_without_columns_is_refused() -> None:
+    with pytest.raises(SourceError) as caught:
+        infer(("a", 1, {"x": [1]}), wishes={"x": "skip"})
+    assert caught.value.message == "the source has no columns"
+    assert caught.value.hint == "Request a type other than `skip` for one of them."
+
+
 def test_a_column_that_appears_later_is_refused() -> None:
     schema = infer(("a", 1, {"x": [1]}))
     with pytest.raises(SourceError) as caught:
