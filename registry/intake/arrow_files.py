@@ -277,8 +277,9 @@ def _check_names(name: str, names: Sequence[str]) -> None:
 def _check_same_schema(first: tuple[str, Any], other: tuple[str, Any]) -> None:
     """Check that two files have the same columns, in any order, of the same types."""
     files = [first[0], other[0]]
-    missing = [name for name in first[1].names if name not in set(other[1].names)]
-    added = [name for name in other[1].names if name not in set(first[1].names)]
+    known, names = set(first[1].names), set(other[1].names)
+    missing = [name for name in first[1].names if name not in names]
+    added = [name for name in other[1].names if name not in known]
     if missing or added:
         faults = [f"{other[0]} lacks {list_names(missing)}"] if missing else []
         faults += [f"{first[0]} lacks {list_names(added)}"] if added else []
@@ -293,8 +294,7 @@ def _check_same_schema(first: tuple[str, Any], other: tuple[str, Any]) -> None:
         if kinds[0] != kinds[1] and "null" not in kinds:
             raise SourceError(
                 f"column {field.name!r} is {field.type} in {first[0]}, and {found.type} in {other[0]}",
-                hint="Write the files again with the same type, such as: "
-                f"table.set_column(PLACE, {field.name!r}, table[{field.name!r}].cast(TYPE))",
+                hint=f"Write {other[0]} again with {field.type} in this column.",
                 details={"files": files, "column": field.name, "types": [str(field.type), str(found.type)]},
             )
 

@@ -177,8 +177,9 @@ def _check_same_columns(first: _Layout, other: _Layout) -> None:
             hint="Write the same header to each file, or to none.",
             details=details,
         )
-    missing = [one for one in first.names if one not in set(other.names)]
-    added = [one for one in other.names if one not in set(first.names)]
+    known, found = set(first.names), set(other.names)
+    missing = [one for one in first.names if one not in found]
+    added = [one for one in other.names if one not in known]
     if missing or added:
         faults = [f"{other.name} lacks {list_names(missing)}"] if missing else []
         faults += [f"{first.name} lacks {list_names(added)}"] if added else []
