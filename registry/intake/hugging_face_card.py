@@ -129,6 +129,11 @@ def open_repository(files: Files, options: Options) -> Source:
 
 def _choose(files: Files, configs: Sequence[CardConfig], name: str | None) -> CardConfig:
     """The config ``name``; or the only one, which needs no name."""
+    if not configs:
+        raise SourceError(
+            f"{files.location}: save_to_disk did not write this folder, and no dataset card names its files",
+            hint="Leave out --from, so that the names of the files decide.",
+        )
     if len(configs) == 1:
         return configs[0]
     names = [config.name for config in configs]

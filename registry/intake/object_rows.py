@@ -48,7 +48,7 @@ def open_rows(given: Any) -> Opened | None:
         return _open_map_style(given)
     if hasattr(given, "__iter__"):
         name = type(given).__name__
-        if iter(given) is given:  # a generator or another iterator
+        if hasattr(given, "__next__"):  # a generator or another iterator
             return _Reader("iterable", name, lambda: iter(given), is_once=True).open()
         return _Reader("iterable", name, lambda: iter(given)).open()
     if callable(given) and not isinstance(given, type):

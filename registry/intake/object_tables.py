@@ -250,6 +250,11 @@ def _column_of(name: str, values: Any) -> Column:
             list(values[start:stop]), range(start + 1, stop + 1), name
         )
 
+    if 0 in tuple(getattr(values, "shape", ()))[1:]:
+        raise SourceError(
+            f"column {name!r}: an array of shape {tuple(values.shape)} has no values", hint="Leave the column out."
+        )
+
     def array(start: int, stop: int, _: ValueConverter) -> Any:
         block = values[start:stop]
         if hasattr(block, "detach"):

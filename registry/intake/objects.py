@@ -114,6 +114,8 @@ def _splits_of(given: Mapping[Any, Any]) -> dict[Any, str] | None:
     tables = {key for key, value in given.items() if is_table(value)}
     lists = {key for key, value in given.items() if key not in tables and is_rows(value)}
     columns = [key for key in given if key not in tables and key not in lists]
+    if (tables or lists) and all(isinstance(given[key], list) and not given[key] for key in columns):
+        columns = []  # splits without rows, which are reported
     if columns and tables:
         table = next(key for key in given if key in tables)
         raise SourceError(
@@ -169,7 +171,8 @@ def _in_order(opened: Opened, order: tuple[str, ...]) -> Iterator[Rows]:
 def _describe(value: Any) -> str:
     kind = type(value)
     module = kind.__module__.partition(".")[0]
-    return f"a {kind.__name__}" if module in ("builtins", "__main__") else f"a {module} {kind.__name__}"
+    name = kind.__name__ if module in ("builtins", "__main__") else f"{module} {kind.__name__}"
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
 def _hint(value: Any) -> str:

@@ -197,7 +197,8 @@ class ValueConverter:
             try:
                 self._arrow.array([one], wanted)
             except self._faults as error:
-                bad.append(BadValue(int(rows[place]), path, f"{_show(one)} cannot be stored: {_first_line(error)}"))
+                problem = "it does not fit into 64 bits" if isinstance(one, int) else _first_line(error)
+                bad.append(BadValue(int(rows[place]), path, f"{_show(one)} cannot be stored: {problem}"))
         if not bad:  # each fits, and together they do not, such as a negative number and one above 2**63
             reason = f"the values have no common type: {_show(values[0])} ... {_show(values[-1])}"
             bad = [BadValue(int(rows[place]), path, reason) for place in range(len(values))]
@@ -376,7 +377,7 @@ def _unknown_type(value: Any) -> str:
     dtype = getattr(value, "dtype", None)
     if "bfloat16" in str(dtype):
         return "bfloat16 cannot be stored in a table; convert it to float32, which changes no value"
-    return f"values of the type {type(value).__name__} cannot be stored"
+    return f"values of the type {type(value).__name__} cannot be stored; convert them to text, numbers or bytes"
 
 
 def _form(array: npt.NDArray[Any]) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from registry.errors import SourceError, UsageError
 from registry.features import ClassLabel
+from registry.intake.detect import open_source
 from registry.intake.hugging_face_card import is_hugging_face, open_hugging_face
 from registry.intake.listing import list_files
 from registry.intake.source import Options, Source
@@ -130,3 +131,15 @@ def test_aliases_that_multiply_take_no_time(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as caught:
         open_hugging_face(list_files(tmp_path), Options())
     assert str(caught.value) == f"{tmp_path}: README.md: config_name is not text"
+
+
+def test_a_folder_without_a_card_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x\n1\n")
+    with pytest.raises(SourceError) as caught:
+        open_source(tmp_path, Options(kind="hugging_face"))
+    assert str(caught.value) == (
+        f"{tmp_path}: save_to_disk did not write this folder, and no dataset card names its files"
+    )
+    with pytest.raises(SourceError) as caught:
+        open_source(tmp_path, Options(kind="croissant"))
+    assert str(caught.value) == f"{tmp_path}: no Croissant document"

@@ -113,6 +113,11 @@ def test_mixed_objects_name_row_and_column() -> None:
     assert [line for rows in part.read() for line in rows.lines] == [1, 2, 4]
 
 
+class Broken:
+    def __iter__(self) -> Iterator[Any]:
+        raise RuntimeError("boom")
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -126,7 +131,7 @@ def test_mixed_objects_name_row_and_column() -> None:
         (pa.array([1]), "an Arrow array is one column"),
         (pa.table({"x": pa.array([], pa.int8())}), "the Arrow table has no rows"),
         (np.zeros(3), "data cannot be read from a numpy ndarray"),
-        (7, "data cannot be read from a int"),
+        (7, "data cannot be read from an int"),
         ([], "the list has no rows"),
         (iter([]), "the list_iterator has no rows"),
         ({}, "the dict is empty"),
@@ -134,6 +139,9 @@ def test_mixed_objects_name_row_and_column() -> None:
         (["a.csv"], "the list yields str, not dicts"),
         ({"x": [1], "y": [1, 2]}, "the columns differ in length: 'x' has 1 rows, 'y' has 2"),
         ({"x": [1], "y": 5}, "column 'y': expected an array or a list, found int"),
+        ({"train": [], "test": [{"x": 1}]}, "split 'train': the list has no rows"),
+        ({"x": np.zeros((2, 0))}, "column 'x': an array of shape (2, 0) has no values"),
+        (Broken(), "the Broken raised RuntimeError at row 1: boom"),
         ({"x": np.array(5)}, "column 'x' is a single value, not an array"),
         ({"x": np.array([1j])}, "column 'x': values of the dtype complex128 cannot be stored"),
         ({"x": []}, "the dict of 1 array has no rows"),
@@ -395,10 +403,13 @@ def test_arrays_of_different_shapes_become_lists() -> None:
         ([1, "a"], "data:2, column 'v': expected int, as in row 1, found str 'a'"),
         ([1.5, 2**53 + 1], "data:2, column 'v': the integer 9007199254740993 cannot be stored exactly among floats"),
         (["a", "\ud800"], None),
-        ([1, 2**70], None),
+        ([1, 2**70], "data:2, column 'v': 1180591620717411303424 cannot be stored: it does not fit into 64 bits"),
         ([np.zeros(2, ml_dtypes.bfloat16)], BFLOAT16),
         ([ml_dtypes.bfloat16(1)], BFLOAT16),
-        ([{1, 2}], "data:1, column 'v': values of the type set cannot be stored"),
+        (
+            [{1, 2}],
+            "data:1, column 'v': values of the type set cannot be stored; convert them to text, numbers or bytes",
+        ),
         ([[1], ["a"]], "data:2, column 'v[]': expected int, as in row 1, found str 'a'"),
         ([{"k": 1}, {"k": "a"}], "data:2, column 'v/k': expected int, as in row 1, found str 'a'"),
         ([{1: 2}], "data:1, column 'v': the key 1 is not text"),
