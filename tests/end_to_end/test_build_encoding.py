@@ -192,24 +192,31 @@ def test_this_process_encodes_an_example_before_the_next_is_yielded(encoder: Any
 
 
 @PROCESSES
-def test_an_author_may_write_every_example_into_the_same_objects(encoder: Any, processes: int) -> None:
-    def examples() -> Iterator[tuple[int, Any]]:
-        array, texts = np.zeros(3, np.int64), [""]
-        example = {"array": array, "nested": {"texts": texts}}
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_an_author_may_write_every_example_into_the_same_objects(processes: int, is_nested: bool) -> None:
+    def examples() -> Iterator[tuple[Any, Any]]:
+        key, array, texts = np.zeros(1, np.int64), np.zeros(3, np.int64), [""]
+        example: dict[str, Any] = {"array": array, "number": 0}
+        if is_nested:
+            example["nested"] = {"texts": texts}
         for number in range(700):
+            key[0] = example["number"] = number
             array += number
             texts[0] = str(number)
-            yield number, example
+            yield key, example
 
-    class Summing:
-        def encode_block(self, examples: list[Any]) -> EncodedBlock:
-            return EncodedBlock.of(
-                [f"{one['array'].tolist()} {one['nested']['texts'][0]}".encode() for one in examples]
-            )
+    class Showing:
+        def encode_block(self, examples: Any) -> EncodedBlock:
+            return EncodedBlock.of([repr(sorted(one.items())).encode() for one in examples])
 
-    records = [entry[2].decode() for entry in encoded(Summing(), processes, examples())]
-    sums = np.cumsum(range(700)).tolist()
-    assert records == [f"{[total] * 3} {number}" for number, total in enumerate(sums)]
+    found = list(encoded(Showing(), processes, examples()))
+    total = 0
+    for number, (sort_key, label, record) in enumerate(found):
+        total += number
+        expected = [("array", np.full(3, total)), *([("nested", {"texts": [str(number)]})] if is_nested else [])]
+        assert record.decode() == repr([*expected, ("number", number)])
+        assert (sort_key, label) == (number_key(number), str(number))
+    assert len(found) == 700
 
 
 def test_examples_of_a_megabyte_are_sent_one_by_one(encoder: Any) -> None:
