@@ -25,9 +25,15 @@ _TAGS: Final[dict[WireKind, int]] = {"bytes": 0x0A, "float": 0x12, "int64": 0x1A
 _STORED_FLOAT: Final = np.dtype("<f4")
 _NONE: Final = np.empty(0, np.int64)
 _NO_DATA: Final = np.empty(0, np.uint8)
+
 _FEW_SIZES: Final = 2**12
+"""Sizes up to this number are counted in a table, which is faster than sorting them."""
+
 _MOST_HEADS: Final = 2**13
-_LARGE_RECORD: Final = 2**13
+"""Heads that are kept, because the next block has contents of the same sizes."""
+
+_LARGE_RECORD: Final = 2**11
+"""Records of at least this mean size are copied one by one, smaller ones from one copy of the block (measured)."""
 
 
 class EncodedBlock(NamedTuple):
