@@ -259,7 +259,9 @@ def _feature(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Feature | None:
         return Text()
     if dtype.kind in "mM":
         return None
-    return Tensor(shape=shape, dtype=bytes if dtype.kind == "S" else dtype)
+    # Without an encoding, a record stores float64 as float32.
+    encoding = "bytes" if dtype == np.float64 else "none"
+    return Tensor(shape=shape, dtype=bytes if dtype.kind == "S" else dtype, encoding=encoding)
 
 
 def _parts(split: str, columns: Mapping[str, Sequence[StoredArray]], store: Store, sizes: Any) -> Iterator[Part]:

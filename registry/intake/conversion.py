@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import FeatureError, suggest
-from registry.features import Audio, ClassLabel, Feature, FeaturesDict, Image, Leaf
+from registry.features import Audio, ClassLabel, Feature, FeaturesDict, Image, Leaf, Tensor
 from registry.features import Sequence as SequenceFeature
 from registry.intake.column_types import as_optional, type_word
 from registry.intake.text_values import parse_texts
@@ -68,6 +68,9 @@ def convert_values(array: Any, target: Target) -> tuple[Any, Faults]:
     if is_list(target.kind):
         return _convert_lists(array, target)
     converted, faults = _convert_halves(array, target)
+    leaf = target.feature
+    if isinstance(leaf, Tensor) and leaf.dtype == np.float64 and leaf.encoding == "none":  # stored as float32
+        faults |= _convert_numbers(converted, converted.type, replace(target, kind=import_pyarrow().float32()))[1]
     if target.checks_images and isinstance(target.feature, Image):
         faults |= _check_images(converted, target.feature)
     if converted.null_count and not _allows_null(target):

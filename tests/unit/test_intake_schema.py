@@ -635,3 +635,12 @@ def test_text_of_integers_counts_the_unit_of_times() -> None:
         "a.csv:5, column 'when': expected timestamp[s] such as 2026-01-31T12:30:00, found \"20210101\"",
         "a.csv:6, column 'when': expected int64, found \"99999999999999999999\"",
     ]
+
+
+def test_a_float64_that_is_stored_as_float32_must_fit() -> None:
+    hints: dict[str, Feature] = {"x": Tensor(shape=(2,), dtype="float64")}
+    block: Block = ("a", 1, {"x": pa.array([[0.5, 1.0], [1e300, 0.0]], pa.list_(pa.float64(), 2))})
+    schema = infer(block, hints=hints)
+    assert list(map(str, schema.convert("a", rows_of(block)).bad)) == [
+        "a:2, column 'x': element 1: expected float32, found 1e+300"
+    ]
