@@ -426,6 +426,12 @@ class Adding(Publishing):
             )
         if not isinstance(source, str | os.PathLike):
             raise UsageError("only files can stay where they are", hint="Leave in_place out.", details={})
+        if "://" not in os.fspath(source) and Path(source).is_file():
+            raise UsageError(
+                f"files that stay where they are have to be in a folder: {os.fspath(source)} is a file",
+                hint="Name the folder of the Parquet files, or leave out --in-place: then the records are copied.",
+                details={"path": os.fspath(source)},
+            )
         store = open_store(source)
         prepared = describe_parquet(store, name=reference.name, config=reference.config, version=FIRST)
         names = [name for split in prepared.splits for name in split.filenames]
@@ -436,7 +442,9 @@ class Adding(Publishing):
         plan = Plan(
             source=Source(
                 kind="parquet",
-                summary=f"{len(names):,} Parquet files, which stay where they are",
+                summary="1 Parquet file, which stays where it is"
+                if len(names) == 1
+                else f"{len(names):,} Parquet files, which stay where they are",
                 parts=[
                     Part(split=split.name, name=name, read=lambda: iter(()), is_portable=False)
                     for split in prepared.splits

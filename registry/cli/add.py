@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _MOST_COLUMNS = 50
 _MOST_FILES = 20
+_EXAMPLES = {"--feature": "--feature label=ClassLabel", "--split": "--split 'train=2019/*'"}
 
 
 def _pairs(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
@@ -33,12 +34,18 @@ def _pairs(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> 
         name, equals, value = text.partition("=")
         if not equals or not name or not value:
             raise UsageError(
-                f"{param.opts[0]} {text}: expected NAME=VALUE", hint=f"For example: {param.opts[0]} {param.metavar}"
+                f"{param.opts[0]} {text}: expected {param.metavar}", hint=f"For example: {_EXAMPLES[param.opts[0]]}"
             )
         if name in pairs:
             raise UsageError(f"{param.opts[0]} {name} is given twice", hint="Leave one of them out.")
         pairs[name] = value
     return pairs
+
+
+def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    from registry.intake.kinds import KINDS
+
+    return [kind for kind in KINDS if kind.startswith(incomplete)]
 
 
 @session_command(
@@ -54,7 +61,13 @@ def _pairs(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> 
 )
 @click.argument("source", metavar="SOURCE")
 @click.option("--as", "name", metavar="NAME", help="Name of the dataset.  [default: from the path]")
-@click.option("--from", "kind", metavar="KIND", help="Kind of the source, such as csv or images.  [default: detected]")
+@click.option(
+    "--from",
+    "kind",
+    metavar="KIND",
+    shell_complete=_complete_kind,
+    help="Kind of the source, such as csv or images.  [default: detected]",
+)
 @click.option("--config", metavar="NAME", help="Config of the dataset, if it has configs; also read from SOURCE.")
 @click.option("--record-set", metavar="NAME", help="The record set of a Croissant file that has several.")
 @click.option(
@@ -197,8 +210,10 @@ def _describe_plan(plan: Plan) -> Iterator[Block]:
 
     source = plan.source
     yield f"found {source.kind}: {source.summary}"
-    splits = ", ".join(source.splits) if plan.split_by is None else f"by the column {plan.split_by!r}"
-    yield f"splits: {splits}" + (f" ({source.split_reason})" if source.split_reason else "")
+    if plan.split_by is not None:
+        yield f"splits: by the column {plan.split_by!r}, which is not stored"
+    else:
+        yield f"splits: {', '.join(source.splits)}" + (f" ({source.split_reason})" if source.split_reason else "")
     if plan.holdout is not None:
         yield f"holdout: {plan.holdout.fraction:.6%} for {plan.holdout.split}, seed {plan.holdout.seed}".replace(
             ".000000%", "%"
@@ -216,6 +231,8 @@ def _describe_plan(plan: Plan) -> Iterator[Block]:
         },
         limit=_MOST_COLUMNS,
     )
+    if plan.schema.skipped:
+        yield f"columns left out, as requested: {', '.join(plan.schema.skipped)}"
     yield ""
     yield from _describe_files(plan)
 
@@ -238,6 +255,8 @@ def _describe_report(session: Session, report: AddReport) -> Iterator[Block]:
             yield Note(f"  {one}")
         if report.num_bad > 20:
             yield Note(f"  and {report.num_bad - 20:,} more; --format json lists them")
+    if len(report.splits) > 1 and report.outcome != "unchanged":
+        yield f"examples: {', '.join(f'{name} {num:,}' for name, num in report.splits.items())}"
     if report.outcome == "unchanged":
         yield f"{report.reference} has this content already: nothing was published"
     elif report.outcome == "would_publish":

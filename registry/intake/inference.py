@@ -164,7 +164,7 @@ class Inference:
                 hint=f"To store it as text: {_option(name, 'Text')}. To leave it out: {_option(name, 'skip')}",
                 details={"column": name},
             ) from error
-        reason = "; ".join(filter(None, reasons))
+        reason = "; ".join(filter(None, reasons)) or "as in the source"
         return replace(plain, feature=feature, arrow_type=kind, reason=reason, decimals=united.decimals)
 
 

@@ -52,9 +52,10 @@ class Opened:
 
 
 def import_arrow() -> Any:
-    """Import ``pyarrow``. Raises MissingExtraError if it is not installed."""
+    """Import ``pyarrow`` and ``pyarrow.compute``. Raises MissingExtraError if pyarrow is not installed."""
     with require_extra("arrow", package="pyarrow", needed_for="adding objects of Python"):
         import pyarrow as pa
+        import pyarrow.compute  # ``import pyarrow`` alone leaves ``pa.compute`` undefined
     return pa
 
 

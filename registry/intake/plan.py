@@ -190,12 +190,16 @@ def name_of_path(location: str) -> str:
 
     >>> name_of_path("./Sensor Data.csv.gz"), name_of_path("/srv/photos/"), name_of_path("https://host/a/prices.csv?x=1")
     ('sensor_data', 'photos', 'prices')
+    >>> name_of_path("titanic/metadata.json")
+    'titanic'
 
     Raises:
         UsageError: the last part of the path contains no letter or digit.
     """
     path = location.partition("?")[0].partition("#")[0] if "://" in location else location
-    last = posixpath.basename(path.replace("\\", "/").rstrip("/"))
+    folder, last = posixpath.split(path.replace("\\", "/").rstrip("/"))
+    if last.lower() in ("metadata.json", "croissant.json"):  # every Croissant document has such a name
+        last = posixpath.basename(folder) or last
     stem = _SUFFIXES.sub("", last)
     stem = stem.rpartition(".")[0] or stem
     name = re.sub(r"_+", "_", re.sub(r"[^A-Za-z0-9]+", "_", stem)).strip("_")

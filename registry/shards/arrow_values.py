@@ -253,10 +253,10 @@ def _first_null(array: Any) -> int:
 
 
 def import_pyarrow() -> Any:
-    """Import ``pyarrow``. Raises MissingExtraError if it is not installed."""
-    found = sys.modules.get("pyarrow")  # called for every column of a block, so it has to be fast
-    if found is not None:
-        return found
+    """Import ``pyarrow`` and ``pyarrow.compute``. Raises MissingExtraError if pyarrow is not installed."""
+    if "pyarrow.compute" in sys.modules:  # called for every column of a block, so it has to be fast
+        return sys.modules["pyarrow"]
     with require_extra("arrow", package="pyarrow", needed_for="reading Parquet files"):
         import pyarrow as pa
+        import pyarrow.compute  # ``import pyarrow`` alone leaves ``pa.compute`` undefined
     return pa

@@ -298,6 +298,7 @@ def test_completion_scripts(cli: Cli, shell: str) -> None:
         ("registry re", {"resolve", "read", "reservation"}),
         ("registry show di", {"digits"}),
         ("registry read digits tr", {"train"}),
+        ("registry add --from a", {"arrow", "audio", "arrays"}),
         ("registry read digits train+tr", {"train+train"}),
         ("registry split check digits train a", {"all"}),
     ],

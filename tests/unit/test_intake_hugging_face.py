@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import wave
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,9 @@ from registry.features import Audio, ClassLabel, FeaturesDict, Image, Sequence, 
 from registry.intake.hugging_face import is_saved_dataset, open_saved_dataset
 from registry.intake.listing import list_files
 from registry.intake.objects import open_object
+from registry.intake.opened import import_arrow
 from registry.intake.source import Options, Source
+from registry.shards.arrow_values import import_pyarrow
 
 
 @pytest.fixture(scope="module")
@@ -230,3 +233,13 @@ def test_a_path_in_a_saved_dataset_is_never_opened(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as caught:
         open_saved_dataset(list_files(tmp_path), Options())
     assert str(caught.value) == "column 'image' has the path '/etc/hostname', and not the bytes of the file"
+
+
+def test_pyarrow_comes_with_its_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``import pyarrow`` alone leaves ``pyarrow.compute`` undefined, until some other package imports it."""
+    monkeypatch.delattr(pa, "compute")
+    monkeypatch.delitem(sys.modules, "pyarrow.compute")
+    assert import_pyarrow().compute.sum(pa.array([1, 2])).as_py() == 3
+    monkeypatch.delattr(pa, "compute")
+    monkeypatch.delitem(sys.modules, "pyarrow.compute")
+    assert import_arrow().compute.sum(pa.array([1, 2])).as_py() == 3

@@ -130,9 +130,9 @@ def test_row_900_001_decides_as_row_1_does() -> None:
         (pa.array([2**63], pa.uint64()), pa.array([1], pa.int64()), pa.uint64(), "widened to uint64 at b:1"),
         (pa.array([1]), pa.array([1.5]), pa.float64(), "widened to float64 at b:1"),
         (pa.array([1.5], pa.float32()), pa.array([1.5]), pa.float64(), "widened to float64 at b:1"),
-        (pa.nulls(1), pa.array(["a"]), pa.string(), ""),
-        (pa.array([None], pa.int32()), pa.array(["a"]), pa.string(), ""),
-        (pa.array(["a"], pa.large_string()), pa.array(["a"]).dictionary_encode(), pa.string(), ""),
+        (pa.nulls(1), pa.array(["a"]), pa.string(), "as in the source"),
+        (pa.array([None], pa.int32()), pa.array(["a"]), pa.string(), "as in the source"),
+        (pa.array(["a"], pa.large_string()), pa.array(["a"]).dictionary_encode(), pa.string(), "as in the source"),
         (
             pa.array([1], pa.timestamp("s")),
             pa.array([1], pa.timestamp("ns")),
@@ -145,13 +145,13 @@ def test_row_900_001_decides_as_row_1_does() -> None:
             pa.array([[1, 2]], pa.list_(pa.int8(), 2)),
             pa.array([[1]], pa.list_(pa.int8(), 1)),
             pa.list_(pa.int8()),
-            "",
+            "as in the source",
         ),
         (
             pa.array([{"a": 1}]),
             pa.array([{"b": "x", "a": 2}]),
             pa.struct([("a", pa.int64()), ("b", pa.string())]),
-            "",
+            "as in the source",
         ),
     ],
 )
@@ -218,7 +218,7 @@ def test_a_missing_field_or_column_is_null() -> None:
             "v": Scalar("int64", optional=True),
         }
     )
-    assert [one.reason for one in schema.columns] == ["in a null struct, every field is null", ""]
+    assert [one.reason for one in schema.columns] == ["in a null struct, every field is null", "as in the source"]
     converted = [schema.convert(block[0], rows_of(block)).table.to_pylist() for block in blocks]
     assert converted == [
         [{"u": {"id": 1, "name": None}, "v": 1}, {"u": {"id": 2, "name": None}, "v": 2}],
