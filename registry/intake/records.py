@@ -102,7 +102,7 @@ class ChunkEncoder:
                 place = error.details.get("record")
                 if not isinstance(place, int):
                     raise
-                bad.append(BadRow(file=chunk.part, line=rows.lines[place], reason=error.message))
+                bad.append(_bad(chunk.part, rows, place, error.message))
                 rows = _without(rows, [place])
         keys, contents = self._keys(rows, records, features)
         by_split = {
@@ -191,9 +191,16 @@ def _usable(rows: Rows, part: str, needed: dict[str, str]) -> tuple[Rows, list[B
         nulls = rows.table.column(column).is_null()
         places = [place for place, is_null in enumerate(nulls.to_pylist()) if is_null] if rows.table.num_rows else []
         if places:
-            bad += [BadRow(file=part, line=rows.lines[place], column=column, reason=reason) for place in places]
+            bad += [_bad(part, rows, place, reason, column) for place in places]
             rows = _without(rows, places)
     return rows, bad
+
+
+def _bad(part: str, rows: Rows, place: int, reason: str, column: str | None = None) -> BadRow:
+    """A row that cannot be used: by its own name if it is a file, else by its line in the part."""
+    if rows.keys is not None:
+        return BadRow(file=rows.keys[place], line=None, column=column, reason=reason)
+    return BadRow(file=part, line=int(rows.lines[place]), column=column, reason=reason)
 
 
 def _without(rows: Rows, places: Sequence[int]) -> Rows:
