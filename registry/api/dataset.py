@@ -498,8 +498,8 @@ class Dataset:
     ) -> ExportReport:
         """Write records in the format of other tools, in the order in which they are stored, in bounded memory.
 
-        With a ``split``, a table is one file. Without one, ``dest`` is a folder that gets a file for each split, such
-        as ``train.csv``; if the version has only one split, ``dest`` may also be a file with the ending of the format.
+        With a ``split``, a table is one file. Without one, ``dest`` is a folder that gets a file for each split:
+        ``train.csv`` and so on; if the version has only one split, ``dest`` may also be a file with the ending of the format.
         An ``imagefolder`` has folders of classes, in folders of splits unless there is a ``split``, and a
         ``webdataset`` is a folder of tars. Files get their names when all of them are complete.
         docs/exporting.md describes how values are written.
@@ -509,7 +509,7 @@ class Dataset:
 
         Args:
             kind: ``csv``, ``jsonl``, ``parquet``, ``arrow`` (Arrow IPC's file format, also known as Feather),
-                ``imagefolder`` (as Hugging Face reads it) or ``webdataset``.
+                ``imagefolder`` (a folder for Hugging Face) or ``webdataset``.
             dest: path or URL of a file or folder, or a binary file to write to. A ``csv`` or ``jsonl`` file whose name
                 ends with ``.gz`` is compressed.
             split: an expression, see ``resolve``.
