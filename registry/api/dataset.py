@@ -498,8 +498,8 @@ class Dataset:
     ) -> ExportReport:
         """Write records in the format of other tools, in the order in which they are stored, in bounded memory.
 
-        With a ``split``, a table is one file. Without one, ``dest`` is a folder that gets a file for each split:
-        ``train.csv`` and so on; if the version has only one split, ``dest`` may also be a file with the ending of the format.
+        With a ``split``, a table is one file. Without one, ``dest`` is a folder that gets ``train.csv`` and so on, a
+        file for each split; if the version has only one split, ``dest`` may also be a file with the format's ending.
         An ``imagefolder`` has folders of classes, in folders of splits unless there is a ``split``, and a
         ``webdataset`` is a folder of tars. Files get their names when all of them are complete.
         docs/exporting.md describes how values are written.
