@@ -359,11 +359,14 @@ class _Reader:
         if array.member is None:
             if self._values is None:
                 path = self._root / array.file
+                with path.open("rb") as file:
+                    _require_unchanged(array, _read_header(file, array.file, None, path.stat().st_size))
                 self._values = np.memmap(path, array.dtype, "r", array.offset, array.shape, order)
         elif self._file is None:
             archive = self._stack.enter_context(zipfile.ZipFile(self._root / array.file))
-            self._file = self._stack.enter_context(archive.open(f"{array.member}.npy"))
-            _read_exactly(self._file, array.offset)
+            about = archive.getinfo(f"{array.member}.npy")
+            self._file = self._stack.enter_context(archive.open(about))
+            _require_unchanged(array, _read_header(self._file, array.file, array.member, about.file_size))
         if array.member is not None and array.is_fortran and self._values is None:
             data = _read_exactly(self._file, array.shape[0] * array.row_bytes)
             self._values = np.frombuffer(data, array.dtype).reshape(array.shape, order=order)
@@ -372,6 +375,17 @@ class _Reader:
             return values
         data = _read_exactly(self._file, num_rows * array.row_bytes)
         return np.frombuffer(data, array.dtype).reshape(num_rows, *array.shape[1:])
+
+
+def _require_unchanged(expected: StoredArray, found: StoredArray) -> None:
+    """Refuse an array that was replaced by another: its bytes would be read as values of the old dtype."""
+    if found != expected:
+        raise _fault(
+            expected.file,
+            f"{expected.label}: the array changed while it was added: "
+            f"expected {_shown(expected.shape, expected.dtype)}, found {_shown(found.shape, found.dtype)}",
+            "Wait until the program that writes the file has ended, then try again.",
+        )
 
 
 def _read_exactly(file: IO[bytes] | None, num_bytes: int) -> bytes:

@@ -89,7 +89,13 @@ class ArrowPart:
     def _read(self) -> Generator[Rows, None, None]:
         start = 0
         tables = self.read_tables(self.store, self.name)
-        next(tables)
+        found = next(tables).schema.names
+        if sorted(found) != sorted(self.columns):
+            raise SourceError(
+                f"{self.name}: the columns changed while the file was added",
+                hint="Wait until the program that writes the file has ended, then try again.",
+                details={"file": self.name, "expected": list(self.columns), "found": found},
+            )
         for table in tables:
             _check_values(table, self.name, start)
             yield from cut_table(_plain(table.select(self.columns), self.described, self.name), start)

@@ -192,6 +192,8 @@ def declare_schema(
         SourceError: a requested column does not exist, or the columns cannot become features.
     """
     names = check_distinct(first.table.schema.names)
+    if not names:  # no row of the first ones can be used
+        return None
     if may_lack_columns:
         names = [*names, *(name for name in wishes if name not in names)]
     described: list[ColumnSchema] = []

@@ -8,14 +8,26 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy, deepcopy
 from typing import Any, Final
+
+import numpy as np
 
 from registry.errors import RegistryError, SourceError
 from registry.features import ClassLabel, Feature
 from registry.intake.arrow_objects import Spool
 from registry.intake.object_tables import bad_rows
-from registry.intake.opened import FIRST_ROWS, Opened, check_columns, count_of, import_arrow, is_a, next_step
+from registry.intake.opened import (
+    FIRST_ROWS,
+    Opened,
+    check_columns,
+    count_of,
+    import_arrow,
+    is_a,
+    is_unicode,
+    next_step,
+)
 from registry.intake.python_kinds import estimate_bytes
 from registry.intake.python_values import BadValue, BadValuesError, ValueConverter
 from registry.intake.source import MAX_BYTES, BadRow, Rows
@@ -169,7 +181,7 @@ class _Reader:
         """The rows, with errors of the caller's code as SourceErrors that name the row."""
         count = 0
         try:
-            for row in start():
+            for row in _kept(start()):
                 yield row
                 count += 1
         except (RegistryError, GeneratorExit):
@@ -239,6 +251,11 @@ class _Reader:
                     found[name] = converter.convert([row.get(name) for row in rows], lines, name)
                 except BadValuesError as error:
                     faults += error.bad
+                except RecursionError as error:
+                    raise SourceError(
+                        f"column {name!r}: a value is nested too deeply, or contains itself",
+                        hint="Store it as text, for example with json.dumps.",
+                    ) from error
             if not faults:
                 break
             bad += bad_rows(faults)
@@ -254,7 +271,7 @@ class _Reader:
         """The rows as dicts, their numbers, and reports of the rows that have another form than the first."""
         if self._as_dict is _same and set(map(type, block)) == {dict} and all(block):  # at the speed of C
             keys = set(itertools.chain.from_iterable(block))
-            if all(isinstance(key, str) for key in keys):
+            if all(isinstance(key, str) and is_unicode(key) for key in keys):
                 return list(block), range(start, start + len(block)), []
         rows: list[Mapping[str, Any]] = []
         lines: list[int] = []
@@ -267,8 +284,8 @@ class _Reader:
                 bad.append(BadRow(file="", line=line, reason=reason))
                 continue
             if not row.keys() <= known:
-                if odd := [key for key in row if not isinstance(key, str)]:
-                    reason = f"the key {odd[0]!r:.60} is not text"
+                if odd := [key for key in row if not isinstance(key, str) or not is_unicode(key)]:
+                    reason = f"the key {odd[0]!a:.60} is not {'valid Unicode' if type(odd[0]) is str else 'text'}"
                     bad.append(BadRow(file="", line=line, reason=reason))
                     continue
                 known.update(row)
@@ -292,6 +309,43 @@ def _take(stream: Iterator[Any], step: int) -> list[Any]:
         found += some
         size += estimate_bytes(some[-1]) * len(some)
     return found
+
+
+def _kept(rows: Iterator[Any]) -> Iterator[Any]:
+    """Yield rows that stay as they are although a generator may fill the same dict or array again for the next one.
+
+    A block is converted after all of its rows were yielded. Dicts and lists are therefore copied; a mutable value is
+    copied if the first two rows share it, so that arrays which are made for each row cost nothing.
+    """
+    before: dict[Any, Any] = {}
+    shared: set[Any] = set()
+    for place, row in enumerate(rows):
+        if isinstance(row, dict):
+            kept: Any = dict(row)
+        elif type(row) in (list, tuple):
+            kept = list(row)
+        elif isinstance(row, np.ndarray):
+            yield row.copy()
+            continue
+        else:
+            yield copy(row) if hasattr(type(row), "__dataclass_fields__") else row
+            continue
+        if place < 2:
+            mutable = {key: value for key, value in _items(kept) if _is_mutable(value)}
+            shared = {key for key, value in mutable.items() if place == 0 or before.get(key) is value}
+            before = mutable
+        for key in shared:
+            if (key in kept if isinstance(kept, dict) else key < len(kept)) and _is_mutable(kept[key]):
+                kept[key] = kept[key].detach().clone() if is_a(kept[key], "torch", "Tensor") else deepcopy(kept[key])
+        yield tuple(kept) if type(row) is tuple else kept
+
+
+def _items(row: dict[Any, Any] | list[Any]) -> Iterable[tuple[Any, Any]]:
+    return row.items() if isinstance(row, dict) else enumerate(row)
+
+
+def _is_mutable(value: Any) -> bool:
+    return isinstance(value, (list, dict, bytearray, np.ndarray)) or is_a(value, "torch", "Tensor")
 
 
 def _same(row: Any) -> Any:

@@ -75,10 +75,24 @@ def check_columns(names: Sequence[Any]) -> tuple[str, ...]:
                 hint="Rename the columns, for example: frame.columns = ['a', 'b']",
             )
         text = str(name)
+        if not is_unicode(text):
+            raise SourceError(
+                f"the name of a column is not valid Unicode: {text!a:.60}",
+                hint="Rename the column. Text that was decoded with surrogateescape has such characters.",
+            )
         if text in found:
             raise SourceError(f"two columns are named {text!r}", hint="Rename one of them.")
         found[text] = None
     return tuple(found)
+
+
+def is_unicode(text: str) -> bool:
+    """Whether UTF-8 can encode ``text``: it has no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def next_step(step: int, row_bytes: int) -> int:

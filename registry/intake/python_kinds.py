@@ -43,14 +43,19 @@ KINDS: Final = frozenset(EXACT.values()) | frozenset(NUMPY_KINDS.values()) | {"a
 """The kinds that can be stored."""
 
 
-def estimate_bytes(value: Any) -> int:
+_MOST_NESTED: Final = 100
+
+
+def estimate_bytes(value: Any, depth: int = 0) -> int:
     """Roughly how much memory a value takes as an Arrow value, without converting it."""
+    if depth > _MOST_NESTED:  # a list may contain itself; the conversion refuses it
+        return 8
     if isinstance(value, (bytes, bytearray, str)):
         return len(value) + 4
     if isinstance(value, Mapping):
-        return sum(map(estimate_bytes, value.values()))
+        return sum(estimate_bytes(one, depth + 1) for one in value.values())
     if isinstance(value, (list, tuple)):
-        return 4 + (len(value) * estimate_bytes(value[0]) if value else 0)
+        return 4 + (len(value) * estimate_bytes(value[0], depth + 1) if value else 0)
     size = getattr(value, "nbytes", None)
     if isinstance(size, int):
         return size

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from registry.building import SortKeys, hash_keys
-from registry.errors import CorruptExampleError
-from registry.features import FeaturesDict
+from registry.errors import CorruptExampleError, SourceError
+from registry.features import ClassLabel, FeaturesDict
 from registry.intake.keys import (
     Hashes,
     Holdout,
@@ -141,7 +141,13 @@ class ChunkEncoder:
         holdout = self.holdout
         if self.split_by is None and (holdout is None or split != self.held_from):
             return {split: None}
-        names = [split] * len(keys) if self.split_by is None else _texts(rows.table.column(self.split_by))
+        names = [split] * len(keys) if self.split_by is None else self._split_names(rows, self.split_by)
+        if self.split_by is not None and holdout is not None and holdout.split in names:
+            raise SourceError(
+                f"column {self.split_by!r} names the split {holdout.split!r}, which the holdout would add to",
+                hint="Leave --holdout out, or choose another name.",
+                details={"split": holdout.split},
+            )
         found: dict[str, list[int]] = {}
         # Content keys without their number: identical records stay together.
         stable = [key if isinstance(key, str) else key.hex() for key in keys]
@@ -149,6 +155,12 @@ class ChunkEncoder:
             is_held = holdout is not None and name == self.held_from and holdout.takes(stable[place])
             found.setdefault(holdout.split if holdout is not None and is_held else name, []).append(place)
         return dict(found)
+
+    def _split_names(self, rows: Rows, column: str) -> list[str]:
+        """The values of the column that decides the split; the names of classes, not their numbers."""
+        feature = self.schema.features()[column]
+        names = _texts(rows.table.column(column))
+        return [feature.int2str(int(name)) for name in names] if isinstance(feature, ClassLabel) else names
 
     def _keyed(
         self,

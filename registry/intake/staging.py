@@ -145,14 +145,14 @@ def stage_source(
         num_shards: the number of shards of each split. None: TFDS's rule.
         bad: collects unusable rows, and says how many are allowed.
         processes: the number of processes that encode. None: one for each core once there is enough work.
-        num_rows: the number of rows, for progress, if known.
+        num_rows: the number of usable rows that were read before, if they were counted.
         progress: called with a ``Progress``: rows are ``encoding``, then records of each split ``writing``.
         budget_bytes: memory for sorting.
 
     Raises:
         UnusableRowsError: more rows cannot be used than ``bad`` allows.
         DuplicateKeyError: two records of a split have the same key; names both places.
-        SourceError: a split has no rows, or a part cannot be read.
+        SourceError: a split has no rows, a part cannot be read, or the source changed since the rows were counted.
         UsageError: ``split_by`` or ``holdout`` does not fit the source.
         StorageError: the disk is full or not writable.
     """
@@ -176,11 +176,15 @@ def stage_source(
             if offsets is not None:
                 for encoded, _ in _encode(source, encoder, engine, None, None):
                     offsets.prepare(encoded)
+            num_read = 0
             for encoded, chunk in _encode(source, encoder, engine, progress, num_rows):
                 bad.add(encoded.bad)
+                num_read += chunk.rows.table.num_rows
                 if bad.count <= bad.allowed:  # else go on only to count the bad rows
                     sorters.add(encoded, chunk, offsets)
             bad.require_few()
+            if num_rows is not None and num_read != num_rows:
+                raise _changed(f"expected {num_rows:,} usable rows, found {num_read:,}")
             hashers = {split: SplitHasher(features) for split in sorters.names}
             written = sorters.write(name, num_shards, hashers, engine, progress)
     except BaseException:
@@ -275,13 +279,21 @@ class _Sorters:
         progress: ProgressCallback | None,
     ) -> list[tuple[Split, tuple[Shard, ...]]]:
         """Write the shards of every split."""
-        for name in [*self._splits, *([self._holdout.split] if self._holdout is not None else [])]:
-            if name not in self._sorters and self._split_by is None:
+        for name in self._splits if self._split_by is None else ():
+            if name not in self._sorters:
                 raise SourceError(
                     f"the split {name!r} has no rows",
                     hint="Every split needs a row. Leave its files out, or choose the splits: --split NAME=GLOB",
                     details={"split": name},
                 )
+        if self._holdout is not None and self._holdout.split not in self._sorters:
+            raise SourceError(
+                f"the holdout {self._holdout.split!r} has no rows",
+                hint="Choose a larger percentage, or leave --holdout out."
+                if self._split_by is None
+                else "With --split-by, it is cut from the split 'train'. Choose a larger percentage, or leave it out.",
+                details={"split": self._holdout.split},
+            )
         if not self._sorters:
             raise SourceError("there are no rows", hint="Add a source with one row or more.", details={})
         written = []
@@ -368,6 +380,8 @@ class _Offsets:
     def starts(self, name: str, pairs: Hashes) -> npt.NDArray[np.int64]:
         """For each record, the number of records with the same key hash that come before its content."""
         if name not in self._sorted:
+            if name not in self._found:
+                raise _changed(f"the split {name!r} had no rows before")
             keys, contents, known = np.concatenate(self._found.pop(name), axis=1)
             order = np.lexsort((contents, keys))
             keys, known = keys[order], known[order]
@@ -378,7 +392,19 @@ class _Offsets:
             by_pair = np.argsort(known)
             self._sorted[name] = known[by_pair], starts[by_pair]
         known, starts = self._sorted[name]
-        return starts[np.searchsorted(known, pairs)]
+        places = np.searchsorted(known, pairs)
+        places[places == len(known)] = 0
+        if not np.array_equal(known[places], pairs):
+            raise _changed("a row has other values than before")
+        return starts[places]
+
+
+def _changed(found: str) -> SourceError:
+    return SourceError(
+        f"the source changed while it was added: {found}",
+        hint="Nothing was published. Wait until the program that writes the source has ended, then try again.",
+        details={},
+    )
 
 
 def _pairs(hashes: Hashes, contents: Hashes) -> Hashes:

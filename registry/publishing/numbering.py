@@ -21,7 +21,7 @@ from registry.publishing.changes import ChangeLevel, Changes
 from registry.publishing.fingerprint import StoredSplits
 from registry.publishing.proof import Prover, VersionDiff, diff_files
 from registry.publishing.publish import Publication, Target, publish_folder, publish_staged
-from registry.publishing.verify import VerifyReport, describe_version
+from registry.publishing.verify import VerifyReport, describe_version, is_published
 from registry.storage import StagedFolder, Store
 
 FIRST: Final = Version(1, 0, 0)
@@ -203,7 +203,8 @@ def preview_next(
 
     Raises:
         ShardMismatchError: a shard differs from what was written, or is damaged.
-        VersionTooSmallError: ``wish`` names a part that the changes do not allow.
+        VersionTooSmallError: ``wish`` names a part or a number that the changes do not allow.
+        VersionExistsError: ``wish`` names a number that is published with other content.
     """
     what = prepared.reference.dataset
     if shards is None:
@@ -213,6 +214,10 @@ def preview_next(
     measured = _Measured.of(store, prepared, report, target, fingerprints)
     prover = target.prover()
     found = choose_number(prover, measured.version, measured.fingerprints, wish)
+    if wish.number is not None and found.number is not None:  # refused now, as it would be later
+        numbered = replace(measured.version, version=found.number)
+        if not is_published(target.catalog, numbered):
+            prover.require(numbered, measured.fingerprints, StoredSplits(store, prepared.splits, prepared.features))
     if found.latest is None or found.changes is None:
         return NextPreview(next=found, diff=None)
     latest = found.latest

@@ -1,0 +1,182 @@
+"""Adds sources that change while they are read, and options that contradict the rows."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import registry
+from registry.errors import RegistryError, SourceError, VersionExistsError, VersionTooSmallError
+
+ROWS = [{"a": number, "b": str(number)} for number in range(10)]
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[registry.Catalog]:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as opened:
+        yield opened
+
+
+def parquet(**columns: list[Any]) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(pa.table(columns), out)
+    return out.getvalue()
+
+
+def npy(array: Any) -> bytes:
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+def npz(array: Any) -> bytes:
+    out = io.BytesIO()
+    np.savez(out, a=array)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "message"),
+    [
+        (
+            "x.csv",
+            b"a\n1\n2\n",
+            b"a\n1\n2\n3\n",
+            "the source changed while it was added: expected 2 usable rows, found 3",
+        ),
+        ("x.csv", b"a\n1\n2\n", b"a\n1\n", "the source changed while it was added: expected 2 usable rows, found 1"),
+        ("x.parquet", parquet(a=[1]), parquet(b=[1]), "x.parquet: the columns changed while the file was added"),
+        (
+            "x.npy",
+            npy(np.arange(5)),
+            npy(np.ones((5, 3))),
+            "x.npy: the array changed while it was added: expected int64 of shape (5,), found float64 of shape (5, 3)",
+        ),
+        (
+            "x.npz",
+            npz(np.arange(5)),
+            npz(np.ones(5)),
+            "x.npz[a]: the array changed while it was added: expected int64 of shape (5,), found float64 of shape (5,)",
+        ),
+    ],
+)
+def test_a_file_that_changes_between_reads_is_refused(
+    catalog: registry.Catalog, tmp_path: Path, name: str, before: bytes, after: bytes, message: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(before)
+    addition = catalog.plan_add(path, "x")
+    path.write_bytes(after)
+    with pytest.raises(SourceError) as raised:
+        addition.publish()
+    assert raised.value.message == message
+    assert not list((tmp_path / "data").rglob("*.tfrecord*"))
+
+
+def test_rows_that_change_while_a_column_is_new_are_refused(catalog: registry.Catalog) -> None:
+    catalog.add([{"a": 1}, {"a": 2}], "x")
+    reads = 0
+
+    def rows() -> Iterator[dict[str, int]]:
+        nonlocal reads
+        reads += 1
+        yield {"a": 1, "b": reads}
+        yield {"a": 2, "b": 0}
+
+    with pytest.raises(SourceError, match="changed while it was added: a row has other values than before"):
+        catalog.add(rows, "x")
+
+
+def test_a_generator_may_fill_the_same_objects_again(catalog: registry.Catalog) -> None:
+    def rows() -> Iterator[dict[str, Any]]:
+        row: dict[str, Any] = {"array": np.zeros(2), "list": [0]}
+        for number in range(5):
+            row["n"] = number
+            row["array"][:] = number
+            row["list"][0] = number
+            yield row
+
+    for given in (rows, rows()):
+        catalog.add(given, "reused")
+        found = sorted(catalog.dataset("reused").read("train"), key=lambda one: int(one["n"]))
+        assert [int(one["n"]) for one in found] == [0, 1, 2, 3, 4]
+        assert [one["array"].tolist() for one in found] == [[float(n)] * 2 for n in range(5)]
+        assert [one["list"].tolist() for one in found] == [[n] for n in range(5)]
+
+
+def test_a_generator_may_fill_the_same_array_in_tuples(catalog: registry.Catalog) -> None:
+    def rows() -> Iterator[tuple[Any, int]]:
+        pixels = np.zeros(2, np.uint8)
+        for number in range(3):
+            pixels[:] = number
+            yield pixels, number
+
+    catalog.add(rows, "reused")
+    assert all(one["input"].tolist() == [one["label"]] * 2 for one in catalog.dataset("reused").read("train"))
+
+
+@pytest.mark.parametrize(
+    ("parts", "holdout", "message"),
+    [
+        (["train", "test"], "test=50%", "column 's' names the split 'test', which the holdout would add to"),
+        (["train", "train"], "test=0.001%", "the holdout 'test' has no rows"),
+        (["x", "y"], "test=50%", "the holdout 'test' has no rows"),
+        ([None, None], "test=0.001%", "the holdout 'test' has no rows"),
+    ],
+)
+def test_a_holdout_is_never_left_out_or_mixed_in_silence(
+    catalog: registry.Catalog, parts: list[str | None], holdout: str, message: str
+) -> None:
+    rows = [{"s": part, "n": number} for number, part in enumerate(parts * 5)]
+    with pytest.raises(SourceError) as raised:
+        catalog.add(rows, "x", split_by=None if parts[0] is None else "s", holdout=holdout)
+    assert raised.value.message == message
+
+
+def test_classes_decide_the_split_by_their_names(catalog: registry.Catalog) -> None:
+    rows = [{"s": "train", "n": 1}, {"s": "test", "n": 2}]
+    report = catalog.add(rows, "x", split_by="s", features={"s": "ClassLabel"})
+    assert dict(report.splits) == {"train": 1, "test": 1}
+
+
+@pytest.mark.parametrize(
+    ("number", "error"), [("1.0.1", VersionTooSmallError), ("1.0.0", VersionExistsError)], ids=["small", "used"]
+)
+def test_a_dry_run_refuses_the_numbers_that_the_run_refuses(
+    catalog: registry.Catalog, number: str, error: type[RegistryError]
+) -> None:
+    catalog.add(ROWS, "x")
+    messages = set()
+    for dry_run in (True, False):
+        with pytest.raises(error) as raised:
+            catalog.add(ROWS[:5], "x", number=number, dry_run=dry_run)
+        messages.add(raised.value.message)
+    assert len(messages) == 1
+    assert catalog.add(ROWS[:5], "x", number="0.9.0", dry_run=True).outcome == "would_publish"
+
+
+def test_column_names_must_be_unicode(catalog: registry.Catalog) -> None:
+    with pytest.raises(SourceError, match=r"^the name of a column is not valid Unicode"):
+        catalog.add([{"\udc80": 1}], "x")
+    with pytest.raises(RegistryError, match=r"the key .* is not valid Unicode"):
+        catalog.add([{"a": 1}, {"\udc80": 1}], "x")
+
+
+def test_a_list_that_contains_itself_is_refused(catalog: registry.Catalog) -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(SourceError, match="column 'a': a value is nested too deeply, or contains itself"):
+        catalog.add([{"a": endless}], "x")
+
+
+@pytest.mark.parametrize("make", [object, lambda: 2**70, lambda: "\ud800"])
+def test_a_source_without_a_usable_row_names_the_rows(catalog: registry.Catalog, make: Callable[[], Any]) -> None:
+    with pytest.raises(RegistryError, match="data:1, column 'a': "):
+        catalog.add([{"a": make()}], "x")
