@@ -69,8 +69,9 @@ def build_dataset(
     Args:
         builder: one version of one config.
         store: the data folder, local or remote. If it is remote, sorting writes temporary files to TMPDIR.
-        processes: the number of processes that encode examples. 1: this process only. None: this process, and one
-            worker for each core as soon as encoding proves slow enough.
+        processes: the number of processes that encode examples and compute fingerprints. 1: this process only. None:
+            this process, and one worker for each core as soon as encoding proves slow enough. Examples that are encoded
+            in less time than it takes to send them are encoded in this process.
         num_shards: the number of shards of each split, or a dict of split -> number. None: ``builder.NUM_SHARDS``, or
             else TFDS's rule of size and count.
         progress: called with a ``Progress``: each split is encoded, then written, in records.
@@ -181,7 +182,7 @@ class _SplitJob:
         with self._sorter(self.budget_bytes // _KEY_BUDGET_SHARE) as unsorted_keys:
             keyer = Keyer(self.split, shuffled=not self.builder.DISABLE_SHUFFLING, unsorted_keys=unsorted_keys)
             with closing(run_generator(self.split, examples)) as items:
-                blocks = encode_examples(self.engine, self.codec, keyer, items)
+                blocks = encode_examples(self.engine, self.codec, keyer, items, only_if_slow=True)
                 for block in watch_frames(blocks, "encoding", self.split, None, self.progress):
                     sorter.add(block)
             for _ in unsorted_keys.sorted_frames():

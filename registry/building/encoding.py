@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +18,7 @@ from registry.building.author_code import author_traceback, text_of
 from registry.building.generation import Keyer
 from registry.building.keys import SortKeys
 from registry.building.sorter import KeyedFrames
-from registry.engines import Engine, Piece
+from registry.engines import Engine, Piece, ThisProcess
 from registry.errors import BuildError, FeatureError, RegistryError
 from registry.features import Codec
 from registry.features.example_table import ExampleTable, stack_bytes
@@ -26,6 +27,10 @@ from registry.tfrecord import Frames, RecordBlock, frame_records
 _CHUNK_EXAMPLES: Final = 512
 _CHUNK_BYTES: Final = 2**20
 _CHUNK_SECONDS: Final = 0.1
+_TRIAL_CHUNKS: Final = 4
+_SENDING_SECONDS: Final = 10e-6
+"""Sending an example of 1 KB to a worker and its record back takes this process a little less (measured)."""
+
 _VALUE_BYTES: Final = 32  # of a number or another small value
 
 _FIXED: Final = frozenset(
@@ -81,11 +86,20 @@ class ChunkEncoder:
         )
 
 
-def encode_examples(engine: Engine, codec: Codec, keyer: Keyer, items: Iterable[Any]) -> Iterator[KeyedFrames]:
+def encode_examples(
+    engine: Engine, codec: Codec, keyer: Keyer, items: Iterable[Any], *, only_if_slow: bool = False
+) -> Iterator[KeyedFrames]:
     """Yield the records of ``items``, which are pairs (key, example), in order and in blocks.
 
     An example is encoded, or its arrays are copied, before the next one is drawn, because authors may write the next
     example into the same arrays. Holds at most a few chunks of about 1 MB for each process.
+
+    Args:
+        engine: encodes chunks.
+        codec: the codec of the examples.
+        keyer: checks the keys.
+        items: the pairs.
+        only_if_slow: encode in this process if that takes less time than sending examples to another and back.
 
     Raises:
         FeatureError: an example does not match the features; names split and key.
@@ -96,6 +110,16 @@ def encode_examples(engine: Engine, codec: Codec, keyer: Keyer, items: Iterable[
     encoder = ChunkEncoder(codec, keyer.split)
     drawing = _Drawing()
     pieces = _pieces(engine, encoder, keyer, items, drawing)
+    if only_if_slow and engine.width > 1:
+        seconds = 0.0
+        for piece in islice(pieces, _TRIAL_CHUNKS):
+            started = time.thread_time()
+            frames = piece()
+            seconds = (time.thread_time() - started) / piece.num_items  # of the last one: the first also imports
+            drawing.learn(frames)
+            yield KeyedFrames(piece.input.sort_keys, piece.input.labels, frames)
+        if seconds < _SENDING_SECONDS:
+            engine = ThisProcess()
     for chunk, frames in engine.run(pieces, doing="encoded examples", failure=BuildError):
         drawing.learn(frames)
         yield KeyedFrames(chunk.sort_keys, chunk.labels, frames)
