@@ -28,6 +28,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,8 @@ def build(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
     processes = None if arguments.row == "auto" else int(arguments.row)
     builder = builder_of(arguments.kind, arguments.examples)
-    build_dataset.__kwdefaults__["budget_bytes"] = arguments.budget_mb * 2**20  # the catalog does not pass it on
+    defaults: Any = build_dataset.__kwdefaults__
+    defaults["budget_bytes"] = arguments.budget_mb * 2**20  # the catalog does not pass it on
     with registry.connect(folder / "catalog.db", data_dir=folder) as catalog:
         started = time.perf_counter()
         version = catalog.build(builder, processes=processes).version
@@ -131,8 +133,7 @@ def write_with_datasets(arguments: argparse.Namespace, folder: Path) -> dict[str
 
 def write_with_tfds(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """``download_and_prepare`` of a builder with the same features and examples."""
-    import tensorflow_datasets as tfds
-
+    tfds: Any = import_module("tensorflow_datasets")
     ours = builder_of(arguments.kind, arguments.examples)
     if arguments.kind == "rows":
         features = {
@@ -147,7 +148,7 @@ def write_with_tfds(arguments: argparse.Namespace, folder: Path) -> dict[str, An
             "label": tfds.features.ClassLabel(num_classes=10),
         }
 
-    class Made(tfds.core.GeneratorBasedBuilder):
+    class Made(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc]  # its types are not installed
         VERSION = tfds.core.Version("1.0.0")
         pkg_dir_path = folder
 

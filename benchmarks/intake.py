@@ -28,7 +28,9 @@ from typing import Any
 
 import numpy as np
 
-from build import MemoryWatch
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.build import MemoryWatch
 
 KINDS = ("csv", "jsonl", "frame", "images", "texts")
 WAYS = ("add", "datasets", "limit")
