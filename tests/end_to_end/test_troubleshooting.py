@@ -142,6 +142,19 @@ def _import_half(world: SimpleNamespace) -> None:
     world.catalog.import_parquet("half")
 
 
+def _add(text: str, name: str = "days.csv", **options: Any) -> Callable[[SimpleNamespace], object]:
+    def add(world: SimpleNamespace) -> object:
+        (world.folder / name).write_text(text)
+        return world.catalog.add(name, "days", **options)
+
+    return add
+
+
+def _add_too_small_a_step(world: SimpleNamespace) -> None:
+    _add("day\n1\n")(world)
+    _add("day\n2\n", bump="minor")(world)
+
+
 def _write_while_locked(world: SimpleNamespace) -> None:
     world.setenv("REGISTRY_LOCK_TIMEOUT", "0.1")
     with (
@@ -226,6 +239,13 @@ PROVOKED: dict[str, Callable[[SimpleNamespace], object]] = {
     "… is too small a number: …": lambda it: it.catalog.build(Other(version="1.0.1")),
     "… cannot become canonical by being published: … is protected": _publish_protected,
     "the Parquet files cannot be read as one dataset": _import_half,
+    "no file or folder '…'": lambda it: it.catalog.add("dais.csv"),
+    "… none of … is of a known kind: …": _add("1 2 3", "days.dat"),
+    "… rows or files cannot be used": _add("day,rain\n1\n2\n"),
+    "split '…': two records have the same key: … and …": _add("day,rain\n1,2\n1,3\n", key="day"),
+    "--key …: there is no such column": _add("day\n1\n", key="date"),
+    "--split … matches none of …": _add("day\n1\n", splits={"train": "train/*"}),
+    "… is too small a step from …: more has changed than it allows": _add_too_small_a_step,
     "… cannot be reached: …": lambda _: registry.connect("postgresql://127.0.0.1:1/data"),
     "… is locked": _write_while_locked,
     "… has the schema …, this registry needs …": _open_older,
