@@ -390,7 +390,11 @@ class Adding(Publishing):
                 "skip_bad": skip_bad,
                 "num_shards": num_shards,
             }
-            return self._plan_in_place(source, reference, [option for option, given in changing.items() if given])
+            from registry.intake.in_place import plan_in_place
+
+            refused = [option for option, given in changing.items() if given]
+            stay = plan_in_place(source, reference, changing=refused)
+            return Addition(self, stay.plan, reference, num_shards=None, stored=(stay.store, stay.prepared))
         options = Options(kind=kind, splits=splits or {}, config=config, record_set=record_set)
         opened = _open(source, options, count_progress(progress, "downloading", unit="bytes"))
         latest, _ = self.backend.neighbours(reference.name, reference.config, Version(*HIGHEST))
@@ -405,61 +409,6 @@ class Adding(Publishing):
             progress=progress,
         )
         return Addition(self, plan, reference, num_shards=num_shards)
-
-    def _plan_in_place(self, source: Any, reference: Reference, changing: list[str]) -> Addition:
-        """Parquet files that stay where they are: their rows are the records."""
-        from registry.intake.column_types import arrow_type_of
-        from registry.intake.keys import KeyRule
-        from registry.intake.plan import Plan
-        from registry.intake.schema import ColumnSchema, Schema
-        from registry.intake.source import FileUse, Part, Source
-        from registry.intake.staging import BadRows
-        from registry.interop.parquet import describe_parquet
-        from registry.publishing.numbering import FIRST
-        from registry.storage import open_store
-
-        if changing:
-            raise UsageError(
-                f"files that stay where they are cannot be changed: {', '.join(changing)}",
-                hint="Leave out --in-place, or these options.",
-                details={"options": changing},
-            )
-        if not isinstance(source, str | os.PathLike):
-            raise UsageError("only files can stay where they are", hint="Leave in_place out.", details={})
-        if "://" not in os.fspath(source) and Path(source).is_file():
-            raise UsageError(
-                f"files that stay where they are have to be in a folder: {os.fspath(source)} is a file",
-                hint="Name the folder of the Parquet files, or leave out --in-place: then the records are copied.",
-                details={"path": os.fspath(source)},
-            )
-        store = open_store(source)
-        prepared = describe_parquet(store, name=reference.name, config=reference.config, version=FIRST)
-        names = [name for split in prepared.splits for name in split.filenames]
-        columns = [
-            ColumnSchema(name=name, feature=feature, arrow_type=arrow_type_of(feature), reason="from the files")
-            for name, feature in prepared.features.items()
-        ]
-        plan = Plan(
-            source=Source(
-                kind="parquet",
-                summary="1 Parquet file, which stays where it is"
-                if len(names) == 1
-                else f"{len(names):,} Parquet files, which stay where they are",
-                parts=[
-                    Part(split=split.name, name=name, read=lambda: iter(()), is_portable=False)
-                    for split in prepared.splits
-                    for name in split.filenames
-                ],
-                files=[FileUse(name=name, role="records", num_bytes=store.size(name)) for name in names],
-                split_reason="from the names of files",
-            ),
-            schema=Schema(tuple(columns)),
-            rule=KeyRule(kind="path"),
-            rule_reason="records keep their order",
-            num_rows=sum(split.num_examples for split in prepared.splits),
-            bad=BadRows(),
-        )
-        return Addition(self, plan, reference, num_shards=None, stored=(store, prepared))
 
     def _new_reference(self, source: Any, name: str | None, config: str | None) -> Reference:
         """The dataset and config, refused before a long read if the name is invalid."""
