@@ -227,7 +227,8 @@ def _encode(
     def pieces() -> Iterator[Piece[Chunk, Encoded]]:
         for part in source.parts:
             for rows in part.read():
-                yield Piece(encoder, Chunk(part=part.name, split=part.split, rows=rows))
+                chunk = Chunk(part=part.name, split=part.split, rows=rows)
+                yield Piece(encoder, chunk, num_items=rows.table.num_rows)
 
     for chunk, encoded in engine.run(pieces(), doing="encoded rows", failure=SourceError):
         yield encoded, chunk
