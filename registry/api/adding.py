@@ -73,6 +73,10 @@ class AddReport:
     diff: VersionDiff | None = None
     publication: Publication | None = None
 
+    def __repr__(self) -> str:  # the one of the dataclass fills a screen of a notebook
+        splits = ", ".join(f"{name} {number:,}" for name, number in self.splits.items())
+        return f"<AddReport {self.reference} {self.outcome}: {splits}>"
+
     @property
     def num_examples(self) -> int:
         """The number of records."""
@@ -379,6 +383,7 @@ class Adding(Publishing):
         from registry.intake.source import Options
 
         reference = self._new_reference(source, name, config)
+        _check_numbers(skip_bad, num_shards)
         if in_place:
             changing = {
                 "features": features,
@@ -395,6 +400,8 @@ class Adding(Publishing):
             refused = [option for option, given in changing.items() if given]
             stay = plan_in_place(source, reference, changing=refused)
             return Addition(self, stay.plan, reference, num_shards=None, stored=(stay.store, stay.prepared))
+        if not isinstance(source, str | os.PathLike):
+            _require_path({"kind": kind, "splits": splits, "record_set": record_set})
         options = Options(kind=kind, splits=splits or {}, config=config, record_set=record_set)
         opened = _open(source, options, count_progress(progress, "downloading", unit="bytes"))
         latest, _ = self.backend.neighbours(reference.name, reference.config, Version(*HIGHEST))
@@ -445,6 +452,26 @@ def _open(source: Any, options: Options, advance: Advance | None) -> Source:
     if opened is None:
         raise AssertionError("paths are opened above")
     return opened
+
+
+def _check_numbers(skip_bad: int, num_shards: int | None) -> None:
+    if skip_bad < 0:
+        raise UsageError(f"skip_bad must be 0 or more, not {skip_bad}", hint="Leave it out to skip no row.")
+    if num_shards is not None and num_shards < 1:
+        raise UsageError(
+            f"num_shards must be 1 or more, not {num_shards}", hint="Leave it out to choose it by the size of the data."
+        )
+
+
+def _require_path(arguments: Mapping[str, object]) -> None:
+    """Refuse arguments that would have no effect on an object of Python."""
+    given = [name for name, value in arguments.items() if value]
+    if given:
+        raise UsageError(
+            f"{' and '.join(given)} can be used with paths and URLs only",
+            hint="Leave it out. The splits of objects: catalog.add({'train': ..., 'test': ...}, NAME)",
+            details={"arguments": given},
+        )
 
 
 def _wishes(features: Mapping[str, str | Feature], schema: str | os.PathLike[str] | None) -> Mapping[str, Any]:

@@ -296,3 +296,26 @@ def test_with_a_complete_schema_rows_are_read_once(catalog: registry.Catalog, tm
     assert [one["name"] for one in read_all(catalog, "prices")] in (["a", "b"], ["b", "a"])
     with pytest.raises(SourceError, match='column "stock" is not in the schema'):
         catalog.add(source([("train", "a", PRICES), ("train", "b", {"stock": [1]})]), "prices", schema=schema)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"skip_bad": -1}, "skip_bad must be 0 or more, not -1"),
+        ({"num_shards": 0}, "num_shards must be 1 or more, not 0"),
+        ({"kind": "csv"}, "kind can be used with paths and URLs only"),
+        ({"splits": {"train": "*"}, "record_set": "a"}, "splits and record_set can be used with paths and URLs only"),
+    ],
+)
+def test_arguments_without_an_effect_are_refused(
+    catalog: registry.Catalog, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        catalog.add([{"a": 1}], "objects", **arguments)
+    assert caught.value.message == message
+    assert catalog.datasets() == ()
+
+
+def test_a_report_is_short_in_a_notebook(catalog: registry.Catalog) -> None:
+    report = catalog.add({"train": [{"a": 1}, {"a": 2}], "test": [{"a": 3}]}, "objects")
+    assert repr(report) == "<AddReport objects:1.0.0 published: train 2, test 1>"
