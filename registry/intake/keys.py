@@ -37,14 +37,18 @@ class KeyRule:
     Attributes:
         kind: ``column``, ``path`` or ``content``.
         columns: the key column, or the columns whose content is hashed; empty for ``path``.
+        ties: for content keys, the columns of earlier versions that had more than ``columns``, oldest first. Records
+            with equal ``columns`` are ordered by these columns before the others, as in those versions.
     """
 
     kind: KeyKind
     columns: tuple[str, ...] = ()
+    ties: tuple[tuple[str, ...], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The rule as it is stored with the version."""
-        return {"kind": self.kind, "columns": list(self.columns)}
+        ties = {"ties": [list(one) for one in self.ties]} if self.ties else {}
+        return {"kind": self.kind, "columns": list(self.columns), **ties}
 
     @classmethod
     def from_json(cls, stored: object) -> KeyRule | None:
@@ -54,9 +58,23 @@ class KeyRule:
         kind, columns = stored.get("kind"), stored.get("columns")
         if kind not in ("column", "path", "content") or not isinstance(columns, list):
             return None
-        if not all(isinstance(one, str) for one in columns):
+        ties = stored.get("ties", [])
+        if not isinstance(ties, list) or not all(isinstance(one, list) for one in ties):
             return None
-        return cls(kind=kind, columns=tuple(columns))
+        if not all(isinstance(one, str) for names in (columns, *ties) for one in names):
+            return None
+        return cls(kind=kind, columns=tuple(columns), ties=tuple(map(tuple, ties)))
+
+    def with_more_columns(self, before: Sequence[str], stored: Sequence[str]) -> KeyRule:
+        """The rule of a version that stores the columns ``stored``; the version before had the columns ``before``.
+
+        >>> rule = KeyRule(kind="content", columns=("a",)).with_more_columns(["a"], ["a", "b"])
+        >>> rule.ties, rule.with_more_columns(["a", "b"], ["a", "b", "c"]).ties
+        ((), (('a', 'b'),))
+        """
+        known = [*self.ties, tuple(sorted(before))]
+        ties = [one for one in dict.fromkeys(known) if set(self.columns) < set(one) < set(stored)]
+        return KeyRule(kind=self.kind, columns=self.columns, ties=tuple(ties))
 
     def __str__(self) -> str:
         match self.kind:

@@ -131,7 +131,7 @@ def plan_source(
             details={"column": split_by},
         )
     stored = [name for name in names if name != split_by]
-    rule, reason = _choose_rule(stored, names, key, has_paths, KeyRule.from_json((earlier or {}).get("key")))
+    rule, reason = _choose_rule(stored, names, key, has_paths, earlier or {})
     return Plan(
         source=source,
         schema=schema,
@@ -172,8 +172,9 @@ def _read_all(
 
 
 def _choose_rule(
-    stored: Sequence[str], names: Sequence[str], key: str | None, has_paths: bool, earlier: KeyRule | None
+    stored: Sequence[str], names: Sequence[str], key: str | None, has_paths: bool, before: Mapping[str, Any]
 ) -> tuple[KeyRule, str]:
+    earlier, columns = KeyRule.from_json(before.get("key")), before.get("columns")
     if key is not None:
         return KeyRule(kind="column", columns=(key,)), "as requested"
     if earlier is not None and earlier.kind == "column" and earlier.columns[0] in names:
@@ -181,7 +182,8 @@ def _choose_rule(
     if has_paths:
         return KeyRule(kind="path"), "the path of a file, or the key in an archive"
     if earlier is not None and earlier.kind == "content" and earlier.columns and set(earlier.columns) <= set(stored):
-        return earlier, "the same columns as in the version before"
+        known = [one for one in columns if one in stored] if isinstance(columns, list) else []
+        return earlier.with_more_columns(known, stored), "the same columns as in the version before"
     return KeyRule(kind="content", columns=tuple(sorted(stored))), "there is no key column"
 
 

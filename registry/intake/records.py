@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from registry.building import SortKeys, hash_keys
 from registry.errors import CorruptExampleError, SourceError
 from registry.features import ClassLabel, FeaturesDict
@@ -51,7 +53,8 @@ class Keyed:
         keys: the key of each for errors; empty for content keys, which are never used twice.
         lines: the line of each in its file.
         hashes: for content keys, the first 8 bytes of the md5 of the hashed columns, shape (n,); else None.
-        contents: the same of the whole record, if only some columns are hashed; else None.
+        contents: if only some columns are hashed, the same of the columns in each of ``KeyRule.ties``, then of the
+            whole record, shape (ties + 1, n); else None.
         full_hashes: for content keys, the complete md5 of each, from which a repeated record gets its key.
     """
 
@@ -118,8 +121,8 @@ class ChunkEncoder:
 
     def _keys(
         self, rows: Rows, records: Sequence[bytes], features: FeaturesDict
-    ) -> tuple[Sequence[str] | Sequence[bytes], Sequence[bytes] | None]:
-        """Keys as text, or the md5 of the hashed columns; and the md5 of the record, if it differs."""
+    ) -> tuple[Sequence[str] | Sequence[bytes], list[list[bytes]] | None]:
+        """Keys as text, or the md5 of the hashed columns; and the md5s that order records of the same key."""
         if self.rule.kind == "column":
             return _texts(rows.table.column(self.rule.columns[0])), None
         if self.rule.kind == "path":
@@ -128,9 +131,11 @@ class ChunkEncoder:
             return rows.keys, None
         if set(self.rule.columns) == set(features):
             return content_hashes(records), None
-        hashed = FeaturesDict({name: features[name] for name in self.rule.columns})
-        parts = TableBlock(rows.table.select(list(hashed)), hashed).records()
-        return content_hashes(parts), content_hashes(records)
+        found = []
+        for columns in (self.rule.columns, *self.rule.ties):
+            hashed = FeaturesDict({name: features[name] for name in columns})
+            found.append(content_hashes(TableBlock(rows.table.select(list(hashed)), hashed).records()))
+        return found[0], [*found[1:], content_hashes(records)]
 
     def _destinations(
         self, rows: Rows, split: str, keys: Sequence[str] | Sequence[bytes]
@@ -168,7 +173,7 @@ class ChunkEncoder:
         places: Sequence[int] | None,
         records: Sequence[bytes],
         keys: Sequence[str] | Sequence[bytes],
-        contents: Sequence[bytes] | None,
+        contents: list[list[bytes]] | None,
         lines: Sequence[int],
     ) -> Keyed:
         chosen, frames = _chosen(keys, places), frame_records(_chosen(records, places))
@@ -181,7 +186,7 @@ class ChunkEncoder:
             keys=(),
             lines=_chosen(lines, places),
             hashes=first_words(chosen),
-            contents=None if contents is None else first_words(_chosen(contents, places)),
+            contents=None if contents is None else np.stack([first_words(_chosen(one, places)) for one in contents]),
             full_hashes=chosen,
         )
 

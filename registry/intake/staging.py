@@ -376,15 +376,15 @@ class _Offsets:
         for name, keyed in encoded.by_split.items():
             if keyed.hashes is not None and keyed.contents is not None:
                 pairs = _pairs(keyed.hashes, keyed.contents)
-                self._found.setdefault(name, []).append(np.stack([keyed.hashes, keyed.contents, pairs]))
+                self._found.setdefault(name, []).append(np.stack([keyed.hashes, *keyed.contents, pairs]))
 
     def starts(self, name: str, pairs: Hashes) -> npt.NDArray[np.int64]:
         """For each record, the number of records with the same key hash that come before its content."""
         if name not in self._sorted:
             if name not in self._found:
                 raise _changed(f"the split {name!r} had no rows before")
-            keys, contents, known = np.concatenate(self._found.pop(name), axis=1)
-            order = np.lexsort((contents, keys))
+            keys, *contents, known = np.concatenate(self._found.pop(name), axis=1)
+            order = np.lexsort((*reversed(contents), keys))
             keys, known = keys[order], known[order]
             places = np.arange(len(keys))
             groups = np.maximum.accumulate(np.where(np.r_[True, keys[1:] != keys[:-1]], places, 0))
@@ -409,8 +409,10 @@ def _changed(found: str) -> SourceError:
 
 
 def _pairs(hashes: Hashes, contents: Hashes) -> Hashes:
-    """One hash of two."""
-    return hashes * _MULTIPLIER ^ contents
+    """One hash of all."""
+    for one in contents:
+        hashes = hashes * _MULTIPLIER ^ one
+    return hashes
 
 
 class _Labels(Sequence[str]):

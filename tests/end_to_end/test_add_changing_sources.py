@@ -94,6 +94,18 @@ def test_rows_that_change_while_a_column_is_new_are_refused(catalog: registry.Ca
         catalog.add(rows, "x")
 
 
+def test_each_of_several_new_columns_is_minor_also_with_identical_rows(catalog: registry.Catalog) -> None:
+    rows = [{"a": 1, "b": n % 3, "c": n % 7, "d": n} for n in range(60)]
+
+    def add(columns: str, order: int = 1) -> str:
+        report = catalog.add([{name: row[name] for name in columns} for row in rows[::order]], "x")
+        return f"{report.outcome} {report.reference}"
+
+    assert [add(columns) for columns in ("a", "ab", "abc")] == [f"published x:1.{n}.0" for n in range(3)]
+    assert add("abc", -1) == "unchanged x:1.2.0"
+    assert add("abcd", -1) == "published x:1.3.0"
+
+
 def test_a_generator_may_fill_the_same_objects_again(catalog: registry.Catalog) -> None:
     def rows() -> Iterator[dict[str, Any]]:
         row: dict[str, Any] = {"array": np.zeros(2), "list": [0]}
