@@ -249,7 +249,8 @@ class Adding(Publishing):
 
         The first version is 1.0.0. Adding the same content again publishes nothing. Other shards of the same records
         are a PATCH, a new column is MINOR, anything else is MAJOR. The same source gives the same bytes for any order
-        of its files.
+        of its files. To publish the content of a highest version that is yanked or dropped again, pass ``bump`` or
+        ``number``.
 
             report = catalog.add("prices.csv", "prices")
             print(report.reference, report.outcome)

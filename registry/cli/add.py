@@ -16,6 +16,7 @@ from registry.cli.progress import show_progress
 from registry.cli.publish import describe_publication, promotion_values
 from registry.envelope import fields_of
 from registry.errors import AlreadyStoredError, UsageError
+from registry.model import VersionStatus
 from registry.splits import counted
 
 if TYPE_CHECKING:
@@ -201,6 +202,10 @@ def add(
                 show=show,
                 progress=progress,
             )
+    latest = report.latest
+    if report.outcome == "unchanged" and latest and latest.status in (VersionStatus.YANKED, VersionStatus.DROPPED):
+        why = f" ({latest.state_message})" if latest.state_message else ""
+        session.out.note(f"note: {latest.reference} is {latest.status}{why}; --bump patch publishes the content again")
     session.out.present("add", _values(report), lambda _: _describe_report(session, report))
 
 

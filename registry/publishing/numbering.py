@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from registry.errors import ConflictError, UsageError, VersionExistsError, VersionTooSmallError
-from registry.model import DatasetVersion, Shard, SplitFingerprint, Version, version_folder
+from registry.model import DatasetVersion, Shard, SplitFingerprint, Version, VersionStatus, version_folder
 from registry.model.version import HIGHEST
 from registry.prepared import PreparedDataset, write_prepared
 from registry.publishing.changes import ChangeLevel, Changes
@@ -94,7 +94,11 @@ def choose_number(
     if lower is None:
         raise AssertionError("the highest version is right below the next MAJOR number")
     changes = lower.changes
-    if latest.content_digest == version.content_digest:
+    # A withdrawn version is not published again in silence: this may be the very content that was withdrawn. But
+    # without a new number nobody could ever publish it again.
+    is_wished = wish.number is not None or wish.bump is not None
+    is_withdrawn = latest.status in (VersionStatus.YANKED, VersionStatus.DROPPED)
+    if latest.content_digest == version.content_digest and not (is_wished and is_withdrawn):
         return NextNumber(latest=latest, changes=changes, number=None)
     smallest = changes.smallest
     if smallest is None:

@@ -74,6 +74,14 @@ def test_the_same_content_publishes_nothing(cli: Cli, folder: Path) -> None:
     assert ran.code == 0
 
 
+def test_content_that_is_withdrawn_is_noted(cli: Cli, folder: Path) -> None:
+    cli("add", "prices.csv")
+    cli("yank", "prices:1.0.0", "--reason", "wrong")
+    assert cli("add", "prices.csv").err == (
+        "note: prices:1.0.0 is yanked (wrong); --bump patch publishes the content again\n"
+    )
+
+
 def test_a_dry_run_shows_the_change_and_publishes_nothing(cli: Cli, folder: Path) -> None:
     cli("add", "prices.csv")
     (folder / "prices.csv").write_text(PRICES + "shelf,75.0,20095,\n")

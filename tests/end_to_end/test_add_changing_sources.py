@@ -174,6 +174,18 @@ def test_a_dry_run_refuses_the_numbers_that_the_run_refuses(
     assert catalog.add(ROWS[:5], "x", number="0.9.0", dry_run=True).outcome == "would_publish"
 
 
+def test_withdrawn_content_is_published_again_only_on_request(catalog: registry.Catalog) -> None:
+    catalog.add(ROWS, "x")
+    catalog.lifecycle.yank("x:1.0.0", reason="wrong")
+    report = catalog.add(ROWS, "x")
+    assert report.outcome == "unchanged"
+    assert report.latest is not None
+    assert (report.latest.status, report.latest.state_message) == ("yanked", "wrong")
+    assert str(catalog.add(ROWS, "x", bump="patch").reference) == "x:1.0.1"
+    assert catalog.add(ROWS, "x", bump="patch").outcome == "unchanged"
+    assert str(catalog.dataset("x").reference) == "x:1.0.1"
+
+
 def test_column_names_must_be_unicode(catalog: registry.Catalog) -> None:
     with pytest.raises(SourceError, match=r"^the name of a column is not valid Unicode"):
         catalog.add([{"\udc80": 1}], "x")
