@@ -382,7 +382,9 @@ class Adding(Publishing):
         from registry.intake.keys import Holdout
         from registry.intake.plan import INTAKE, plan_source
         from registry.intake.source import Options
+        from registry.shards.arrow_values import import_pyarrow
 
+        import_pyarrow("adding data")
         reference = self._new_reference(source, name, config)
         _check_numbers(skip_bad, num_shards)
         if in_place:

@@ -252,11 +252,12 @@ def _first_null(array: Any) -> int:
     return int(np.asarray(array.is_null().to_numpy(zero_copy_only=False), np.bool_).argmax())
 
 
-def import_pyarrow() -> Any:
+def import_pyarrow(needed_for: str = "reading Parquet files") -> Any:
     """Import ``pyarrow`` and ``pyarrow.compute``. Raises MissingExtraError if pyarrow is not installed."""
-    if "pyarrow.compute" in sys.modules:  # called for every column of a block, so it has to be fast
-        return sys.modules["pyarrow"]
-    with require_extra("arrow", package="pyarrow", needed_for="reading Parquet files"):
+    found = sys.modules.get("pyarrow")
+    if found is not None and "pyarrow.compute" in sys.modules:  # called for every column of a block: it has to be fast
+        return found
+    with require_extra("arrow", package="pyarrow", needed_for=needed_for):
         import pyarrow as pa
         import pyarrow.compute  # ``import pyarrow`` alone leaves ``pa.compute`` undefined
     return pa

@@ -53,7 +53,7 @@ MISTAKES = {
         2,
         "error: no command 'biuld'\n"
         "hint: Did you mean 'build'? There are: quickstart, build, publish, import, export, earth-engine, list, "
-        "search, show, versions and 17 more.\n",
+        "search, show, versions and 18 more.\n",
     ),
     "unknown builder": (
         ["build", "digitz"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 import registry
 from registry.errors import (
     DuplicateKeyError,
+    MissingExtraError,
     SourceError,
     UnusableRowsError,
     UsageError,
@@ -319,3 +321,11 @@ def test_arguments_without_an_effect_are_refused(
 def test_a_report_is_short_in_a_notebook(catalog: registry.Catalog) -> None:
     report = catalog.add({"train": [{"a": 1}, {"a": 2}], "test": [{"a": 3}]}, "objects")
     assert repr(report) == "<AddReport objects:1.0.0 published: train 2, test 1>"
+
+
+def test_without_pyarrow_the_extra_is_named(catalog: registry.Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtraError) as caught:
+        catalog.add("prices.csv")
+    assert caught.value.message == "adding data needs the package 'pyarrow', which is not installed"
+    assert caught.value.hint == "Install it with: pip install 'shardbook[arrow]'"
