@@ -52,8 +52,8 @@ MISTAKES = {
         ["biuld", "digits"],
         2,
         "error: no command 'biuld'\n"
-        "hint: Did you mean 'build'? There are: quickstart, build, publish, import, export, earth-engine, list, "
-        "search, show, versions and 18 more.\n",
+        "hint: Did you mean 'build'? There are: quickstart, add, build, publish, import, export, earth-engine, list, "
+        "search, show and 18 more.\n",
     ),
     "unknown builder": (
         ["build", "digitz"],
