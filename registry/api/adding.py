@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from registry.api.arguments import read_version
 from registry.api.locations import open_data
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from registry.storage import Store
 
 
+Outcome: TypeAlias = Literal["published", "unchanged", "would_publish"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddReport:
     """What ``Catalog.add`` did, or would do.
@@ -63,7 +66,7 @@ class AddReport:
     """
 
     reference: Reference
-    outcome: Literal["published", "unchanged", "would_publish"]
+    outcome: Outcome
     plan: Plan
     splits: Mapping[str, int]
     bad: tuple[BadRow, ...]
@@ -167,6 +170,9 @@ class Addition:
                     release_note=reason,
                     fingerprints=made.fingerprints,
                 )
+        # Another publisher may have taken the number with the same content meanwhile.
+        is_known = found.number is None or (publication is not None and not publication.newly)
+        outcome: Outcome = "unchanged" if is_known else "would_publish" if dry_run else "published"
         version = found.number
         if version is None:
             if found.latest is None:
@@ -174,7 +180,7 @@ class Addition:
             version = found.latest.version
         return AddReport(
             reference=Reference.exactly(self.reference.name, self.reference.config, version),
-            outcome="unchanged" if found.number is None else "would_publish" if dry_run else "published",
+            outcome=outcome,
             plan=self.plan,
             splits={split.name: split.num_examples for split in made.prepared.splits},
             bad=tuple(made.bad.first),

@@ -126,6 +126,15 @@ class ExternalSorter:
         self.num_examples = 0
         self.num_payload_bytes = 0
 
+    @property
+    def budget_bytes(self) -> int:
+        """The memory for records that were not written to a run yet."""
+        return self._budget_bytes
+
+    def reduce_budget(self, budget_bytes: int) -> None:
+        """Collect at most ``budget_bytes`` from the next block on: other sorters need memory, too."""
+        self._budget_bytes = min(self._budget_bytes, budget_bytes)
+
     def add(self, block: KeyedFrames) -> None:
         """Add a block of records. Writes a run when the budget is used up."""
         if not block.num_records:

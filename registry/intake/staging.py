@@ -44,6 +44,7 @@ MOST_NAMED: Final = 20
 MOST_KEPT: Final = 10_000
 """The bad rows that a version keeps a list of; beyond, only their number is kept."""
 
+_LEAST_BUDGET_BYTES: Final = 4 * 2**20
 _NEXT: Final = Version(1, 0, 0)  # replaced by the number that the proof allows
 _MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)  # odd, of many bits: 2**64 divided by the golden ratio
 _FIELD_ORDER: Final = ("train", "validation", "test")
@@ -253,7 +254,7 @@ class _Sorters:
         self._splits = source.splits
         self._split_by = split_by
         self._holdout = holdout
-        self._budget_bytes = max(4 * 2**20, budget_bytes // max(1, len(source.splits)))
+        self._budget_bytes = budget_bytes
         self._sorters: dict[str, ExternalSorter] = {}
         self._seen: dict[str, Occurrences] = {}
 
@@ -339,7 +340,11 @@ class _Sorters:
                     details={"column": self._split_by},
                 )
             folder = self._store.local_root
-            sorter = ExternalSorter(split=name, folder=folder, budget_bytes=self._budget_bytes)
+            # All sorters share the memory. How many there are is known only at the end if a column names the splits.
+            share = max(_LEAST_BUDGET_BYTES, self._budget_bytes // max(len(self._splits), len(self._sorters) + 1))
+            for other in self._sorters.values():
+                other.reduce_budget(share)
+            sorter = ExternalSorter(split=name, folder=folder, budget_bytes=share)
             self._sorters[name] = self._stack.enter_context(sorter)
         return self._sorters[name]
 
@@ -460,6 +465,7 @@ def _duplicate(split: str, error: DuplicateKeyError) -> DuplicateKeyError:
     first, second = error.details.get("keys", ["", ""])
     return DuplicateKeyError(
         f"split {split!r}: two records have the same key: {first} and {second}",
-        hint="Choose a column without repeated values for --key, or leave --key out: then equal records are counted.",
+        hint="Choose a column without repeated values: --key COLUMN. Without --key, the key column of the version "
+        "before is used; without either, equal records are counted.",
         details={"split": split, "keys": [first, second]},
     )

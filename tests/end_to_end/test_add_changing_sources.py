@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import registry
+from registry.building import DEFAULT_BUDGET_BYTES, ExternalSorter
 from registry.errors import RegistryError, SourceError, VersionExistsError, VersionTooSmallError
 
 ROWS = [{"a": number, "b": str(number)} for number in range(10)]
@@ -184,6 +185,25 @@ def test_withdrawn_content_is_published_again_only_on_request(catalog: registry.
     assert str(catalog.add(ROWS, "x", bump="patch").reference) == "x:1.0.1"
     assert catalog.add(ROWS, "x", bump="patch").outcome == "unchanged"
     assert str(catalog.dataset("x").reference) == "x:1.0.1"
+
+
+def test_a_number_that_is_published_with_this_content_is_unchanged(catalog: registry.Catalog) -> None:
+    catalog.add(ROWS, "x")
+    catalog.add(ROWS[:5], "x")
+    report = catalog.add(ROWS, "x", number="1.0.0")
+    assert (str(report.reference), report.outcome) == ("x:1.0.0", "unchanged")
+
+
+def test_the_sorters_of_all_splits_share_the_memory(catalog: registry.Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[ExternalSorter] = []
+
+    def make(**options: Any) -> ExternalSorter:
+        made.append(ExternalSorter(**options))
+        return made[-1]
+
+    monkeypatch.setattr("registry.intake.staging.ExternalSorter", make)
+    catalog.add([{"s": f"s{number}", "n": number} for number in range(8)], "x", split_by="s")
+    assert {sorter.budget_bytes for sorter in made} == {DEFAULT_BUDGET_BYTES // 8}
 
 
 def test_column_names_must_be_unicode(catalog: registry.Catalog) -> None:
