@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
 from registry.api.arguments import read_version
 from registry.api.locations import open_data
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     from registry.storage import Store
 
 
-Outcome: TypeAlias = Literal["published", "unchanged", "would_publish"]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddReport:
     """What ``Catalog.add`` did, or would do.
@@ -66,7 +63,7 @@ class AddReport:
     """
 
     reference: Reference
-    outcome: Outcome
+    outcome: Literal["published", "unchanged", "would_publish"]
     plan: Plan
     splits: Mapping[str, int]
     bad: tuple[BadRow, ...]
@@ -172,7 +169,9 @@ class Addition:
                 )
         # Another publisher may have taken the number with the same content meanwhile.
         is_known = found.number is None or (publication is not None and not publication.newly)
-        outcome: Outcome = "unchanged" if is_known else "would_publish" if dry_run else "published"
+        outcome: Literal["published", "unchanged", "would_publish"] = (
+            "unchanged" if is_known else "would_publish" if dry_run else "published"
+        )
         version = found.number
         if version is None:
             if found.latest is None:
