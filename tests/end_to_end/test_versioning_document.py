@@ -297,6 +297,7 @@ def test_a_flag_is_known_in_worker_processes(
         "    def __init__(self, version):\n"
         "        self.version = version\n"
         "    def __array__(self, dtype=None, copy=None):\n"
+        "        sum(range(5000))  # cheap values are not sent to workers\n"
         "        return np.array([self.version.implements('s3'), os.getpid()])\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -305,14 +306,14 @@ def test_a_flag_is_known_in_worker_processes(
     catalog.experiments.add("s3", "A flag.", default=True)
     made = flagged(
         features=lambda _: FeaturesDict({"asked": Tensor(shape=(2,), dtype="int64")}),
-        splits=lambda self: {"train": ((n, {"asked": Late(self.version)}) for n in range(2000))},
+        splits=lambda self: {"train": ((n, {"asked": Late(self.version)}) for n in range(4000))},
     )
     with caplog.at_level(logging.WARNING):
         catalog.build(made, processes=2)
     assert caplog.messages == []
     asked = [example["asked"].tolist() for example in catalog.dataset("mnist").read("train")]
     assert {on for on, _ in asked} == {1}
-    assert os.getpid() not in {process for _, process in asked}
+    assert {process for _, process in asked} - {os.getpid()}  # the first examples are encoded here, to time them
 
 
 OPEN_IMAGES = builder(

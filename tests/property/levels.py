@@ -52,6 +52,7 @@ def sample(items: Sequence[pytest.Item]) -> None:
         if name in EVERYDAY_CASES and not item.get_closest_marker("long"):
             found.setdefault(f"{item.path}::{name}", []).append(item)
     _alternate(items)
+    _thin(items)
     for place, those in found.items():
         kept = EVERYDAY_CASES[place.rpartition("::")[2]]
         first = zlib.crc32(place.rpartition("/")[2].encode())
@@ -62,10 +63,7 @@ def sample(items: Sequence[pytest.Item]) -> None:
 
 
 def _alternate(items: Sequence[pytest.Item]) -> None:
-    """Run each case of a test with many cases on one database every day: the cases take turns.
-
-    The tests in ``end_to_end`` take turns, too: ``tests/catalog`` proves that both databases behave alike.
-    """
+    """Run each case of a test on one database every day: the cases and the tests take turns."""
     found: dict[str, dict[str, list[pytest.Item]]] = {}
     for item in items:
         params = dict(getattr(getattr(item, "callspec", None), "params", {}))
@@ -73,14 +71,29 @@ def _alternate(items: Sequence[pytest.Item]) -> None:
             name = f"{item.path}::{getattr(item, 'originalname', '')}"
             found.setdefault(name, {}).setdefault(repr(params), []).append(item)
     for name, of_a_test in found.items():
-        is_end_to_end = "/end_to_end/" in name
-        if len(of_a_test) < MANY_CASES and not is_end_to_end:
-            continue
-        first = zlib.crc32(name.rpartition("/")[2].encode()) if is_end_to_end else 0
+        first = zlib.crc32(name.rpartition("/")[2].encode())
         for number, on_databases in enumerate(of_a_test.values(), first):
             for place, item in enumerate(on_databases):
                 if place != number % len(on_databases):
                     item.add_marker(pytest.mark.long)
+
+
+def _thin(items: Sequence[pytest.Item]) -> None:
+    """Keep a third of the cases of each test in the slow folders, if there are four or more."""
+    found: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        name = getattr(item, "originalname", None)
+        if name is None or name in EVERYDAY_CASES or item.get_closest_marker("long"):
+            continue
+        if item.path.relative_to(item.config.rootpath).parts[:2] in SLOW_FOLDERS:
+            found.setdefault(f"{item.path}::{name}", []).append(item)
+    for place, those in found.items():
+        if len(those) < 4:
+            continue
+        first = zlib.crc32(place.rpartition("/")[2].encode())
+        for number, item in enumerate(those, first):
+            if number % 3:
+                item.add_marker(pytest.mark.long)
 
 
 def _long(value: object) -> object:
@@ -88,8 +101,8 @@ def _long(value: object) -> object:
     return pytest.param(*values, marks=pytest.mark.long)
 
 
-MANY_CASES: Final = 3
-"""From this number of cases on, each case of a test runs on one database every day."""
+SLOW_FOLDERS: Final = {("tests", name) for name in ("catalog", "cli", "end_to_end", "engines", "storage")}
+"""Folders whose tests start servers or programs, or publish: a case takes a tenth of a second or more."""
 
 QUICK_FOLDERS: Final = ("tests/unit", "tests/property", "tests/conformance", "registry", "builders")
 """Where quick tests are; with ``-m quick`` pytest imports no other test file."""
