@@ -25,6 +25,7 @@ import wave
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -137,8 +138,8 @@ def make_npz(count: int) -> None:
     """Images and labels as Keras stores them."""
     test = count // 6
     arrays = {"x_train": count - test, "x_test": test}
-    pixels = {name: RNG.integers(0, 256, (number, 28, 28), np.uint8) for name, number in arrays.items()}
-    labels = {name.replace("x", "y"): RNG.integers(0, 10, number) for name, number in arrays.items()}
+    pixels: dict[str, Any] = {name: RNG.integers(0, 256, (number, 28, 28), np.uint8) for name, number in arrays.items()}
+    labels: dict[str, Any] = {name.replace("x", "y"): RNG.integers(0, 10, number) for name, number in arrays.items()}
     np.savez("digits.npz", **pixels, **labels)
 
 
@@ -147,7 +148,7 @@ def make_frame(count: int) -> None:
     import pandas as pd
 
     when = pd.date_range("2020-01-01", periods=count, freq="min", tz="Europe/Berlin")
-    city = pd.Categorical.from_codes(np.arange(count) % 3, ["Berlin", "Aachen", "Köln"])
+    city = pd.Categorical([["Berlin", "Aachen", "Köln"][n % 3] for n in range(count)])
     amount = pd.array([None if n % 9 == 0 else n for n in range(count)], dtype="Int64")
     pd.DataFrame({"city": city, "amount": amount, "when": when}).to_pickle("frame.pickle")
 
