@@ -52,16 +52,20 @@ class BlockFlattener:
         self.num_sound = len(examples)
         self.fault: Exception | None = None
         self._rest: list[tuple[Feature, _Values, str]] = []
+        # The features in ``_rest`` that come before the one whose dict does not fit: if the same example does not fit
+        # them either, theirs is the error.
+        self._num_before = 0
         if isinstance(examples, ExampleTable) and examples.columns.keys() == features.keys():
             for name in features:
                 self._add(features[name], examples.columns[name], name)
         else:
             self._add(features, list(examples), "")
         # All are checked before the first is converted, so that nothing is read twice.
-        if any(_is_read_once(value) for _, values, _ in self._rest for value in values[: self.num_sound]):
+        if any(_is_read_once(value) for _, values, _ in self._rest for value in values[: self.num_sound + 1]):
             raise UnusualExampleError
-        for feature, values, path in self._rest:
-            self.blocks.append(self._flatten_each(feature, values[: self.num_sound], path))
+        for index, (feature, values, path) in enumerate(self._rest):
+            num_values = self.num_sound + (index < self._num_before)
+            self.blocks.append(self._flatten_each(feature, values[:num_values], path))
 
     def _add(self, feature: Feature, values: _Values, path: str) -> None:
         """Add the columns of ``feature``, which is not in a Sequence, or leave it to ``_flatten_each``."""
@@ -80,6 +84,7 @@ class BlockFlattener:
                     check_names(feature, value, path)
                 except Exception as error:  # noqa: BLE001 - a mapping of another package may raise any error
                     self._fail(place, error)
+                    self._num_before = len(self._rest)
                     break
             if not all(isinstance(value, dict) for value in values[: self.num_sound]):
                 raise UnusualExampleError  # looking up the values of another mapping may raise any error
@@ -95,6 +100,7 @@ class BlockFlattener:
                 flatten_values(feature, [value], (), path, flat)
             except Exception as error:  # noqa: BLE001 - a feature class of another package may raise any error
                 self._fail(place, error)
+                self._num_before = 0
                 break
             flats.append(flat)
         return _block_of(flats)
@@ -215,7 +221,7 @@ def _open(batch: _Values) -> tuple[Places, _Values] | None:
     if isinstance(batch, np.ndarray):
         if batch.ndim == 1:
             return None
-        return np.full(len(batch), batch.shape[1]), batch.reshape(-1, *batch.shape[2:])
+        return np.full(len(batch), batch.shape[1]), batch.reshape(len(batch) * batch.shape[1], *batch.shape[2:])
     kind = type_of_all(batch)
     if kind is list or kind is tuple:
         return np.fromiter(map(len, batch), np.int64, len(batch)), list(chain.from_iterable(batch))
