@@ -97,6 +97,8 @@ def _form_faults(entry: PinEntry) -> Iterator[Fault]:
         yield "order.generator", f"expected {GENERATORS.get(entry.order.shuffle)!r} for shuffle {entry.order.shuffle}"
     if entry.order.shuffle == "none" and entry.order.seed is not None:
         yield "order.seed", "a seed without a shuffle"
+    if entry.order.shuffle == "none" and entry.order.global_seed is not None:
+        yield "order.global_seed", "a seed without a shuffle"
     if config_of(entry.order).needs_seed:
         yield "order.seed", "a shuffle without a seed cannot be repeated"
     try:

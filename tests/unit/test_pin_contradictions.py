@@ -131,6 +131,7 @@ CONTRADICTIONS: list[tuple[str, Change, str, str]] = [
         "must be empty",
     ),
     ("most", setting("order", "seed", to=3), "order.seed", "a seed without a shuffle"),
+    ("most", setting("order", "global_seed", to=3), "order.global_seed", "a seed without a shuffle"),
     ("gap", setting("order", "seed", to=None), "order.seed", "a shuffle without a seed cannot be repeated"),
     ("gap", setting("order", "seed", to=2**64), "order", f"seed must be less than 2**64, not {2**64}"),
     ("gap", setting("order", "shuffle", to="files"), "order.generator", f"expected {FILES!r} for shuffle files"),
