@@ -9,13 +9,12 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pytest
 from PIL import Image as Pillow
 
 import registry
-
-datasets = pytest.importorskip("datasets")
 
 
 def png(value: int) -> bytes:
