@@ -22,9 +22,9 @@ from typing import IO, Any, Final
 
 from registry.errors import SourceError
 from registry.intake.listing import list_folder
-from registry.intake.source import Files
-from registry.intake.temporary import TemporaryStore, check_free_space, root_of
+from registry.intake.source import Files, root_of
 from registry.storage.faults import storage_errors
+from registry.storage.temporary import TemporaryStore, check_free_space
 
 ZIP_SIGNATURES: Final = (b"PK\x03\x04", b"PK\x05\x06")
 EXTENSIONS: Final = (

@@ -24,9 +24,8 @@ from registry.errors import SourceError
 from registry.features import Feature, Tensor, Text
 from registry.intake.accounting import account_for_source, count, size_lookup
 from registry.intake.archives import archive_errors
-from registry.intake.source import MAX_BYTES, MAX_ROWS, Files, Options, Part, Rows, Source
+from registry.intake.source import MAX_BYTES, MAX_ROWS, Files, Options, Part, Rows, Source, root_of
 from registry.intake.split_names import NamedSplits, find_splits, without_split
-from registry.intake.temporary import root_of
 from registry.shards.arrow_values import import_pyarrow
 from registry.storage import Store
 from registry.storage.faults import storage_errors

@@ -33,8 +33,7 @@ from registry.intake.kinds import KINDS
 from registry.intake.listing import list_folder
 from registry.intake.media_bytes import CheckMedia
 from registry.intake.opened import import_arrow
-from registry.intake.source import Files, FileUse, Options, Part, Rows, Source
-from registry.intake.temporary import root_of
+from registry.intake.source import Files, FileUse, Options, Part, Rows, Source, root_of
 from registry.intake.text_folders import decode_text
 from registry.model.split import check_split_name
 

@@ -13,8 +13,7 @@ from urllib.parse import unquote
 from registry.errors import SourceError
 from registry.intake.archives import extract, is_archive
 from registry.intake.croissant_document import Document, FileObject, FileSet
-from registry.intake.source import Files
-from registry.intake.temporary import root_of
+from registry.intake.source import Files, root_of
 
 OTHER: Final = "Add the files themselves instead, without the document."
 CHECK: Final = "Check the document: mlcroissant validate --jsonld FILE"

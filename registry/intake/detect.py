@@ -26,9 +26,8 @@ from registry.intake.listing import Progress, list_files
 from registry.intake.media_bytes import extension_of
 from registry.intake.metadata_files import is_metadata
 from registry.intake.sniffing import ARCHIVE, sniff_kind
-from registry.intake.source import Files, FileUse, Options, Source
+from registry.intake.source import Files, FileUse, Options, Source, root_of
 from registry.intake.split_names import names_split
-from registry.intake.temporary import root_of
 from registry.intake.webdataset import is_webdataset
 from registry.interop.dataset_card import fill_from_card
 

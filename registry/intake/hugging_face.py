@@ -21,8 +21,7 @@ from registry.intake.accounting import account_for
 from registry.intake.arrow_objects import cut_table, plain_table
 from registry.intake.hf_features import described_features, hints_of, read_local, refuse_paths, with_plain_files
 from registry.intake.opened import FEW_ROWS, FIRST_ROWS, Opened, check_columns, count_of, import_arrow, is_a, next_step
-from registry.intake.source import MAX_BYTES, Files, FileUse, Options, Part, Rows, Source
-from registry.intake.temporary import root_of
+from registry.intake.source import MAX_BYTES, Files, FileUse, Options, Part, Rows, Source, root_of
 from registry.model import DatasetMetadata
 from registry.model.split import check_split_name
 

@@ -20,13 +20,13 @@ from urllib.parse import unquote, urlsplit
 
 from registry.errors import NotStoredError, SourceError, suggest
 from registry.intake.accounting import account_for
-from registry.intake.source import Files, FileUse, Origin
-from registry.intake.temporary import TemporaryStore, check_free_space, root_of
+from registry.intake.source import Files, FileUse, Origin, root_of
 from registry.masking import mask, remove_secrets
 from registry.storage import Store, open_store
 from registry.storage.faults import storage_errors
 from registry.storage.local import LocalStore
 from registry.storage.names import is_unfinished
+from registry.storage.temporary import TemporaryStore, check_free_space
 
 MAX_ORIGINS: Final = 1000
 """From more downloaded files than this, one ``Origin`` is made, whose sha256 is that of the list of their digests."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from registry.features import Feature
@@ -192,6 +193,13 @@ class Files:
     location: str
     skipped: tuple[FileUse, ...] = ()
     origins: tuple[Origin, ...] = ()
+
+
+def root_of(store: Store) -> Path:
+    """The folder of the store of a source. Remote files are downloaded first, so it is always local."""
+    if store.local_root is None:
+        raise AssertionError(f"expected a local store, found {store!r}")
+    return store.local_root
 
 
 Opener: TypeAlias = "Callable[[Files, Options], Source]"

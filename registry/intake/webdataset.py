@@ -23,9 +23,8 @@ from registry.intake.archives import ZIP_SIGNATURES, archive_errors, open_tar, t
 from registry.intake.file_rows import MAX_FILE_BYTES, BadFileError
 from registry.intake.listing import why_skipped
 from registry.intake.media_bytes import IMAGES, CheckMedia, extension_of, is_picture
-from registry.intake.source import MAX_BYTES, MAX_ROWS, BadRow, Files, Options, Part, Rows, Source
+from registry.intake.source import MAX_BYTES, MAX_ROWS, BadRow, Files, Options, Part, Rows, Source, root_of
 from registry.intake.split_names import find_splits
-from registry.intake.temporary import root_of
 from registry.intake.text_folders import decode_text
 from registry.shards.arrow_values import import_pyarrow
 from registry.storage import Store

@@ -23,8 +23,8 @@ from registry.errors import NotStoredError, SourceError, StorageError
 from registry.intake.accounting import MAX_FILES, MAX_FOLDERS, account_for
 from registry.intake.listing import list_files
 from registry.intake.source import FileUse, Origin
-from registry.intake.temporary import check_free_space
 from registry.storage.names import Owner
+from registry.storage.temporary import check_free_space
 
 
 def write(folder: Path, **files: str) -> Path:

@@ -1,4 +1,4 @@
-"""Temporary folders for what is downloaded or extracted. The readers see them as stores like any other.
+"""Temporary folders on this machine: for what is downloaded or extracted, and for what is uploaded when it is complete.
 
 A folder is removed when its ``TemporaryStore`` is no longer used, or at the end of the process. What a killed process
 leaves in TMPDIR, the next one removes.
@@ -14,7 +14,6 @@ import weakref
 from pathlib import Path
 from typing import Any, Final
 
-from registry.storage import Store
 from registry.storage.faults import cannot, storage_errors
 from registry.storage.local import LocalStore
 from registry.storage.names import Owner
@@ -58,13 +57,6 @@ class _Inside(LocalStore):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LocalStore, (self._root,)
-
-
-def root_of(store: Store) -> Path:
-    """The folder of the store of a source. Remote files are downloaded first, so it is always local."""
-    if store.local_root is None:
-        raise AssertionError(f"expected a local store, found {store!r}")
-    return store.local_root
 
 
 def check_free_space(path: str, num_bytes: int, what: str) -> None:
