@@ -238,6 +238,7 @@ class Adding(Publishing):
         holdout: str | None = None,
         seed: int = 0,
         key: str | None = None,
+        key_by: str | None = None,
         skip_bad: int = 0,
         bump: str | None = None,
         number: str | Version | None = None,
@@ -276,8 +277,9 @@ class Adding(Publishing):
             split_by: the column that decides the split. It is not stored.
             holdout: cut a split by the hash of the key, such as ``"test=10%"``.
             seed: another seed gives another holdout.
-            key: the column whose values are the keys of the records. None: as in the version before, the path of each
-                file, or the content.
+            key: the column whose values are the keys of the records. None: as in the version before, else the path of
+                each file, else the content.
+            key_by: ``content`` or ``path``: take the keys from there, whatever the version before did.
             skip_bad: leave out at most this number of unusable rows and files; their list is kept with the version.
             bump: raise at least this part of the number: ``patch``, ``minor`` or ``major``.
             number: publish under exactly this number.
@@ -322,6 +324,7 @@ class Adding(Publishing):
             holdout=holdout,
             seed=seed,
             key=key,
+            key_by=key_by,
             skip_bad=skip_bad,
             in_place=in_place,
             num_shards=num_shards,
@@ -354,6 +357,7 @@ class Adding(Publishing):
         holdout: str | None = None,
         seed: int = 0,
         key: str | None = None,
+        key_by: str | None = None,
         skip_bad: int = 0,
         in_place: bool = False,
         num_shards: int | None = None,
@@ -374,6 +378,7 @@ class Adding(Publishing):
             holdout: see ``add``.
             seed: see ``add``.
             key: see ``add``.
+            key_by: see ``add``.
             skip_bad: see ``add``.
             in_place: see ``add``.
             num_shards: see ``add``.
@@ -400,6 +405,7 @@ class Adding(Publishing):
                 "split_by": split_by,
                 "holdout": holdout,
                 "key": key,
+                "key_by": key_by,
                 "skip_bad": skip_bad,
                 "num_shards": num_shards,
             }
@@ -417,6 +423,7 @@ class Adding(Publishing):
             opened,
             wishes=_wishes(features or {}, schema),
             key=key,
+            key_by=key_by,
             split_by=split_by,
             holdout=None if holdout is None else Holdout.parse(holdout, seed=seed),
             skip_bad=skip_bad,

@@ -383,6 +383,7 @@ def add(
     holdout: str | None = None,
     seed: int = 0,
     key: str | None = None,
+    key_by: str | None = None,
     skip_bad: int = 0,
     bump: str | None = None,
     number: str | Version | None = None,
@@ -415,6 +416,7 @@ def add(
         holdout: see ``Catalog.add``.
         seed: see ``Catalog.add``.
         key: see ``Catalog.add``.
+        key_by: see ``Catalog.add``.
         skip_bad: see ``Catalog.add``.
         bump: see ``Catalog.add``.
         number: see ``Catalog.add``.
@@ -447,6 +449,7 @@ def add(
             holdout=holdout,
             seed=seed,
             key=key,
+            key_by=key_by,
             skip_bad=skip_bad,
             bump=bump,
             number=number,

@@ -98,7 +98,14 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
 @click.option("--holdout", metavar="NAME=P%", help="Cut a split by the hash of the key: test=10%.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Another seed gives another holdout.")
 @click.option(
-    "--key", metavar="COLUMN", help="The column whose values are the keys.  [default: the file's path, or the content]"
+    "--key",
+    metavar="COLUMN",
+    help="The column whose values are the keys.  [default: as in the version before, the file's path, or the content]",
+)
+@click.option(
+    "--key-by",
+    type=click.Choice(["path", "content"]),
+    help="Take the keys from the paths of files or from the content, whatever the version before did.",
 )
 @click.option(
     "--skip-bad",
@@ -139,6 +146,7 @@ def add(
     holdout: str | None,
     seed: int,
     key: str | None,
+    key_by: str | None,
     skip_bad: int,
     bump: Any,
     number: str | None,
@@ -180,6 +188,7 @@ def add(
                 holdout=holdout,
                 seed=seed,
                 key=key,
+                key_by=key_by,
                 skip_bad=skip_bad,
                 in_place=in_place,
                 num_shards=num_shards,

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import posixpath
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from registry.errors import SourceError, UsageError, suggest
 from registry.intake.inference import Inference, declare_schema
@@ -78,6 +79,7 @@ def plan_source(
     *,
     wishes: Mapping[str, Wish],
     key: str | None = None,
+    key_by: str | None = None,
     split_by: str | None = None,
     holdout: Holdout | None = None,
     skip_bad: int = 0,
@@ -91,6 +93,7 @@ def plan_source(
         wishes: the types that the caller asked for, by column.
         key: the column whose values are the keys; None: the rule of the earlier version, the paths of files, or the
             content.
+        key_by: ``path`` or ``content``, whatever the earlier version did; None: see ``key``.
         split_by: the column that decides the split, or None.
         holdout: a split to cut from another, or None.
         skip_bad: the number of rows and files that may be left out.
@@ -100,8 +103,9 @@ def plan_source(
     Raises:
         SourceError: a part cannot be read, types contradict each other, or there are no rows.
         UnusableRowsError: more rows cannot be used than ``skip_bad`` allows.
-        UsageError: ``key`` or ``split_by`` is not a column.
+        UsageError: ``key`` or ``split_by`` is not a column, or ``key_by`` does not fit.
     """
+    _check_key_by(key, key_by)
     first = next((rows for part in source.parts for rows in part.read()), None)
     schema = None
     if first is not None:
@@ -119,9 +123,12 @@ def plan_source(
     names = [column.name for column in schema.columns]
     for option, column in (("--key", key), ("--split-by", split_by)):
         if column is not None and column not in names:
+            is_rule = option == "--key" and column in ("path", "content")
             raise UsageError(
                 f"{option} {column}: there is no such column",
-                hint=suggest(column, names, have="The columns are:"),
+                hint=f"For keys that are not in a column: --key-by {column}"
+                if is_rule
+                else suggest(column, names, have="The columns are:"),
                 details={"column": column},
             )
     if split_by is not None and len(names) == 1:
@@ -131,7 +138,7 @@ def plan_source(
             details={"column": split_by},
         )
     stored = [name for name in names if name != split_by]
-    rule, reason = _choose_rule(stored, names, key, has_paths, earlier or {})
+    rule, reason = _choose_rule(stored, names, _Keys(key, key_by, has_paths), earlier or {})
     return Plan(
         source=source,
         schema=schema,
@@ -171,20 +178,58 @@ def _read_all(
     return inference.schema(), num_rows, has_paths
 
 
+class _Keys(NamedTuple):
+    """The requests of the caller, and whether the source names its records."""
+
+    column: str | None
+    by: str | None
+    has_paths: bool
+
+
+def _check_key_by(key: str | None, key_by: str | None) -> None:
+    if key_by is not None and key_by not in ("path", "content"):
+        raise UsageError(
+            f"key_by must be 'path' or 'content', not {key_by!r:.60}",
+            hint=f"To take the keys from a column: --key {shlex.quote(key_by)}",
+            details={"key_by": key_by[:200]},
+        )
+    if key is not None and key_by is not None:
+        raise UsageError(
+            f"--key {key} takes the keys from a column, and --key-by {key_by} does not",
+            hint="Leave one of them out.",
+            details={"key": key, "key_by": key_by},
+        )
+
+
 def _choose_rule(
-    stored: Sequence[str], names: Sequence[str], key: str | None, has_paths: bool, before: Mapping[str, Any]
+    stored: Sequence[str], names: Sequence[str], keys: _Keys, before: Mapping[str, Any]
 ) -> tuple[KeyRule, str]:
     earlier, columns = KeyRule.from_json(before.get("key")), before.get("columns")
-    if key is not None:
-        return KeyRule(kind="column", columns=(key,)), "as requested"
-    if earlier is not None and earlier.kind == "column" and earlier.columns[0] in names:
-        return earlier, "as in the version before"
-    if has_paths:
-        return KeyRule(kind="path"), "the path of a file, or the key in an archive"
-    if earlier is not None and earlier.kind == "content" and earlier.columns and set(earlier.columns) <= set(stored):
+    if keys.column is not None:
+        return KeyRule(kind="column", columns=(keys.column,)), "as requested"
+    if keys.by == "path" and not keys.has_paths:
+        raise UsageError(
+            "--key-by path: the records of this source have no paths",
+            hint="Leave it out, or write --key-by content.",
+            details={"key_by": "path"},
+        )
+    requested = "as requested"
+    if keys.by is None:
+        if earlier is not None and earlier.kind == "column" and earlier.columns[0] in names:
+            return earlier, "as in the version before"
+        requested = ""
+    if keys.has_paths and keys.by != "content" and (keys.by == "path" or not _is_content(earlier, stored)):
+        return KeyRule(kind="path"), requested or "the path of a file, or the key in an archive"
+    if earlier is not None and _is_content(earlier, stored):
+        # The same columns, also if content keys are requested: the same line then gives the same keys each time.
         known = [one for one in columns if one in stored] if isinstance(columns, list) else []
-        return earlier.with_more_columns(known, stored), "the same columns as in the version before"
-    return KeyRule(kind="content", columns=tuple(sorted(stored))), "there is no key column"
+        return earlier.with_more_columns(known, stored), requested or "the same columns as in the version before"
+    return KeyRule(kind="content", columns=tuple(sorted(stored))), requested or "there is no key column"
+
+
+def _is_content(rule: KeyRule | None, stored: Sequence[str]) -> bool:
+    """Whether ``rule`` hashes columns that are all still there."""
+    return rule is not None and rule.kind == "content" and bool(rule.columns) and set(rule.columns) <= set(stored)
 
 
 def name_of_path(location: str) -> str:

@@ -465,7 +465,6 @@ def _duplicate(split: str, error: DuplicateKeyError) -> DuplicateKeyError:
     first, second = error.details.get("keys", ["", ""])
     return DuplicateKeyError(
         f"split {split!r}: two records have the same key: {first} and {second}",
-        hint="Choose a column without repeated values: --key COLUMN. Without --key, the key column of the version "
-        "before is used; without either, equal records are counted.",
+        hint="Choose a column without repeated values: --key COLUMN. Or count equal records: --key-by content",
         details={"split": split, "keys": [first, second]},
     )

@@ -140,6 +140,8 @@ def test_a_column_decides_the_split_and_another_the_key(cli: Cli, folder: Path) 
     assert rows("people", "test") == [{"id": 2, "name": "Alan"}]
     again = cli("add", "people.csv", "--split-by", "part")
     assert "\nkeys: the column 'id' (as in the version before)\n" in again.out
+    back = cli("add", "people.csv", "--split-by", "part", "--key-by", "content")
+    assert "\nkeys: the content of the record (as requested)\n" in back.out
 
 
 def test_a_holdout_stays_when_rows_are_added(cli: Cli, folder: Path) -> None:

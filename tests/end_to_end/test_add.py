@@ -154,6 +154,63 @@ def test_a_key_column_keeps_a_changed_row_in_its_place(catalog: registry.Catalog
     assert [(one.same, one.changed) for one in report.diff.records] == [(299, 1)]
 
 
+def test_keys_from_the_content_can_be_requested_after_a_key_column(catalog: registry.Catalog) -> None:
+    catalog.add(source({"train": PRICES}), "prices", key="name")
+    assert str(catalog.add(source({"train": PRICES}), "prices").plan.rule) == "the column 'name'"
+    report = catalog.add(source({"train": PRICES}), "prices", key_by="content")
+    assert (report.plan.rule.kind, report.plan.rule_reason, str(report.reference)) == (
+        "content",
+        "as requested",
+        "prices:2.0.0",
+    )
+    more = PRICES.append_column("stock", [list(range(300))])
+    report = catalog.add(source({"train": more}), "prices", key_by="content")
+    assert (report.plan.rule.columns, str(report.reference)) == (("name", "price"), "prices:2.1.0")
+    assert catalog.add(source({"train": more}), "prices").outcome == "unchanged"
+
+
+def test_keys_from_the_content_can_replace_paths_and_stay(catalog: registry.Catalog) -> None:
+    images = Table(pa.table({"label": ["a", "b"]}), keys=["x.png", "y.png"])
+    renamed = Table(pa.table({"label": ["a", "b"]}), keys=["1.png", "2.png"])
+    catalog.add(source([("train", "x", images)]), "photos", key_by="content")
+    report = catalog.add(source([("train", "x", renamed)]), "photos")
+    assert (report.outcome, report.plan.rule.kind) == ("unchanged", "content")
+    assert catalog.add(source([("train", "x", renamed)]), "photos", key_by="path").plan.rule.kind == "path"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        (
+            {"key_by": "path"},
+            "--key-by path: the records of this source have no paths",
+            "Leave it out, or write --key-by content.",
+        ),
+        (
+            {"key_by": "name"},
+            "key_by must be 'path' or 'content', not 'name'",
+            "To take the keys from a column: --key name",
+        ),
+        (
+            {"key": "name", "key_by": "content"},
+            "--key name takes the keys from a column, and --key-by content does not",
+            "Leave one of them out.",
+        ),
+        (
+            {"key": "content"},
+            "--key content: there is no such column",
+            "For keys that are not in a column: --key-by content",
+        ),
+    ],
+)
+def test_keys_that_the_source_does_not_have_are_refused(
+    catalog: registry.Catalog, arguments: dict[str, Any], message: str, hint: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        catalog.add(source({"train": PRICES}), "prices", **arguments)
+    assert (caught.value.message, caught.value.hint) == (message, hint)
+
+
 def test_a_key_that_is_used_twice_is_named_with_both_places(catalog: registry.Catalog) -> None:
     twice = pa.concat_tables([PRICES, PRICES.slice(7, 1)])
     with pytest.raises(DuplicateKeyError) as caught:
