@@ -139,6 +139,16 @@ class RegistryError(Exception):
     def __str__(self) -> str:
         return self.message
 
+    def rephrase(self, *, message: str | None = None, hint: str | None = None) -> None:
+        """Say message or hint in other words, for another kind of caller. Nothing else changes."""
+        if message is not None:
+            self.message = mask(message)
+            self.args = (self.message,)
+        if hint is not None:
+            before, self.hint = f"hint: {self.hint}", mask(hint)
+            self.__notes__ = [one for one in getattr(self, "__notes__", []) if one != before]
+            self.add_note(f"hint: {self.hint}")
+
     def __reduce__(self) -> tuple[Any, ...]:
         # By its fields, because the arguments of __init__ differ: worker processes send errors back.
         return _rebuild, (type(self), self.args, self.__dict__)

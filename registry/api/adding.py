@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from registry.api.argument_hints import hints_as_arguments
 from registry.api.arguments import read_version
 from registry.api.locations import open_data
 from registry.api.publishing import Publishing
@@ -311,35 +312,36 @@ class Adding(Publishing):
             ConflictError: other publishers took the next number again and again.
             StorageError: the disk is full or not writable.
         """
-        addition = self.plan_add(
-            source,
-            name,
-            kind=kind,
-            config=config,
-            record_set=record_set,
-            features=features,
-            schema=schema,
-            splits=splits,
-            split_by=split_by,
-            holdout=holdout,
-            seed=seed,
-            key=key,
-            key_by=key_by,
-            skip_bad=skip_bad,
-            in_place=in_place,
-            num_shards=num_shards,
-            progress=progress,
-        )
-        return addition.publish(
-            bump=bump,
-            number=number,
-            reason=reason,
-            promote=promote,
-            processes=processes,
-            dry_run=dry_run,
-            show=show,
-            progress=progress,
-        )
+        with hints_as_arguments():
+            addition = self.plan_add(
+                source,
+                name,
+                kind=kind,
+                config=config,
+                record_set=record_set,
+                features=features,
+                schema=schema,
+                splits=splits,
+                split_by=split_by,
+                holdout=holdout,
+                seed=seed,
+                key=key,
+                key_by=key_by,
+                skip_bad=skip_bad,
+                in_place=in_place,
+                num_shards=num_shards,
+                progress=progress,
+            )
+            return addition.publish(
+                bump=bump,
+                number=number,
+                reason=reason,
+                promote=promote,
+                processes=processes,
+                dry_run=dry_run,
+                show=show,
+                progress=progress,
+            )
 
     @typed_arguments
     def plan_add(

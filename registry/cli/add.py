@@ -33,7 +33,8 @@ def _pairs(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> 
     pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
-        if not equals or not name or not value:
+        # A column without a name can be left out: --feature =skip
+        if not equals or not value or not (name or param.name == "features"):
             raise UsageError(
                 f"{param.opts[0]} {text}: expected {param.metavar}", hint=f"For example: {_EXAMPLES[param.opts[0]]}"
             )

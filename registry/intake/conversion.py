@@ -183,14 +183,23 @@ def _convert_json(array: Any, target: Target) -> tuple[Any, Faults]:
                 value = json.loads(text)
                 if not isinstance(value, list if word == "list" else dict):
                     raise ValueError
-                made = arrow.array([value])
-            except (ValueError, RecursionError, arrow.ArrowException):
+                made = _one_value(value, target.kind)
+            except (ValueError, RecursionError, OverflowError, arrow.ArrowException):
                 faults[index] = f"expected a JSON {word} of {show_type(target.kind)}, found {show_value(text)}"
         values, problems = convert_values(made, target)
         converted.append(values)
         for problem in problems.values():
             faults.setdefault(index, problem)
     return arrow.concat_arrays(converted or [arrow.nulls(0, target.kind)]), faults
+
+
+def _one_value(value: Any, kind: Any) -> Any:
+    """An Arrow array of one JSON value."""
+    arrow = import_pyarrow()
+    try:
+        return arrow.array([value])
+    except OverflowError:  # a number above those of int64; uint64 may hold it
+        return arrow.array([value], kind)
 
 
 def _convert_halves(array: Any, target: Target) -> tuple[Any, Faults]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from registry.errors import FeatureError, PreparedFormatError, SourceError, suggest
+from registry.errors import FeatureError, PreparedFormatError, SourceError, UsageError, suggest
 from registry.features import ClassLabel, Feature, Text
 from registry.intake.classes import ClassValues
 from registry.intake.column_types import arrow_type_of, as_optional, type_word
@@ -93,10 +93,14 @@ class Inference:
         Raises:
             SourceError: values of a column contradict each other, or a request cannot be fulfilled; the message names
                 the file and line of the values.
+            UsageError: a requested column does not exist.
         """
         ordered = sorted(self._columns, key=lambda name: (self._columns[name].order, name))
-        _check_wishes(self._wishes, ordered)
+        check_wishes(self._wishes, ordered)
         skipped = tuple(name for name in ordered if name in self._wishes and self._wishes[name].action == "skip")
+        for name in ordered:
+            if name not in skipped:
+                _check_name(name, self._columns[name].order[0])
         columns = tuple(self._describe(name, self._columns[name]) for name in ordered if name not in skipped)
         return _checked(Schema(columns, skipped))
 
@@ -189,7 +193,8 @@ def declare_schema(
         may_lack_columns: whether later rows may have columns that ``first`` lacks.
 
     Raises:
-        SourceError: a requested column does not exist, or the columns cannot become features.
+        UsageError: a requested column does not exist.
+        SourceError: the columns cannot become features.
     """
     names = check_distinct(first.table.schema.names)
     if not names:  # no row of the first ones can be used
@@ -209,7 +214,7 @@ def declare_schema(
             described.append(_decide(plain, hint, _describe_hint(hint), None))
         else:
             return None
-    _check_wishes(wishes, names)
+    check_wishes(wishes, names)
     return _checked(Schema(tuple(described), tuple(skipped)))
 
 
@@ -280,11 +285,27 @@ class _Column:
         self.classes.merge(other.classes)
 
 
-def _check_wishes(wishes: Mapping[str, Wish], columns: Sequence[str]) -> None:
+def check_wishes(wishes: Mapping[str, Wish], columns: Sequence[str]) -> None:
+    """Check that every requested column exists. Raises UsageError if not."""
     for name in wishes:
         if name not in columns:
-            hint = suggest(name, columns, have="Columns:", most=20)
-            raise SourceError(f"column {quote(name)} does not exist", hint=hint, details={"column": name})
+            hint = suggest(name, columns, have="The columns are:", most=20)
+            raise UsageError(
+                f"a type is requested for {quote(name)}, and there is no such column",
+                hint=hint,
+                details={"column": name},
+            )
+
+
+def _check_name(name: str, place: Place) -> None:
+    if name and "\0" not in name:
+        return
+    part, line = place
+    raise SourceError(
+        f"{part}:{line}: a column has no name" if not name else f"{part}:{line}: the name {quote(name)} has a NUL",
+        hint="Rename the column in the source." if name else f"Rename it, or leave it out: {_option(name, 'skip')}",
+        details={"column": name},
+    )
 
 
 def _checked(schema: Schema) -> Schema:

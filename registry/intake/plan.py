@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from registry.errors import SourceError, UsageError, suggest
-from registry.intake.inference import Inference, declare_schema
+from registry.intake.inference import Inference, check_wishes, declare_schema
 from registry.intake.keys import Holdout, KeyRule
 from registry.intake.schema import Schema
 from registry.intake.source import Source
@@ -103,12 +103,15 @@ def plan_source(
     Raises:
         SourceError: a part cannot be read, types contradict each other, or there are no rows.
         UnusableRowsError: more rows cannot be used than ``skip_bad`` allows.
-        UsageError: ``key`` or ``split_by`` is not a column, or ``key_by`` does not fit.
+        UsageError: ``key`` or ``split_by`` is not a column, a type is requested for a column that does not exist, or
+            ``key_by`` does not fit.
     """
     _check_key_by(key, key_by)
     first = next((rows for part in source.parts for rows in part.read()), None)
     schema = None
     if first is not None:
+        if not source.may_lack_columns and first.table.num_columns:  # before a long read
+            check_wishes(wishes, first.table.schema.names)
         schema = declare_schema(
             first,
             hints=source.hints,

@@ -125,6 +125,7 @@ def _parse_timestamps(texts: Any, kind: Any) -> tuple[Any, Faults]:
         return _parse_times(texts, kind)
     times, faults = _parse_times(_blank(texts, is_count), kind)
     counts, more = _parse_integers(_blank(texts, ~is_count), arrow.int64(), is_requested=True)
+    more = {index: fault.replace("int64", name_type(str(kind)), 1) for index, fault in more.items()}
     return arrow.compute.coalesce(times, counts.view(kind)), faults | more
 
 

@@ -184,6 +184,17 @@ def test_unusable_rows_end_the_run_or_are_left_out_and_named(cli: Cli, folder: P
     assert len(stored) == 2
 
 
+def test_a_column_without_a_name_can_be_left_out(cli: Cli, folder: Path) -> None:
+    (folder / "named.jsonl").write_text('{"x": 1, "": "a"}\n')
+    ran = cli("add", "named.jsonl")
+    assert (ran.code, ran.err) == (
+        1,
+        "error: named.jsonl:1: a column has no name\nhint: Rename it, or leave it out: --feature =skip\n",
+    )
+    cli("add", "named.jsonl", "--feature", "=skip")
+    assert rows("named") == [{"x": 1}]
+
+
 def test_a_number_a_part_a_reason_and_a_config_are_accepted(cli: Cli, folder: Path) -> None:
     assert cli("add", "prices.csv", "--as", "shop", "--config", "de", "--number", "0.2.0").out.splitlines()[-1] == (
         "canonical: shop/de:0.2.0, the first"
@@ -291,6 +302,18 @@ def test_nested_messages_keep_their_types(cli: Cli, folder: Path) -> None:
             2,
             "error: --key itm: there is no such column\n"
             "hint: Did you mean 'item'? The columns are: item, price, zip, sold.\n",
+        ),
+        (
+            ("prices.csv", "--feature", "itm=Text"),
+            2,
+            'error: a type is requested for "itm", and there is no such column\n'
+            "hint: Did you mean 'item'? The columns are: item, price, zip, sold.\n",
+        ),
+        (
+            ("prices.csv", "--key", "content"),
+            2,
+            "error: --key content: there is no such column\n"
+            "hint: For keys that are not in a column: --key-by content\n",
         ),
         (
             ("prices.csv", "--holdout", "test=10"),

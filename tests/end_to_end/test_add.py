@@ -119,7 +119,7 @@ def test_a_number_and_a_part_can_be_requested(catalog: registry.Catalog) -> None
     fewer = wider.slice(0, 299)
     with pytest.raises(VersionTooSmallError, match=r"MINOR is too small a step from prices:1\.0\.0") as caught:
         catalog.add(source({"train": fewer}), "prices", bump="minor")
-    assert caught.value.hint == "Leave out --bump, or write --bump major."
+    assert caught.value.hint == "Leave out bump, or write bump='major'."
     with pytest.raises(VersionTooSmallError):
         catalog.add(source({"train": fewer}), "prices", number="1.1.0")
     with pytest.raises(VersionExistsError):
@@ -183,23 +183,28 @@ def test_keys_from_the_content_can_replace_paths_and_stay(catalog: registry.Cata
     [
         (
             {"key_by": "path"},
-            "--key-by path: the records of this source have no paths",
-            "Leave it out, or write --key-by content.",
+            "key_by='path': the records of this source have no paths",
+            "Leave it out, or write key_by='content'.",
         ),
         (
             {"key_by": "name"},
             "key_by must be 'path' or 'content', not 'name'",
-            "To take the keys from a column: --key name",
+            "To take the keys from a column: key='name'",
         ),
         (
             {"key": "name", "key_by": "content"},
-            "--key name takes the keys from a column, and --key-by content does not",
+            "key='name' takes the keys from a column, and key_by='content' does not",
             "Leave one of them out.",
         ),
         (
             {"key": "content"},
-            "--key content: there is no such column",
-            "For keys that are not in a column: --key-by content",
+            "key='content': there is no such column",
+            "For keys that are not in a column: key_by='content'",
+        ),
+        (
+            {"features": {"nmae": "Text"}},
+            'a type is requested for "nmae", and there is no such column',
+            "Did you mean 'name'? The columns are: name, price.",
         ),
     ],
 )
@@ -235,7 +240,7 @@ def test_a_column_may_decide_the_split(catalog: registry.Catalog) -> None:
     assert set(read_all(catalog, "prices", "extra")[0]) == {"name", "price"}
     with pytest.raises(SourceError, match=r"^column 'name': 'item 0' is not the name of a split"):
         catalog.add(source({"train": PRICES}), "other", split_by="name")
-    with pytest.raises(UsageError, match=r"^--split-by prt: there is no such column"):
+    with pytest.raises(UsageError, match=r"^split_by='prt': there is no such column"):
         catalog.add(source({"train": table}), "other", split_by="prt")
 
 
@@ -273,7 +278,7 @@ def test_unusable_rows_end_the_run_and_are_all_counted(catalog: registry.Catalog
     lines = caught.value.message.splitlines()
     assert lines[:2] == ["30 rows or files cannot be used", "  x.csv:1: expected 2 values, found 1"]
     assert lines[-1] == "  and 10 more"
-    assert caught.value.hint == "Correct them, or leave them out: --skip-bad 30"
+    assert caught.value.hint == "Correct them, or leave them out: skip_bad=30"
     assert catalog.datasets() == ()
     with pytest.raises(UnusableRowsError, match="and at most 29 may be skipped"):
         catalog.add(broken, "prices", skip_bad=29)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import registry
+from registry.errors import SourceError, UnusableRowsError
 
 COLUMNS = {"whole": [1, 2, None], "text": ["a", None, "ü"], "real": [0.5, float("nan"), 2.0]}
 
@@ -44,3 +45,20 @@ def test_rows_that_contradict_each_other_end_the_run_or_are_left_out(tmp_path: P
     assert (report.splits, [str(bad) for bad in report.bad]) == (
         {"train": 2}, ["data:2, column 'x': expected int, as in row 1, found str 'two'"]
     )  # fmt: skip
+
+
+def test_hints_of_objects_are_arguments(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+        with pytest.raises(SourceError) as caught:
+            catalog.add({"train": pa.table({"unit price": [1]}), "test": pa.table({"unit price": ["a"]})}, "prices")
+        with pytest.raises(UnusableRowsError) as refused:
+            catalog.add([{"x": 1}, {"x": 2**70}], "large", features={"x": "int64"})
+    assert caught.value.hint == (
+        "To store it as text: features={'unit price': 'Text'}. To leave it out: features={'unit price': 'skip'}"
+    )
+    assert caught.value.__notes__ == [f"hint: {caught.value.hint}"]
+    assert (refused.value.message, refused.value.hint) == (
+        "1 row or file cannot be used\n"
+        "  data:2, column 'x': 1180591620717411303424 cannot be stored: it does not fit into 64 bits",
+        "Correct them, or leave them out: skip_bad=1",
+    )

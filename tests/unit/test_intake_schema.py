@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from registry.errors import SourceError
+from registry.errors import SourceError, UsageError
 from registry.features import ClassLabel, Feature, FeaturesDict, Image, Scalar, Tensor, Text
 from registry.features import Sequence as SequenceFeature
 from registry.intake import value_types
@@ -289,10 +289,31 @@ def test_values_that_cannot_be_classes_are_refused(values: list[Any], message: s
 
 
 def test_a_request_for_an_unknown_column_names_the_nearest() -> None:
-    with pytest.raises(SourceError) as caught:
+    with pytest.raises(UsageError) as caught:
         infer(("a", 1, {"label": [1], "id": [2]}), wishes={"labels": "ClassLabel"})
-    assert caught.value.message == 'column "labels" does not exist'
-    assert caught.value.hint == "Did you mean 'label'? Columns: label, id."
+    assert caught.value.message == 'a type is requested for "labels", and there is no such column'
+    assert caught.value.hint == "Did you mean 'label'? The columns are: label, id."
+
+
+def test_a_column_without_a_name_is_refused_unless_it_is_left_out() -> None:
+    block: Block = ("a.jsonl", 3, {"x": [1, 2], "": ["a", "b"]})
+    with pytest.raises(SourceError) as caught:
+        infer(block)
+    assert (caught.value.message, caught.value.hint) == (
+        "a.jsonl:3: a column has no name",
+        "Rename it, or leave it out: --feature =skip",
+    )
+    assert [one.name for one in infer(block, wishes={"": "skip"}).columns] == ["x"]
+
+
+def test_json_with_numbers_of_more_than_64_bits_is_bad_and_uint64_is_used() -> None:
+    columns: Any = {"x": ["[18446744073709551615]", "[18446744073709551616]"]}
+    schema = infer(("a.csv", 2, columns), is_text=True, wishes={"x": "uint64[]"})
+    converted = schema.convert("a.csv", rows_of(("a.csv", 2, columns)))
+    assert converted.table.to_pylist() == [{"x": [2**64 - 1]}]
+    assert list(map(str, converted.bad)) == [
+        "a.csv:3, column 'x': expected a JSON list of uint64[], found \"[18446744073709551616]\""
+    ]
 
 
 def test_rows_that_do_not_fit_a_request_are_bad() -> None:
@@ -572,9 +593,9 @@ def test_a_schema_file_of_all_columns_needs_only_the_first_rows() -> None:
     assert declared.features() == FeaturesDict(
         {"id": Tensor(shape=(), dtype="int8"), "more": Scalar(str, optional=True)}
     )
-    with pytest.raises(SourceError) as caught:
+    with pytest.raises(UsageError) as caught:
         declare_schema(first, hints={}, wishes=file)
-    assert caught.value.message == 'column "more" does not exist'
+    assert caught.value.message == 'a type is requested for "more", and there is no such column'
 
 
 def test_values_that_python_cannot_represent_have_an_example() -> None:
@@ -633,7 +654,7 @@ def test_text_of_integers_counts_the_unit_of_times() -> None:
     assert list(map(str, converted.bad)) == [
         "a.csv:4, column 'when': expected timestamp[s] such as 2026-01-31T12:30:00, found \"2021\"",
         "a.csv:5, column 'when': expected timestamp[s] such as 2026-01-31T12:30:00, found \"20210101\"",
-        "a.csv:6, column 'when': expected int64, found \"99999999999999999999\"",
+        "a.csv:6, column 'when': expected timestamp[s], found \"99999999999999999999\"",
     ]
 
 
