@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -234,6 +234,10 @@ class Adding(Publishing):
         record_set: str | None = None,
         features: Mapping[str, str | Feature] | None = None,
         schema: str | os.PathLike[str] | None = None,
+        nulls: Sequence[str] = (),
+        header: bool | None = None,
+        delimiter: str | None = None,
+        encoding: str | None = None,
         splits: Mapping[str, str] | None = None,
         split_by: str | None = None,
         holdout: str | None = None,
@@ -274,6 +278,10 @@ class Adding(Publishing):
             features: the types of columns, as a feature or as text such as ``"ClassLabel"``; the others are inferred
                 from all rows.
             schema: path of a schema file, as ``registry add --schema-out`` writes it.
+            nulls: for CSV, texts that mean null where they are not in quotes, such as ``"NA"``.
+            header: for CSV, whether the first row has the names of the columns. None: the rows show it.
+            delimiter: for CSV, the character between fields. None: it is found out.
+            encoding: for CSV, the encoding, such as ``"WINDOWS-1252"``. None: UTF-8, or that of the byte order mark.
             splits: split name -> glob of file names. None derives the splits from the names of files and folders.
             split_by: the column that decides the split. It is not stored.
             holdout: cut a split by the hash of the key, such as ``"test=10%"``.
@@ -321,6 +329,10 @@ class Adding(Publishing):
                 record_set=record_set,
                 features=features,
                 schema=schema,
+                nulls=nulls,
+                header=header,
+                delimiter=delimiter,
+                encoding=encoding,
                 splits=splits,
                 split_by=split_by,
                 holdout=holdout,
@@ -354,6 +366,10 @@ class Adding(Publishing):
         record_set: str | None = None,
         features: Mapping[str, str | Feature] | None = None,
         schema: str | os.PathLike[str] | None = None,
+        nulls: Sequence[str] = (),
+        header: bool | None = None,
+        delimiter: str | None = None,
+        encoding: str | None = None,
         splits: Mapping[str, str] | None = None,
         split_by: str | None = None,
         holdout: str | None = None,
@@ -375,6 +391,10 @@ class Adding(Publishing):
             record_set: see ``add``.
             features: see ``add``.
             schema: see ``add``.
+            nulls: see ``add``.
+            header: see ``add``.
+            delimiter: see ``add``.
+            encoding: see ``add``.
             splits: see ``add``.
             split_by: see ``add``.
             holdout: see ``add``.
@@ -393,7 +413,7 @@ class Adding(Publishing):
         """
         from registry.intake.keys import Holdout
         from registry.intake.plan import INTAKE, plan_source
-        from registry.intake.source import Options
+        from registry.intake.source import CsvFormat, Options
         from registry.shards.arrow_values import import_pyarrow
 
         import_pyarrow("adding data")
@@ -403,6 +423,10 @@ class Adding(Publishing):
             changing = {
                 "features": features,
                 "schema": schema,
+                "nulls": nulls,
+                "header": header is not None,
+                "delimiter": delimiter,
+                "encoding": encoding,
                 "splits": splits,
                 "split_by": split_by,
                 "holdout": holdout,
@@ -417,8 +441,10 @@ class Adding(Publishing):
             stay = plan_in_place(source, reference, changing=refused)
             return Addition(self, stay.plan, reference, num_shards=None, stored=(stay.store, stay.prepared))
         if not isinstance(source, str | os.PathLike):
-            _require_path({"kind": kind, "splits": splits, "record_set": record_set})
-        options = Options(kind=kind, splits=splits or {}, config=config, record_set=record_set)
+            of_paths = {"kind": kind, "splits": splits, "record_set": record_set, "nulls": nulls}
+            _require_path({**of_paths, "header": header is not None, "delimiter": delimiter, "encoding": encoding})
+        csv = CsvFormat(nulls=tuple(nulls), header=header, delimiter=delimiter, encoding=encoding)
+        options = Options(kind=kind, splits=splits or {}, config=config, record_set=record_set, csv=csv)
         opened = _open(source, options, count_progress(progress, "downloading", unit="bytes"))
         latest, _ = self.backend.neighbours(reference.name, reference.config, Version(*HIGHEST))
         plan = plan_source(

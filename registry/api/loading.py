@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -378,6 +378,10 @@ def add(
     record_set: str | None = None,
     features: Mapping[str, str | Feature] | None = None,
     schema: str | os.PathLike[str] | None = None,
+    nulls: Sequence[str] = (),
+    header: bool | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
     splits: Mapping[str, str] | None = None,
     split_by: str | None = None,
     holdout: str | None = None,
@@ -411,6 +415,10 @@ def add(
         record_set: see ``Catalog.add``.
         features: see ``Catalog.add``.
         schema: see ``Catalog.add``.
+        nulls: see ``Catalog.add``.
+        header: see ``Catalog.add``.
+        delimiter: see ``Catalog.add``.
+        encoding: see ``Catalog.add``.
         splits: see ``Catalog.add``.
         split_by: see ``Catalog.add``.
         holdout: see ``Catalog.add``.
@@ -444,6 +452,10 @@ def add(
             record_set=record_set,
             features=features,
             schema=schema,
+            nulls=nulls,
+            header=header,
+            delimiter=delimiter,
+            encoding=encoding,
             splits=splits,
             split_by=split_by,
             holdout=holdout,

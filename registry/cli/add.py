@@ -59,6 +59,7 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
         "registry add ./text --split 'train=2019/*' --split 'test=2020/*'",
         "registry add people.csv --holdout test=10% --seed 7 -m 'Data of May'",
         "registry add people.csv --schema people.yaml --skip-bad 3",
+        "registry add export.csv --null NA --no-header --encoding WINDOWS-1252",
     ),
 )
 @click.argument("source", metavar="SOURCE")
@@ -86,6 +87,24 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="With --dry-run: write the types of all columns to FILE, to be edited and passed to --schema.",
+)
+@click.option(
+    "--null",
+    "nulls",
+    multiple=True,
+    metavar="TEXT",
+    help="CSV: this text is null where it is not in quotes, such as NA; may be repeated.  [default: empty fields]",
+)
+@click.option(
+    "--header/--no-header",
+    default=None,
+    help="CSV: whether the first row has the names of the columns.  [default: the rows show it]",
+)
+@click.option("--delimiter", metavar="CHAR", help="CSV: the character between fields, or tab.  [default: detected]")
+@click.option(
+    "--encoding",
+    metavar="NAME",
+    help="CSV: the encoding, such as WINDOWS-1252.  [default: UTF-8, or the byte order mark]",
 )
 @click.option(
     "--split",
@@ -142,6 +161,10 @@ def add(
     features: dict[str, str],
     schema: Path | None,
     schema_out: Path | None,
+    nulls: tuple[str, ...],
+    header: bool | None,
+    delimiter: str | None,
+    encoding: str | None,
     splits: dict[str, str],
     split_by: str | None,
     holdout: str | None,
@@ -184,6 +207,10 @@ def add(
                 record_set=record_set,
                 features=features,
                 schema=schema,
+                nulls=nulls,
+                header=header,
+                delimiter=delimiter,
+                encoding=encoding,
                 splits=splits,
                 split_by=split_by,
                 holdout=holdout,

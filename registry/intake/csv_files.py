@@ -2,8 +2,8 @@
 
     names -> dialect and header of each file -> Source of one part per file -> blocks of rows -> pyarrow.csv -> Rows
 
-Values are never converted. A field without quotes that is empty is null, and a quoted one is the empty text. Blank
-lines are not rows. Rows with too few or too many values are bad rows, and the others are kept.
+Values are never converted. A field without quotes that is empty, or that the caller named as null, is null; in quotes
+it is text. Blank lines are not rows. Rows with too few or too many values are bad rows, and the others are kept.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
-from registry.errors import SourceError
+from registry.errors import SourceError, UsageError
 from registry.intake.accounting import count
 from registry.intake.csv_rows import DELIMITERS, Dialect, RowPlaces, detect_dialect, find_number, split_row
 from registry.intake.file_parts import list_names, make_parts, read_ahead
 from registry.intake.kinds import KINDS
-from registry.intake.source import MAX_ROWS, BadRow, Files, Options, Rows, Source
+from registry.intake.source import MAX_ROWS, BadRow, CsvFormat, Files, Options, Rows, Source
 from registry.intake.text_files import (
     BLOCK_BYTES,
     MAX_ROW_BYTES,
@@ -45,7 +45,7 @@ def open_csv(files: Files, options: Options, *, block_bytes: int = BLOCK_BYTES) 
 
     The delimiter (comma, tab, semicolon or vertical bar), the encoding and whether there is a header are found out for
     each file. Without a header, which only a number in the first row shows, the columns are ``column_1``, ``column_2``
-    and so on.
+    and so on. ``options.csv`` overrides each of these.
 
     Args:
         files: the files.
@@ -53,16 +53,18 @@ def open_csv(files: Files, options: Options, *, block_bytes: int = BLOCK_BYTES) 
         block_bytes: how much of a file is parsed at once.
 
     Raises:
+        UsageError: ``options.csv`` is malformed.
         SourceError: a header has an empty name or a name twice, files have different columns, the text is in no known
             encoding, or no file has a row.
         StorageError: a file cannot be read.
         MissingExtraError: pyarrow is not installed.
     """
     import_pyarrow()
+    given = _checked(options.csv)
     layouts: list[_Layout] = []
 
     def open_file(name: str) -> CsvPart | None:
-        layout = _look_at(files.store, name)
+        layout = _look_at(files.store, name, given)
         if layout is None:
             return None
         layouts.append(layout)
@@ -73,7 +75,8 @@ def open_csv(files: Files, options: Options, *, block_bytes: int = BLOCK_BYTES) 
             dialect=layout.dialect,
             names=layout.names,
             columns=layouts[0].names,
-            has_header=layout.number is None,
+            has_header=layout.has_header,
+            given=given,
             # Each call of pyarrow costs time for each column, whatever the number of rows.
             block_bytes=max(block_bytes, _WIDE_BLOCK_BYTES) if len(layout.names) > _MANY_COLUMNS else block_bytes,
         )
@@ -81,7 +84,7 @@ def open_csv(files: Files, options: Options, *, block_bytes: int = BLOCK_BYTES) 
     found = make_parts(files, options, open_file, noun=_NOUN)
     return Source(
         kind="csv",
-        summary=_summarize(layouts),
+        summary=_summarize(layouts, given),
         parts=found.parts,
         is_text=True,
         files=found.files,
@@ -92,19 +95,47 @@ def open_csv(files: Files, options: Options, *, block_bytes: int = BLOCK_BYTES) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
-    """What the start of a file shows. ``number`` is a number in the first row if that row is not a header."""
+    """What the start of a file shows. ``number`` is a number in the first row that shows that it is not a header."""
 
     name: str
     dialect: Dialect
     encoding: str
     names: tuple[str, ...]
+    has_header: bool
     number: str | None
 
 
-def _look_at(store: Store, name: str) -> _Layout | None:
+def _checked(given: CsvFormat | None) -> CsvFormat | None:
+    """``given`` with the delimiter as a character. Raises UsageError if it is malformed."""
+    if given is None:
+        return None
+    if given.encoding is not None:
+        try:
+            "".encode(given.encoding)  # refuses codecs that are not encodings of text, such as hex
+        except (LookupError, ValueError):
+            raise UsageError(
+                f"unknown encoding {given.encoding!r:.60}",
+                hint="For example: --encoding WINDOWS-1252, or SHIFT_JIS, GB18030, UTF-16LE.",
+                details={"encoding": given.encoding[:200]},
+            ) from None
+    if given.delimiter is None:
+        return given
+    names = {name: mark for mark, name in DELIMITERS.items()}
+    mark = names.get(given.delimiter, "\t" if given.delimiter == "\\t" else given.delimiter)
+    if len(mark) != 1 or not mark.isascii() or mark in '"\r\n\0':
+        raise UsageError(
+            f"invalid delimiter {given.delimiter!r:.60}: expected one ASCII character other than a quote, or 'tab'",
+            hint="For example: --delimiter ';'",
+            details={"delimiter": given.delimiter[:200]},
+        )
+    return replace(given, delimiter=mark)
+
+
+def _look_at(store: Store, name: str, given: CsvFormat | None) -> _Layout | None:
     """The layout of a file, or None if it has no rows."""
     likely = "\t" if name.lower().removesuffix(".gz").endswith((".tsv", ".tab")) else ","
-    with open_text(store, name) as stream:
+    known = given or CsvFormat()
+    with open_text(store, name, encoding=known.encoding, has_option=given is not None) as stream:
         data, wanted, found = b"", _SAMPLE_BYTES, None
         while found is None:
             if len(data) > MAX_ROW_BYTES:
@@ -112,7 +143,7 @@ def _look_at(store: Store, name: str) -> _Layout | None:
             piece = stream.read(wanted)
             is_whole = len(piece) < wanted
             data += piece
-            found = detect_dialect(data, is_whole=is_whole, likely=likely)
+            found = detect_dialect(data, is_whole=is_whole, likely=likely, delimiter=known.delimiter)
             wanted = len(data)
         line = 1 + _count_blank_lines(data)
         dialect, rows = found
@@ -126,13 +157,16 @@ def _look_at(store: Store, name: str) -> _Layout | None:
             return None
         end = len(data) if is_whole else dialect.find_end(data)
         stream.check(TextBlock(data[:end], 1, 0, stream.offset, is_last=is_whole))
-        number = find_number(rows, dialect.delimiter)
-        if number is None:
+        number = find_number(rows, dialect.delimiter, known.nulls) if known.header is None else None
+        has_header = number is None if known.header is None else known.header
+        if has_header:
             names = tuple(cell.text for cell in rows[0])
-            _check_names(name, names, line=line)
+            _check_names(name, names, line=line, has_option=given is not None)
         else:
             names = tuple(f"column_{place}" for place in range(1, len(rows[0]) + 1))
-        return _Layout(name=name, dialect=dialect, encoding=stream.encoding, names=names, number=number)
+        return _Layout(
+            name=name, dialect=dialect, encoding=stream.encoding, names=names, has_header=has_header, number=number
+        )
 
 
 _OPEN_QUOTE: Final = "a quote in this row is never closed"
@@ -144,8 +178,9 @@ def _count_blank_lines(data: bytes) -> int:
     return start.count(b"\n") or start.count(b"\r")
 
 
-def _check_names(name: str, names: Sequence[str], *, line: int) -> None:
+def _check_names(name: str, names: Sequence[str], *, line: int, has_option: bool) -> None:
     """Check that each column has its own name."""
+    or_data = " If that line is data: --no-header" if has_option else ""
     if "" in names:
         place = names.index("") + 1
         hint = "Give it a name in the first line of the file."
@@ -153,7 +188,7 @@ def _check_names(name: str, names: Sequence[str], *, line: int) -> None:
             hint += " If pandas wrote its index there: frame.to_csv(path, index=False)"
         raise SourceError(
             f"{name}:{line}: column {place} of {len(names)} has no name",
-            hint=hint,
+            hint=hint + or_data,
             details={"file": name, "line": line, "column": place},
         )
     repeated = [one for one, count in Counter(names).items() if count > 1]
@@ -161,7 +196,7 @@ def _check_names(name: str, names: Sequence[str], *, line: int) -> None:
         places = [place for place, one in enumerate(names, start=1) if one == repeated[0]]
         raise SourceError(
             f"{name}:{line}: columns {places[0]} and {places[1]} are both named {repeated[0]!r}",
-            hint="Give each column its own name in the first line of the file.",
+            hint=f"Give each column its own name in the first line of the file.{or_data}",
             details={"file": name, "line": line, "columns": places[:100]},
         )
 
@@ -169,8 +204,8 @@ def _check_names(name: str, names: Sequence[str], *, line: int) -> None:
 def _check_same_columns(first: _Layout, other: _Layout) -> None:
     """Check that two files have the same columns, in any order."""
     details = {"files": [first.name, other.name]}
-    if (first.number is None) != (other.number is None):
-        with_header, without = (first, other) if first.number is None else (other, first)
+    if first.has_header != other.has_header:
+        with_header, without = (first, other) if first.has_header else (other, first)
         raise SourceError(
             f"{with_header.name} has a header ({list_names(with_header.names)}), and {without.name} has none: "
             f"its first row contains the number {without.number}",
@@ -190,11 +225,14 @@ def _check_same_columns(first: _Layout, other: _Layout) -> None:
         )
 
 
-def _summarize(layouts: Sequence[_Layout]) -> str:
-    delimiters = " or ".join(dict.fromkeys(DELIMITERS[one.dialect.delimiter] for one in layouts))
+def _summarize(layouts: Sequence[_Layout], given: CsvFormat | None) -> str:
+    marks = dict.fromkeys(one.dialect.delimiter for one in layouts)
+    delimiters = " or ".join(DELIMITERS.get(mark, repr(mark)) for mark in marks)
     encodings = " or ".join(dict.fromkeys(one.encoding for one in layouts))
-    header = "with a header"
+    header = "with a header" if layouts[0].has_header else "without a header"
     number = layouts[0].number
+    if given is not None and given.header is not None:
+        header += ", as requested"
     if number is not None:
         header = f"without a header, because the first row contains the number {number}"
     return f"{count(len(layouts), _NOUN)} ({delimiters}, {encodings}, {header})"
@@ -211,6 +249,7 @@ class CsvPart:
         names: its columns.
         columns: the columns in the order of the source.
         has_header: whether its first row contains the names.
+        given: what the caller says about the format.
         block_bytes: how much of the file is parsed at once.
     """
 
@@ -220,6 +259,7 @@ class CsvPart:
     names: tuple[str, ...]
     columns: tuple[str, ...]
     has_header: bool
+    given: CsvFormat | None = None
     block_bytes: int = BLOCK_BYTES
 
     def __call__(self) -> Iterator[Rows]:
@@ -229,7 +269,8 @@ class CsvPart:
     def _read(self) -> Generator[Rows, None, None]:
         parser = _Parser(self)
         header_ahead = self.has_header
-        with open_text(self.store, self.name) as stream:
+        encoding = None if self.given is None else self.given.encoding
+        with open_text(self.store, self.name, encoding=encoding, has_option=self.given is not None) as stream:
             for block in read_blocks(stream, self.dialect.find_end, block_bytes=self.block_bytes):
                 stream.check(block)
                 if not header_ahead:
@@ -275,7 +316,7 @@ class _Parser:
             check_utf8=False,  # checked before, with line and byte
             column_types=dict.fromkeys(part.names, text),
             include_columns=None if part.names == part.columns else list(part.columns),
-            null_values=[""],
+            null_values=["", *(part.given.nulls if part.given is not None else ())],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         )

@@ -194,29 +194,32 @@ def sample_rows(data: bytes, delimiter: str, *, is_whole: bool) -> list[list[Cel
     return rows
 
 
-def detect_dialect(data: bytes, *, is_whole: bool, likely: str = ",") -> tuple[Dialect, list[list[Cell]]] | None:
+def detect_dialect(
+    data: bytes, *, is_whole: bool, likely: str = ",", delimiter: str | None = None
+) -> tuple[Dialect, list[list[Cell]]] | None:
     """The dialect of a file that starts with ``data``, and its first rows; None if its first row does not end.
 
     A delimiter has to occur in the first row. The one that splits most rows into equally many fields is chosen, then
-    the one that makes the most fields, then ``likely``. A file with no delimiter has one column.
+    the one that makes the most fields, then ``likely``. A file with no delimiter has one column. ``delimiter`` is the
+    one that the caller requests.
     """
     newline = b"\r" if b"\r" in data and b"\n" not in data else b"\n"
     best: tuple[Any, ...] | None = None
-    for delimiter in sorted(DELIMITERS, key=lambda one: one != likely):
-        rows = sample_rows(data, delimiter, is_whole=is_whole)
+    for tried in sorted(DELIMITERS, key=lambda one: one != likely) if delimiter is None else [delimiter]:
+        rows = sample_rows(data, tried, is_whole=is_whole)
         if not rows:
             continue
         width = len(rows[0])
         agreeing = sum(len(row) == width for row in rows) / len(rows)
         rank = (width > 1, agreeing if width > 1 else 0, width)
         if best is None or rank > best[0]:
-            best = rank, delimiter, rows
+            best = rank, tried, rows
     if best is None:
-        return (Dialect(likely, newline), []) if is_whole else None
+        return (Dialect(delimiter or likely, newline), []) if is_whole else None
     return Dialect(best[1], newline), best[2]
 
 
-def find_number(rows: Sequence[Sequence[Cell]], delimiter: str = ",") -> str | None:
+def find_number(rows: Sequence[Sequence[Cell]], delimiter: str = ",", nulls: Sequence[str] = ()) -> str | None:
     """The number in the first of ``rows`` that shows that it is not a header, or None if it is one.
 
     Names of columns are texts. A first row with numbers is a header only if its numbers count up from 0, as pandas
@@ -235,8 +238,9 @@ def find_number(rows: Sequence[Sequence[Cell]], delimiter: str = ",") -> str | N
         if are_years or counted == list(range(len(counted))):
             return None
     for place, cell in enumerate(first):
-        below = [row[place].text.strip() for row in others if place < len(row)]
-        is_name = not _is_number(cell.text.strip(), delimiter) and cell.text.strip().lower() not in _MISSING
+        below = [row[place].text.strip() for row in others if place < len(row) and row[place].text not in nulls]
+        is_missing = cell.text.strip().lower() in _MISSING or cell.text in nulls
+        is_name = not _is_number(cell.text.strip(), delimiter) and not is_missing
         if is_name and below and all(_is_number(text, delimiter) for text in below):
             return None
     return numbers[0]

@@ -112,7 +112,8 @@ def open_repository(files: Files, options: Options) -> Source:
                 raise _malformed(files, f"{name} is in the splits {used[name]!r} and {split!r} of {config.name!r}")
         own = replace(files, names=names, sizes=[sizes[name] for name in names], skipped=())
         kind = options.kind or _kind_of(files, split, names)
-        sources[split] = KINDS[kind].open()(own, Options(kind=kind, splits={split: "*"}))
+        options.require_csv(kind)
+        sources[split] = KINDS[kind].open()(own, Options(kind=kind, splits={split: "*"}, csv=options.csv))
     reason = f"the config {config.name!r} of the dataset card"
     source = combine_splits(sources, split_reason=reason)
     others = [(name, sizes[name]) for name in files.names if name not in used and name != CARD]

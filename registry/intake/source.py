@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from registry.errors import UsageError
 from registry.features import Feature
 from registry.model import DatasetMetadata
 from registry.storage import Store
@@ -158,6 +159,23 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CsvFormat:
+    """How CSV files are written, as far as the caller knows. What is None is found out.
+
+    Attributes:
+        nulls: texts that mean null if they are not in quotes, such as ``NA``, besides the empty field.
+        header: whether the first row has the names of the columns.
+        delimiter: the character between fields.
+        encoding: the encoding, by a name that Python knows.
+    """
+
+    nulls: tuple[str, ...] = ()
+    header: bool | None = None
+    delimiter: str | None = None
+    encoding: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """How a source is opened.
 
@@ -166,12 +184,25 @@ class Options:
         splits: split name -> glob over names of files, or empty to derive splits from names.
         config: the config to read of a source that has several, such as a repository with a dataset card.
         record_set: the record set to read of a Croissant document that has several.
+        csv: how CSV files are written; None if a caller cannot say it, as for the ``metadata.csv`` of images.
     """
 
     kind: str | None = None
     splits: Mapping[str, str] = field(default_factory=dict)
     config: str | None = None
     record_set: str | None = None
+    csv: CsvFormat | None = None
+
+    def require_csv(self, kind: str) -> None:
+        """Refuse options for CSV files where others are read. Raises UsageError."""
+        if kind != "csv" and self.csv is not None and self.csv != CsvFormat():
+            names = {"--null": "nulls", "--header": "header", "--delimiter": "delimiter", "--encoding": "encoding"}
+            given = [option for option, name in names.items() if getattr(self.csv, name) not in (None, ())]
+            raise UsageError(
+                f"{', '.join(given)} can be used with CSV files only; the kind of this source is {kind}",
+                hint="Leave it out. If the files are CSV: --from csv",
+                details={"kind": kind, "options": given},
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,31 +66,54 @@ class TextStream:
         encoding: ``UTF-8``, ``UTF-16`` or ``UTF-32``.
         is_compressed: whether the file is gzip.
         offset: the place of the first byte that ``read`` returns: 3 after a byte order mark of UTF-8, else 0.
+
+    Args:
+        pieces: reads the next bytes, of about this size.
+        name: the name of the file.
+        is_compressed: whether the file is gzip.
+        encoding: the encoding; None: that of the byte order mark, else UTF-8.
+        has_option: whether a caller may name the encoding.
     """
 
-    def __init__(self, pieces: Callable[[int], bytes], *, name: str, is_compressed: bool) -> None:
+    def __init__(
+        self,
+        pieces: Callable[[int], bytes],
+        *,
+        name: str,
+        is_compressed: bool,
+        encoding: str | None = None,
+        has_option: bool = False,
+    ) -> None:
         self.name = name
         self.is_compressed = is_compressed
         self._pieces = pieces
         self._line = 1
         self._waiting = b""
+        self._has_option = has_option
+        self._is_requested = encoding is not None
         head = b""
         while len(head) < _HEAD_BYTES and (piece := pieces(_HEAD_BYTES)):
             head += piece
         mark, self.encoding = next(((one, told) for one, told in _MARKS if head.startswith(one)), (b"", "UTF-8"))
+        if encoding is not None and (self.encoding != "UTF-8" or codecs.lookup(encoding).name != "utf-8"):
+            self.encoding = encoding
         self.offset = len(mark) if self.encoding == "UTF-8" else 0
         self._decoder = None
         if self.encoding != "UTF-8":
             self._decoder = codecs.getincrementaldecoder(self.encoding)()
             self._consumed = 0
             self._waiting = self._decode(head)
+            while not self._waiting and (piece := pieces(_HEAD_BYTES)):
+                self._waiting = self._decode(piece)
+            self._waiting = self._waiting.removeprefix(codecs.BOM_UTF8)  # a mark that the requested encoding keeps
         else:
             self._waiting = head[len(mark) :]
             zeros = [byte == 0 for byte in head[:4]]
             if zeros in ([False, True, False, True], [True, False, True, False]):  # two ASCII characters
+                likely = "UTF-16BE" if zeros[0] else "UTF-16LE"
                 raise SourceError(
                     f"{name}:1: byte 0: the text seems to be UTF-16 without a byte order mark",
-                    hint=f"Convert it: {_iconv(name, 'UTF-16BE' if zeros[0] else 'UTF-16LE')}",
+                    hint=f"Name it: --encoding {likely}" if has_option else f"Convert it: {_iconv(name, likely)}",
                     details={"file": name, "line": 1, "byte": 0},
                 )
 
@@ -128,11 +151,16 @@ class TextStream:
     def bad_bytes(self, line: int, byte: int, encoding: str) -> SourceError:
         """Make the error for bytes that are not text in ``encoding``."""
         of_what = " of the decompressed file" if self.is_compressed else ""
+        hint = "The file is damaged or truncated. Get it again, or save it as UTF-8."
+        if self._is_requested:
+            hint = "Name another encoding, or leave --encoding out."
+        elif encoding == "UTF-8" and self._has_option:
+            hint = "If you know the encoding, name it, such as: --encoding WINDOWS-1252"
+        elif encoding == "UTF-8":
+            hint = f"If you know the encoding, convert the file, such as: {_iconv(self.name, 'WINDOWS-1252')}"
         return SourceError(
             f"{self.name}:{line}: byte {byte}{of_what} is not {encoding}",
-            hint=f"If you know the encoding, convert the file, such as: {_iconv(self.name, 'WINDOWS-1252')}"
-            if encoding == "UTF-8"
-            else "The file is damaged or truncated. Get it again, or save it as UTF-8.",
+            hint=hint,
             details={"file": self.name, "line": line, "byte": byte},
         )
 
@@ -148,8 +176,16 @@ class TextStream:
 
 
 @contextmanager
-def open_text(store: Store, name: str) -> Iterator[TextStream]:
+def open_text(
+    store: Store, name: str, *, encoding: str | None = None, has_option: bool = False
+) -> Iterator[TextStream]:
     """Open a stored text file. Its first bytes decide whether it is gzip, and its encoding.
+
+    Args:
+        store: where it is stored.
+        name: its name.
+        encoding: its encoding, if the caller knows it.
+        has_option: whether a caller may name the encoding, for hints.
 
     Raises:
         SourceError: it is UTF-16 without a byte order mark, or damaged gzip; reading raises it, too.
@@ -166,10 +202,10 @@ def open_text(store: Store, name: str) -> Iterator[TextStream]:
                 except DamagedStreamError as error:
                     raise SourceError(f"{name}: {error}", hint="Get the file again.", details={"file": name}) from error
 
-            yield TextStream(inflate, name=name, is_compressed=True)
+            yield TextStream(inflate, name=name, is_compressed=True, encoding=encoding, has_option=has_option)
         else:
             file.seek(0)
-            yield TextStream(file.read, name=name, is_compressed=False)
+            yield TextStream(file.read, name=name, is_compressed=False, encoding=encoding, has_option=has_option)
 
 
 def read_blocks(

@@ -184,6 +184,29 @@ def test_unusable_rows_end_the_run_or_are_left_out_and_named(cli: Cli, folder: P
     assert len(stored) == 2
 
 
+def test_the_format_of_a_csv_can_be_named(cli: Cli, folder: Path) -> None:
+    (folder / "old.csv").write_bytes("NA:é\n7:\\N\n".encode("windows-1252"))
+    options = ("--null", "NA", "--null", "\\N", "--no-header", "--delimiter", ":", "--encoding", "windows-1252")
+    ran = cli("add", "old.csv", *options)
+    assert ran.out.startswith("found csv: 1 CSV file (':', windows-1252, without a header, as requested)\n")
+    assert sorted(rows("old"), key=str) == [{"column_1": 7, "column_2": None}, {"column_1": None, "column_2": "é"}]
+    with registry.connect() as catalog:
+        report = catalog.add(
+            folder / "old.csv", nulls=["NA", "\\N"], header=False, delimiter=":", encoding="windows-1252"
+        )
+    assert report.outcome == "unchanged"
+
+
+def test_options_for_csv_are_refused_for_other_files(cli: Cli, folder: Path) -> None:
+    (folder / "a.jsonl").write_text('{"x": 1}\n')
+    ran = cli("add", "a.jsonl", "--null", "NA", "--no-header")
+    assert (ran.code, ran.err) == (
+        2,
+        "error: --null, --header can be used with CSV files only; the kind of this source is json\n"
+        "hint: Leave it out. If the files are CSV: --from csv\n",
+    )
+
+
 def test_a_column_without_a_name_can_be_left_out(cli: Cli, folder: Path) -> None:
     (folder / "named.jsonl").write_text('{"x": 1, "": "a"}\n')
     ran = cli("add", "named.jsonl")

@@ -368,6 +368,7 @@ def test_with_a_complete_schema_rows_are_read_once(catalog: registry.Catalog, tm
         ({"skip_bad": -1}, "skip_bad must be 0 or more, not -1"),
         ({"num_shards": 0}, "num_shards must be 1 or more, not 0"),
         ({"kind": "csv"}, "kind can be used with paths and URLs only"),
+        ({"nulls": ["NA"], "header": False}, "nulls and header can be used with paths and URLs only"),
         ({"splits": {"train": "*"}, "record_set": "a"}, "splits and record_set can be used with paths and URLs only"),
     ],
 )

@@ -28,7 +28,7 @@ def open_files(
 ) -> Source:
     """Write the files, or one file ``data.csv``, and open them."""
     files = write_files(folder, contents if isinstance(contents, Mapping) else {"data.csv": contents})
-    return opener(files, Options(splits=options.pop("splits", {})), **options)
+    return opener(files, Options(splits=options.pop("splits", {}), csv=options.pop("csv", None)), **options)
 
 
 def read_rows(source: Source) -> list[tuple[int, dict[str, Any]]]:

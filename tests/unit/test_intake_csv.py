@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from intake_files import open_files, read_all, read_rows
 
-from registry.errors import SourceError
+from registry.errors import SourceError, UsageError
 from registry.intake import csv_files, text_files
 from registry.intake.csv_files import open_csv
-from registry.intake.source import Files, Options
+from registry.intake.source import CsvFormat, Files, Options
 from registry.storage import open_store
 
 
@@ -51,6 +51,91 @@ def test_values_stay_the_text_that_they_are(tmp_path: Path) -> None:
 
 def test_an_empty_field_is_null_and_a_quoted_one_is_the_empty_text(tmp_path: Path) -> None:
     assert read(tmp_path, b'a,b\n,""\n"",\n') == [{"a": None, "b": ""}, {"a": "", "b": None}]
+
+
+@pytest.mark.parametrize("block_bytes", [4, 2**20])
+def test_texts_that_are_named_as_null_are_null_unless_they_are_in_quotes(tmp_path: Path, block_bytes: int) -> None:
+    content = b'a,b\nNA,\\N\n"NA",nan\n, NA\n'
+    given = CsvFormat(nulls=("NA", "\\N"))
+    source = open_files(open_csv, tmp_path, content, csv=given, block_bytes=block_bytes)
+    assert [row for _, row in read_rows(source)] == [
+        {"a": None, "b": None},
+        {"a": "NA", "b": "nan"},
+        {"a": None, "b": " NA"},
+    ]
+
+
+def test_a_header_can_be_requested_or_refused(tmp_path: Path) -> None:
+    content = b"x,y\nx,z\n"
+    assert read(tmp_path, content, csv=CsvFormat(header=False)) == [
+        {"column_1": "x", "column_2": "y"},
+        {"column_1": "x", "column_2": "z"},
+    ]
+    numbered = b"7,x\na,b\n"
+    source = open_files(open_csv, tmp_path, numbered, csv=CsvFormat(header=True))
+    assert (source.summary, read_rows(source)) == (
+        "1 CSV file (comma, UTF-8, with a header, as requested)",
+        [(2, {"7": "a", "x": "b"})],
+    )
+    with pytest.raises(SourceError) as caught:
+        open_files(open_csv, tmp_path, b"a,a\nb,c\n", csv=CsvFormat())
+    assert caught.value.hint == (
+        "Give each column its own name in the first line of the file. If that line is data: --no-header"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "mark", "word"), [(":", ":", "':'"), ("tab", "\t", "tab"), ("\\t", "\t", "tab"), (",", ",", "comma")]
+)
+def test_a_delimiter_can_be_requested(tmp_path: Path, given: str, mark: str, word: str) -> None:
+    content = f'a;b{mark}"c{mark}d"\n1;2{mark}"x{mark}""y"\n'.encode()
+    source = open_files(open_csv, tmp_path, content, csv=CsvFormat(delimiter=given))
+    assert source.summary == f"1 CSV file ({word}, UTF-8, with a header)"
+    assert read_rows(source) == [(2, {"a;b": "1;2", f"c{mark}d": f'x{mark}"y'})]
+
+
+@pytest.mark.parametrize("block_bytes", [3, 2**20])
+@pytest.mark.parametrize("codec", ["windows-1252", "utf-16-le", "shift_jis", "utf-8"])
+def test_an_encoding_can_be_requested(tmp_path: Path, codec: str, block_bytes: int) -> None:
+    text = "ﾃ,b\nx,ｱ\n" if codec == "shift_jis" else "é,b\nx,ü\n"
+    given = CsvFormat(encoding=codec)
+    source = open_files(open_csv, tmp_path, text.encode(codec), csv=given, block_bytes=block_bytes)
+    names = text.splitlines()
+    row = dict(zip(names[0].split(","), names[1].split(","), strict=True))
+    assert [found for _, found in read_rows(source)] == [row]
+
+
+def test_bytes_that_are_not_in_the_requested_encoding_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SourceError) as caught:
+        open_files(open_csv, tmp_path, b"a,b\n1,\x81\n", csv=CsvFormat(encoding="windows-1252"))
+    assert told(caught.value) == (
+        "data.csv:2: byte 6 is not windows-1252",
+        "Name another encoding, or leave --encoding out.",
+    )
+    with pytest.raises(SourceError) as caught:
+        read_all(open_files(open_csv, tmp_path, "a,b\n1,é\n".encode("latin-1"), csv=CsvFormat()))
+    assert told(caught.value) == (
+        "data.csv:2: byte 6 is not UTF-8",
+        "If you know the encoding, name it, such as: --encoding WINDOWS-1252",
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (CsvFormat(encoding="latin-0"), "unknown encoding 'latin-0'"),
+        (CsvFormat(encoding="hex"), "unknown encoding 'hex'"),
+        (
+            CsvFormat(delimiter="::"),
+            "invalid delimiter '::': expected one ASCII character other than a quote, or 'tab'",
+        ),
+        (CsvFormat(delimiter='"'), "invalid delimiter '\"': expected one ASCII character other than a quote, or 'tab'"),
+    ],
+)
+def test_a_malformed_option_is_refused(tmp_path: Path, given: CsvFormat, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        open_files(open_csv, tmp_path, b"a,b\n1,2\n", csv=given)
+    assert caught.value.message == message
 
 
 @pytest.mark.parametrize(
