@@ -298,6 +298,7 @@ def diff_values(diff: VersionDiff) -> dict[str, Any]:
                 "first": [
                     {
                         **fields_of(record, "kind", "old", "new"),
+                        **({} if record.key is None else {"key": dict([record.key])}),
                         "features": {path: {"old": before, "new": after} for path, before, after in record.features},
                     }
                     for record in one.first

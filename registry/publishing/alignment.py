@@ -1,16 +1,16 @@
 """Aligns two ordered lists of records by their digests, in NumPy: which records are the same, changed, moved or new.
 
-Stored records have no keys, so a record is identified by its content, and a changed record by its neighbours, which are
-the same as before. Follows patience diff: records that occur once in both lists, in the same order, are anchors. The
-records between anchors are matched next, and the rest is added, removed, changed or moved. Memory and time depend on
-the number of records, not on their size. ``record_diff`` calls ``align``.
+A record is identified by its content, and a changed record by its neighbours, which are the same as before; or by its
+key, if one of its features is the key (``pair_by_key``). Follows patience diff: records that occur once in both lists,
+in the same order, are anchors. The records between anchors are matched next, and the rest is added, removed, changed or
+moved. Memory and time depend on the number of records, not on their size. ``record_diff`` calls ``align``.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import pairwise
 from typing import Any, Final
@@ -73,6 +73,30 @@ def align(old: Digests, new: Digests, fences: Sequence[tuple[int, int]] = ()) ->
         same=same,
         changed=changed,
         moved=moved[np.argsort(moved[:, 0])],
+        removed=np.setdiff1d(gone, changed[:, 0], assume_unique=True),
+        added=np.setdiff1d(fresh, changed[:, 1], assume_unique=True),
+    )
+
+
+def pair_by_key(found: Alignment, old: Digests, new: Digests) -> Alignment:
+    """``found`` with the records that differ paired by their keys instead of their neighbours.
+
+    Args:
+        found: the alignment of the records by their content, which includes the key.
+        old: a digest of the key of each record, shape (n,).
+        new: the same of the other list, shape (m,).
+
+    >>> content = align(np.array([1, 2], np.uint64), np.array([3, 4], np.uint64))
+    >>> paired = pair_by_key(content, np.array([7, 8], np.uint64), np.array([9, 7], np.uint64))
+    >>> paired.changed.tolist(), paired.removed.tolist(), paired.added.tolist()
+    ([[0, 1]], [1], [0])
+    """
+    gone = np.sort(np.concatenate([found.changed[:, 0], found.removed]))
+    fresh = np.sort(np.concatenate([found.changed[:, 1], found.added]))
+    changed = _pair_equal(old, new, gone, fresh)
+    return replace(
+        found,
+        changed=changed[np.argsort(changed[:, 0])],
         removed=np.setdiff1d(gone, changed[:, 0], assume_unique=True),
         added=np.setdiff1d(fresh, changed[:, 1], assume_unique=True),
     )

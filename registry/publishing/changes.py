@@ -11,7 +11,7 @@ no records. ``proof`` compares the result with the step between two numbers.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -104,6 +104,8 @@ class Changes:
         changes: the differences; empty if the content is the same.
         common: the features that both versions have with the same type. Records are compared by their values.
         differing: for each common split, pairs of ranges of records (in old, in new) that may differ; empty if none do.
+        key: the feature whose values are the keys of the records in both versions, as ``registry add`` records it; or
+            None. A record is found again by its key, whatever else has changed.
     """
 
     old: Reference
@@ -111,6 +113,7 @@ class Changes:
     changes: tuple[Change, ...]
     common: tuple[str, ...]
     differing: Mapping[str, tuple[tuple[range, range], ...]]
+    key: str | None = None
 
     @property
     def level(self) -> ChangeLevel:
@@ -154,7 +157,20 @@ def compare_versions(old: FingerprintedVersion, new: FingerprintedVersion) -> Ch
         changes=tuple(found),
         common=common,
         differing={name: _differing_ranges(old.fingerprints[name], new.fingerprints[name], common) for name in shared},
+        key=_common_key(old.version, new.version, common),
     )
+
+
+def _common_key(old: DatasetVersion, new: DatasetVersion, common: Collection[str]) -> str | None:
+    keys: set[str] = set()
+    for version in (old, new):
+        match version.metadata.custom.get("intake"):  # written by ``intake.plan``
+            case {"key": {"kind": "column", "columns": [str(column)]}}:
+                keys.add(content_path([column]))
+            case _:
+                return None
+    path = keys.pop()
+    return path if not keys and path in common else None
 
 
 def _major(kind: str, where: str, text: str) -> Change:

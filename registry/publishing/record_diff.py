@@ -1,6 +1,7 @@
 """Finds and describes the records that differ between two versions. Reads files only where fingerprints differ.
 
 Records are compared by an 8-byte digest of the features that both versions have, and aligned in order (``alignment``).
+If a feature is the key in both versions, changed records are paired by it.
 Only the records that are shown are decoded. The two texts of a difference are never equal: long texts show the part
 around the difference, arrays the first value that differs, and images that differ only as files their sha256.
 """
@@ -11,7 +12,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ from registry.errors import CorruptExampleError, MissingExtraError
 from registry.features import Ragged
 from registry.features.content import ContentReader, content_bytes
 from registry.model import LEAF_EXAMPLES
-from registry.publishing.alignment import Alignment, Digests, Indices, align
+from registry.publishing.alignment import Alignment, Digests, Indices, align, pair_by_key
 from registry.publishing.changes import Changes
 from registry.publishing.fingerprint import Advance, RecordRun, StoredSplits, call_on_runs
 
@@ -40,25 +41,28 @@ class RecordChange:
         kind: ``changed``, ``removed``, ``added``, or ``moved`` (equal, but out of order).
         old, new: its index in the split, before and after; None if it does not exist there.
         features: for a changed record, the differences as (feature, value before, value after), the values as text.
+        key: the name and the value of its key as text, such as ``("id", "42")``; None if no feature is the key.
     """
 
     kind: Kind
     old: int | None
     new: int | None
     features: tuple[tuple[str, str, str], ...] = ()
+    key: tuple[str, str] | None = None
 
     def __str__(self) -> str:
+        named = "" if self.key is None else f" with {self.key[0]} {self.key[1]}"
         match self.kind:
             case "removed":
-                return f"record {self.old} is gone"
+                return f"record {self.old}{named} is gone"
             case "added":
-                return f"record {self.new} is new"
+                return f"record {self.new}{named} is new"
             case "moved":
-                return f"record {self.old} is record {self.new} now"
+                return f"record {self.old}{named} is record {self.new} now"
             case _:
                 what = "; ".join(f"{path} is {after}, was {before}" for path, before, after in self.features)
-                place = f"record {self.new}" if self.old == self.new else f"record {self.new} (was {self.old})"
-                return f"{place}: {what}"
+                was = "" if self.old == self.new else f" (was {self.old})"
+                return f"record {self.new}{named}{was}: {what}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,21 +88,28 @@ class RecordDiff:
 
 @dataclass(frozen=True, slots=True)
 class RecordHasher:
-    """Computes digests of the records of a run over some features: 8 bytes of sha256 each, concatenated."""
+    """Computes digests of the records of a run over some features: 8 bytes of sha256 each, concatenated.
+
+    If ``key`` is a feature, another 8 bytes follow for each record: those of its key alone.
+    """
 
     stored: StoredSplits
     paths: tuple[str, ...]
+    key: str | None = None
 
     def __call__(self, run: RecordRun) -> bytes:
         """Return the digests, in order."""
         reader = ContentReader(self.stored.features)
         places = [reader.paths.index(path) for path in self.paths]
+        key = None if self.key is None else reader.paths.index(self.key)
         digests = []
         for contents in self.stored.contents(run, reader):
             hasher = hashlib.sha256()
             for place in places:
                 hasher.update(contents[place])
             digests.append(hasher.digest()[:8])
+            if key is not None:
+                digests.append(hashlib.sha256(contents[key]).digest()[:8])
         return b"".join(digests)
 
 
@@ -128,7 +139,7 @@ def diff_records(
         VerificationError: a worker process died.
     """
     return tuple(
-        _diff_split(_SplitPair.of(split.name, old, new, processes, advance), changes, show=show)
+        _diff_split(_SplitPair.of(split.name, old, new, changes.key, processes, advance), changes, show=show)
         for split in old.splits
         if split.name in changes.differing
     )
@@ -141,16 +152,16 @@ def first_difference(changes: Changes, old: StoredSplits, new: StoredSplits) -> 
     ``diff_records``.
     """
     for name, ranges in changes.differing.items():
-        pair = _SplitPair.of(name, old, new, 1, None)
+        pair = _SplitPair.of(name, old, new, changes.key, 1, None)
         for parts in ranges:
             windows = (parts[0][:_MOST_SEARCHED], parts[1][:_MOST_SEARCHED])
-            digests = pair.hash([windows[0]], [windows[1]], changes.common)
+            sides = pair.hash([windows[0]], [windows[1]], changes.common)
             found: RecordChange | None
             if windows == parts and len(ranges) == 1:
-                earliest = _earliest(align(*digests), [parts[0]], [parts[1]], 1)
+                earliest = _earliest(_align(sides), [parts[0]], [parts[1]], 1)
                 found = min(earliest, key=_position, default=None)
             else:
-                found = _first_of_piece(parts, *digests)
+                found = _first_of_piece(parts, *sides)
             if found is not None:
                 return name, pair.describe(found)
     return None
@@ -158,41 +169,53 @@ def first_difference(changes: Changes, old: StoredSplits, new: StoredSplits) -> 
 
 @dataclass(frozen=True, slots=True)
 class _SplitPair:
-    """A split of two versions: the files of both, its index in each, the decoders, and how records are read."""
+    """A split of two versions: the files of both, its index in each, the decoders, and how records are read.
+
+    ``key`` is the feature that is the key of the records in both, or None.
+    """
 
     name: str
     sides: tuple[StoredSplits, StoredSplits]
     places: tuple[int, int]
     readers: tuple[ContentReader, ContentReader]
+    key: str | None
     processes: int | None
     advance: Advance | None
 
     @classmethod
     def of(
-        cls, name: str, old: StoredSplits, new: StoredSplits, processes: int | None, advance: Advance | None
+        cls,
+        name: str,
+        old: StoredSplits,
+        new: StoredSplits,
+        key: str | None,
+        processes: int | None,
+        advance: Advance | None,
     ) -> _SplitPair:
         first, second = ([split.name for split in side.splits].index(name) for side in (old, new))
         readers = ContentReader(old.features), ContentReader(new.features)
-        return cls(name, (old, new), (first, second), readers, processes, advance)
+        return cls(name, (old, new), (first, second), readers, key, processes, advance)
 
-    def hash(self, old: Sequence[range], new: Sequence[range], paths: tuple[str, ...]) -> tuple[Digests, Digests]:
+    def hash(self, old: Sequence[range], new: Sequence[range], paths: tuple[str, ...]) -> tuple[_Hashed, _Hashed]:
         """The digests of the records ``old`` and ``new`` of the two versions, over the features ``paths``."""
         return self._hash_side(0, old, paths), self._hash_side(1, new, paths)
 
-    def _hash_side(self, which: int, parts: Sequence[range], paths: tuple[str, ...]) -> Digests:
+    def _hash_side(self, which: int, parts: Sequence[range], paths: tuple[str, ...]) -> _Hashed:
         side, place = self.sides[which], self.places[which]
         runs = [RecordRun(place, part.start, part.stop) for part in parts]
-        hasher, pieces = RecordHasher(side, paths), [np.empty(0, np.uint64)]
+        hasher, pieces = RecordHasher(side, paths, self.key), [np.empty(0, np.uint64)]
         try:
             for _, digests in call_on_runs(hasher, side, runs, processes=self.processes, advance=self.advance):
                 pieces.append(np.frombuffer(digests, np.uint64))
         except CorruptExampleError as error:  # name the folder, because files of both versions have the same names
             message = f"{side.store.url}: {error.message}"
             raise CorruptExampleError(message, hint=error.hint, details=error.details) from error
-        return np.concatenate(pieces)
+        found = np.concatenate(pieces)
+        return _Hashed(found, None) if self.key is None else _Hashed(found[::2], found[1::2])
 
     def describe(self, change: RecordChange) -> RecordChange:
-        """Return ``change``; if it is a changed record, with the differing features. Decodes two records."""
+        """Return ``change`` with its key; if the record changed, with the differing features. Decodes two records."""
+        change = self._with_key(change)
         if change.kind != "changed" or change.old is None or change.new is None:
             return change
         records = [
@@ -216,17 +239,39 @@ class _SplitPair:
             told.append((path, *(tell_files(before[path], after[path]) if is_same else tell_apart(*values))))
         return replace(change, features=tuple(told))
 
+    def _with_key(self, change: RecordChange) -> RecordChange:
+        if self.key is None:
+            return change
+        which, at = (0, change.old) if change.new is None else (1, change.new)
+        if at is None:
+            raise AssertionError("a change has a place in one of the versions")
+        record = next(self.sides[which].records(RecordRun(self.places[which], at, at + 1)))
+        return replace(change, key=(self.key, _tell_whole(self.readers[which].values(record, [self.key])[self.key])))
+
+
+class _Hashed(NamedTuple):
+    """The digests of the contents of records, and of their keys if they have some."""
+
+    contents: Digests
+    keys: Digests | None
+
+
+def _align(sides: tuple[_Hashed, _Hashed], fences: Sequence[tuple[int, int]] = ()) -> Alignment:
+    old, new = sides
+    found = align(old.contents, new.contents, fences)
+    return found if old.keys is None or new.keys is None else pair_by_key(found, old.keys, new.keys)
+
 
 def _diff_split(pair: _SplitPair, changes: Changes, *, show: int) -> RecordDiff:
     ranges = changes.differing[pair.name]
     old_parts, new_parts = [parts[0] for parts in ranges], [parts[1] for parts in ranges]
-    old, new = pair.hash(old_parts, new_parts, changes.common)
+    sides = pair.hash(old_parts, new_parts, changes.common)
     fences = zip(accumulate(map(len, old_parts)), accumulate(map(len, new_parts)), strict=True)
-    alignment = align(old, new, list(fences)[:-1])
+    alignment = _align(sides, list(fences)[:-1])
     first = sorted(_earliest(alignment, old_parts, new_parts, show), key=_position)
     return RecordDiff(
         split=pair.name,
-        same=pair.sides[0].splits[pair.places[0]].num_examples - len(old) + len(alignment.same),
+        same=pair.sides[0].splits[pair.places[0]].num_examples - len(sides[0].contents) + len(alignment.same),
         changed=len(alignment.changed),
         moved=len(alignment.moved),
         removed=len(alignment.removed),
@@ -235,12 +280,17 @@ def _diff_split(pair: _SplitPair, changes: Changes, *, show: int) -> RecordDiff:
     )
 
 
-def _first_of_piece(parts: tuple[range, range], old: Digests, new: Digests) -> RecordChange | None:
+def _first_of_piece(parts: tuple[range, range], old: _Hashed, new: _Hashed) -> RecordChange | None:
     """The first position where the two differ. The record may also have moved further behind, which is not checked."""
-    shorter = min(len(old), len(new))
-    differs = np.flatnonzero(old[:shorter] != new[:shorter])
+    shorter = min(len(old.contents), len(new.contents))
+    differs = np.flatnonzero(old.contents[:shorter] != new.contents[:shorter])
     if len(differs):
         at = int(differs[0])
+        if old.keys is not None and new.keys is not None and old.keys[at] != new.keys[at]:
+            is_known = bool((old.keys == new.keys[at]).any())
+            if is_known:
+                return RecordChange(kind="removed", old=parts[0][at], new=None)
+            return RecordChange(kind="added", old=None, new=parts[1][at])
         return RecordChange(kind="changed", old=parts[0][at], new=parts[1][at])
     if shorter == len(parts[0]):
         return RecordChange(kind="added", old=None, new=parts[1][shorter])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,9 @@ def test_a_column_decides_the_split_and_another_the_key(cli: Cli, folder: Path) 
     assert rows("people", "test") == [{"id": 2, "name": "Alan"}]
     again = cli("add", "people.csv", "--split-by", "part")
     assert "\nkeys: the column 'id' (as in the version before)\n" in again.out
+    (folder / "people.csv").write_text("id,part,name\n1,train,Ada\n2,test,Alan\n4,train,Grace\n")
+    diff = cli("add", "people.csv", "--split-by", "part", "--dry-run").out
+    assert sorted(re.findall("    record [0-9] (.*)", diff)) == ["with id 3 is gone", "with id 4 is new"]
     back = cli("add", "people.csv", "--split-by", "part", "--key-by", "content")
     assert "\nkeys: the content of the record (as requested)\n" in back.out
 

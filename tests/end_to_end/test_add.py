@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -152,6 +153,26 @@ def test_a_key_column_keeps_a_changed_row_in_its_place(catalog: registry.Catalog
     assert str(report.plan.rule) == "the column 'name'"
     assert report.diff is not None
     assert [(one.same, one.changed) for one in report.diff.records] == [(299, 1)]
+    assert re.fullmatch(
+        r"record [0-9]+ with name 'item 0': price is 99\.0, was 0\.0", str(report.diff.records[0].first[0])
+    )
+
+
+def test_rows_are_compared_under_their_key_wherever_they_are(catalog: registry.Catalog) -> None:
+    # Each row is a neighbour of another one that is gone, new or changed, so that only the key shows what is what.
+    before = pa.table({"id": list(range(8)), "x": [0.0] * 8})
+    after = pa.table({"id": [0, 1, 2, 3, 20, 21, 22, 23], "x": [1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0]})
+    catalog.add(source({"train": before}), "things", key="id")
+    report = catalog.add(source({"train": after}), "things", dry_run=True, show=50)
+    assert report.diff is not None
+    (found,) = report.diff.records
+    assert (found.same, found.changed, found.removed, found.added, found.moved) == (1, 3, 4, 4, 0)
+    told = Counter((one.kind, int(one.key[1])) for one in found.first if one.key is not None)
+    assert told == Counter(
+        [("changed", 0), ("changed", 1), ("changed", 3)]
+        + [("removed", number) for number in (4, 5, 6, 7)]
+        + [("added", number) for number in (20, 21, 22, 23)]
+    )
 
 
 def test_keys_from_the_content_can_be_requested_after_a_key_column(catalog: registry.Catalog) -> None:
