@@ -9,17 +9,18 @@ for any number of processes and any memory budget.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from registry.building.author_code import add_place
 from registry.building.builder import DatasetBuilder, Examples
 from registry.building.encoding import encode_examples
 from registry.building.generation import Keyer, call_features, call_splits, examples_place, run_generator
-from registry.building.sorter import DEFAULT_BUDGET_BYTES, ExternalSorter
+from registry.building.runs import MadeRun, make_runs
+from registry.building.sorter import CAN_SHARE_FILES, DEFAULT_BUDGET_BYTES, ExternalSorter, KeyedFrames
 from registry.building.writing import FILE_FORMAT, watch_frames, write_split
 from registry.engines import Engine, choose_engine
 from registry.errors import BuildError, FeatureError, UsageError
@@ -69,13 +70,14 @@ def build_dataset(
     Args:
         builder: one version of one config.
         store: the data folder, local or remote. If it is remote, sorting writes temporary files to TMPDIR.
-        processes: the number of processes that encode examples and compute fingerprints. 1: this process only. None:
-            this process, and one worker for each core as soon as encoding proves slow enough. Examples that are encoded
-            in less time than it takes to send them are encoded in this process.
+        processes: the number of processes that encode and sort examples, and write shards. 1: this process only. None:
+            this process, and one worker for each core as soon as encoding proves slow enough. Workers get examples
+            through temporary files in ``store``, or in TMPDIR.
         num_shards: the number of shards of each split, or a dict of split -> number. None: ``builder.NUM_SHARDS``, or
             else TFDS's rule of size and count.
         progress: called with a ``Progress``: each split is encoded, then written, in records.
-        budget_bytes: memory for sorting. A build uses about this much, and a few chunks of 1 MB for each process.
+        budget_bytes: memory for sorting, shared by all processes. A build uses about this much, and a few chunks of
+            1 MB for each process.
 
     Raises:
         BuildError: this code cannot prepare the version; author code failed; a split has no examples, which TFDS
@@ -182,11 +184,26 @@ class _SplitJob:
         with self._sorter(self.budget_bytes // _KEY_BUDGET_SHARE) as unsorted_keys:
             keyer = Keyer(self.split, shuffled=not self.builder.DISABLE_SHUFFLING, unsorted_keys=unsorted_keys)
             with closing(run_generator(self.split, examples)) as items:
-                blocks = encode_examples(self.engine, self.codec, keyer, items, only_if_slow=True)
-                for block in watch_frames(blocks, "encoding", self.split, None, self.progress):
-                    sorter.add(block)
+                for made in watch_frames(self._blocks(keyer, items), "encoding", self.split, None, self.progress):
+                    if isinstance(made, MadeRun):
+                        sorter.add_run(made.run, num_payload_bytes=made.num_payload_bytes)
+                    else:
+                        sorter.add(made)
             for _ in unsorted_keys.sorted_frames():
                 pass  # raises DuplicateKeyError if a key is used twice
+
+    def _blocks(self, keyer: Keyer, items: Iterator[Any]) -> Iterator[KeyedFrames | MadeRun]:
+        """The records of ``items``: in blocks while this process encodes them, in runs as soon as workers do."""
+        yield from encode_examples(self.engine, self.codec, keyer, items, until_grown=CAN_SHARE_FILES)
+        if self.engine.width > 1:
+            yield from make_runs(
+                self.engine,
+                self.codec,
+                keyer,
+                items,
+                folder=self.store.local_root,
+                budget_bytes=self.budget_bytes,
+            )
 
 
 def _refuse_other_code(builder: DatasetBuilder) -> None:

@@ -1,6 +1,7 @@
 """Encodes the examples of a split in chunks that an engine runs. Every engine gives the same records in the same order.
 
 ``build`` calls ``encode_examples`` between ``generation`` (pairs of key and example) and ``sorter`` (blocks of frames).
+With workers, ``runs`` draws the same chunks.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -18,7 +18,7 @@ from registry.building.author_code import author_traceback, text_of
 from registry.building.generation import Keyer
 from registry.building.keys import SortKeys
 from registry.building.sorter import KeyedFrames
-from registry.engines import Engine, Piece, ThisProcess
+from registry.engines import Engine, Piece
 from registry.errors import BuildError, FeatureError, RegistryError
 from registry.features import Codec
 from registry.features.example_table import ExampleTable, stack_bytes
@@ -27,10 +27,6 @@ from registry.tfrecord import Frames, RecordBlock, frame_records
 _CHUNK_EXAMPLES: Final = 512
 _CHUNK_BYTES: Final = 2**20
 _CHUNK_SECONDS: Final = 0.1
-_TRIAL_CHUNKS: Final = 4
-_SENDING_SECONDS: Final = 10e-6
-"""Sending an example of 1 KB to a worker and its record back takes this process a little less (measured)."""
-
 _VALUE_BYTES: Final = 32  # of a number or another small value
 
 _FIXED: Final = frozenset(
@@ -87,7 +83,7 @@ class ChunkEncoder:
 
 
 def encode_examples(
-    engine: Engine, codec: Codec, keyer: Keyer, items: Iterable[Any], *, only_if_slow: bool = False
+    engine: Engine, codec: Codec, keyer: Keyer, items: Iterable[Any], *, until_grown: bool = False
 ) -> Iterator[KeyedFrames]:
     """Yield the records of ``items``, which are pairs (key, example), in order and in blocks.
 
@@ -99,7 +95,7 @@ def encode_examples(
         codec: the codec of the examples.
         keyer: checks the keys.
         items: the pairs.
-        only_if_slow: encode in this process if that takes less time than sending examples to another and back.
+        until_grown: end as soon as the engine runs several pieces at the same time. ``items`` then holds the rest.
 
     Raises:
         FeatureError: an example does not match the features; names split and key.
@@ -108,26 +104,22 @@ def encode_examples(
         DuplicateKeyError: two consecutive examples have the same key.
     """
     encoder = ChunkEncoder(codec, keyer.split)
-    drawing = _Drawing()
-    pieces = _pieces(engine, encoder, keyer, items, drawing)
-    if only_if_slow and engine.width > 1:
-        seconds = 0.0
-        for piece in islice(pieces, _TRIAL_CHUNKS):
-            started = time.thread_time()
-            frames = piece()
-            seconds = (time.thread_time() - started) / piece.num_items  # of the last one: the first also imports
-            drawing.learn(frames)
-            yield KeyedFrames(piece.input.sort_keys, piece.input.labels, frames)
-        if seconds < _SENDING_SECONDS:
-            engine = ThisProcess()
-    for chunk, frames in engine.run(pieces, doing="encoded examples", failure=BuildError):
-        drawing.learn(frames)
+    drawing = Drawing()
+
+    def pieces() -> Iterator[Piece[Chunk, Frames]]:
+        chunks = draw_chunks(engine, keyer, items, drawing)
+        while not (until_grown and engine.width > 1):
+            chunk = next(chunks, None)
+            if chunk is None:
+                return
+            yield Piece(encoder, chunk, num_items=len(chunk.labels))
+
+    for chunk, frames in engine.run(pieces(), doing="encoded examples", failure=BuildError):
+        drawing.learn(frames.num_records, len(frames.data))
         yield KeyedFrames(chunk.sort_keys, chunk.labels, frames)
 
 
-def _pieces(
-    engine: Engine, encoder: ChunkEncoder, keyer: Keyer, items: Iterable[Any], drawing: _Drawing
-) -> Iterator[Piece[Chunk, Frames]]:
+def draw_chunks(engine: Engine, keyer: Keyer, items: Iterable[Any], drawing: Drawing) -> Iterator[Chunk]:
     """Draw ``items`` and divide them into chunks. An error is raised after the chunk of the examples before it."""
     keys: list[Any] = []
     examples = CollectedExamples()
@@ -141,10 +133,7 @@ def _pieces(
         if keys:
             sort_keys, labels, bad_key = keyer.sort_keys(keys)
             if labels:
-                piece = Piece(
-                    encoder, Chunk(sort_keys, labels, examples.collected()[: len(labels)]), num_items=len(labels)
-                )
-                yield piece
+                yield Chunk(sort_keys, labels, examples.collected()[: len(labels)])
             failed = bad_key or failed
             keys, examples = [], CollectedExamples()
         if is_end:
@@ -153,17 +142,17 @@ def _pieces(
         raise failed
 
 
-class _Drawing:
+class Drawing:
     """Draws examples until a chunk is full: by number, by size, by time, or because it cannot wait."""
 
     def __init__(self) -> None:
         self._num_records = 0
         self._num_bytes = 0
 
-    def learn(self, frames: Frames) -> None:
+    def learn(self, num_records: int, num_bytes: int) -> None:
         """Take the size of encoded records into account: the example may be the path of a file that is encoded."""
-        self._num_records += frames.num_records
-        self._num_bytes += len(frames.data)
+        self._num_records += num_records
+        self._num_bytes += num_bytes
 
     def fill(
         self, keys: list[Any], examples: CollectedExamples, source: Iterator[Any], keyer: Keyer, *, here: bool

@@ -14,16 +14,17 @@ format is private to one build::
     body   := sort_key (16 bytes)* frame_length (i64)* label_length (u32)* labels frames
 
 Lengths and checksums are checked when a run is read: a disk that loses bytes ends the build instead of damaging a
-dataset.
+dataset. ``runs`` and ``shard_writing`` let worker processes write runs, and merge parts of them.
 """
 
 from __future__ import annotations
 
+import os
 import struct
 import tempfile
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
@@ -34,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.building.behind import Behind
-from registry.building.keys import SORT_KEY_BYTES, SortKeys
+from registry.building.keys import SORT_KEY_BYTES, SortKeys, join_sort_keys
 from registry.errors import DuplicateKeyError, StorageError
 from registry.model import LEAF_EXAMPLES
 from registry.tfrecord import Frames
@@ -50,6 +51,9 @@ _MOST_OUTPUT_BYTES: Final = 4 * 2**20
 _LARGE_BUDGET_BYTES: Final = 4 * 2**20  # smaller runs are written before a thread would have started
 _LONG_FRAME: Final = 4096
 _MIN_BLOCK: Final = 256  # records; smaller blocks are joined
+
+CAN_SHARE_FILES: Final = Path("/proc/self/fd").is_dir()
+"""Whether other processes can open files without a name."""
 
 _HEAD: Final = struct.Struct("<IQQ")
 _CHECKSUM: Final = struct.Struct("<I")
@@ -127,6 +131,11 @@ class ExternalSorter:
         self.num_payload_bytes = 0
 
     @property
+    def runs(self) -> Sequence[Run]:
+        """The runs so far, fewer than 128 after ``spill``."""
+        return self._runs
+
+    @property
     def budget_bytes(self) -> int:
         """The memory for records that were not written to a run yet."""
         return self._budget_bytes
@@ -150,19 +159,47 @@ class ExternalSorter:
         if self._held_bytes >= self._budget_bytes:
             self._spill()
 
-    def sorted_frames(self) -> Iterator[Frames]:
+    def add_run(self, run: Run, *, num_payload_bytes: int) -> None:
+        """Add the records of a run that another sorter wrote, which come after those that were added before."""
+        self._spill()
+        self.num_examples += run.num_records
+        self.num_payload_bytes += num_payload_bytes
+        self._add_run(run)
+
+    def spill(self) -> None:
+        """Write the records that are in memory to a run, and leave few runs."""
+        self._spill()
+        self._leave_few_runs()
+
+    def sorted_frames(self, start: Start | None = None) -> Iterator[Frames]:
         """Yield all frames in the order of the sort keys, some MB at a time.
 
         Can be called once: reading frees what was read.
+
+        Args:
+            start: the first record to yield. None: the first of all.
         """
+        return _gather_all(self._sorted_pieces(start), start.position if start else 0)
+
+    def write_to(self, path: str) -> BlockTable:
+        """Write all records as one run to the file at ``path``, which is empty. Can be called once.
+
+        Raises:
+            StorageError: the disk is full.
+        """
+        with storing(self._folder), Path(path).open("wb", buffering=2**20) as file:
+            return write_blocks(file, self._sorted_pieces(None), level=0, in_thread=False).table
+
+    def _sorted_pieces(self, start: Start | None) -> Iterator[_Piece]:
         if not self._runs:
             self._join_small()
             parts = [_Part(block, 0, len(block)) for block in self._held]
-            yield from _gather_all(self._sort(parts, self._block_bytes))
-            return
-        while len(self._runs) >= self._fan_in:
-            self._merge_last(self._fan_in)
-        yield from _gather_all(self._merge([*(run.blocks() for run in self._runs), self._held_blocks()]))
+            return self._sort(parts, self._block_bytes)
+        self._leave_few_runs()
+        if start is not None:
+            blocks = [run.blocks(run.block_before(start.key)) for run in self._runs]
+            return self._merge(blocks, start.key)
+        return self._merge([*(run.blocks() for run in self._runs), self._held_blocks()])
 
     def close(self) -> None:
         """Free memory and disk space."""
@@ -185,11 +222,19 @@ class ExternalSorter:
         self._join_small()
         if self._held:
             parts = [_Part(block, 0, len(block)) for block in self._held]
-            self._runs.append(
-                write_run(self._sort(parts, self._block_bytes), folder=self._folder, level=0, in_thread=self._is_large)
+            run = write_run(
+                self._sort(parts, self._block_bytes), folder=self._folder, level=0, in_thread=self._is_large
             )
             self._held, self._held_bytes = [], 0
+            self._add_run(run)
+
+    def _add_run(self, run: Run) -> None:
+        self._runs.append(run)
         while len(self._runs) >= self._fan_in and self._runs[-self._fan_in].level == self._runs[-1].level:
+            self._merge_last(self._fan_in)
+
+    def _leave_few_runs(self) -> None:
+        while len(self._runs) >= self._fan_in:
             self._merge_last(self._fan_in)
 
     def _merge_last(self, count: int) -> None:
@@ -209,9 +254,12 @@ class ExternalSorter:
         for piece in self._sort([_Part(block, 0, len(block)) for block in self._held], self._block_bytes):
             yield KeyedFrames(piece.sort_keys, _PieceLabels(piece), _gather(piece))
 
-    def _merge(self, runs: list[Iterator[KeyedFrames]]) -> Iterator[_Piece]:
-        """Yield the entries of ``runs`` in order. Each step takes what is known to come before all unread blocks."""
-        readers = [reader for reader in map(_RunReader, runs) if reader.advance()]
+    def _merge(self, runs: list[Iterator[KeyedFrames]], first_key: bytes = b"") -> Iterator[_Piece]:
+        """Yield the entries of ``runs`` in order, from ``first_key`` on.
+
+        Each step takes what is known to come before all unread blocks.
+        """
+        readers = [reader for reader in map(_RunReader, runs) if reader.skip_to(first_key)]
         while readers:
             bound = min(reader.block.keys[-1] for reader in readers)
             parts = [reader.take_until(bound) for reader in readers if reader.block.keys[reader.position] <= bound]
@@ -382,14 +430,14 @@ def _gather(*pieces: _Piece) -> Frames:
     return Frames(b"".join(list(chain.from_iterable(piece.frames() for piece in pieces))), lengths)
 
 
-def _gather_all(pieces: Iterable[_Piece]) -> Iterator[Frames]:
-    """Copy the frames of ``pieces``, some MB at a time.
+def _gather_all(pieces: Iterable[_Piece], position: int) -> Iterator[Frames]:
+    """Copy the frames of ``pieces``, some MB at a time. ``position`` is that of the first record in the split.
 
     They are divided between leaves of the split's fingerprint, unless records are large: hashing a part of a leaf takes
     nearly as long as hashing all of it.
     """
     waiting: list[_Piece] = []
-    num_bytes = position = 0
+    num_bytes = 0
     for piece in pieces:
         count = piece.lengths.size
         waiting.append(piece)
@@ -440,24 +488,76 @@ class _StoredLabels(Sequence[str]):
         return self._found[place]
 
 
+class Start(NamedTuple):
+    """The place of a record in the order of a split, and its sort key."""
+
+    position: int
+    key: bytes
+
+
+class BlockTable(NamedTuple):
+    """The blocks of a run.
+
+    Attributes:
+        first_keys: uint8 of shape (number of blocks, 16), the sort key of the first entry of each block.
+        positions: int64, the number of entries before each block, and of all entries.
+        offsets: int64, where each block starts in the file, and where the last one ends.
+    """
+
+    first_keys: SortKeys
+    positions: _Integers
+    offsets: _Integers
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One sorted run: written once by ``write_run``, read once by ``blocks``, then closed."""
+    """One sorted run: written once by ``write_run``, read by ``blocks``, then closed."""
 
     _file: BinaryIO
-    num_bytes: int
     level: int
+    table: BlockTable
 
-    def blocks(self) -> Iterator[KeyedFrames]:
-        """Yield every block in the order written. Closes the run at its end.
+    @property
+    def num_bytes(self) -> int:
+        """Size of the file."""
+        return int(self.table.offsets[-1])
+
+    @property
+    def num_records(self) -> int:
+        """Number of entries."""
+        return int(self.table.positions[-1])
+
+    @property
+    def path(self) -> str:
+        """The path by which other processes open the file, on systems with ``/proc``."""
+        return path_of(self._file)
+
+    def block_before(self, key: bytes) -> int:
+        """The last block that starts with ``key`` or before it; the first block if there is none."""
+        first_keys = self.table.first_keys.view(f"S{SORT_KEY_BYTES}")[:, 0]
+        return max(0, int(np.searchsorted(first_keys, np.bytes_(key), "right")) - 1)
+
+    def keys(self, first: int, stop: int) -> SortKeys:
+        """The sort keys of blocks ``first``..``stop`` (stop excluded). Damage is found when the blocks are read."""
+        found = []
+        for block in range(first, stop):
+            count = int(self.table.positions[block + 1] - self.table.positions[block])
+            position = int(self.table.offsets[block]) + _PREFIX_BYTES
+            self._file.seek(position)
+            keys = _read(self._file, count * SORT_KEY_BYTES, position)
+            found.append(np.frombuffer(keys, np.uint8).reshape(count, SORT_KEY_BYTES))
+        return np.concatenate(found)
+
+    def blocks(self, first: int = 0) -> Iterator[KeyedFrames]:
+        """Yield every block from block ``first`` on, in the order written. Closes the run at its end.
 
         Raises:
             StorageError: bytes are missing or changed.
         """
         # A block is larger than the buffer, so its body is read at once.
         with open(self._file.fileno(), "rb", buffering=_LEAST_BLOCK_BYTES, closefd=False) as file:
-            file.seek(0)
-            position = 0
+            position = int(self.table.offsets[first])
+            file.seek(position)
             while position < self.num_bytes:
                 prefix = _read(file, _PREFIX_BYTES, position)
                 count, label_bytes, frame_bytes = _HEAD.unpack_from(prefix)
@@ -493,6 +593,14 @@ class _RunReader:
         self.block, self.position = _Block.of(found), 0
         return True
 
+    def skip_to(self, key: bytes) -> bool:
+        """Read up to the first entry with sort key ``key`` or a later one; False if there is none."""
+        while self.advance():
+            self.position = bisect_left(self.block.keys, key) if key else 0
+            if self.position < len(self.block):
+                return True
+        return False
+
     def take_until(self, bound: bytes) -> _Part:
         """The next entries of the block, up to sort key ``bound``, included."""
         start = self.position
@@ -508,26 +616,57 @@ def write_run(pieces: Iterable[_Piece], *, folder: Path | None, level: int, in_t
     Raises:
         StorageError: the folder is not writable, or its disk is full.
     """
+    file = new_file(folder)
     try:
-        file = cast("BinaryIO", tempfile.TemporaryFile(dir=folder, buffering=2**20))  # noqa: SIM115 - the Run closes it
-        try:
-            with Behind(is_used=in_thread) as behind:
-                for piece in pieces:
-                    labels = piece.labels()
-                    text = "".join(labels).encode("utf-8", "surrogatepass")
-                    label_lengths = np.fromiter(map(len, labels), np.uint32, len(labels)).tobytes()
-                    parts = (piece.sort_keys.tobytes(), piece.lengths.tobytes(), label_lengths, text)
-                    body = b"".join((*parts, *piece.frames()))
-                    head = _HEAD.pack(len(labels), len(text), int(piece.lengths.sum()))
-                    behind.call(partial(file.write, head + _CHECKSUM.pack(crc32c(body, crc32c(head)))))
-                    behind.call(partial(file.write, body))
-                behind.wait()
-            file.flush()
-            num_bytes = file.tell()
-        except BaseException:
-            with suppress(OSError):  # closing tries to write the rest again, and fails again
-                file.close()
-            raise
+        with storing(folder):
+            return write_blocks(file, pieces, level=level, in_thread=in_thread)
+    except BaseException:
+        with suppress(OSError):  # closing tries to write the rest again, and fails again
+            file.close()
+        raise
+
+
+def write_blocks(file: BinaryIO, pieces: Iterable[_Piece], *, level: int, in_thread: bool) -> Run:
+    """Write ``pieces``, which are sorted, to an empty file."""
+    first_keys, counts, sizes = [], [0], [0]
+    with Behind(is_used=in_thread) as behind:
+        for piece in pieces:
+            labels = piece.labels()
+            text = "".join(labels).encode("utf-8", "surrogatepass")
+            label_lengths = np.fromiter(map(len, labels), np.uint32, len(labels)).tobytes()
+            parts = (piece.sort_keys.tobytes(), piece.lengths.tobytes(), label_lengths, text)
+            body = b"".join((*parts, *piece.frames()))
+            head = _HEAD.pack(len(labels), len(text), int(piece.lengths.sum()))
+            behind.call(partial(file.write, head + _CHECKSUM.pack(crc32c(body, crc32c(head)))))
+            behind.call(partial(file.write, body))
+            first_keys.append(piece.sort_keys[0].tobytes())
+            counts.append(len(labels))
+            sizes.append(_PREFIX_BYTES + len(body))
+        behind.wait()
+    file.flush()
+    return Run(file, level, BlockTable(join_sort_keys(first_keys), np.cumsum(counts), np.cumsum(sizes)))
+
+
+def new_file(folder: Path | None) -> BinaryIO:
+    """An empty file without a name in ``folder`` (None: the system's temporary folder).
+
+    Raises:
+        StorageError: the folder is not writable, or its disk is full.
+    """
+    with storing(folder):
+        return cast("BinaryIO", tempfile.TemporaryFile(dir=folder, buffering=2**20))
+
+
+def path_of(file: BinaryIO) -> str:
+    """The path of an open file that has no name."""
+    return f"/proc/{os.getpid()}/fd/{file.fileno()}"
+
+
+@contextmanager
+def storing(folder: Path | None) -> Iterator[None]:
+    """Report an OSError as the StorageError of sorting in ``folder``."""
+    try:
+        yield
     except StorageError:
         raise
     except OSError as error:
@@ -537,7 +676,6 @@ def write_run(pieces: Iterable[_Piece], *, folder: Path | None, level: int, in_t
             hint=f"Sorting needs about as much free disk space as the split has bytes. Free space in {where}.",
             details={"folder": str(where)},
         ) from error
-    return Run(file, num_bytes, level)
 
 
 def _unpack(body: bytes, count: int, label_bytes: int) -> KeyedFrames:

@@ -14,10 +14,11 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from functools import partial
 from itertools import pairwise
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from registry.building.behind import Behind
-from registry.building.sorter import ExternalSorter, KeyedFrames
+from registry.building.shard_writing import ShardMaker, ShardOrder, SharedRun, find_starts
+from registry.building.sorter import CAN_SHARE_FILES, ExternalSorter
 from registry.engines import Engine, Piece, ThisProcess
 from registry.errors import BuildError
 from registry.features.split_hasher import LeafHasher, SplitHasher
@@ -99,6 +100,9 @@ def write_split(
         files=ShardedFileTemplate(dataset=dataset, file_format=FILE_FORMAT),
     )
     shards: list[Shard] = []
+    if engine is not None and engine.width > 1 and _is_divisible(sorter, written, store):
+        shards += _write_with_workers(sorter, written, store, hasher, engine, progress)
+        return written, tuple(shards)
     with closing(_write(sorter, written, store, shards, progress)) as pieces:
         if hasher is None:
             for _ in pieces:
@@ -134,6 +138,38 @@ def _write(
                 )
             )
     next(pieces, None)  # no record is left: this ends the merge, and reports the last progress
+
+
+def _is_divisible(sorter: ExternalSorter, split: Split, store: Store) -> bool:
+    """Whether workers can write the shards: there are several, and the records are in files that workers can open."""
+    return CAN_SHARE_FILES and split.num_shards > 1 and bool(sorter.runs) and store.local_root is not None
+
+
+def _write_with_workers(
+    sorter: ExternalSorter,
+    split: Split,
+    store: Store,
+    hasher: SplitHasher | None,
+    engine: Engine,
+    progress: ProgressCallback | None,
+) -> Iterator[Shard]:
+    """Write the shards of ``split`` in worker processes. Yields them in order."""
+    sorter.spill()
+    function = ShardMaker(
+        split=split,
+        store=store,
+        runs=tuple(map(SharedRun.of, sorter.runs)),
+        budget_bytes=sorter.budget_bytes // engine.width,
+        features=hasher.features if hasher is not None and hasher.is_possible else None,
+    )
+    lengths = split.shard_lengths
+    starts = find_starts(sorter.runs, [lengths.start(index) for index in range(split.num_shards)])
+    pieces = (Piece(function, ShardOrder(index, start), num_items=lengths[index]) for index, start in enumerate(starts))
+    made = (made for _, made in engine.run(pieces, doing="wrote shards", failure=BuildError))
+    for shard, leaves in watch_frames(made, "writing", split.name, split.num_examples, progress):
+        if hasher is not None:
+            hasher.add_leaves(leaves, num_examples=shard.num_examples)
+        yield shard
 
 
 def _hash(hasher: SplitHasher, pieces: Iterator[Frames], engine: Engine) -> None:
@@ -184,7 +220,12 @@ def _cut_at_shards(blocks: Iterator[Frames], lengths: Iterable[int]) -> Iterator
                 left = next(ends, 0)
 
 
-_Counted = TypeVar("_Counted", Frames, KeyedFrames)
+class _Records(Protocol):
+    @property
+    def num_records(self) -> int: ...
+
+
+_Counted = TypeVar("_Counted", bound=_Records)
 
 
 def watch_frames(

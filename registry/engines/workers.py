@@ -343,6 +343,8 @@ def _call(function: Callable[[Any], Any], item: Any) -> tuple[Any, Exception | N
 
 def _portable(error: BaseException) -> Exception:
     """``error``, or a ForeignError if it might not unpickle. The traceback is added as a note."""
+    if isinstance(error, NotSendableError):  # a function may read data that were not in the message
+        return NotSendableError(*error.args)
     portable: Exception = ForeignError(type(error).__name__, str(error))
     if isinstance(error, RegistryError):
         try:

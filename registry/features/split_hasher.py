@@ -93,10 +93,14 @@ class LeafHasher:
     def __reduce__(self) -> tuple[type[LeafHasher], tuple[FeaturesDict]]:
         return LeafHasher, (self._features,)
 
+    def no_leaves(self) -> list[list[bytes]]:
+        """The result for no records."""
+        return [[] for _ in self._reader.paths]
+
     def __call__(self, records: tuple[Octets, Places, Places]) -> list[list[bytes]] | None:
         """Return the digests of the leaves, for each feature; None if a record may be corrupt."""
         data, offsets, lengths = records
-        found: list[list[bytes]] = [[] for _ in self._reader.paths]
+        found = self.no_leaves()
         for start in range(0, offsets.size, LEAF_EXAMPLES):
             hashers = [hashlib.sha256() for _ in found]
             leaf = slice(start, start + LEAF_EXAMPLES)

@@ -18,6 +18,7 @@ import warm_python
 import registry
 from registry.building import BuilderConfig, DatasetBuilder, StagedBuild, build_dataset
 from registry.building.keys import hash_key
+from registry.engines import choice
 from registry.errors import BuildError, DuplicateKeyError, FeatureError, UsageError
 from registry.features import ClassLabel, FeaturesDict, Image, Scalar, Text, codec_of
 from registry.prepared import read_prepared
@@ -138,6 +139,30 @@ def test_fingerprints_that_workers_compute_are_the_same(tmp_path: Path) -> None:
             found.append((build.shards, build.fingerprints))
     assert found[0] == found[1]
     assert found[0][1].keys() == {"train"}
+
+
+@pytest.mark.parametrize("name", ["numbers", "images"])
+def test_workers_write_the_same_runs_and_shards(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "_TRIAL_SECONDS", 0.0)
+    monkeypatch.setattr(choice, "_SLOW_SECONDS", 0.0)
+    features: Any = {"numbers": Scalar(np.int64), "images": Image(shape=(2, 2, 1))}[name]
+    values = {"numbers": int, "images": lambda number: np.full((2, 2, 1), number % 256, np.uint8)}[name]
+    found = []
+    for processes, budget_bytes in ((1, 10**9), (2, 100_000), (3, 10_000), (None, 50_000)):
+        examples = ((number, {"value": values(number)}) for number in range(4000))
+        builder = builder_of(examples, features=FeaturesDict({"value": features}), NUM_SHARDS=5)
+        with build_dataset(builder, open_store(tmp_path), processes=processes, budget_bytes=budget_bytes) as build:
+            found.append((build.shards, build.fingerprints))
+    assert found[0] == found[1] == found[2] == found[3]
+    assert [shard.num_examples for shard in found[0][0]["train"]] == [800] * 5
+
+
+@pytest.mark.parametrize("num_shards", [1, 3])
+def test_workers_find_a_key_that_is_used_in_two_runs(tmp_path: Path, num_shards: int) -> None:
+    examples = [(number % 3999, {"number": number}) for number in range(4000)]
+    with pytest.raises(DuplicateKeyError, match=r"^split 'train': the key 0 is used twice \("):
+        build_dataset(builder_of(examples), open_store(tmp_path), processes=2, budget_bytes=1000, num_shards=num_shards)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_fingerprints_of_images_are_left_to_several_processes(tmp_path: Path) -> None:
@@ -399,8 +424,12 @@ def test_what_a_killed_build_left_is_cleared_by_the_next(tmp_path: Path) -> None
     assert [path.name for path in (tmp_path / "made").iterdir()] == ["1.0.0"]
 
 
-@pytest.mark.parametrize("budget_bytes", [10**9, 200_000], ids=["writing shards", "sorting"])
-def test_a_disk_that_takes_no_more_is_a_storage_error(tmp_path: Path, budget_bytes: int) -> None:
+@pytest.mark.parametrize(
+    ("budget_bytes", "processes"),
+    [(10**9, 1), (200_000, 1), (10**9, 2)],
+    ids=["writing shards", "sorting", "sending examples"],
+)
+def test_a_disk_that_takes_no_more_is_a_storage_error(tmp_path: Path, budget_bytes: int, processes: int) -> None:
     script = (
         "import resource, sys; from registry.building import build_dataset; from registry.errors import StorageError\n"
         "from registry.storage import open_store; from test_build_dataset import builder_of\n"
@@ -408,11 +437,12 @@ def test_a_disk_that_takes_no_more_is_a_storage_error(tmp_path: Path, budget_byt
         "examples = [(n, {'text': 'x' * 1000}) for n in range(2000)]\n"
         "builder = builder_of(examples, features=FeaturesDict({'text': Text()}))\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))  # every file, as a full disk is for all\n"
-        "try: build_dataset(builder, open_store(sys.argv[1]), budget_bytes=int(sys.argv[2]))\n"
+        "options = {'budget_bytes': int(sys.argv[2]), 'processes': int(sys.argv[3])}\n"
+        "try: build_dataset(builder, open_store(sys.argv[1]), **options)\n"
         "except StorageError as error: print(type(error).__mro__, error)\n"
     )
     done = warm_python.run(
-        [sys.executable, "-c", script, str(tmp_path), str(budget_bytes)],
+        [sys.executable, "-c", script, str(tmp_path), str(budget_bytes), str(processes)],
         check=True,
         timeout=60,
         env={"PYTHONPATH": str(Path(__file__).parent)},

@@ -1,8 +1,9 @@
-"""Encoding by each engine: the same entries in order, and errors that name split and key."""
+"""Encoding by each engine, in blocks and in runs: the same entries in order, and errors that name split and key."""
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ import pytest
 from registry.building.encoding import encode_examples
 from registry.building.generation import Keyer
 from registry.building.keys import number_key
-from registry.building.sorter import ExternalSorter
+from registry.building.runs import make_runs
+from registry.building.sorter import ExternalSorter, KeyedFrames
 from registry.engines import Engine, choose_engine
 from registry.errors import BuildError, FeatureError, MissingExtraError
 from registry.wire import EncodedBlock
@@ -60,7 +62,7 @@ def encode_all(encode, examples):
     return EncodedBlock.of(records)
 '''
 
-PROCESSES = pytest.mark.parametrize("processes", [1, 2])
+PROCESSES = pytest.mark.parametrize("processes", [1, 2, "runs"])
 
 
 @pytest.fixture
@@ -81,11 +83,20 @@ def opened(processes: int | None) -> Engine:
     return choose_engine(processes, num_bytes=None)
 
 
-def encoded(encoder: Any, processes: int, examples: Iterator[tuple[int, Any]]) -> Iterator[tuple[bytes, str, bytes]]:
-    """The sort key, label and record of each example."""
-    with opened(processes) as engine, ExternalSorter(split="train") as unsorted_keys:
+def encoded(
+    encoder: Any, processes: int | str, examples: Iterator[tuple[int, Any]]
+) -> Iterator[tuple[bytes, str, bytes]]:
+    """The sort key, label and record of each example, encoded in blocks, or in runs of two workers."""
+    with (
+        opened(processes if isinstance(processes, int) else 2) as engine,
+        ExternalSorter(split="train") as unsorted_keys,
+    ):
         keyer = Keyer("train", shuffled=False, unsorted_keys=unsorted_keys)
-        for block in encode_examples(engine, encoder, keyer, examples):
+        blocks: Iterator[KeyedFrames] = encode_examples(engine, encoder, keyer, examples)
+        if processes == "runs":
+            made = make_runs(engine, encoder, keyer, examples, folder=None, budget_bytes=2**20)
+            blocks = (block for one in made for block in one.run.blocks())
+        for block in blocks:
             ends = np.cumsum(block.frames.lengths).tolist()
             for index, (start, end) in enumerate(pairwise([0, *ends])):
                 yield (
@@ -97,7 +108,7 @@ def encoded(encoder: Any, processes: int, examples: Iterator[tuple[int, Any]]) -
 
 @PROCESSES
 @pytest.mark.parametrize("count", [0, 1, 511, 512, 513, 5000])
-def test_entries_come_in_order_whichever_process_encodes_them(encoder: Any, processes: int, count: int) -> None:
+def test_entries_come_in_order_whichever_process_encodes_them(encoder: Any, processes: int | str, count: int) -> None:
     texts = [f"example {number}" for number in range(count)]
     assert list(encoded(encoder, processes, keyed(*texts))) == [
         (number_key(number), str(number), text.encode()) for number, text in enumerate(texts)
@@ -105,7 +116,7 @@ def test_entries_come_in_order_whichever_process_encodes_them(encoder: Any, proc
 
 
 @PROCESSES
-def test_a_value_that_does_not_fit_names_split_and_key(encoder: Any, processes: int) -> None:
+def test_a_value_that_does_not_fit_names_split_and_key(encoder: Any, processes: int | str) -> None:
     with pytest.raises(FeatureError) as caught:
         list(encoded(encoder, processes, keyed("a", "b", "refuse", "c", "fail")))
     assert str(caught.value) == "split 'train', example with key 2: text: not this one"
@@ -115,7 +126,7 @@ def test_a_value_that_does_not_fit_names_split_and_key(encoder: Any, processes: 
 
 
 @PROCESSES
-def test_features_that_fail_are_a_build_error_with_the_cause(encoder: Any, processes: int) -> None:
+def test_features_that_fail_are_a_build_error_with_the_cause(encoder: Any, processes: int | str) -> None:
     with pytest.raises(BuildError) as caught:
         list(encoded(encoder, processes, keyed("a", "fail")))
     assert str(caught.value) == ("split 'train', example with key 1: encoding failed: ZeroDivisionError: by zero")
@@ -125,14 +136,14 @@ def test_features_that_fail_are_a_build_error_with_the_cause(encoder: Any, proce
 
 
 @PROCESSES
-def test_a_missing_extra_keeps_its_hint(encoder: Any, processes: int) -> None:
+def test_a_missing_extra_keeps_its_hint(encoder: Any, processes: int | str) -> None:
     with pytest.raises(BuildError) as caught:
         list(encoded(encoder, processes, keyed("extra")))
     assert caught.value.hint == MissingExtraError(package="p", extra="image", needed_for="x").hint
 
 
 @PROCESSES
-def test_the_earliest_error_is_reported_before_one_of_the_generator(encoder: Any, processes: int) -> None:
+def test_the_earliest_error_is_reported_before_one_of_the_generator(encoder: Any, processes: int | str) -> None:
     def examples() -> Iterator[tuple[int, Any]]:
         yield from keyed(*["a"] * 700, "refuse", "b")
         raise BuildError("the generator failed")
@@ -142,7 +153,7 @@ def test_the_earliest_error_is_reported_before_one_of_the_generator(encoder: Any
 
 
 @PROCESSES
-def test_an_error_of_the_generator_comes_through_after_what_it_yielded(encoder: Any, processes: int) -> None:
+def test_an_error_of_the_generator_comes_through_after_what_it_yielded(encoder: Any, processes: int | str) -> None:
     def examples() -> Iterator[tuple[int, Any]]:
         yield from keyed(*["a"] * 700)
         raise BuildError("the generator failed")
@@ -161,23 +172,62 @@ def test_an_error_of_the_generator_comes_through_after_what_it_yielded(encoder: 
     ],
     ids=["killed", "exited"],
 )
-def test_a_worker_that_dies_ends_the_build_with_a_typed_error(encoder: Any, order: str, how: str, hint: str) -> None:
+@pytest.mark.parametrize("processes", [2, "runs"])
+def test_a_worker_that_dies_ends_the_build_with_a_typed_error(
+    encoder: Any, order: str, how: str, hint: str, processes: int | str
+) -> None:
     with pytest.raises(BuildError) as caught:
-        list(encoded(encoder, 2, keyed(*["a"] * 3000, order, *["a"] * 3000)))
+        list(encoded(encoder, processes, keyed(*["a"] * 3000, order, *["a"] * 3000)))
     assert str(caught.value) == f"a worker process {how} while it encoded examples"
     assert str(caught.value.hint).startswith(hint)
 
 
-def test_an_example_that_cannot_be_pickled_is_encoded_here(encoder: Any, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("processes", [2, "runs"])
+def test_an_example_that_cannot_be_pickled_is_encoded_here(
+    encoder: Any, caplog: pytest.LogCaptureFixture, processes: int | str
+) -> None:
     class OnlyHere:
         def __bytes__(self) -> bytes:
             return b"only here"
 
     with caplog.at_level(logging.WARNING):
-        entries = list(encoded(encoder, 2, keyed(*["a"] * 600, OnlyHere(), *["b"] * 600)))
+        entries = list(encoded(encoder, processes, keyed(*["a"] * 600, OnlyHere(), *["b"] * 600)))
     assert [entry[2] for entry in entries] == [b"a"] * 600 + [b"only here"] + [b"b"] * 600
     assert len(caplog.records) == 1
     assert "cannot be sent to another process" in caplog.text
+
+
+@pytest.mark.parametrize("processes", [2, "runs"])
+def test_an_example_that_only_this_process_can_unpickle_is_encoded_here(encoder: Any, processes: int | str) -> None:
+    entries = list(encoded(encoder, processes, keyed(*["a"] * 600, HereAgain(), *["b"] * 600)))
+    assert [entry[2] for entry in entries] == [b"a"] * 600 + [b"here again"] + [b"b"] * 600
+
+
+class HereAgain:
+    """Can be unpickled in the process of the tests only."""
+
+    def __bytes__(self) -> bytes:
+        return b"here again"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return made_in, (os.getpid(),)
+
+
+def made_in(pid: int) -> HereAgain:
+    assert pid == os.getpid()
+    return HereAgain()
+
+
+def test_runs_have_no_names_in_any_process(encoder: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "sorting"
+    folder.mkdir()
+    with opened(2) as engine, ExternalSorter(split="train") as sorter:
+        keyer = Keyer("train", shuffled=True, unsorted_keys=sorter)
+        texts = (str(number) * 100 for number in range(20_000))
+        for made in make_runs(engine, encoder, keyer, keyed(*texts), folder=folder, budget_bytes=10_000):
+            assert list(folder.iterdir()) == []
+            sorter.add_run(made.run, num_payload_bytes=made.num_payload_bytes)
+        assert sum(frames.num_records for frames in sorter.sorted_frames()) == 20_000
 
 
 def test_this_process_encodes_an_example_before_the_next_is_yielded(encoder: Any) -> None:
@@ -193,7 +243,7 @@ def test_this_process_encodes_an_example_before_the_next_is_yielded(encoder: Any
 
 @PROCESSES
 @pytest.mark.parametrize("is_nested", [False, True])
-def test_an_author_may_write_every_example_into_the_same_objects(processes: int, is_nested: bool) -> None:
+def test_an_author_may_write_every_example_into_the_same_objects(processes: int | str, is_nested: bool) -> None:
     def examples() -> Iterator[tuple[Any, Any]]:
         key, array, texts = np.zeros(1, np.int64), np.zeros(3, np.int64), [""]
         example: dict[str, Any] = {"array": array, "number": 0}

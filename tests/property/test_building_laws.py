@@ -7,15 +7,22 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.building.keys import SORT_KEY_BYTES, hash_key, join_sort_keys, number_key
+from registry.building.keys import SORT_KEY_BYTES, hash_key, hash_keys, join_sort_keys, number_key
+from registry.building.shard_writing import find_starts
 from registry.building.sorter import ExternalSorter, KeyedFrames, order_keys
-from registry.building.writing import plan_num_shards, plan_shards
+from registry.building.writing import plan_num_shards, plan_shards, write_split
+from registry.engines import Engine, ThisProcess
 from registry.errors import DuplicateKeyError
+from registry.features import FeaturesDict, codec_of
+from registry.features.split_hasher import SplitHasher
+from registry.model import Shard, SplitFingerprint
+from registry.storage import open_store
 from registry.tfrecord import Frames, RecordBlock, frame_record, frame_records
 from registry.tfrecord.frames import regroup
 
@@ -138,3 +145,55 @@ def test_groups_of_frames_are_the_same_frames(blocks: list[list[bytes]], multipl
     for group in groups[:-1]:
         assert group.num_records % multiple == 0
         assert group.num_records > 0
+
+
+@given(
+    keys=st.sets(st.binary(min_size=1, max_size=2), min_size=1, max_size=200),
+    budget_bytes=st.integers(1, 4000),
+    few_keys=st.booleans(),
+)
+def test_the_record_at_every_position_of_all_runs_is_found(keys: set[bytes], budget_bytes: int, few_keys: bool) -> None:
+    padding = b"\0" * 16 if few_keys else b"\xff" * 16
+    sort_keys = [(key + padding)[:SORT_KEY_BYTES] for key in keys]
+    sort_keys = list(dict.fromkeys(sort_keys))
+    with ExternalSorter(split="train", budget_bytes=budget_bytes) as sorter:
+        for start in range(0, len(sort_keys), 3):
+            some = sort_keys[start : start + 3]
+            sorter.add(KeyedFrames(join_sort_keys(some), ["key"] * len(some), frame_records([b"x" * 99] * len(some))))
+        sorter.spill()
+        starts = find_starts(sorter.runs, range(len(sort_keys)))
+    assert [start.key for start in starts] == sorted(sort_keys)
+
+
+@given(
+    num_records=st.integers(1, 3500),
+    num_shards=st.integers(1, 9),
+    num_bytes=st.integers(1, 300),
+    budget_bytes=st.integers(10_000, 300_000),
+)
+def test_shards_that_are_written_at_the_same_time_are_the_same(
+    num_records: int, num_shards: int, num_bytes: int, budget_bytes: int
+) -> None:
+    def write(engine: Engine) -> tuple[tuple[Shard, ...], SplitFingerprint | None]:
+        hasher = SplitHasher(features)
+        with TemporaryDirectory() as folder, ExternalSorter(split="train", budget_bytes=budget_bytes) as sorter:
+            for start in range(0, num_records, 500):
+                block = range(start, min(start + 500, num_records))
+                frames = frame_records([encode({"number": n, "text": "x" * (n % num_bytes)}) for n in block])
+                sorter.add(KeyedFrames(hash_keys("train", block), list(map(str, block)), frames))
+            _, shards = write_split(
+                sorter,
+                split="train",
+                dataset="made",
+                reference="made:1.0.0",
+                store=open_store(folder),
+                num_shards=min(num_shards, num_records),
+                hasher=hasher,
+                engine=engine,
+            )
+        return shards, hasher.fingerprint()
+
+    features = FeaturesDict({"number": "int64", "text": "str"})
+    encode = codec_of(features).encode
+    with ThisProcess() as one, ThisProcess(threads=2) as two:
+        assert write(one) == write(two)

@@ -1,0 +1,246 @@
+"""Lets worker processes write sorted runs, so that encoded records are not sent back.
+
+    examples -> chunks in a spool file -> a worker encodes and sorts them -> a run -> the sorter of the split
+
+The process that runs the generator only collects examples and writes them to files; messages contain paths. All files
+are made by this process and have no names: workers open them below ``/proc``. So nothing is left behind if a process is
+killed. ``build`` calls it if an engine uses workers; ``encoding`` makes the chunks.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple
+
+from registry.building.encoding import Chunk, ChunkEncoder, Drawing, draw_chunks
+from registry.building.generation import Keyer
+from registry.building.sorter import (
+    BlockTable,
+    ExternalSorter,
+    KeyedFrames,
+    Run,
+    new_file,
+    path_of,
+    storing,
+)
+from registry.engines import Engine, NotSendableError, Piece
+from registry.errors import BuildError, RegistryError
+from registry.features import Codec
+
+_RUN_SECONDS: Final = 0.5
+"""Work for one run: short enough that all workers end at about the same time."""
+
+_RECORD_BYTES: Final = 128
+"""Memory that the sorter of a worker counts for a record, besides its bytes."""
+
+_FULL: Final = 0.9
+"""Part of a worker's memory that a run uses, so that it is sorted in memory although records differ in size."""
+
+
+class MadeRun(NamedTuple):
+    """A run that a worker wrote, and the sum of the lengths of its records."""
+
+    run: Run
+    num_payload_bytes: int
+
+    @property
+    def num_records(self) -> int:
+        """Number of records."""
+        return self.run.num_records
+
+
+class SpooledChunk(NamedTuple):
+    """The place of a chunk in a spool file: a pickle, followed by its buffers, of these sizes."""
+
+    offset: int
+    sizes: list[int]
+
+
+class RunOrder(NamedTuple):
+    """The input of a piece of work.
+
+    Attributes:
+        spool: the path of the file with the chunks.
+        chunks: their places. A chunk that cannot be pickled is here itself, so that the engine runs the piece here.
+        run: the path of the file that receives the run.
+    """
+
+    spool: str
+    chunks: list[SpooledChunk | Chunk]
+    run: str
+
+
+class RunFacts(NamedTuple):
+    """The result of a piece of work; ``seconds`` is the time that it took the processor."""
+
+    table: BlockTable
+    num_payload_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunMaker:
+    """The function of a piece of work: encodes chunks of examples, and writes a sorted run of their records."""
+
+    encoder: ChunkEncoder
+    folder: Path | None
+    budget_bytes: int
+
+    def __call__(self, order: RunOrder) -> RunFacts:
+        """Write the run. Calling it again writes the same run."""
+        started = time.thread_time()
+        with (
+            Path(order.spool).open("rb") as spool,
+            ExternalSorter(split=self.encoder.split, folder=self.folder, budget_bytes=self.budget_bytes) as sorter,
+        ):
+            for place in order.chunks:
+                chunk = place if isinstance(place, Chunk) else _read_chunk(spool, place)
+                sorter.add(KeyedFrames(chunk.sort_keys, chunk.labels, self.encoder(chunk)))
+            table = sorter.write_to(order.run)
+        return RunFacts(table, sorter.num_payload_bytes, time.thread_time() - started)
+
+
+def make_runs(
+    engine: Engine, codec: Codec, keyer: Keyer, items: Iterable[Any], *, folder: Path | None, budget_bytes: int
+) -> Iterator[MadeRun]:
+    """Yield runs of the records of ``items``, which are pairs (key, example), in order. The caller closes the runs.
+
+    Args:
+        engine: writes the runs.
+        codec: the codec of the examples.
+        keyer: checks the keys.
+        items: the pairs.
+        folder: receives the files. None: the system's temporary folder.
+        budget_bytes: memory for sorting, shared by all processes.
+
+    Raises:
+        StorageError: the disk is full, or the folder is not writable.
+        BuildError, FeatureError, DuplicateKeyError: as ``encode_examples`` raises them. A key may also be used twice
+            in a run.
+    """
+    share = max(1, budget_bytes // engine.width)
+    maker = RunMaker(ChunkEncoder(codec, keyer.split), folder, share)
+    drawing = Drawing()
+    size = _RunSize(share)
+    files: dict[str, _Files] = {}
+    try:
+        pieces = _pieces(engine, maker, keyer, items, drawing, size, files)
+        for order, facts in engine.run(pieces, doing="encoded examples", failure=BuildError):
+            spool, run_file = files.pop(order.run)
+            spool.close()
+            run = Run(run_file, 0, facts.table)
+            drawing.learn(run.num_records, facts.num_payload_bytes)
+            size.learn(run.num_records, facts)
+            yield MadeRun(run, facts.num_payload_bytes)
+    except NotSendableError as error:
+        raise BuildError(
+            f"split {keyer.split!r}: an example was pickled, but cannot be unpickled: {error}",
+            hint="Build in one process: processes=1 in Python, -j 1 on the command line.",
+            details={"split": keyer.split},
+        ) from error
+    finally:
+        for spool, run_file in files.values():
+            spool.close()
+            run_file.close()
+
+
+class _Files(NamedTuple):
+    spool: BinaryIO
+    run: BinaryIO
+
+
+class _RunSize:
+    """Decides how many examples become one run, by what was learned from earlier runs."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._num_records = 0
+        self._num_bytes = 0
+        self._seconds = 0.0
+
+    def learn(self, num_records: int, facts: RunFacts) -> None:
+        self._num_records += num_records
+        self._num_bytes += facts.num_payload_bytes
+        self._seconds += facts.seconds
+
+    def is_full(self, num_records: int, num_bytes: int) -> bool:
+        """Whether a run has enough examples; ``num_bytes`` is their size in the spool file."""
+        if not self._num_records:  # one chunk, to learn soon
+            return True
+        part = num_records / self._num_records
+        held_bytes = part * self._num_bytes + _RECORD_BYTES * num_records
+        most_bytes = _FULL * self._most_bytes
+        return part * self._seconds >= _RUN_SECONDS or held_bytes >= most_bytes or num_bytes >= most_bytes
+
+
+def _pieces(
+    engine: Engine,
+    maker: RunMaker,
+    keyer: Keyer,
+    items: Iterable[Any],
+    drawing: Drawing,
+    size: _RunSize,
+    files: dict[str, _Files],
+) -> Iterator[Piece[RunOrder, RunFacts]]:
+    """Write chunks to spool files. An error is raised after the piece of the examples before it."""
+    spool: BinaryIO | None = None
+    chunks: list[SpooledChunk | Chunk] = []
+    num_records = num_bytes = 0
+    drawn = draw_chunks(engine, keyer, items, drawing)
+    failed: RegistryError | None = None
+    is_end = False
+    try:
+        while not is_end:
+            try:
+                chunk = next(drawn, None)
+            except RegistryError as error:
+                failed, chunk = error, None
+            is_end = chunk is None
+            if chunk is not None:
+                spool = spool or new_file(maker.folder)
+                place = _write_chunk(spool, chunk, num_bytes, maker.folder)
+                chunks.append(place)
+                num_records += len(chunk.labels)
+                num_bytes += sum(place.sizes) if isinstance(place, SpooledChunk) else 0
+            if spool is not None and (is_end or size.is_full(num_records, num_bytes)):
+                with storing(maker.folder):
+                    spool.flush()
+                run_file = new_file(maker.folder)
+                order = RunOrder(path_of(spool), chunks, path_of(run_file))
+                piece = Piece(maker, order, num_items=num_records)
+                files[order.run] = _Files(spool, run_file)
+                spool, chunks, num_records, num_bytes = None, [], 0, 0
+                yield piece
+    finally:
+        if spool is not None:
+            spool.close()
+    if failed is not None:
+        raise failed
+
+
+def _write_chunk(spool: BinaryIO, chunk: Chunk, offset: int, folder: Path | None) -> SpooledChunk | Chunk:
+    """Append a chunk to a spool file; returns the chunk itself if it cannot be pickled."""
+    buffers: list[pickle.PickleBuffer] = []
+    try:
+        head = pickle.dumps(chunk, protocol=5, buffer_callback=buffers.append)
+    except Exception:  # noqa: BLE001 (pickling calls author code)
+        return chunk
+    views = [memoryview(head), *(buffer.raw() for buffer in buffers)]
+    with storing(folder):
+        for view in views:
+            spool.write(view)
+    return SpooledChunk(offset, [view.nbytes for view in views])
+
+
+def _read_chunk(spool: BinaryIO, place: SpooledChunk) -> Chunk:
+    spool.seek(place.offset)
+    parts = [spool.read(size) for size in place.sizes]
+    try:
+        chunk: Chunk = pickle.loads(parts[0], buffers=parts[1:])  # noqa: S301 - from the process that started this one
+    except Exception as error:
+        raise NotSendableError(f"{type(error).__name__}: {error}") from error
+    return chunk

@@ -1,0 +1,175 @@
+"""Lets worker processes write the shards of a split: each merges the records of its shard from all runs.
+
+    runs -> the first sort key of each shard -> a worker for each shard -> file, sha256, digests of leaves
+
+``writing`` calls it if an engine uses workers, for splits that do not fit into memory. Workers open the runs of this
+process below ``/proc``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from registry.building.keys import SORT_KEY_BYTES
+from registry.building.sorter import BlockTable, ExternalSorter, Run, Start, order_keys
+from registry.features import FeaturesDict
+from registry.features.split_hasher import LeafHasher
+from registry.model import LEAF_EXAMPLES, Shard, Split
+from registry.storage import Store
+from registry.tfrecord import Frames, RecordWriter
+from registry.tfrecord.frames import regroup
+
+_GROUP_BYTES: Final = 2**20
+_KEY: Final = f"S{SORT_KEY_BYTES}"
+
+
+class MadeShard(NamedTuple):
+    """A written shard, and the digests of the leaves that start in it: None if they cannot be computed here."""
+
+    shard: Shard
+    leaves: list[list[bytes]] | None
+
+    @property
+    def num_records(self) -> int:
+        """Number of records."""
+        return self.shard.num_examples
+
+
+class ShardOrder(NamedTuple):
+    """The input of a piece of work: the number of a shard, and its first record."""
+
+    shard: int
+    start: Start
+
+
+class SharedRun(NamedTuple):
+    """A run that another process opens: the path of its file, and its blocks."""
+
+    path: str
+    table: BlockTable
+
+    @classmethod
+    def of(cls, run: Run) -> SharedRun:
+        """``run``, which this process keeps open."""
+        return cls(run.path, run.table)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardMaker:
+    """The function of a piece of work: merges runs from some record on, and writes one shard.
+
+    Attributes:
+        split: the split.
+        store: receives the file.
+        runs: all records of the split.
+        budget_bytes: memory for merging.
+        features: the schema, to compute the digests of leaves. None: leave them out.
+    """
+
+    split: Split
+    store: Store
+    runs: tuple[SharedRun, ...]
+    budget_bytes: int
+    features: FeaturesDict | None
+
+    def __call__(self, order: ShardOrder) -> MadeShard:
+        """Write the shard, and compute the digests of the leaves that start in it."""
+        with (
+            ExitStack() as files,
+            ExternalSorter(split=self.split.name, budget_bytes=self.budget_bytes) as sorter,
+            self.store.create(self.split.filename(order.shard), overwrite=True) as file,
+        ):
+            for path, table in self.runs:
+                run_file = files.enter_context(Path(path).open("rb"))
+                sorter.add_run(Run(run_file, 0, table), num_payload_bytes=0)
+            writer = RecordWriter(file)
+            leaves = self._hash(self._write(writer, sorter.sorted_frames(order.start), order))
+        shard = Shard(
+            index=order.shard,
+            first_example=order.start.position,
+            num_examples=writer.num_records,
+            num_bytes=writer.num_bytes,
+            sha256=writer.sha256(),
+        )
+        return MadeShard(shard, leaves)
+
+    def _write(self, writer: RecordWriter, frames: Iterator[Frames], order: ShardOrder) -> Iterator[Frames]:
+        """Write the records of the shard. Yields those of the leaves that start in it, of which the last may end later.
+
+        A leaf that starts in an earlier shard is hashed with that one.
+        """
+        position, end = order.start.position, order.start.position + self.split.shard_lengths[order.shard]
+        first_leaf, last_leaf = _next_leaf(position), min(_next_leaf(end), self.split.num_examples)
+        stop = last_leaf if self.features is not None and first_leaf < end else end
+        for block in frames:
+            to_write = block.part(0, min(block.num_records, max(0, end - position)))
+            if to_write.num_records:
+                writer.write_frames(to_write.data, num_records=to_write.num_records)
+            start = max(0, first_leaf - position)
+            if start < min(block.num_records, stop - position):
+                yield block.part(start, min(block.num_records, stop - position))
+            position += block.num_records
+            if position >= stop:
+                break
+
+    def _hash(self, frames: Iterator[Frames]) -> list[list[bytes]] | None:
+        """Draw all of ``frames``, which start at a leaf, and return the digests of their leaves for each feature."""
+        if self.features is None:
+            for _ in frames:
+                pass
+            return None
+        hasher = LeafHasher(self.features)
+        leaves: list[list[bytes]] | None = hasher.no_leaves()
+        for group in regroup(frames, multiple=LEAF_EXAMPLES, least_bytes=_GROUP_BYTES):
+            found = hasher(group.payloads()) if leaves is not None else None
+            if leaves is None or found is None:
+                leaves = None
+                continue
+            for digests, more in zip(leaves, found, strict=True):
+                digests.extend(more)
+        return leaves
+
+
+def _next_leaf(position: int) -> int:
+    """The first leaf that starts at ``position`` or later."""
+    return -(-position // LEAF_EXAMPLES) * LEAF_EXAMPLES
+
+
+def find_starts(runs: Sequence[Run], positions: Sequence[int]) -> list[Start]:
+    """Return the records at ``positions`` in the order of all ``runs``.
+
+    It needs only the sort keys of some blocks: those where the first keys of all blocks leave open which record it is.
+    """
+    first_keys = [run.table.first_keys.view(_KEY)[:, 0] for run in runs]
+    bounds = np.sort(np.concatenate(first_keys))
+
+    def stops(place: int) -> list[int]:
+        """For each run, the number of blocks that start at or before bound ``place``."""
+        return [int(np.searchsorted(keys, bounds[place], "right")) for keys in first_keys]
+
+    def most_before(place: int) -> int:
+        """The most records that may come before bound ``place``."""
+        return sum(int(run.table.positions[stop]) for run, stop in zip(runs, stops(place), strict=True))
+
+    def fewest_before(place: int) -> int:
+        return sum(int(run.table.positions[max(0, stop - 1)]) for run, stop in zip(runs, stops(place), strict=True))
+
+    found = []
+    for position in positions:
+        low = bisect_right(range(bounds.size), position, key=most_before) - 1
+        high = bisect_right(range(bounds.size), position, key=fewest_before)
+        firsts = [max(0, stop - 1) for stop in stops(low)] if low >= 0 else [0] * len(runs)
+        ends = stops(high) if high < bounds.size else [len(keys) for keys in first_keys]
+        before = sum(int(run.table.positions[first]) for run, first in zip(runs, firsts, strict=True))
+        blocks = zip(runs, firsts, ends, strict=True)
+        keys = np.concatenate([run.keys(first, end) for run, first, end in blocks if first < end])
+        order, _ = order_keys(keys)
+        found.append(Start(position, keys[order[position - before]].tobytes()))
+    return found
