@@ -19,6 +19,7 @@ import numpy as np
 from registry.errors import SourceError, UsageError
 from registry.intake.accounting import count
 from registry.intake.csv_rows import DELIMITERS, Dialect, RowPlaces, detect_dialect, find_number, split_row
+from registry.intake.decompression import COMPRESSIONS
 from registry.intake.file_parts import list_names, make_parts, read_ahead
 from registry.intake.kinds import KINDS
 from registry.intake.source import MAX_ROWS, BadRow, CsvFormat, Files, Options, Rows, Source
@@ -41,7 +42,7 @@ _NOUN: Final = KINDS["csv"].noun
 
 
 def open_csv(files: Files, options: Options, *, block_bytes: int = BLOCK_BYTES) -> Source:
-    """Open CSV and TSV files, also compressed with gzip.
+    """Open CSV and TSV files, also compressed.
 
     The delimiter (comma, tab, semicolon or vertical bar), the encoding and whether there is a header are found out for
     each file. Without a header, which only a number in the first row shows, the columns are ``column_1``, ``column_2``
@@ -133,7 +134,10 @@ def _checked(given: CsvFormat | None) -> CsvFormat | None:
 
 def _look_at(store: Store, name: str, given: CsvFormat | None) -> _Layout | None:
     """The layout of a file, or None if it has no rows."""
-    likely = "\t" if name.lower().removesuffix(".gz").endswith((".tsv", ".tab")) else ","
+    plain = name.lower()
+    for ending in COMPRESSIONS:
+        plain = plain.removesuffix(ending)
+    likely = "\t" if plain.endswith((".tsv", ".tab")) else ","
     known = given or CsvFormat()
     with open_text(store, name, encoding=known.encoding, has_option=given is not None) as stream:
         data, wanted, found = b"", _SAMPLE_BYTES, None

@@ -20,6 +20,7 @@ from registry.intake.accounting import account_for, count, size_lookup
 from registry.intake.archives import EXTENSIONS as ARCHIVES
 from registry.intake.archives import extract, is_archive
 from registry.intake.croissant_files import find_document
+from registry.intake.decompression import COMPRESSIONS
 from registry.intake.hugging_face_card import is_hugging_face
 from registry.intake.kinds import KINDS
 from registry.intake.listing import Progress, list_files
@@ -56,7 +57,7 @@ _MOST_SNIFFED: Final = 1000
 _KIND_OF_EXTENSION: Final = {
     one: kind for kind, those in KINDS.items() for one in those.extensions if one.count(".") == 1
 }
-_LAST_EXTENSIONS: Final = frozenset({"." + one.rpartition(".")[2] for one in ARCHIVES} | {".gz"})
+_LAST_EXTENSIONS: Final = frozenset({"." + one.rpartition(".")[2] for one in ARCHIVES} | set(COMPRESSIONS))
 _LONG_EXTENSIONS: Final = {one: kind for kind, those in KINDS.items() for one in those.extensions if one.count(".") > 1}
 _OTHER_FORMATS: Final = {
     ".xlsx": "Read it with pandas: registry.add(pandas.read_excel({path!r}), 'NAME')",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Final, cast
 
+from registry.intake.decompression import COMPRESSIONS
 from registry.intake.media_bytes import AUDIO, IMAGES, VIDEOS
 from registry.intake.source import Opener
 
@@ -35,17 +36,21 @@ class Kind:
         return cast("Opener", getattr(import_module(f"registry.intake.{module}"), name))
 
 
+def _with_compressed(*extensions: str) -> tuple[str, ...]:
+    return (*extensions, *(one + compression for compression in COMPRESSIONS for one in extensions))
+
+
 KINDS: Final[dict[str, Kind]] = {
     "csv": Kind(
         opener="csv_files:open_csv",
-        extensions=(".csv", ".tsv", ".csv.gz", ".tsv.gz"),
-        about="tables as text, separated by commas, tabs, semicolons or bars; also compressed with gzip",
+        extensions=_with_compressed(".csv", ".tsv"),
+        about="tables as text, separated by commas, tabs, semicolons or bars; also compressed",
         noun=("CSV file", "CSV files"),
     ),
     "json": Kind(
         opener="json_files:open_json",
-        extensions=(".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz"),
-        about="JSON: an object in each line, or a list of objects; also compressed with gzip",
+        extensions=_with_compressed(".json", ".jsonl", ".ndjson"),
+        about="JSON: an object in each line, or a list of objects; also compressed",
         noun=("JSON file", "JSON files"),
     ),
     "parquet": Kind(

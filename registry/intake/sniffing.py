@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
-import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Final
 
+from registry.errors import SourceError
 from registry.intake.archives import ZIP_SIGNATURES
+from registry.intake.decompression import decompress
 from registry.intake.media_bytes import format_of
 from registry.storage.faults import storage_errors
 
@@ -24,11 +23,6 @@ _KIND_OF_FORMAT: Final = {
     **dict.fromkeys(("WAV", "FLAC", "Ogg", "MP3", "AIFF"), "audio"),
     **dict.fromkeys(("AVI", "Matroska", "FLV"), "videos"),
 }
-_COMPRESSED: Final[tuple[tuple[bytes, Any], ...]] = (
-    (b"\x1f\x8b", gzip.open),
-    (b"BZh", bz2.open),
-    (b"\xfd7zXZ\x00", lzma.open),
-)
 _TAR_MAGIC: Final = slice(257, 262)
 
 
@@ -36,13 +30,10 @@ def sniff_kind(path: Path) -> str | None:
     """The kind of a file: one of ``KINDS``, ``ARCHIVE``, or None if its first bytes do not show it."""
     with storage_errors("read", str(path)), path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
-        for signature, opener in _COMPRESSED:
-            if head.startswith(signature):
-                file.seek(0)
-                head = _decompress(opener(file))
-                if head[_TAR_MAGIC] == b"ustar":
-                    return ARCHIVE
-                return _kind_of_text(head) if opener is gzip.open else None  # no reader decompresses other text
+        pieces = decompress(file.read, head, size=path.stat().st_size, name=path.name)
+        if pieces is not None:
+            head = _read_head(pieces)
+            return ARCHIVE if head[_TAR_MAGIC] == b"ustar" else _kind_of_text(head)
     if head[_TAR_MAGIC] == b"ustar":
         return ARCHIVE
     for signature, kind in _SIGNATURES:
@@ -52,11 +43,14 @@ def sniff_kind(path: Path) -> str | None:
     return _kind_of_text(head) if found is None else _KIND_OF_FORMAT.get(found)
 
 
-def _decompress(file: IO[bytes]) -> bytes:
+def _read_head(read: Callable[[int], bytes]) -> bytes:
+    head = b""
     try:
-        return file.read(_HEAD_BYTES)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError):
-        return b""
+        while len(head) < _HEAD_BYTES and (piece := read(_HEAD_BYTES)):
+            head += piece
+    except SourceError:  # the reader of the file reports it
+        pass
+    return head[:_HEAD_BYTES]
 
 
 def _kind_of_text(head: bytes) -> str | None:

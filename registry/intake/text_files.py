@@ -1,6 +1,6 @@
 """Reads text files (CSV, JSON) as blocks of UTF-8 that end at the end of a row, in bounded memory.
 
-    stored file -> gzip or not -> UTF-8, UTF-16 or UTF-32 (byte order mark) -> TextBlock, with its line and its offset
+    stored file -> decompressed -> UTF-8, UTF-16 or UTF-32 (byte order mark) -> TextBlock, with its line and its offset
 
 The readers of formats find the ends of rows. A row longer than ``MAX_ROW_BYTES`` and bytes that are not text are errors
 that name the file, the line and the byte.
@@ -18,10 +18,8 @@ from typing import Final
 import numpy as np
 
 from registry.errors import SourceError
+from registry.intake.decompression import decompress
 from registry.storage import Store
-from registry.tfrecord import is_gzip
-from registry.tfrecord.framing import DamagedStreamError
-from registry.tfrecord.streams import stream_pieces
 
 MAX_ROW_BYTES: Final = 64 * 2**20
 """Largest size of one row of a text file in bytes of UTF-8."""
@@ -64,13 +62,13 @@ class TextStream:
     Attributes:
         name: the name of the file for messages.
         encoding: ``UTF-8``, ``UTF-16`` or ``UTF-32``.
-        is_compressed: whether the file is gzip.
+        is_compressed: whether the file is compressed.
         offset: the place of the first byte that ``read`` returns: 3 after a byte order mark of UTF-8, else 0.
 
     Args:
         pieces: reads the next bytes, of about this size.
         name: the name of the file.
-        is_compressed: whether the file is gzip.
+        is_compressed: whether the file is compressed.
         encoding: the encoding; None: that of the byte order mark, else UTF-8.
         has_option: whether a caller may name the encoding.
     """
@@ -179,7 +177,7 @@ class TextStream:
 def open_text(
     store: Store, name: str, *, encoding: str | None = None, has_option: bool = False
 ) -> Iterator[TextStream]:
-    """Open a stored text file. Its first bytes decide whether it is gzip, and its encoding.
+    """Open a stored text file. Its first bytes decide whether it is compressed, and its encoding.
 
     Args:
         store: where it is stored.
@@ -188,24 +186,21 @@ def open_text(
         has_option: whether a caller may name the encoding, for hints.
 
     Raises:
-        SourceError: it is UTF-16 without a byte order mark, or damaged gzip; reading raises it, too.
+        SourceError: it is UTF-16 without a byte order mark, or damaged; reading raises it, too.
         StorageError: it is missing, or cannot be read.
     """
     with store.open(name) as file:
         start = file.read(_HEAD_BYTES)
-        if is_gzip(start):
-            stream = stream_pieces(file.read, start, size=file.num_bytes, path=name)
-
-            def inflate(_: int) -> bytes:
-                try:
-                    return stream.more()
-                except DamagedStreamError as error:
-                    raise SourceError(f"{name}: {error}", hint="Get the file again.", details={"file": name}) from error
-
-            yield TextStream(inflate, name=name, is_compressed=True, encoding=encoding, has_option=has_option)
-        else:
+        pieces = decompress(file.read, start, size=file.num_bytes, name=name)
+        if pieces is None:
             file.seek(0)
-            yield TextStream(file.read, name=name, is_compressed=False, encoding=encoding, has_option=has_option)
+        yield TextStream(
+            pieces or file.read,
+            name=name,
+            is_compressed=pieces is not None,
+            encoding=encoding,
+            has_option=has_option,
+        )
 
 
 def read_blocks(
@@ -245,12 +240,15 @@ def read_blocks(
             pending = data
 
 
+_CAT: Final = {"gz": "gzip -dc", "bz2": "bzip2 -dc", "xz": "xz -dc", "zst": "zstd -dc"}
+
+
 def too_long(name: str, line: int, unit: str = "row") -> SourceError:
     """Make the error for a row of more than ``MAX_ROW_BYTES``."""
     return SourceError(
         f"{name}:{line}: the {unit} that starts here is longer than {MAX_ROW_BYTES:,} bytes",
         hint="Look at it, and for a quote that is never closed: "
-        f"{'gzip -dc' if name.lower().endswith('.gz') else 'cat'} {shlex.quote(name)} | sed -n {line}p | head -c 1000",
+        f"{_CAT.get(name.lower().rpartition('.')[2], 'cat')} {shlex.quote(name)} | sed -n {line}p | head -c 1000",
         details={"file": name, "line": line, "limit": MAX_ROW_BYTES},
     )
 

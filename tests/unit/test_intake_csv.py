@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import io
+import lzma
+import random
 from pathlib import Path
 from typing import Any
 
@@ -316,6 +319,32 @@ def test_rows_with_nul_bytes_are_bad(tmp_path: Path, block_bytes: int) -> None:
 def test_gzip_is_recognized_by_its_bytes(tmp_path: Path) -> None:
     content = gzip.compress(b"a\tb\n1\t2\n") + gzip.compress(b"3\t4\n")
     assert len(read_rows(open_files(open_csv, tmp_path, {"data.tsv.gz": content}))) == 2
+
+
+COMPRESSORS: dict[str, Any] = {
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zst": lambda data: pa.Codec("zstd").compress(data, asbytes=True),
+}
+
+
+@pytest.mark.parametrize("block_bytes", [7, 2**20])
+@pytest.mark.parametrize("name", COMPRESSORS)
+def test_files_of_other_compressions_are_read_like_plain_ones(tmp_path: Path, name: str, block_bytes: int) -> None:
+    compress = COMPRESSORS[name]
+    lines = b"".join(b"%d\tx%d\n" % (number, number) for number in range(500))
+    content = compress(b"a\tb\n" + lines) + compress(lines)  # of two streams
+    source = open_files(open_csv, tmp_path, {f"data.tsv.{name}": content}, block_bytes=block_bytes)
+    assert source.summary == "1 CSV file (tab, UTF-8, with a header)"
+    assert [row["a"] for _, row in read_rows(source)] == [str(number) for number in range(500)] * 2
+
+
+@pytest.mark.parametrize(("name", "word"), [("bz2", "bzip2"), ("xz", "xz"), ("zst", "Zstandard")])
+def test_a_damaged_stream_of_other_compressions_is_an_error(tmp_path: Path, name: str, word: str) -> None:
+    whole = COMPRESSORS[name](b"a,b\n" + bytes(random.Random(0).choices(b"123456789,\n", k=100_000)))
+    told_of = f"data.csv: the {word} stream is damaged or ends too early", "Get the file again."
+    assert refuse(tmp_path, whole[:-20]) == told_of
+    assert refuse(tmp_path, whole[:8] + b"\xff" * 20 + whole[28:]) == told_of
 
 
 def test_damaged_gzip_is_an_error(tmp_path: Path) -> None:

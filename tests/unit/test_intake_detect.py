@@ -103,7 +103,7 @@ def test_every_kind_has_a_reader_and_a_line_for_people() -> None:
         (make_tar({"a": b""}), "archive"),
         (gzip.compress(make_tar({"a": b""})), "archive"),
         (gzip.compress(CSV), "csv"),
-        (bz2.compress(CSV), None),
+        (bz2.compress(CSV), "csv"),
         (b'\n{"a": 1}', "json"),
         (b"fLaC", "audio"),
         (b"\x1a\x45\xdf\xa3", "videos"),
