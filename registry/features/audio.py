@@ -63,7 +63,8 @@ class Audio(Tensor):
         encoding: ``none``, ``bytes`` or ``zlib``, as in ``Tensor``; must be ``none`` with ``lazy_decode``.
         file_format: the format of the files, e.g. ``wav``; kept for TFDS and not used here.
         sample_rate: samples per second (Hz); information for readers, samples are never resampled.
-        lazy_decode: store the bytes of the file and decode them when they are read. Arrays are then not accepted.
+        lazy_decode: store the bytes of the file and decode them when they are read: writing checks only their header.
+            Arrays are then not accepted.
 
     >>> Audio(sample_rate=16_000, dtype="int16").flatten([0, 1, -1], "speech")
     (array([ 0,  1, -1]),)
@@ -111,7 +112,7 @@ class Audio(Tensor):
                     f"lazy_decode stores files: expected an audio file, found {type(value).__name__}",
                     "Pass its bytes or its path, or leave lazy_decode out to store samples.",
                 )
-            self._decode(data, path, feature_fault)
+            self._check_file(data, path)
             return ([data],)
         if data is not None:
             value = exact_array(self._decode(data, path, feature_fault), self.dtype, path)
@@ -152,6 +153,17 @@ class Audio(Tensor):
     def restore_block(self, parts: BlockParts, path: str) -> BlockColumn | None:
         """The column of a block, as for a Tensor; None with ``lazy_decode``."""
         return None if self.lazy_decode else super().restore_block(parts, path)
+
+    def _check_file(self, data: bytes, path: str) -> None:
+        """Check the header of a file that is stored as it is; like the pixels of an image, samples are not decoded."""
+        has_channels = len(self.shape) == 2
+        try:
+            found = measure_sound(data, self.shape[1] if has_channels else 1)
+        except SoundError as error:
+            raise feature_fault(path, str(error)) from error
+        shape = found if has_channels else found[:1]
+        if not fits_shape(shape, self.shape):
+            raise feature_fault(path, f"expected shape {self.shape}, found audio of shape {shape}")
 
     def _samples(self, data: bytes, path: str) -> npt.NDArray[Any]:
         with np.errstate(over="ignore"):
@@ -201,6 +213,29 @@ def decode_sound(data: bytes, channels: int | None) -> npt.NDArray[Any]:
             f"expected at most {MAX_SAMPLES} samples, found an audio file of {len(samples)} in {channels} channels"
         )
     return _set_channels(samples, channels)
+
+
+def measure_sound(data: bytes, channels: int | None) -> tuple[int, int]:
+    """The shape that ``decode_sound`` returns, (length, channels), from the header of the file alone.
+
+    Raises:
+        SoundError: ``data`` is not an audio file, or its channels cannot be converted.
+        MissingExtraError: it is not a WAV file with integer samples, and soundfile is not installed.
+    """
+    samples = _read_wave(data) if is_wave(data) else None
+    if samples is not None:  # whose bytes are the samples
+        length, found = samples.shape
+    else:
+        with _open_with_soundfile(data) as file:
+            length, found = file.frames, file.channels
+    if channels not in (None, 1, found) and found != 1:
+        raise SoundError(f"expected {channels} channels, found {found}, which cannot be converted")
+    wanted = found if channels is None else channels
+    # Samples of other files are decoded in all their channels, before these are converted.
+    num_samples = length * max(found if samples is None else 0, wanted)
+    if num_samples > MAX_SAMPLES:
+        raise SoundError(f"expected at most {MAX_SAMPLES} samples, found an audio file of {num_samples}")
+    return length, wanted
 
 
 def read_sample_rate(data: bytes) -> int:

@@ -12,7 +12,7 @@ from typing import Final
 
 from registry.errors import MissingExtraError, SourceError, StorageError
 from registry.features import Audio, Feature, Image, Tensor
-from registry.features.audio import SoundError, decode_sound, read_sample_rate
+from registry.features.audio import SoundError, measure_sound, read_sample_rate
 from registry.intake.accounting import account_for_source, count, in_folders
 from registry.intake.file_rows import FilePart, open_parts
 from registry.intake.folder_labels import find_labels
@@ -137,7 +137,7 @@ def _sound(files: Files, names: Sequence[str]) -> Audio | None:
             data = files.store.read_bytes(name)
             rates.add(read_sample_rate(data))
             if len(channels) < 2:
-                channels.add(decode_sound(data, None).shape[1])
+                channels.add(measure_sound(data, None)[1])
         except MissingExtraError:
             return None
         except (SoundError, StorageError):  # a row that cannot be used

@@ -116,6 +116,23 @@ def test_other_files_are_read_by_soundfile(container: str, subtype: str, samples
         assert found.tolist() == samples.tolist()
 
 
+def test_a_file_that_is_kept_is_checked_by_its_header_and_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = io.BytesIO()
+    soundfile.write(file, np.zeros((100, 3), np.int16), 8000, format="FLAC", subtype="PCM_16")
+    monkeypatch.setattr(soundfile.SoundFile, "read", None)
+    data = file.getvalue()
+    for shape in ((None,), (100,), (None, 3), (100, 1)):
+        assert Audio(shape=shape, lazy_decode=True).flatten(data, "x") == ([data],)
+    for shape, message in (
+        ((None, 2), "expected 2 channels, found 3, which cannot be converted"),
+        ((99, 3), "expected shape (99, 3), found audio of shape (100, 3)"),
+        ((99,), "expected shape (99,), found audio of shape (100,)"),
+    ):
+        with pytest.raises(FeatureError) as caught:
+            Audio(shape=shape, lazy_decode=True).flatten(data, "x")
+        assert caught.value.message == f"feature 'x': {message}"
+
+
 def test_a_wav_of_the_extensible_form_is_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "soundfile", None)
     extra = struct.pack("<HHIH", 22, 16, 4, 1) + bytes(14)
