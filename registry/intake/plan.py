@@ -17,6 +17,7 @@ from registry.intake.inference import Inference, check_wishes, declare_schema
 from registry.intake.keys import Holdout, KeyRule
 from registry.intake.schema import Schema
 from registry.intake.source import Source
+from registry.intake.split_names import check_cases
 from registry.intake.staging import BadRows
 from registry.model import DatasetMetadata, ProgressCallback, count_progress, fold_name
 
@@ -107,6 +108,8 @@ def plan_source(
             ``key_by`` does not fit.
     """
     _check_key_by(key, key_by)
+    if split_by is None:  # a column names its splits only as its rows are read
+        check_cases([*source.splits, *([] if holdout is None else [holdout.split])])
     first = next((rows for part in source.parts for rows in part.read()), None)
     schema = None
     if first is not None:

@@ -143,6 +143,28 @@ def without_split(name: str) -> str:
     return "_".join(parts)
 
 
+def check_cases(names: Iterable[str], *, column: str | None = None) -> None:
+    """Check that no two splits differ only in case: where case does not count, their shards are the same files.
+
+    Args:
+        names: the names of all splits.
+        column: the column that names them, if one does.
+
+    Raises:
+        SourceError: two do; names both.
+    """
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.casefold(), name)
+        if other != name:
+            first, second = sorted([other, name])
+            raise SourceError(
+                f"the splits {first!r} and {second!r} differ only in case, and their files would have the same names",
+                hint="Rename one of them." if column is None else f"Write them alike in the column {column!r}.",
+                details={"splits": [first, second]},
+            )
+
+
 def _splits_of_folders(folders: Iterable[str]) -> dict[str, str | None]:
     """The split of each folder, by the outermost folder of its path that names one."""
     every = {

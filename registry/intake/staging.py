@@ -25,6 +25,7 @@ from registry.intake.keys import Hashes, Holdout, KeyRule, Occurrences, content_
 from registry.intake.records import Chunk, ChunkEncoder, Encoded, Keyed, stored_features
 from registry.intake.schema import Schema
 from registry.intake.source import BadRow, Source
+from registry.intake.split_names import check_cases
 from registry.model import (
     DatasetMetadata,
     ProgressCallback,
@@ -325,6 +326,7 @@ class _Sorters:
 
     def _sorter(self, name: str) -> ExternalSorter:
         if name not in self._sorters:
+            check_cases([*self._sorters, name], column=self._split_by)
             try:
                 check_split_name(name)
             except UsageError as error:

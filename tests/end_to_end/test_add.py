@@ -265,6 +265,22 @@ def test_a_column_may_decide_the_split(catalog: registry.Catalog) -> None:
         catalog.add(source({"train": table}), "other", split_by="prt")
 
 
+def test_splits_that_differ_only_in_case_are_refused(catalog: registry.Catalog) -> None:
+    told = "the splits 'Train' and 'train' differ only in case, and their files would have the same names"
+    table = PRICES.append_column("part", [["train", "test", "Train"] * 100])
+    with pytest.raises(SourceError) as caught:
+        catalog.add(source({"train": table}), "prices", split_by="part")
+    assert (caught.value.message, caught.value.hint) == (told, "Write them alike in the column 'part'.")
+    for data, arguments in (
+        (source({"Train": PRICES, "train": PRICES}), {}),
+        (source({"train": PRICES}), {"holdout": "Train=10%"}),
+    ):
+        with pytest.raises(SourceError) as caught:
+            catalog.add(data, "prices", **arguments)
+        assert (caught.value.message, caught.value.hint) == (told, "Rename one of them.")
+    assert catalog.datasets() == ()
+
+
 def test_a_holdout_stays_stable_when_rows_are_added(catalog: registry.Catalog) -> None:
     first = catalog.add(source({"train": PRICES}), "prices", holdout="test=20%", seed=3)
     assert set(first.splits) == {"train", "test"}
