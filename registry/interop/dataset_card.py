@@ -23,6 +23,7 @@ from registry.storage import Store
 CARD: Final = "README.md"
 _MOST_BYTES: Final = 2**20
 _MOST_TEXT: Final = 10_000
+_MOST_NESTED: Final = 100
 
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*$", re.DOTALL | re.MULTILINE)
 _HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
@@ -72,10 +73,20 @@ def read_front_matter(store: Store) -> dict[str, Any]:
         return {}
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if libyaml is there
     try:
+        _refuse_deep(yaml.parse(front[1], Loader=loader))
         found = yaml.load(front[1], loader)  # noqa: S506 (both loaders are safe ones)
     except (RecursionError, ValueError) as error:
         raise yaml.YAMLError(str(error)) from error
     return found if isinstance(found, dict) else {}
+
+
+def _refuse_deep(events: Iterator[Any]) -> None:
+    """Raise a YAMLError if values are nested too deeply: libyaml has no limit, and would end the process."""
+    depth = 0
+    for event in events:
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _MOST_NESTED:
+            raise yaml.YAMLError(f"more than {_MOST_NESTED} mappings and lists are inside each other")
 
 
 def _read_text(store: Store) -> str:

@@ -48,7 +48,9 @@ _MISSING: Final = frozenset({404, 410})
 _PASSING: Final = frozenset({408, 425, 429})
 _REFUSED: Final = frozenset({401, 403})
 _PARTIAL: Final = 206
-_FIRST_FAULT: Final = 400
+_FIRST_FAULT: Final = 300
+"""A redirect that reaches us has no target: the client follows the others."""
+
 _FIRST_SERVER_FAULT: Final = 500
 _INHERITED: Final[list[object]] = []
 """Never collected: the client would close them with a warning."""
@@ -154,6 +156,11 @@ def _typed(error: Exception, limits: Limits) -> OSError | TransientFault:
     if isinstance(error, TimeoutError):
         told = f"the server said nothing for {limits.read_seconds:g} seconds"
         return TransientFault(told, number=errno.ETIMEDOUT)
+    if isinstance(error, aiohttp.TooManyRedirects):
+        return HintedError(errno.EIO, "the server redirects again and again", hint="Check the URL.")
+    if isinstance(error, getattr(aiohttp, "NonHttpUrlClientError", ())):  # older clients have no such class
+        told = f"the server redirects to {mask(str(error))}, which is not on a web server"
+        return HintedError(errno.EIO, told, hint="Check the URL.")
     if isinstance(error, aiohttp.ClientResponseError):
         return _typed_status(error.status, error.message)
     if isinstance(error, aiohttp.ClientPayloadError):

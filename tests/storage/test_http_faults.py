@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -89,3 +91,38 @@ def test_a_missing_file_is_missing(store: Store, proxy: FaultProxy) -> None:
         store.size("missing")
     assert not store.exists("missing")
     assert store.exists("file")
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("file:///etc/passwd", "the server redirects to file:///etc/passwd, which is not on a web server"),
+        ("ftp://example.org/x", "the server redirects to ftp://example.org/x, which is not on a web server"),
+        ("data:text/csv,a", "the server redirects to data:text/csv,a, which is not on a web server"),
+        ("/x.csv", "the server redirects again and again"),
+        (None, "the server answered 302 Found"),
+    ],
+)
+def test_a_redirect_to_something_else_than_a_web_server_is_not_followed(target: str | None, reason: str) -> None:
+    class Redirecting(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(302)
+            if target is not None:
+                self.send_header("Location", target)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_HEAD = do_GET  # noqa: N815 (a name of the base class)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Redirecting) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        store = open_store(f"http://127.0.0.1:{server.server_port}")
+        for ask in (store.size, store.read_bytes):
+            with pytest.raises(StorageError) as caught:
+                ask("x.csv")
+            assert str(caught.value) == f"cannot read {store.url}/x.csv: {reason}"
+            assert (caught.value.exit_code, caught.value.hint) == (1, "Check the URL.")
+        server.shutdown()

@@ -143,3 +143,11 @@ def test_a_folder_without_a_card_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as caught:
         open_source(tmp_path, Options(kind="croissant"))
     assert str(caught.value) == f"{tmp_path}: no Croissant document"
+
+
+@pytest.mark.parametrize("value", ["[" * 50_000 + "]" * 50_000, "{a: " * 50_000 + "1" + "}" * 50_000])
+def test_a_card_that_is_nested_deeply_does_not_end_the_process(tmp_path: Path, value: str) -> None:
+    repository(tmp_path, f"configs: {value}")
+    assert not is_hugging_face(list_files(tmp_path))
+    with pytest.raises(SourceError, match="more than 100 mappings and lists are inside each other"):
+        open_hugging_face(list_files(tmp_path), Options())
