@@ -22,14 +22,14 @@ from __future__ import annotations
 import os
 import struct
 import tempfile
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain, pairwise
+from functools import cached_property, partial
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple, cast
+from typing import BinaryIO, Final, Literal, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -37,19 +37,19 @@ import numpy.typing as npt
 from registry.building.behind import Behind
 from registry.building.keys import SORT_KEY_BYTES, SortKeys, join_sort_keys
 from registry.errors import DuplicateKeyError, StorageError
-from registry.model import LEAF_EXAMPLES
 from registry.tfrecord import Frames
 from registry.tfrecord.framing import crc32c
+from registry.wire.gather import take_ragged
 
 DEFAULT_BUDGET_BYTES: Final = 64 * 2**20
 FAN_IN: Final = 128
 _OVERHEAD_BYTES: Final = 128  # memory of one entry: its sort key, its length, and its label with a pointer to it
+_BARE_BYTES: Final = 48  # the same without a label
 _MOST_BLOCK_BYTES: Final = 2**20
 _LEAST_BLOCK_BYTES: Final = 4096
-_LEAST_OUTPUT_BYTES: Final = 2**20
-_MOST_OUTPUT_BYTES: Final = 4 * 2**20
+_OUTPUT_BYTES: Final = 2**20
 _LARGE_BUDGET_BYTES: Final = 4 * 2**20  # smaller runs are written before a thread would have started
-_LONG_FRAME: Final = 4096
+_LONG_FRAME: Final = 4096  # from this mean length on, views of frames cost less than joining the blocks
 _MIN_BLOCK: Final = 256  # records; smaller blocks are joined
 
 CAN_SHARE_FILES: Final = Path("/proc/self/fd").is_dir()
@@ -61,6 +61,7 @@ _PREFIX_BYTES: Final = _HEAD.size + _CHECKSUM.size
 _ENTRY_BYTES: Final = SORT_KEY_BYTES + 8 + 4  # sort key, length of the frame, length of the label
 
 _Integers = npt.NDArray[np.int64]
+_Words = npt.NDArray[np.uint64]
 
 
 class KeyedFrames(NamedTuple):
@@ -68,12 +69,13 @@ class KeyedFrames(NamedTuple):
 
     Attributes:
         sort_keys: uint8 of shape (number of records, 16); ``hash_keys`` makes them.
-        labels: the key of each record as errors show it. A sequence may create them when they are needed.
+        labels: the key of each record as errors show it. A sequence may create them when they are needed. None if no
+            key can be used twice.
         frames: the records, framed by ``frame_records``.
     """
 
     sort_keys: SortKeys
-    labels: Sequence[str]
+    labels: Sequence[str] | None
     frames: Frames
 
     @property
@@ -153,7 +155,8 @@ class ExternalSorter:
             self._join_small()
         else:
             self._num_small += block.num_records
-        self._held_bytes += _OVERHEAD_BYTES * block.frames.num_records + len(block.frames.data)
+        overhead = _BARE_BYTES if block.labels is None else _OVERHEAD_BYTES
+        self._held_bytes += overhead * block.num_records + len(block.frames.data)
         self.num_examples += block.frames.num_records
         self.num_payload_bytes += block.frames.num_payload_bytes
         if self._held_bytes >= self._budget_bytes:
@@ -172,14 +175,14 @@ class ExternalSorter:
         self._leave_few_runs()
 
     def sorted_frames(self, start: Start | None = None) -> Iterator[Frames]:
-        """Yield all frames in the order of the sort keys, some MB at a time.
+        """Yield all frames in the order of the sort keys, about a MB at a time.
 
         Can be called once: reading frees what was read.
 
         Args:
             start: the first record to yield. None: the first of all.
         """
-        return _gather_all(self._sorted_pieces(start), start.position if start else 0)
+        return (piece.frames() for piece in self._sorted_pieces(start, _OUTPUT_BYTES))
 
     def write_to(self, path: str) -> BlockTable:
         """Write all records as one run to the file at ``path``, which is empty. Can be called once.
@@ -188,18 +191,16 @@ class ExternalSorter:
             StorageError: the disk is full.
         """
         with storing(self._folder), Path(path).open("wb", buffering=2**20) as file:
-            return write_blocks(file, self._sorted_pieces(None), level=0, in_thread=False).table
+            return write_blocks(file, self._sorted_pieces(None, self._block_bytes), level=0, in_thread=False).table
 
-    def _sorted_pieces(self, start: Start | None) -> Iterator[_Piece]:
+    def _sorted_pieces(self, start: Start | None, most_bytes: int) -> Iterator[_Piece]:
         if not self._runs:
-            self._join_small()
-            parts = [_Part(block, 0, len(block)) for block in self._held]
-            return self._sort(parts, self._block_bytes)
+            return self._sort(self._take_held(), most_bytes)
         self._leave_few_runs()
         if start is not None:
             blocks = [run.blocks(run.block_before(start.key)) for run in self._runs]
-            return self._merge(blocks, start.key)
-        return self._merge([*(run.blocks() for run in self._runs), self._held_blocks()])
+            return self._merge(blocks, most_bytes, start.key)
+        return self._merge([*(run.blocks() for run in self._runs), self._held_blocks()], most_bytes)
 
     def close(self) -> None:
         """Free memory and disk space."""
@@ -215,18 +216,21 @@ class ExternalSorter:
 
     def _join_small(self) -> None:
         if self._small:
-            self._held.append(_Block.of(_join(self._small)))
+            self._held.append(_Block(_join(self._small)))
             self._small, self._num_small = [], 0
 
-    def _spill(self) -> None:
+    def _take_held(self) -> list[_Part]:
+        """The entries in memory, which are no longer held."""
         self._join_small()
-        if self._held:
-            parts = [_Part(block, 0, len(block)) for block in self._held]
-            run = write_run(
-                self._sort(parts, self._block_bytes), folder=self._folder, level=0, in_thread=self._is_large
-            )
-            self._held, self._held_bytes = [], 0
-            self._add_run(run)
+        parts = [_Part(block, 0, len(block)) for block in self._held]
+        self._held, self._held_bytes = [], 0
+        return parts
+
+    def _spill(self) -> None:
+        parts = self._take_held()
+        if parts:
+            pieces = self._sort(parts, self._block_bytes)
+            self._add_run(write_run(pieces, folder=self._folder, level=0, in_thread=self._is_large))
 
     def _add_run(self, run: Run) -> None:
         self._runs.append(run)
@@ -241,7 +245,7 @@ class ExternalSorter:
         """Merge the last ``count`` runs, which are the smallest, into one."""
         last = self._runs[-count:]
         merged = write_run(
-            self._merge([run.blocks() for run in last]),
+            self._merge([run.blocks() for run in last], self._block_bytes),
             folder=self._folder,
             level=last[0].level + 1,
             in_thread=self._is_large,
@@ -250,47 +254,37 @@ class ExternalSorter:
 
     def _held_blocks(self) -> Iterator[KeyedFrames]:
         """The entries in memory, in order, in blocks like those of a run."""
-        self._join_small()
-        for piece in self._sort([_Part(block, 0, len(block)) for block in self._held], self._block_bytes):
-            yield KeyedFrames(piece.sort_keys, _PieceLabels(piece), _gather(piece))
+        for piece in self._sort(self._take_held(), self._block_bytes):
+            yield KeyedFrames(piece.sort_keys, _PieceLabels(piece), piece.frames())
 
-    def _merge(self, runs: list[Iterator[KeyedFrames]], first_key: bytes = b"") -> Iterator[_Piece]:
-        """Yield the entries of ``runs`` in order, from ``first_key`` on.
+    def _merge(self, runs: list[Iterator[KeyedFrames]], most_bytes: int, first_key: bytes = b"") -> Iterator[_Piece]:
+        """Yield the entries of ``runs`` in order, from ``first_key`` on, in pieces of about ``most_bytes``.
 
         Each step takes what is known to come before all unread blocks.
         """
-        readers = [reader for reader in map(_RunReader, runs) if reader.skip_to(first_key)]
+        at_once = max(1, self._budget_bytes // (4 * len(runs) * self._block_bytes))
+        readers = [reader for reader in (_RunReader(run, at_once) for run in runs) if reader.skip_to(first_key)]
         while readers:
-            bound = min(reader.block.keys[-1] for reader in readers)
-            parts = [reader.take_until(bound) for reader in readers if reader.block.keys[reader.position] <= bound]
-            yield from self._sort(parts, self._block_bytes)
+            bound = min(reader.block.last_key for reader in readers)
+            parts = [part for part in (reader.take_until(bound) for reader in readers) if part.start < part.stop]
+            yield from self._sort(parts, most_bytes)
             readers = [reader for reader in readers if reader.position < len(reader.block) or reader.advance()]
 
     def _sort(self, parts: list[_Part], most_bytes: int) -> Iterator[_Piece]:
-        """Yield the entries of ``parts`` in order, in pieces of about ``most_bytes``.
+        """Yield the entries of ``parts`` in order, in pieces of about ``most_bytes``. Empties the list.
 
         Raises:
             DuplicateKeyError: a sort key occurs twice.
         """
         if not parts:
             return
-        keys = np.concatenate([part.sort_keys for part in parts])
-        order, twin = order_keys(keys)
-        counts = np.array([part.stop - part.start for part in parts])
-        part_of = np.repeat(np.arange(len(parts)), counts)[order]
-        index = order - (np.cumsum(counts) - counts)[part_of] + np.array([part.start for part in parts])[part_of]
-        whole = _Piece(
-            parts,
-            keys[order],
-            part_of,
-            index,
-            np.concatenate([part.block.starts[part.start : part.stop] for part in parts])[order],
-            np.concatenate([part.block.lengths[part.start : part.stop] for part in parts])[order],
-        )
+        entries = _Entries(parts)
+        parts.clear()  # entries of short frames are a copy
+        order, twin = order_keys(entries.sort_keys)
         if twin is not None:
-            raise self._duplicate(whole.label(twin), whole.label(twin + 1))
-        for start, stop in pairwise(_cuts(whole.lengths, most_bytes)):
-            yield whole.cut(start, stop)
+            raise self._duplicate(entries.label(int(order[twin])), entries.label(int(order[twin + 1])))
+        for start, stop in pairwise(_cuts(entries.lengths[order], most_bytes)):
+            yield _Piece(entries, order[start:stop])
 
     def _duplicate(self, first: str, second: str) -> DuplicateKeyError:
         problem, hint = f"the key {first} is used twice", ""
@@ -310,14 +304,15 @@ def order_keys(keys: SortKeys) -> tuple[_Integers, int | None]:
     >>> order_keys(np.array([[2] * 16, [1] * 16, [2] * 16], np.uint8))
     (array([1, 0, 2]), 1)
     """
-    words = keys.view(">u8").astype(np.uint64)
-    order: _Integers = np.argsort(words[:, 0], kind="stable")
-    high = words[order, 0]
-    if not bool((high[1:] == high[:-1]).any()):  # almost always, if the keys are hashes
+    high, low = _words_of(keys)
+    order: _Integers = np.argsort(high)
+    found = high[order]
+    equal = found[1:] == found[:-1]
+    if not equal.any():  # almost always, if the keys are hashes
         return order, None
-    order = np.lexsort((words[:, 1], words[:, 0]))
-    sorted_words = words[order]
-    equal = (sorted_words[1:] == sorted_words[:-1]).all(axis=1)
+    order = np.lexsort((low, high))
+    found = low[order]
+    equal &= found[1:] == found[:-1]
     return order, int(equal.argmax()) if equal.any() else None
 
 
@@ -338,39 +333,52 @@ def _join(blocks: list[KeyedFrames]) -> KeyedFrames:
     lengths = np.concatenate([block.frames.lengths for block in blocks])
     return KeyedFrames(
         np.concatenate([block.sort_keys for block in blocks]),
-        [label for block in blocks for label in block.labels],
+        None if all(block.labels is None for block in blocks) else _JoinedLabels(blocks),
         Frames(b"".join([block.frames.data for block in blocks]), lengths),
     )
+
+
+class _JoinedLabels(Sequence[str]):
+    """The labels of several blocks, looked up when one is needed."""
+
+    def __init__(self, blocks: Sequence[KeyedFrames]) -> None:
+        self._labels = [block.labels for block in blocks]
+        self._firsts = [0, *accumulate(block.num_records for block in blocks)]
+
+    def __len__(self) -> int:
+        return self._firsts[-1]
+
+    def __getitem__(self, index: int) -> str:  # type: ignore[override]  # slices are not needed
+        part = bisect_right(self._firsts, index) - 1
+        labels = self._labels[part]
+        return "" if labels is None else labels[index - self._firsts[part]]
 
 
 class _Block:
     """A block in memory, with what sorting needs of it."""
 
-    __slots__ = ("_keys", "data", "labels", "lengths", "sort_keys", "starts")
-
-    def __init__(self, sort_keys: SortKeys, labels: Sequence[str], frames: Frames) -> None:
-        self.sort_keys = sort_keys
-        self.labels = labels
-        # Slices of bytes are copies, which cost less than views up to some size: the garbage collector tracks views.
-        is_long = len(frames.data) > _LONG_FRAME * frames.num_records
-        self.data = memoryview(frames.data) if is_long else bytes(frames.data)
-        self.lengths = frames.lengths
-        self.starts = np.cumsum(frames.lengths) - frames.lengths
-        self._keys: list[bytes] | None = None
+    def __init__(self, block: KeyedFrames) -> None:
+        self.sort_keys, self.labels = block.sort_keys, block.labels
+        self.data, self.lengths = memoryview(block.frames.data), block.frames.lengths
+        self.ends = np.cumsum(self.lengths)
 
     def __len__(self) -> int:
         return len(self.lengths)
 
-    @classmethod
-    def of(cls, block: KeyedFrames) -> _Block:
-        return cls(block.sort_keys, block.labels, block.frames)
+    @cached_property
+    def words(self) -> tuple[_Words, _Words]:
+        """The two halves of the sort keys as numbers."""
+        return _words_of(self.sort_keys)
 
     @property
-    def keys(self) -> list[bytes]:
-        """The sort keys as bytes objects, which compare in less time than rows of an array."""
-        if self._keys is None:
-            self._keys = np.ascontiguousarray(self.sort_keys).view(f"V{SORT_KEY_BYTES}")[:, 0].tolist()
-        return self._keys
+    def last_key(self) -> bytes:
+        """The last sort key."""
+        return bytes(self.sort_keys[-1])
+
+
+def _words_of(sort_keys: SortKeys) -> tuple[_Words, _Words]:
+    high, low = np.ascontiguousarray(sort_keys).view(">u8").T.astype(np.uint64, order="C")
+    return high, low
 
 
 class _Part(NamedTuple):
@@ -381,79 +389,76 @@ class _Part(NamedTuple):
     stop: int
 
     @property
-    def sort_keys(self) -> SortKeys:
-        return self.block.sort_keys[self.start : self.stop]
+    def data(self) -> memoryview:
+        """The frames, one after the other."""
+        ends = self.block.ends
+        return self.block.data[int(ends[self.start - 1]) if self.start else 0 : int(ends[self.stop - 1])]
+
+    def views(self) -> Iterator[memoryview]:
+        """Each frame."""
+        ends = self.block.ends[self.start : self.stop]
+        starts = ends - self.block.lengths[self.start : self.stop]
+        return map(self.block.data.__getitem__, map(slice, starts.tolist(), ends.tolist()))
+
+
+class _Entries:
+    """The entries of several parts, one part after the other, from which they are taken in any order."""
+
+    def __init__(self, parts: Sequence[_Part]) -> None:
+        self.sort_keys = np.concatenate([part.block.sort_keys[part.start : part.stop] for part in parts])
+        self.lengths = np.concatenate([part.block.lengths[part.start : part.stop] for part in parts])
+        self._labels = [(part.block.labels, part.start) for part in parts]
+        self._firsts = np.cumsum([0, *(part.stop - part.start for part in parts)])
+        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths)])
+        self._starts = ends[:-1]
+        self._views: list[memoryview] | None = None
+        if int(ends[-1]) > _LONG_FRAME * len(self.lengths):
+            self._views = [view for part in parts for view in part.views()]
+            return
+        self._data = np.frombuffer(b"".join([part.data for part in parts]), np.uint8)
+
+    def frames(self, places: _Integers) -> Frames:
+        """Copy the frames at ``places``, in that order."""
+        lengths = self.lengths[places]
+        if self._views is not None:
+            return Frames(b"".join(map(self._views.__getitem__, places.tolist())), lengths)
+        return Frames(take_ragged(self._data, self._starts[places], lengths).data, lengths)
+
+    def label(self, place: int) -> str:
+        """The label of the entry at ``place``."""
+        part = int(np.searchsorted(self._firsts, place, "right")) - 1
+        labels, start = self._labels[part]
+        if labels is None:
+            return f"with the hash {self.sort_keys[place].tobytes().hex()}"
+        return labels[start + place - int(self._firsts[part])]
+
+    def labels(self, places: _Integers) -> list[str] | None:
+        """The labels of the entries at ``places``; None if no entry has one."""
+        if all(labels is None for labels, _ in self._labels):
+            return None
+        parts = np.searchsorted(self._firsts, places, "right") - 1
+        starts = np.array([start for _, start in self._labels])
+        found = zip(parts.tolist(), (places - self._firsts[parts] + starts[parts]).tolist(), strict=True)
+        labels = [labels for labels, _ in self._labels]
+        return ["" if (known := labels[part]) is None else known[index] for part, index in found]
 
 
 class _Piece(NamedTuple):
-    """Sorted entries that are still in their blocks.
+    """The entries at ``places`` of ``entries``: some in order, which were not copied yet."""
 
-    Entry i is entry ``place[i]`` of the block of part ``part_of[i]``. ``starts`` and ``lengths`` are the places of the
-    frames in that block.
-    """
+    entries: _Entries
+    places: _Integers
 
-    parts: list[_Part]
-    sort_keys: SortKeys
-    part_of: _Integers
-    place: _Integers
-    starts: _Integers
-    lengths: _Integers
+    @property
+    def sort_keys(self) -> SortKeys:
+        return self.entries.sort_keys[self.places]
 
-    def cut(self, start: int, stop: int) -> _Piece:
-        return _Piece(
-            self.parts,
-            self.sort_keys[start:stop],
-            self.part_of[start:stop],
-            self.place[start:stop],
-            self.starts[start:stop],
-            self.lengths[start:stop],
-        )
+    def frames(self) -> Frames:
+        """Copy the frames."""
+        return self.entries.frames(self.places)
 
-    def label(self, index: int) -> str:
-        labels = self.parts[int(self.part_of[index])].block.labels
-        return labels[int(self.place[index])]
-
-    def labels(self) -> list[str]:
-        labels = [part.block.labels for part in self.parts]
-        return [labels[part][place] for part, place in zip(self.part_of.tolist(), self.place.tolist(), strict=True)]
-
-    def frames(self) -> list[bytes | memoryview]:
-        """The frames, in order."""
-        data = [part.block.data for part in self.parts]
-        places = zip(self.part_of.tolist(), self.starts.tolist(), (self.starts + self.lengths).tolist(), strict=True)
-        return [data[part][start:stop] for part, start, stop in places]
-
-
-def _gather(*pieces: _Piece) -> Frames:
-    """Copy the frames of ``pieces`` from their blocks."""
-    lengths = pieces[0].lengths if len(pieces) == 1 else np.concatenate([piece.lengths for piece in pieces])
-    return Frames(b"".join(list(chain.from_iterable(piece.frames() for piece in pieces))), lengths)
-
-
-def _gather_all(pieces: Iterable[_Piece], position: int) -> Iterator[Frames]:
-    """Copy the frames of ``pieces``, some MB at a time. ``position`` is that of the first record in the split.
-
-    They are divided between leaves of the split's fingerprint, unless records are large: hashing a part of a leaf takes
-    nearly as long as hashing all of it.
-    """
-    waiting: list[_Piece] = []
-    num_bytes = 0
-    for piece in pieces:
-        count = piece.lengths.size
-        waiting.append(piece)
-        num_bytes += int(piece.lengths.sum())
-        position += count
-        after_leaf = position % LEAF_EXAMPLES
-        if num_bytes >= _LEAST_OUTPUT_BYTES and after_leaf < count:
-            waiting[-1] = piece.cut(0, count - after_leaf)
-            yield _gather(*waiting)
-            waiting = [piece.cut(count - after_leaf, count)] if after_leaf else []
-            num_bytes = int(waiting[0].lengths.sum()) if waiting else 0
-        elif num_bytes >= _MOST_OUTPUT_BYTES:
-            yield _gather(*waiting)
-            waiting, num_bytes = [], 0
-    if waiting:
-        yield _gather(*waiting)
+    def labels(self) -> list[str] | None:
+        return self.entries.labels(self.places)
 
 
 class _PieceLabels(Sequence[str]):
@@ -463,10 +468,10 @@ class _PieceLabels(Sequence[str]):
         self._piece = piece
 
     def __len__(self) -> int:
-        return self._piece.lengths.size
+        return self._piece.places.size
 
     def __getitem__(self, index: int) -> str:  # type: ignore[override]  # slices are not needed
-        return self._piece.label(index)
+        return self._piece.entries.label(int(self._piece.places[index]))
 
 
 class _StoredLabels(Sequence[str]):
@@ -578,25 +583,26 @@ class Run:
 
 
 class _RunReader:
-    """The current block of a run, and the position of its next entry."""
+    """The current blocks of a run, and the position of its next entry."""
 
-    def __init__(self, blocks: Iterator[KeyedFrames]) -> None:
+    def __init__(self, blocks: Iterator[KeyedFrames], at_once: int) -> None:
         self._blocks = blocks
+        self._at_once = at_once
         self.block: _Block
         self.position = 0
 
     def advance(self) -> bool:
-        """Read the next block; False at the end of the run."""
-        found = next(self._blocks, None)
-        if found is None:
+        """Read the next blocks; False at the end of the run."""
+        found = list(islice(self._blocks, self._at_once))
+        if not found:
             return False
-        self.block, self.position = _Block.of(found), 0
+        self.block, self.position = _Block(_join(found)), 0
         return True
 
     def skip_to(self, key: bytes) -> bool:
         """Read up to the first entry with sort key ``key`` or a later one; False if there is none."""
         while self.advance():
-            self.position = bisect_left(self.block.keys, key) if key else 0
+            self.position = self._place_of(key, "left") if key else 0
             if self.position < len(self.block):
                 return True
         return False
@@ -604,8 +610,15 @@ class _RunReader:
     def take_until(self, bound: bytes) -> _Part:
         """The next entries of the block, up to sort key ``bound``, included."""
         start = self.position
-        self.position = bisect_right(self.block.keys, bound, start)
+        self.position = max(start, self._place_of(bound, "right"))
         return _Part(self.block, start, self.position)
+
+    def _place_of(self, key: bytes, side: Literal["left", "right"]) -> int:
+        """Where ``key`` is in the block: before equal keys, or after them."""
+        (high,), (low,) = _words_of(np.frombuffer(key, np.uint8).reshape(1, -1))
+        highs, lows = self.block.words
+        first, last = int(np.searchsorted(highs, high, "left")), int(np.searchsorted(highs, high, "right"))
+        return first + int(np.searchsorted(lows[first:last], low, side))
 
 
 def write_run(pieces: Iterable[_Piece], *, folder: Path | None, level: int, in_thread: bool) -> Run:
@@ -631,16 +644,17 @@ def write_blocks(file: BinaryIO, pieces: Iterable[_Piece], *, level: int, in_thr
     first_keys, counts, sizes = [], [0], [0]
     with Behind(is_used=in_thread) as behind:
         for piece in pieces:
-            labels = piece.labels()
+            sort_keys, frames, labels = piece.sort_keys, piece.frames(), piece.labels() or ()
             text = "".join(labels).encode("utf-8", "surrogatepass")
-            label_lengths = np.fromiter(map(len, labels), np.uint32, len(labels)).tobytes()
-            parts = (piece.sort_keys.tobytes(), piece.lengths.tobytes(), label_lengths, text)
-            body = b"".join((*parts, *piece.frames()))
-            head = _HEAD.pack(len(labels), len(text), int(piece.lengths.sum()))
+            label_lengths = np.zeros(frames.num_records, np.uint32)
+            label_lengths[: len(labels)] = np.fromiter(map(len, labels), np.uint32, len(labels))
+            arrays = (array.tobytes() for array in (sort_keys, frames.lengths, label_lengths))
+            body = b"".join((*arrays, text, frames.data))
+            head = _HEAD.pack(frames.num_records, len(text), len(frames.data))
             behind.call(partial(file.write, head + _CHECKSUM.pack(crc32c(body, crc32c(head)))))
             behind.call(partial(file.write, body))
-            first_keys.append(piece.sort_keys[0].tobytes())
-            counts.append(len(labels))
+            first_keys.append(sort_keys[0].tobytes())
+            counts.append(frames.num_records)
             sizes.append(_PREFIX_BYTES + len(body))
         behind.wait()
     file.flush()
@@ -686,7 +700,7 @@ def _unpack(body: bytes, count: int, label_bytes: int) -> KeyedFrames:
     label_lengths = np.frombuffer(body, np.uint32, count, labels_at)
     return KeyedFrames(
         np.frombuffer(body, np.uint8, lengths_at).reshape(count, SORT_KEY_BYTES),
-        _StoredLabels(body[text_at : text_at + label_bytes], label_lengths),
+        _StoredLabels(body[text_at : text_at + label_bytes], label_lengths) if label_bytes else None,
         Frames(memoryview(body)[text_at + label_bytes :], np.frombuffer(body, np.int64, count, lengths_at)),
     )
 

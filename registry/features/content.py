@@ -12,6 +12,7 @@ import hashlib
 import struct
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain, islice, pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -25,7 +26,7 @@ from registry.features.containers import FeaturesDict, columns_of
 from registry.features.feature import TEXT, Leaf
 from registry.features.nested import Ragged
 from registry.wire import FlatBlock, FlatValue, decode_example
-from registry.wire.gather import Octets, Places, take_ragged
+from registry.wire.gather import Octets, Places, put, put_in_order, spare
 
 _COUNT: Final = struct.Struct("<Q")
 _IS_LITTLE: Final = sys.byteorder == "little"
@@ -80,30 +81,47 @@ class ContentReader:
         caller then uses ``read``, which reports what is wrong. A CorruptExampleError from iterating the buffers has the
         same meaning.
         """
+        found = self._read_runs(data, offsets, lengths, [0, offsets.size])
+        return None if found is None else [chain.from_iterable(runs) for runs in found]
+
+    def _read_runs(
+        self, data: Octets, offsets: Places, lengths: Places, cuts: Sequence[int]
+    ) -> list[Iterator[Iterable[Any]]] | None:
+        """The same as ``read_block``, divided at ``cuts``. The buffers of a run must be used before the next run."""
         if self._codec.has_unknown:
             return None
         flat = self._codec.block_decoder.decode(data, offsets, lengths)
         if flat.fault is not None:
             return None
-        return [_buffers(flat, reader) for reader in self._columns.values()]
+        return [_buffers(flat, reader, cuts) for reader in self._columns.values()]
 
     @property
     def reads_blocks(self) -> bool:
         """Whether ``read_block`` handles the columns of many records together, without a call for each record."""
         return not self._codec.has_unknown and all(map(_is_plain, self._columns.values()))
 
-    def hash_block(self, data: Octets, offsets: Places, lengths: Places, hashers: Sequence[Any]) -> bool:
-        """Add the content of many records to a hash for each of ``paths``; False if a record may be corrupt.
+    def hash_block(
+        self, data: Octets, offsets: Places, lengths: Places, leaves: Sequence[tuple[int, Sequence[Any]]]
+    ) -> bool:
+        """Add the content of many records to hashes; False if a record may be corrupt.
 
         In that case the hashes are useless: a part of the content may have been added.
+
+        Args:
+            data: see ``read_block``.
+            offsets: see ``read_block``.
+            lengths: see ``read_block``.
+            leaves: for consecutive runs of these records, their number and a hash for each of ``paths``.
         """
+        cuts = [0, *accumulate(count for count, _ in leaves)]
         try:
-            contents = self.read_block(data, offsets, lengths)
+            contents = self._read_runs(data, offsets, lengths, cuts)
             if contents is None:
                 return False
-            for hasher, buffers in zip(hashers, contents, strict=True):
-                for buffer in buffers:
-                    hasher.update(buffer)
+            for place, runs in enumerate(contents):
+                for (_, hashers), buffers in zip(leaves, runs, strict=True):
+                    for buffer in buffers:
+                        hashers[place].update(buffer)
         except CorruptExampleError:
             return False
         return True
@@ -170,23 +188,29 @@ def _is_plain(reader: ColumnReader) -> bool:
     return type(reader.leaf).restore_content is Leaf.restore_content and not reader.may_be_absent
 
 
-def _buffers(flat: FlatBlock, reader: ColumnReader) -> Iterator[Any]:
+def _buffers(flat: FlatBlock, reader: ColumnReader, cuts: Sequence[int]) -> Iterator[Iterable[Any]]:
     column = reader.read_block(flat, copy=False) if _is_plain(reader) else None
     if column is None:
-        return (content_bytes(reader.read_content(record)) for record in reader.split(flat))
-    return _lay_out(column, flat.num_records)
+        return _cut((content_bytes(reader.read_content(record)) for record in reader.split(flat)), cuts)
+    return _lay_out(column, flat.num_records, cuts)
 
 
-def _lay_out(column: BlockColumn, count: int) -> Iterator[Any]:
+def _lay_out(column: BlockColumn, count: int, cuts: Sequence[int]) -> Iterator[Iterable[Any]]:
     if isinstance(column, TextColumn):
-        return _texts(column)
+        return _texts(column, cuts)
     if isinstance(column, StoredColumn) and column.num_bytes >= _LARGE_ROW:
-        return _large(column, count)
+        return _cut(_large(column, count), cuts, each=2)
     if isinstance(column, ArrayColumn | StoredColumn):
         values = column.array(count)
         if values.dtype != TEXT:
-            return iter((_rows(values),))
-    return map(content_bytes, column.rows(0, count))
+            rows = _rows(values)
+            return ((rows[start:stop],) for start, stop in pairwise(cuts))
+    return _cut(map(content_bytes, column.rows(0, count)), cuts)
+
+
+def _cut(buffers: Iterator[Any], cuts: Sequence[int], *, each: int = 1) -> Iterator[Iterable[Any]]:
+    """Divide ``buffers``, of which every record has ``each``."""
+    return (islice(buffers, each * (stop - start)) for start, stop in pairwise(cuts))
 
 
 def _rows(values: npt.NDArray[Any]) -> Octets:
@@ -200,22 +224,19 @@ def _rows(values: npt.NDArray[Any]) -> Octets:
     return rows
 
 
-def _texts(column: TextColumn) -> Iterator[Any]:
+def _texts(column: TextColumn, cuts: Sequence[int]) -> Iterator[Iterable[Any]]:
     """Each text after its length."""
     count, sizes = column.starts.size, np.ascontiguousarray(column.sizes, _COUNT_DTYPE)
     if int(sizes.sum()) > _LARGE_ROW * count:
-        for head, text in zip(sizes.view("V8").tolist(), column.rows(0, count), strict=True):
-            yield head
-            yield text
-        return
+        heads = sizes.view("V8").tolist()
+        return _cut(chain.from_iterable(zip(heads, column.rows(0, count), strict=True)), cuts, each=2)
     ends = (column.sizes + _COUNT_DTYPE.itemsize).cumsum()
-    laid_out = np.empty(int(ends[-1]) if count else 0, np.uint8)
-    is_text = np.ones(laid_out.size, np.bool_)
-    heads = (ends - column.sizes - _COUNT_DTYPE.itemsize)[:, None] + np.arange(_COUNT_DTYPE.itemsize)
-    is_text[heads] = False
-    laid_out[heads] = sizes.view(np.uint8).reshape(count, -1)
-    laid_out[is_text] = take_ragged(column.data, column.starts, column.sizes)
-    yield laid_out
+    places = ends - column.sizes
+    laid_out = np.empty((int(ends[-1]) if count else 0) + spare(column.sizes), np.uint8)
+    put_in_order(laid_out, places, column.data, column.starts, column.sizes)
+    put(laid_out, places - _COUNT_DTYPE.itemsize, sizes.view("V8"))
+    bounds = np.concatenate([np.zeros(1, np.int64), ends])[np.array(cuts)].tolist()
+    return ((laid_out[start:stop],) for start, stop in pairwise(bounds))
 
 
 def _large(column: StoredColumn, count: int) -> Iterator[Any]:

@@ -39,21 +39,25 @@ class SplitHasher:
         self.features = features
         self._reader = ContentReader(features)
         self._digests: list[list[bytes]] = [[] for _ in self._reader.paths]
-        self._hashers: list[Any] = []
+        self._leaves: list[list[Any]] = []  # the hashes of those that may get more records
         self._num_examples = 0
         self.is_possible = self._reader.reads_blocks
 
     def add(self, data: Octets, offsets: Places, lengths: Places) -> None:
         """Hash the next records: record i is ``data[offsets[i] : offsets[i] + lengths[i]]``."""
-        start = 0
-        while self.is_possible and start < offsets.size:
-            if self._num_examples % LEAF_EXAMPLES == 0:
-                self._end_leaf()
-                self._hashers = [hashlib.sha256() for _ in self._digests]
-            stop = min(offsets.size, start + LEAF_EXAMPLES - self._num_examples % LEAF_EXAMPLES)
-            self.is_possible = self._reader.hash_block(data, offsets[start:stop], lengths[start:stop], self._hashers)
-            self._num_examples += stop - start
-            start = stop
+        runs: list[tuple[int, list[Any]]] = []
+        left = offsets.size
+        while self.is_possible and left:
+            before = self._num_examples % LEAF_EXAMPLES
+            if not before:
+                self._leaves.append([hashlib.sha256() for _ in self._digests])
+            count = min(left, LEAF_EXAMPLES - before)
+            runs.append((count, self._leaves[-1]))
+            self._num_examples += count
+            left -= count
+        self.is_possible = self.is_possible and self._reader.hash_block(data, offsets, lengths, runs)
+        self._end_leaves(self._leaves[:-1])
+        del self._leaves[:-1]
 
     def add_leaves(self, leaves: list[list[bytes]] | None, *, num_examples: int) -> None:
         """Add the result of ``LeafHasher`` for the next ``num_examples`` records, after whole leaves."""
@@ -68,7 +72,8 @@ class SplitHasher:
         """The fingerprint of the records so far, or None if it has to be computed from the files."""
         if not self.is_possible:
             return None
-        self._end_leaf()
+        self._end_leaves(self._leaves)
+        self._leaves.clear()
         return SplitFingerprint(
             num_examples=self._num_examples,
             features={
@@ -77,10 +82,10 @@ class SplitHasher:
             },
         )
 
-    def _end_leaf(self) -> None:
-        for digests, hasher in zip(self._digests, self._hashers, strict=False):
-            digests.append(hasher.digest())
-        self._hashers = []
+    def _end_leaves(self, leaves: list[list[Any]]) -> None:
+        for hashers in leaves:
+            for digests, hasher in zip(self._digests, hashers, strict=True):
+                digests.append(hasher.digest())
 
 
 class LeafHasher:
@@ -100,12 +105,10 @@ class LeafHasher:
     def __call__(self, records: tuple[Octets, Places, Places]) -> list[list[bytes]] | None:
         """Return the digests of the leaves, for each feature; None if a record may be corrupt."""
         data, offsets, lengths = records
-        found = self.no_leaves()
-        for start in range(0, offsets.size, LEAF_EXAMPLES):
-            hashers = [hashlib.sha256() for _ in found]
-            leaf = slice(start, start + LEAF_EXAMPLES)
-            if not self._reader.hash_block(data, offsets[leaf], lengths[leaf], hashers):
-                return None
-            for digests, hasher in zip(found, hashers, strict=True):
-                digests.append(hasher.digest())
-        return found
+        leaves = [
+            (min(LEAF_EXAMPLES, offsets.size - start), [hashlib.sha256() for _ in self._reader.paths])
+            for start in range(0, offsets.size, LEAF_EXAMPLES)
+        ]
+        if not self._reader.hash_block(data, offsets, lengths, leaves):
+            return None
+        return [[hashers[place].digest() for _, hashers in leaves] for place in range(len(self._reader.paths))]

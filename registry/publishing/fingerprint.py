@@ -51,7 +51,7 @@ class LeafHasher:
         digests: list[bytes] = []
         hashers, is_sound = [hashlib.sha256() for _ in reader.paths], True
         for position, block in self.stored.blocks(run):
-            is_sound = is_sound and reader.hash_block(*block, hashers)
+            is_sound = is_sound and reader.hash_block(*block, [(block.num_records, hashers)])
             end = position + block.num_records
             if (end - run.start) % LEAF_EXAMPLES == 0 or end == run.stop:
                 start = run.start + (end - run.start - 1) // LEAF_EXAMPLES * LEAF_EXAMPLES

@@ -62,7 +62,10 @@ class RecordBlock(NamedTuple):
         if kinds.size == 1 and kinds[0]:
             return self._of_length(int(kinds[0]), self.offsets)
         if kinds.size > _FEW_LENGTHS or not kinds[0]:
-            return [view.tobytes() for view in self.views()]
+            # Slices of bytes cost less than views, which the garbage collector tracks.
+            data, offsets = self.span()
+            copied, stops = data.tobytes(), (offsets + lengths).tolist()
+            return [copied[start:stop] for start, stop in zip(offsets.tolist(), stops, strict=True)]
         found = np.empty(lengths.size, object)
         for length in kinds.tolist():
             group = np.flatnonzero(lengths == length)

@@ -21,15 +21,19 @@ Octets: TypeAlias = npt.NDArray[np.uint8]
 Places: TypeAlias = npt.NDArray[np.int64]
 """A 1-d array of positions in a buffer, indices in a block, sizes or counts."""
 
-_MANY_UNITS: Final = 64
-"""Pieces of different sizes are copied one by one if they have more units than this on average, otherwise unit by unit
-(measured)."""
+_FEW_BYTES: Final = 256
+_MOST_EXCESS: Final = 4
+_MOST_WINDOW: Final = 8192
+"""Pieces of different sizes are copied in windows of the largest size, of which the next piece overwrites the excess.
+If this is too much more than their mean size, or they are larger than that, they are copied one by one (measured)."""
 
 SMALL_TEXT: Final = 256
 """Texts of different sizes are taken together by size if they have at most this mean size in bytes, otherwise one by
 one (measured)."""
 
-_CHUNK_UNITS: Final = 2**14
+_CHUNK_BYTES: Final = 2**19
+_PIECE_BYTES: Final = 64
+"""What a piece takes at least, so that windows of many small pieces take little memory."""
 
 _WINDOW_BYTES: Final = 128
 _MOST_WINDOWS: Final = 4
@@ -104,21 +108,35 @@ def take_windows(data: Octets, places: Places, size: int) -> npt.NDArray[np.void
 
 def take_ragged(data: Octets, places: Places, counts: Places, unit: int = 1) -> Octets:
     """``count * unit`` bytes from each of ``places`` on, one piece after the other, in a new array."""
-    ends = counts.cumsum()
+    sizes = counts * unit if unit > 1 else counts
+    ends = sizes.cumsum()
     total = int(ends[-1]) if ends.size else 0
-    if total > _MANY_UNITS * counts.size:
-        stops = places + counts * unit
-        pairs = zip(places.tolist(), stops.tolist(), strict=True)
-        return np.concatenate([data[start:stop] for start, stop in pairs])
-    taken = np.empty(total, (np.void, unit))
-    units = _every(data, taken.dtype)
-    for first, last in chunks_of(ends, _CHUNK_UNITS):
-        start = int(ends[first] - counts[first])
-        stop = int(ends[last - 1])
-        at = np.repeat(places[first:last] - (ends[first:last] - counts[first:last]) * unit, counts[first:last])
-        at += np.arange(start * unit, stop * unit, unit)
-        taken[start:stop] = units[at]
-    return taken.view(np.uint8)
+    taken = np.empty(total + spare(sizes), np.uint8)
+    put_in_order(taken, ends - sizes, data, places, sizes)
+    return taken[:total]
+
+
+def spare(sizes: Places) -> int:
+    """The number of bytes that ``put_in_order`` needs after the last piece."""
+    return min(int(sizes.max(initial=0)), _MOST_WINDOW)
+
+
+def put_in_order(data: Octets, places: Places, source: Octets, starts: Places, sizes: Places) -> None:
+    """Write each ``source[start : start + size]`` to its place in ``data``; places ascend, and pieces do not overlap.
+
+    Bytes between pieces, and ``spare(sizes)`` bytes after the last, are overwritten, too.
+    """
+    for first, last in chunks_of((sizes + _PIECE_BYTES).cumsum(), _CHUNK_BYTES):
+        some = sizes[first:last]
+        longest, mean = int(some.max()), int(some.sum()) // (last - first)
+        if longest <= min(_MOST_WINDOW, max(_FEW_BYTES, _MOST_EXCESS * mean)):
+            if longest:
+                put(data, places[first:last], take_windows(source, starts[first:last], longest))
+            continue
+        written, read = data.data, source.data
+        pieces = zip(places[first:last].tolist(), starts[first:last].tolist(), some.tolist(), strict=True)
+        for place, start, size in pieces:
+            written[place : place + size] = read[start : start + size]
 
 
 def put(data: Octets, places: Places, pieces: npt.NDArray[np.void]) -> None:

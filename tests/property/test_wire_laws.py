@@ -17,6 +17,7 @@ from registry.wire import (
 )
 from registry.wire.codec import _decode_any_form, _decode_any_sequence
 from registry.wire.example_pb2 import Example, Feature, SequenceExample
+from registry.wire.gather import take_ragged
 
 NUMBERS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(0, 300))
 INTEGERS = st.lists(NUMBERS, max_size=40).map(lambda values: np.array(values, np.int64))
@@ -180,3 +181,18 @@ def test_the_order_of_keys_changes_no_sequence_example(values: Sequences, random
         random.shuffle(keys)  # type: ignore[attr-defined] # a random.Random
         shuffled.append({key: one[key] for key in keys})  # type: ignore[index] # both are by name
     assert encode_sequence_example(*shuffled) == encode_sequence_example(*values)  # type: ignore[arg-type]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9999), st.one_of(st.integers(0, 40), st.integers(0, 9999))), max_size=30),
+    st.sampled_from([1, 100]),
+    st.sampled_from([1, 5]),
+)
+def test_pieces_of_any_sizes_are_copied_one_after_the_other(
+    pieces: list[tuple[int, int]], repeats: int, unit: int
+) -> None:
+    data = np.random.default_rng(0).integers(0, 256, 10_000, np.uint8)
+    pieces = [(start, min(size, (data.size - start)) // unit) for start, size in pieces] * repeats
+    starts, counts = np.array(pieces, np.int64).reshape(-1, 2).T
+    expected = b"".join(data[start : start + count * unit].tobytes() for start, count in pieces)
+    assert take_ragged(data, starts.copy(), counts.copy(), unit).tobytes() == expected

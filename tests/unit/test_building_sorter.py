@@ -73,6 +73,16 @@ def test_the_order_does_not_depend_on_the_available_memory(
     assert found == [entry.record for entry in sorted(entries(700))]
 
 
+@pytest.mark.parametrize("budget_bytes", [10**9, 20_000, 1])
+@pytest.mark.parametrize("sizes", [[10], [9000], [0, 1, 5000, 30]])
+def test_records_without_labels_and_of_any_size_are_sorted(tmp_path: Path, budget_bytes: int, sizes: list[int]) -> None:
+    items = [Entry(sort_key(number), "", bytes([number]) * sizes[number % len(sizes)]) for number in range(200)]
+    with ExternalSorter(split="train", folder=tmp_path, budget_bytes=budget_bytes) as sorter:
+        for start in range(0, len(items), 30):
+            sorter.add(block_of(items[start : start + 30])._replace(labels=None))
+        assert records_of(sorter.sorted_frames()) == [item.record for item in sorted(items)]
+
+
 def test_runs_have_no_names(tmp_path: Path) -> None:
     with ExternalSorter(split="train", folder=tmp_path, budget_bytes=1) as sorter:
         for item in entries(20):
