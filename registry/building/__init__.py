@@ -20,13 +20,23 @@ from registry.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from registry.building.build import StagedBuild, build_dataset
-    from registry.building.keys import Key, SortKeys, hash_key, hash_keys, join_sort_keys, label_of
+    from registry.building.keys import (
+        SORT_KEY_BYTES,
+        Key,
+        SortKeys,
+        hash_contents,
+        hash_key,
+        hash_keys,
+        join_sort_keys,
+        label_of,
+    )
     from registry.building.sorter import DEFAULT_BUDGET_BYTES, ExternalSorter, KeyedFrames
     from registry.building.writing import write_split
 
 __all__ = [
     "DEFAULT_BUDGET_BYTES",
     "ENTRY_POINT_GROUP",
+    "SORT_KEY_BYTES",
     "BuilderConfig",
     "DatasetBuilder",
     "ExternalSorter",
@@ -36,6 +46,7 @@ __all__ = [
     "StagedBuild",
     "build_dataset",
     "find_builder",
+    "hash_contents",
     "hash_key",
     "hash_keys",
     "join_sort_keys",
@@ -50,7 +61,7 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "build": "StagedBuild build_dataset",
-        "keys": "Key SortKeys hash_key hash_keys join_sort_keys label_of",
+        "keys": "SORT_KEY_BYTES Key SortKeys hash_contents hash_key hash_keys join_sort_keys label_of",
         "sorter": "DEFAULT_BUDGET_BYTES ExternalSorter KeyedFrames",
         "writing": "write_split",
     },

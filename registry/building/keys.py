@@ -116,6 +116,15 @@ def hash_texts(salt: str, texts: Iterable[str]) -> SortKeys:
     return join_sort_keys([_md5(salt_bytes + text.replace("\\", "/").encode()).digest() for text in texts])
 
 
+def hash_contents(contents: Iterable[bytes]) -> SortKeys:
+    """Return the md5 of each of ``contents``, as uint8 of shape (number of contents, 16).
+
+    >>> hash_contents([b"train0"])[0].tobytes().hex()
+    '9318f9213195ac5c50b1ddb3c7d5aacd'
+    """
+    return join_sort_keys([_md5(content).digest() for content in contents])
+
+
 def join_sort_keys(sort_keys: Iterable[bytes]) -> SortKeys:
     """Return sort keys of 16 bytes each as uint8 of shape (number of keys, 16)."""
     return np.frombuffer(b"".join(sort_keys), np.uint8).reshape(-1, SORT_KEY_BYTES)

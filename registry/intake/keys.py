@@ -4,13 +4,13 @@
 as in a build: records are sorted by ``md5(split || key)``. It also decides the split in a holdout. Keys are stable, so
 that rows that are added later leave the other records where they are.
 
-A content key is the md5 of the record. Identical records get ``-1``, ``-2`` ... at its end. The columns that are hashed
-are recorded with the version: a later version that adds a column hashes the same columns, and keeps the order.
+A content key is the md5 of the record, which is also its sort key, because it is a hash already. Identical records get
+``-1``, ``-2`` ... at its end, and are sorted by the md5 of that. The columns that are hashed are recorded with the
+version: a later version that adds a column hashes the same columns, and keeps the order.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from registry.building import SortKeys, hash_key, join_sort_keys
+from registry.building import SORT_KEY_BYTES, SortKeys, hash_contents, hash_key
 from registry.errors import UsageError
 from registry.model import check_split_name
 
@@ -179,31 +179,25 @@ def _ranks(groups: npt.NDArray[np.intp], num_groups: int) -> npt.NDArray[np.int6
     return ranks
 
 
-def content_hashes(records: Sequence[bytes | memoryview]) -> list[bytes]:
-    """The md5 of each record: 16 bytes."""
-    md5 = hashlib.md5
-    return [md5(record, usedforsecurity=False).digest() for record in records]
-
-
-def first_words(hashes: Sequence[bytes]) -> Hashes:
+def first_words(hashes: SortKeys) -> Hashes:
     """The first 8 bytes of each hash as a number, shape (n,)."""
-    return np.frombuffer(b"".join(hashes), ">u8").reshape(-1, 2)[:, 0].astype(np.uint64)
+    return hashes.view(">u8")[:, 0].astype(np.uint64)
 
 
-def content_keys(contents: Sequence[bytes], occurrences: Sequence[int] = ()) -> list[str]:
-    """The key of each record with this md5, which occurred this number of times before, or never.
+def content_keys(hashes: SortKeys) -> list[str]:
+    """The key of each record that occurs for the first time: its md5 in hexadecimal digits.
 
-    >>> content_keys([b"ab", b"ab"], [0, 1])
-    ['6162', '6162-1']
+    >>> content_keys(np.array([[10] * 16], np.uint8))
+    ['0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a']
     """
-    keys = [content.hex() for content in contents]
-    for place, number in enumerate(occurrences):
-        if number:
-            keys[place] += f"-{number}"
-    return keys
+    digits = hashes.tobytes().hex()
+    return [digits[start : start + 2 * SORT_KEY_BYTES] for start in range(0, len(digits), 2 * SORT_KEY_BYTES)]
 
 
-def sort_keys_of_content(split: str, keys: Sequence[str]) -> SortKeys:
-    """The same as ``hash_keys``, for keys that need no check: this runs for every record."""
-    md5, salt = hashlib.md5, split.encode()
-    return join_sort_keys([md5(salt + key.encode(), usedforsecurity=False).digest() for key in keys])
+def sort_keys_of_repeated(hashes: SortKeys, occurrences: Sequence[int]) -> SortKeys:
+    """The sort keys of records that occurred before: the md5 of their keys, such as ``0a…0a-1``.
+
+    A record that occurs for the first time has its own md5 as sort key.
+    """
+    keys = zip(content_keys(hashes), occurrences, strict=True)
+    return hash_contents([f"{key}-{number}".encode() for key, number in keys])

@@ -13,18 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from registry.building import SortKeys, hash_keys
+from registry.building import SortKeys, hash_contents, hash_keys
 from registry.errors import CorruptExampleError, SourceError
 from registry.features import ClassLabel, FeaturesDict
-from registry.intake.keys import (
-    Hashes,
-    Holdout,
-    KeyRule,
-    content_hashes,
-    content_keys,
-    first_words,
-    sort_keys_of_content,
-)
+from registry.intake.keys import Hashes, Holdout, KeyRule, content_keys, first_words
 from registry.intake.schema import Schema
 from registry.intake.source import BadRow, Rows
 from registry.shards.blocks import TableBlock
@@ -50,21 +42,17 @@ class Keyed:
     Attributes:
         frames: the serialized examples, framed as a shard stores them.
         sort_keys: the sort key of each; for content keys, that of a record which did not occur before.
-        keys: the key of each for errors; empty for content keys, which are never used twice.
+        keys: the key of each for errors; None for content keys, which are never used twice.
         lines: the line of each in its file.
-        hashes: for content keys, the first 8 bytes of the md5 of the hashed columns, shape (n,); else None.
-        contents: if only some columns are hashed, the same of the columns in each of ``KeyRule.ties``, then of the
-            whole record, shape (ties + 1, n); else None.
-        full_hashes: for content keys, the complete md5 of each, from which a repeated record gets its key.
+        contents: if only some columns are hashed for the key, the first 8 bytes of the md5 of the columns in each of
+            ``KeyRule.ties``, then of the whole record, shape (ties + 1, n); else None.
     """
 
     frames: Frames
     sort_keys: SortKeys
-    keys: Sequence[str]
+    keys: Sequence[str] | None
     lines: Sequence[int]
-    hashes: Hashes | None = None
     contents: Hashes | None = None
-    full_hashes: Sequence[bytes] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +109,8 @@ class ChunkEncoder:
 
     def _keys(
         self, rows: Rows, records: Sequence[bytes], features: FeaturesDict
-    ) -> tuple[Sequence[str] | Sequence[bytes], list[list[bytes]] | None]:
-        """Keys as text, or the md5 of the hashed columns; and the md5s that order records of the same key."""
+    ) -> tuple[Sequence[str] | SortKeys, Hashes | None]:
+        """Keys as text, or the md5 of the hashed columns; and the hashes that order records of the same key."""
         if self.rule.kind == "column":
             return _texts(rows.table.column(self.rule.columns[0])), None
         if self.rule.kind == "path":
@@ -130,16 +118,14 @@ class ChunkEncoder:
                 raise AssertionError("the source has no paths")
             return rows.keys, None
         if set(self.rule.columns) == set(features):
-            return content_hashes(records), None
+            return hash_contents(records), None
         found = []
         for columns in (self.rule.columns, *self.rule.ties):
             hashed = FeaturesDict({name: features[name] for name in columns})
-            found.append(content_hashes(TableBlock(rows.table.select(list(hashed)), hashed).records()))
-        return found[0], [*found[1:], content_hashes(records)]
+            found.append(hash_contents(TableBlock(rows.table.select(list(hashed)), hashed).records()))
+        return found[0], np.stack([first_words(one) for one in (*found[1:], hash_contents(records))])
 
-    def _destinations(
-        self, rows: Rows, split: str, keys: Sequence[str] | Sequence[bytes]
-    ) -> dict[str, Sequence[int] | None]:
+    def _destinations(self, rows: Rows, split: str, keys: Sequence[str] | SortKeys) -> dict[str, Sequence[int] | None]:
         """The places of the rows of each split; None for all."""
         if not rows.table.num_rows:
             return {}
@@ -155,7 +141,7 @@ class ChunkEncoder:
             )
         found: dict[str, list[int]] = {}
         # Content keys without their number: identical records stay together.
-        stable = [key if isinstance(key, str) else key.hex() for key in keys]
+        stable = content_keys(keys) if isinstance(keys, np.ndarray) else keys
         for place, name in enumerate(names):
             is_held = holdout is not None and name == self.held_from and holdout.takes(stable[place])
             found.setdefault(holdout.split if holdout is not None and is_held else name, []).append(place)
@@ -172,23 +158,17 @@ class ChunkEncoder:
         split: str,
         places: Sequence[int] | None,
         records: Sequence[bytes],
-        keys: Sequence[str] | Sequence[bytes],
-        contents: list[list[bytes]] | None,
+        keys: Sequence[str] | SortKeys,
+        contents: Hashes | None,
         lines: Sequence[int],
     ) -> Keyed:
-        chosen, frames = _chosen(keys, places), frame_records(_chosen(records, places))
-        if self.rule.kind != "content":
-            lines = _chosen(lines, places)
+        frames, lines = frame_records(_chosen(records, places)), _chosen(lines, places)
+        if not isinstance(keys, np.ndarray):
+            chosen = _chosen(keys, places)
             return Keyed(frames=frames, sort_keys=hash_keys(split, chosen), keys=chosen, lines=lines)
-        return Keyed(
-            frames=frames,
-            sort_keys=sort_keys_of_content(split, content_keys(chosen)),
-            keys=(),
-            lines=_chosen(lines, places),
-            hashes=first_words(chosen),
-            contents=None if contents is None else np.stack([first_words(_chosen(one, places)) for one in contents]),
-            full_hashes=chosen,
-        )
+        if places is not None:
+            keys, contents = keys[places], None if contents is None else contents[:, places]
+        return Keyed(frames=frames, sort_keys=keys, keys=None, lines=lines, contents=contents)
 
 
 def _chosen(values: Sequence[Any], places: Sequence[int] | None) -> Sequence[Any]:

@@ -21,7 +21,7 @@ from registry.building import DEFAULT_BUDGET_BYTES, ExternalSorter, KeyedFrames,
 from registry.engines import Engine, Piece, choose_engine
 from registry.errors import DuplicateKeyError, SourceError, UnusableRowsError, UsageError
 from registry.features.split_hasher import SplitHasher
-from registry.intake.keys import Hashes, Holdout, KeyRule, Occurrences, content_keys, sort_keys_of_content
+from registry.intake.keys import Hashes, Holdout, KeyRule, Occurrences, first_words, sort_keys_of_repeated
 from registry.intake.records import Chunk, ChunkEncoder, Encoded, Keyed, stored_features
 from registry.intake.schema import Schema
 from registry.intake.source import BadRow, Source
@@ -262,10 +262,10 @@ class _Sorters:
     def add(self, encoded: Encoded, chunk: Chunk, offsets: _Offsets | None) -> None:
         """Add the records of a chunk to the sorters of their splits."""
         for name, keyed in encoded.by_split.items():
-            sort_keys = keyed.sort_keys
-            if keyed.hashes is not None:
-                sort_keys = self._numbered(name, keyed, keyed.hashes, offsets)
-            labels = _Labels(keyed.keys, chunk.part, keyed.lines)
+            if keyed.keys is None:
+                sort_keys, labels = self._numbered(name, keyed, offsets), None
+            else:
+                sort_keys, labels = keyed.sort_keys, _Labels(keyed.keys, chunk.part, keyed.lines)
             self._sorter(name).add(KeyedFrames(sort_keys, labels, keyed.frames))
 
     @property
@@ -350,9 +350,9 @@ class _Sorters:
             self._sorters[name] = self._stack.enter_context(sorter)
         return self._sorters[name]
 
-    def _numbered(self, name: str, keyed: Keyed, hashes: Hashes, offsets: _Offsets | None) -> SortKeys:
+    def _numbered(self, name: str, keyed: Keyed, offsets: _Offsets | None) -> SortKeys:
         """The sort keys of content keys: a record that occurred before gets another key."""
-        seen = self._seen.setdefault(name, Occurrences())
+        seen, hashes = self._seen.setdefault(name, Occurrences()), first_words(keyed.sort_keys)
         if keyed.contents is None or offsets is None:
             numbers = seen.count(hashes)
         else:
@@ -362,8 +362,7 @@ class _Sorters:
         if not places.size:
             return keyed.sort_keys
         sort_keys = keyed.sort_keys.copy()
-        keys = content_keys([keyed.full_hashes[place] for place in places.tolist()], numbers[places].tolist())
-        sort_keys[places] = sort_keys_of_content(name, keys)
+        sort_keys[places] = sort_keys_of_repeated(sort_keys[places], numbers[places].tolist())
         return sort_keys
 
 
@@ -381,9 +380,10 @@ class _Offsets:
     def prepare(self, encoded: Encoded) -> None:
         """Take note of the records of a chunk, before any number is asked for."""
         for name, keyed in encoded.by_split.items():
-            if keyed.hashes is not None and keyed.contents is not None:
-                pairs = _pairs(keyed.hashes, keyed.contents)
-                self._found.setdefault(name, []).append(np.stack([keyed.hashes, *keyed.contents, pairs]))
+            if keyed.contents is not None:
+                hashes = first_words(keyed.sort_keys)
+                pairs = _pairs(hashes, keyed.contents)
+                self._found.setdefault(name, []).append(np.stack([hashes, *keyed.contents, pairs]))
 
     def starts(self, name: str, pairs: Hashes) -> npt.NDArray[np.int64]:
         """For each record, the number of records with the same key hash that come before its content."""
@@ -434,8 +434,7 @@ class _Labels(Sequence[str]):
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice):
             return [self[one] for one in range(*place.indices(len(self)))]
-        key = f"{self._keys[place]!r:.120} " if self._keys else ""
-        return f"{key}({self._part}:{self._lines[place]})"
+        return f"{self._keys[place]!r:.120} ({self._part}:{self._lines[place]})"
 
 
 def _held_from(splits: Sequence[str], holdout: Holdout | None) -> str:
