@@ -9,6 +9,7 @@
     │   ├── StateMismatchError                  the state of another read
     │   └── WrongTypeError (TypeError)          a value of the wrong type
     ├── NotFoundError (LookupError)             no such name
+    │   ├── CatalogNotFoundError
     │   ├── DatasetNotFoundError
     │   ├── ConfigNotFoundError
     │   ├── VersionNotFoundError
@@ -220,6 +221,10 @@ class NotFoundError(RegistryError, LookupError, code="not_found", exit_code=3):
         names = list(known)
         message = f"no {cls.noun} {name!r}" + (f" in {where}" if where else "")
         return cls(message, hint=hint or suggest(name, names), details={"name": name, "known": names[:100]})
+
+
+class CatalogNotFoundError(NotFoundError, code="catalog_not_found", noun="catalog"):
+    """The SQLite file of a catalog does not exist, and the call does not create it."""
 
 
 class DatasetNotFoundError(NotFoundError, code="dataset_not_found", noun="dataset"):

@@ -30,7 +30,7 @@ from registry.api.arguments import (
 )
 from registry.api.dataset import Dataset
 from registry.api.lifecycle import Aliases, Experiments, Lifecycle, Reservations
-from registry.api.locations import catalog_url, data_folder, make_catalog_folder, open_data, open_indexes
+from registry.api.locations import catalog_url, data_folder, make_catalog_folder, name_origin, open_data, open_indexes
 from registry.api.lock import current_lock, refuse_moving
 from registry.api.provenance import FoundAt, FoundNow
 from registry.api.reports import CatalogReport, VerifiedVersion
@@ -69,17 +69,25 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or pu
 
 
 @typed_arguments
-def connect(url: str | os.PathLike[str] | None = None, *, data_dir: str | os.PathLike[str] | None = None) -> Catalog:
+def connect(
+    url: str | os.PathLike[str] | None = None,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    create: bool = True,
+) -> Catalog:
     """Open a catalog.
 
     Args:
-        url: a database URL (``sqlite:///catalog.db``, ``postgresql://host/name``) or the path of an SQLite file, which
-            is created if it does not exist. Default: ``$REGISTRY_CATALOG``, else a file in the user's data folder.
+        url: a database URL (``sqlite:///catalog.db``, ``postgresql://host/name``) or the path of an SQLite file.
+            Default: ``$REGISTRY_CATALOG``, else a file in the user's data folder.
         data_dir: path or URL of the data directory, which holds the shards. Default: ``$REGISTRY_DATA_DIR``, else the
             folder ``datasets`` next to an SQLite catalog, or in the user's data folder for a PostgreSQL catalog.
+        create: create the SQLite file, and its folder, if they do not exist. Pass False to read an existing catalog,
+            so that a mistyped path is an error.
 
     Raises:
         UsageError: ``url`` is empty or malformed, or ``data_dir`` contains a password.
+        CatalogNotFoundError: the SQLite file does not exist, and ``create`` is False.
         MissingExtraError: the driver of the database is not installed.
         StorageError: the folder of the SQLite file cannot be created.
         NotACatalogError: the database or file is not a catalog.
@@ -92,8 +100,11 @@ def connect(url: str | os.PathLike[str] | None = None, *, data_dir: str | os.Pat
         ['digits']
     """
     chosen = catalog_url(url)
-    make_catalog_folder(chosen)
-    return Catalog(open_catalog(chosen), data_dir=data_folder(chosen, data_dir))
+    with name_origin(url):
+        if create:
+            make_catalog_folder(chosen)
+        backend = open_catalog(chosen, create=create)
+    return Catalog(backend, data_dir=data_folder(chosen, data_dir))
 
 
 class Catalog(Adding):

@@ -20,7 +20,7 @@ from registry.api.catalog import Catalog, connect
 from registry.api.dataset import Dataset
 from registry.api.lock import current_lock
 from registry.argument_types import typed_arguments
-from registry.errors import DatasetNotFoundError, UsageError, YankedVersionWarning
+from registry.errors import CatalogNotFoundError, DatasetNotFoundError, UsageError, YankedVersionWarning
 from registry.model import ProgressCallback, SlicingRule, Version, whole_number
 from registry.splits import ReadInstruction
 
@@ -205,14 +205,14 @@ def find_dataset(
 
         return find_pinned(lock.pins, read_reference(reference), at=at)
     try:
-        found = open_catalog_for(catalog, data_dir).look_up(reference, at=at)
+        found = open_catalog_for(catalog, data_dir, create=False).look_up(reference, at=at)
         if data_dir is not None:
             _require_below(found, data_dir)
         return found
-    except DatasetNotFoundError as error:
+    except (CatalogNotFoundError, DatasetNotFoundError) as error:
         if data_dir is None:
             raise
-        raise DatasetNotFoundError(
+        raise type(error)(
             error.message,
             hint=f"Import the folder first: registry import tfds {shlex.quote(os.fspath(data_dir))}",
             details=error.details,
@@ -233,14 +233,17 @@ def _require_below(dataset: Dataset, data_dir: str | os.PathLike[str]) -> None:
     )
 
 
-def open_catalog_for(catalog: Catalog | None, data_dir: str | os.PathLike[str] | None) -> Catalog:
+def open_catalog_for(
+    catalog: Catalog | None, data_dir: str | os.PathLike[str] | None, *, create: bool = True
+) -> Catalog:
     """``catalog``, or the default one with its shards below ``data_dir``.
 
     Raises:
         UsageError: both are given.
+        CatalogNotFoundError: the default catalog does not exist, and ``create`` is False.
     """
     if catalog is None:
-        return connect(data_dir=data_dir)
+        return connect(data_dir=data_dir, create=create)
     if data_dir is not None:
         raise UsageError(
             "catalog and data_dir exclude each other: an open catalog has its data_dir",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from registry.catalog import sqlite_path
-from registry.errors import StorageError, UsageError
+from registry.errors import CatalogError, CatalogNotFoundError, StorageError, UsageError
 from registry.model import DatasetVersion, version_folder
 
 if TYPE_CHECKING:  # numpy is loaded when something is read
@@ -32,6 +34,28 @@ def catalog_url(url: str | os.PathLike[str] | None = None) -> str:
         raise UsageError("the catalog's URL is empty", hint="Give a URL or path, or leave it out for the default.")
     chosen = url or os.environ.get(CATALOG_VARIABLE)
     return os.fspath(chosen) if chosen else str(_user_folder() / "catalog.db")
+
+
+@contextmanager
+def name_origin(url: str | os.PathLike[str] | None, *, given_by: str = "") -> Iterator[None]:
+    """Add to the hint of an error where the catalog's URL comes from: ``given_by``, a variable, or the default.
+
+    Nothing is added about a ``url`` that the caller passed itself.
+    """
+    try:
+        yield
+    except (CatalogError, CatalogNotFoundError, UsageError) as error:
+        is_missing = isinstance(error, CatalogNotFoundError)
+        if url is not None:
+            line = f"This path was given by {given_by}." if given_by and is_missing else ""
+        elif os.environ.get(CATALOG_VARIABLE):
+            line = f"This catalog is named by the environment variable {CATALOG_VARIABLE}."
+        else:
+            start = f"Start with `registry quickstart`, or name another with --catalog or {CATALOG_VARIABLE}."
+            line = f"This is the default catalog. {start}" if is_missing else ""
+        if line:
+            error.rephrase(hint=line if error.hint is None else f"{error.hint}\n{line}")
+        raise
 
 
 def data_folder(url: str, data_dir: str | os.PathLike[str] | None = None) -> str:

@@ -66,13 +66,14 @@ __all__ = [
 ]
 
 
-def open_catalog(url: str | os.PathLike[str]) -> CatalogBackend:
+def open_catalog(url: str | os.PathLike[str], *, create: bool = True) -> CatalogBackend:
     """Open the catalog at ``url``: ``sqlite:///path``, the path of a file, or ``postgresql[+psycopg]://...``.
 
-    An SQLite file that does not exist, or is empty, becomes a catalog; its folder must exist. Many processes may do so
-    at once. A database on a server is never changed here.
+    With ``create``, an SQLite file that does not exist, or is empty, becomes a catalog; its folder must exist. Many
+    processes may do so at once. A database on a server is never changed here.
 
     Raises:
+        CatalogNotFoundError: the SQLite file does not exist, and ``create`` is False.
         UsageError: the text is not a URL of a catalog.
         NotACatalogError: the file is not a database, or the database is of something else.
         SchemaBehindError, SchemaAheadError: made by an older or newer registry, or an empty database on a server.
@@ -81,7 +82,7 @@ def open_catalog(url: str | os.PathLike[str]) -> CatalogBackend:
     """
     from registry.catalog.sql_catalog import open_sql_catalog
 
-    return open_sql_catalog(url)
+    return open_sql_catalog(url, create=create)
 
 
 def sqlite_path(url: str | os.PathLike[str]) -> Path | None:

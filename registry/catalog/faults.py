@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -18,7 +18,14 @@ import sqlalchemy as sa
 
 from registry.catalog.own_sqlite import sqlite3
 from registry.catalog.urls import describe_url, quote_catalog
-from registry.errors import CatalogError, CatalogUnavailableError, NotACatalogError, RegistryError, UsageError
+from registry.errors import (
+    CatalogError,
+    CatalogNotFoundError,
+    CatalogUnavailableError,
+    NotACatalogError,
+    RegistryError,
+    UsageError,
+)
 
 ConnectionFault = Literal["lost", "silent", "full", "unreachable", "refused", "ssl", "usage"]
 """Why there is no connection: "full" means that the server has no place for another one right now."""
@@ -122,6 +129,23 @@ def explain_path(error: OSError, path: Path, where: str) -> RegistryError:
     return CatalogError(f"{where} cannot be opened: {error.strerror}", hint="Check the path.")
 
 
+def no_catalog(where: str, path: Path) -> CatalogNotFoundError:
+    """The error for an SQLite file that does not exist, and that the caller does not want to create."""
+    import difflib  # slow to import, and needed only after a mistake
+
+    path = path.absolute()
+    missing = [folder for folder in path.parents if not folder.exists()]
+    near: list[str] = []
+    with suppress(OSError):  # a missing folder, or one that may not be listed
+        near = difflib.get_close_matches(path.name, sorted(os.listdir(path.parent)), n=1, cutoff=0.6)  # noqa: PTH208 (names suffice)
+    hint = f"Did you mean {path.with_name(near[0])}? " if near else ""
+    return CatalogNotFoundError(
+        f"no catalog at {path}: " + (f"the folder {missing[-1]} does not exist" if missing else "no such file"),
+        hint=f"{hint}To create a catalog there: registry db upgrade {quote_catalog(where)}",
+        details={"path": str(path)},
+    )
+
+
 def file_changed(path: Path, where: str) -> CatalogError:
     """The error for a file that was deleted or replaced while its catalog was open."""
     if path.exists():
@@ -141,7 +165,7 @@ def _translate_sqlite(error: sqlite3.Error, where: str, path: Path) -> RegistryE
         case "NOTADB":
             return NotACatalogError(
                 f"{where} is not a database",
-                hint="Name another file; one that does not exist becomes a new catalog.",
+                hint="Name the file of a catalog. Commands that publish create a file that does not exist.",
             )
         case "CANTOPEN":
             return _cannot_open(where, path)

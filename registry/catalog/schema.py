@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import sqlalchemy as sa
 
+from registry.catalog.faults import no_catalog
 from registry.catalog.search import (
     index_triggers_sqlite,
     is_our_item,
@@ -26,7 +27,7 @@ from registry.catalog.search import (
 )
 from registry.catalog.session import erase_free_space, migrating, open_engine, reading, use_wal
 from registry.catalog.tables import POSTGRES_FUNCTION, guard_triggers_postgresql, guard_triggers_sqlite, whole_metadata
-from registry.catalog.urls import describe_url, is_sqlite, quote_catalog
+from registry.catalog.urls import describe_url, is_sqlite, quote_catalog, sqlite_path
 from registry.errors import CatalogError, NotACatalogError, SchemaAheadError, SchemaBehindError, UsageError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ _REVISION_TABLE: Final = sa.table("alembic_version", sa.column("version_num", sa
 # Tables of every catalog since the first revision; databases of other programs that use Alembic lack some of them.
 _LANDMARKS: Final = frozenset({"builder", "dataset_version", "shard", "version_ledger"})
 
-State = Literal["empty", "current", "behind", "ahead", "foreign"]
+State = Literal["absent", "empty", "current", "behind", "ahead", "foreign"]
 
 
 def status(url: str | os.PathLike[str]) -> SchemaStatus:
@@ -106,12 +107,15 @@ def downgrade(url: str | os.PathLike[str], revision: str) -> tuple[str | None, s
     """Downgrade the schema to ``revision`` (``base``: no tables); tables and columns that it lacks are dropped.
 
     Raises:
+        CatalogNotFoundError: the SQLite file does not exist.
         SchemaAheadError, NotACatalogError: not a database of this registry.
         UsageError: an unknown revision, or one above the current one.
     """
     with _engine(url) as engine:
         before = read_status(engine)
         require_ours(before)
+        if before.state == "absent":
+            raise no_catalog(before.url, sqlite_path(url) or Path())
         wanted = None if revision == "base" else _known(revision)
         if _age(wanted) > _age(before.revision):
             raise UsageError(
@@ -148,16 +152,17 @@ def reindex(url: str | os.PathLike[str]) -> int:
         return rebuild_index(engine)
 
 
-def create_or_require(engine: sa.Engine) -> None:
+def create_or_require(engine: sa.Engine, *, create: bool) -> None:
     """Ensure that the database is a catalog of the current schema; called once when a catalog is opened.
 
-    A new or empty SQLite file becomes a catalog by the migrations; any other database must be upgraded first.
+    With ``create``, a new or empty SQLite file becomes a catalog by the migrations; any other database must be upgraded
+    first.
 
     Raises:
-        SchemaBehindError, SchemaAheadError, NotACatalogError, CatalogUnavailableError
+        CatalogNotFoundError, SchemaBehindError, SchemaAheadError, NotACatalogError, CatalogUnavailableError
     """
     found = read_status(engine)
-    if found.state == "empty" and is_sqlite(engine.url):
+    if create and is_sqlite(engine.url) and found.state in ("absent", "empty"):
         _upgrade(engine, HEAD)
         found = read_status(engine)
     require_current(found)
@@ -336,8 +341,8 @@ class SchemaStatus:
         url: the database, without its password.
         revision: the stored revision of the schema, or None.
         head: the revision that this registry needs.
-        state: ``empty`` (no tables at all), ``current``, ``behind``, ``ahead`` (a revision that this registry does not
-            know), ``foreign`` (tables of another program).
+        state: ``absent`` (the SQLite file does not exist), ``empty`` (no tables at all), ``current``, ``behind``,
+            ``ahead`` (a revision that this registry does not know), ``foreign`` (tables of another program).
     """
 
     url: str
@@ -347,10 +352,10 @@ class SchemaStatus:
 
 
 def read_status(engine: sa.Engine) -> SchemaStatus:
-    """The state of the schema. A file that does not exist is ``empty`` and is not created."""
+    """The state of the schema. A file that does not exist is ``absent`` and is not created."""
     shown = describe_url(engine.url)
     if is_sqlite(engine.url) and not Path(engine.url.database or "").exists():
-        return SchemaStatus(url=shown, revision=None, head=HEAD, state="empty")
+        return SchemaStatus(url=shown, revision=None, head=HEAD, state="absent")
     with reading(engine) as connection:
         names = set(sa.inspect(connection).get_table_names())
         revision = None
@@ -363,11 +368,13 @@ def require_current(status: SchemaStatus) -> None:
     """Refuse a database that this registry cannot use.
 
     Raises:
-        SchemaBehindError, SchemaAheadError, NotACatalogError: see ``SchemaStatus.state``.
+        CatalogNotFoundError, SchemaBehindError, SchemaAheadError, NotACatalogError: see ``SchemaStatus.state``.
     """
     match status.state:
         case "current":
             return
+        case "absent":
+            raise no_catalog(status.url, sqlite_path(status.url) or Path())
         case "empty":
             raise SchemaBehindError(
                 f"{status.url} holds no catalog yet",

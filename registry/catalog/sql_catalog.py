@@ -29,11 +29,11 @@ if TYPE_CHECKING:  # loaded when they are used, to keep look-ups on the command 
     from registry.catalog.log import SqlLog
 
 
-def open_sql_catalog(url: str | os.PathLike[str]) -> SqlCatalog:
+def open_sql_catalog(url: str | os.PathLike[str], *, create: bool = True) -> SqlCatalog:
     """Open the catalog in the database at ``url``; see ``registry.catalog.open_catalog``."""
     engine = open_engine(url)
     try:
-        schema.create_or_require(engine)
+        schema.create_or_require(engine, create=create)
         use_wal(engine)
         require_file(engine)
     except BaseException:

@@ -34,6 +34,8 @@ def parse_url(url: str | os.PathLike[str]) -> sa.URL:
             because it may hold a password.
     """
     text = os.fspath(url)
+    if re.match(r"(sqlite|postgres(ql)?)(\+\w+)?:(?!//)", text):
+        raise UsageError("the catalog's URL lacks '//' after the colon", hint=_FORMS)
     if "://" not in text:
         if not text or "\0" in text:
             raise UsageError("the path of the catalog is empty or holds a NUL", hint=_FORMS)
@@ -44,8 +46,13 @@ def parse_url(url: str | os.PathLike[str]) -> sa.URL:
         raise UsageError("the catalog's URL does not parse", hint=_FORMS) from None
     if parsed.drivername not in _DRIVERS:
         kind = parsed.drivername if re.fullmatch(r"[\w+]{1,40}", parsed.drivername) else "of that kind"
-        raise UsageError(f"catalogs cannot be stored in a database {kind!r}", hint=_FORMS)
+        hint = "Begin the URL with postgresql:// instead of postgres://." if kind == "postgres" else _FORMS
+        raise UsageError(f"catalogs cannot be stored in a database {kind!r}", hint=hint)
     parsed = parsed.set(drivername=_DRIVERS[parsed.drivername])
+    if is_sqlite(parsed) and parsed.host:
+        raise UsageError(
+            "an SQLite URL has three slashes before a relative path, and four before an absolute one", hint=_FORMS
+        )
     if is_sqlite(parsed) and (
         parsed.database in (None, "", ":memory:") or parsed.query or str(parsed.database).startswith("file:")
     ):

@@ -57,11 +57,22 @@ class Session:
             options += ' --data-dir "$REGISTRY_DATA_DIR"' if secret else f" --data-dir {quote(self.data_dir)}"
         return options
 
-    def connect(self) -> Catalog:
-        """Open the catalog."""
+    def connect(self, *, create: bool = False) -> Catalog:
+        """Open the catalog.
+
+        Commands that publish pass ``create``. For the others, a missing SQLite file is an error, because its path may
+        be mistyped.
+        """
         from registry.api import connect
 
-        return connect(self.url, data_dir=self.data_dir)
+        with self.name_origin() if self.url is not None else nullcontext():
+            return connect(self.url, data_dir=self.data_dir, create=create)
+
+    def name_origin(self) -> AbstractContextManager[None]:
+        """Errors of the catalog say which option or variable named it, or that it is the default."""
+        from registry.api import locations
+
+        return locations.name_origin(self.url, given_by="--catalog")
 
     def connect_unless_pinned(self) -> AbstractContextManager[Catalog | None]:
         """The opened catalog; or None if look-ups are locked to a pin file, which needs no catalog."""

@@ -99,14 +99,10 @@ def complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -
 
 def _offer(ctx: click.Context, incomplete: str, names: Callable[[Catalog], Iterable[str]]) -> list[CompletionItem]:
     """Complete names from the catalog of the command, which is not created if it does not exist."""
-    from registry.api import catalog_url, connect
-    from registry.catalog import sqlite_path
+    from registry.api import connect
 
     try:
-        path = sqlite_path(catalog_url(ctx.params.get("url")))
-        if path is not None and not path.exists():
-            return []
-        with connect(ctx.params.get("url"), data_dir=ctx.params.get("data_dir")) as catalog:
+        with connect(ctx.params.get("url"), data_dir=ctx.params.get("data_dir"), create=False) as catalog:
             return _starting(incomplete, names(catalog))
     except RegistryError:
         return []

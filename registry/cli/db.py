@@ -28,7 +28,8 @@ def status(session: Session) -> None:
     """Show the schema revision of the catalog and the one this registry needs."""
     from registry.catalog import schema
 
-    found = schema.status(session.catalog_url)
+    with session.name_origin():
+        found = schema.status(session.catalog_url)
     session.out.present(
         "db.status",
         fields_of(found, "url", "state", "revision", "head"),
@@ -52,9 +53,10 @@ def upgrade(session: Session, revision: str) -> None:
     from registry.api import make_catalog_folder
     from registry.catalog import schema
 
-    make_catalog_folder(session.catalog_url)
     removed: list[RemovedSecrets] = []
-    before, after = schema.upgrade(session.catalog_url, revision, told=removed.append)
+    with session.name_origin():
+        make_catalog_folder(session.catalog_url)
+        before, after = schema.upgrade(session.catalog_url, revision, told=removed.append)
     _note_secrets(session, removed)
     _present_move(session, before, after, removed)
 
@@ -68,7 +70,8 @@ def downgrade(session: Session, revision: str, yes: bool) -> None:
 
     if not yes:
         raise UsageError(f"downgrading to {revision} drops tables with their rows", hint="Make a copy, then add --yes.")
-    before, after = schema.downgrade(session.catalog_url, revision)
+    with session.name_origin():
+        before, after = schema.downgrade(session.catalog_url, revision)
     _present_move(session, before, after)
 
 
@@ -77,7 +80,8 @@ def check(session: Session) -> None:
     """Compare the database with its schema: tables, columns, constraints, triggers, foreign keys and search index."""
     from registry.catalog import schema
 
-    differences = schema.check(session.catalog_url)
+    with session.name_origin():
+        differences = schema.check(session.catalog_url)
     session.out.present(
         "db.check",
         {"differences": differences},
@@ -96,7 +100,8 @@ def reindex(session: Session) -> None:
     """Rebuild the index of `registry search` from the published versions, if it differs from them."""
     from registry.catalog import schema
 
-    mended = schema.reindex(session.catalog_url)
+    with session.name_origin():
+        mended = schema.reindex(session.catalog_url)
     text = "every document is as the published versions say" + (f", {mended:,} of them anew" if mended else "")
     session.out.present("db.reindex", {"mended": mended}, lambda _: [text])
 
@@ -111,7 +116,7 @@ def _present_move(
     }
 
     def human(it: dict[str, Any]) -> Iterator[str]:
-        yield f"already at {after}" if before == after else f"{before or 'empty'} -> {after or 'empty'}"
+        yield f"already at {after or 'empty'}" if before == after else f"{before or 'empty'} -> {after or 'empty'}"
         for one in it["secrets_removed"]:
             place = "" if one["location"] is None else f"; its folder is {one['location']}"
             yield f"{one['reference']}: secrets were removed from URLs in {', '.join(one['columns'])}{place}"

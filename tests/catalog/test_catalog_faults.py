@@ -612,7 +612,7 @@ def test_a_full_disk_is_not_a_temporary_fault(tmp_path: Path, sqlite_template: P
             assert type(error) is CatalogError, error
             assert " cannot be written: " in error.message
             assert error.hint == FULL_DISK_HINT
-        assert run(["list", "--catalog", str(tmp_path / "new/y.db")]) == 1
+        assert run(["db", "upgrade", "--catalog", str(tmp_path / "new/y.db")]) == 1
         return True
 
     assert in_child(fill_disk)
@@ -654,7 +654,7 @@ def test_a_folder_without_permission(sqlite_template: Path) -> None:
                 error = said(lambda one=one: open_catalog(folder / one))
                 assert type(error) is CatalogError, error
                 assert error.message.endswith(message), error
-                assert run(["list", "--catalog", str(folder / one)]) == 1
+                assert run(["db", "upgrade", "--catalog", str(folder / one)]) == 1
             return True
 
         assert in_child(look)

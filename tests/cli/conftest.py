@@ -51,6 +51,13 @@ def cli(workspace: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ra
     return ran
 
 
+@pytest.fixture
+def empty(cli: Callable[..., Ran]) -> Callable[..., Ran]:
+    """The same, with a catalog in which nothing is published."""
+    cli("db", "upgrade")
+    return cli
+
+
 @pytest.fixture(scope="session")
 def published_digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the catalog and the data of the shipped digits, built once."""

@@ -368,8 +368,8 @@ def test_nested_messages_keep_their_types(cli: Cli, folder: Path) -> None:
     ],
 )
 def test_what_is_refused_says_what_to_do(
-    cli: Cli, folder: Path, arguments: tuple[str, ...], code: int, message: str
+    empty: Cli, folder: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
-    ran = cli("add", *arguments)
+    ran = empty("add", *arguments)
     assert (ran.code, ran.out, ran.err) == (code, "", message.format(folder=folder))
-    assert cli("list", "--format", "json").json()["data"] == []
+    assert empty("list", "--format", "json").json()["data"] == []

@@ -43,8 +43,8 @@ def test_build_publishes_once_and_says_so_again(cli: Cli) -> None:
     assert rebuilt.json()["data"]["newly"] is False
 
 
-def test_list_of_an_empty_catalog_says_what_to_do(cli: Cli) -> None:
-    ran = cli("list")
+def test_list_of_an_empty_catalog_says_what_to_do(empty: Cli) -> None:
+    ran = empty("list")
     assert (ran.code, ran.out) == (0, "")
     assert ran.err == "The catalog is empty. Start with: registry quickstart\n"
 
@@ -266,7 +266,7 @@ def test_publish_a_folder_into_another_catalog(digits: Cli, workspace: Path, mon
 
 def test_db_commands(cli: Cli) -> None:
     before = cli("db", "status", "--format", "json").json()["data"]
-    assert (before["state"], before["revision"]) == ("empty", None)
+    assert (before["state"], before["revision"]) == ("absent", None)
     assert cli("db", "upgrade").out == f"empty -> {before['head']}\n"
     assert cli("db", "upgrade").out == f"already at {before['head']}\n"
     assert cli("db", "check").out == "the database is as its schema says\n"

@@ -107,7 +107,8 @@ def test_a_file_that_is_no_database(cli: Cli, workspace: Path) -> None:
     assert ran.code == 1
     assert ran.err == (
         f"error: sqlite:///{workspace}/catalog.db is not a database\n"
-        "hint: Name another file; one that does not exist becomes a new catalog.\n"
+        "hint: Name the file of a catalog. Commands that publish create a file that does not exist.\n"
+        "This catalog is named by the environment variable REGISTRY_CATALOG.\n"
     )
 
 
@@ -256,8 +257,8 @@ def test_an_authors_mistake_shows_the_authors_lines_and_debug_shows_all(
     assert "in build_dataset" in cli("build", "my_code:Broken").err
 
 
-def test_a_dataset_that_can_be_built_is_offered(cli: Cli) -> None:
-    ran = cli("show", "digits")
+def test_a_dataset_that_can_be_built_is_offered(empty: Cli) -> None:
+    ran = empty("show", "digits")
     assert ran.code == 3
     assert ran.err == "error: no dataset 'digits' in the catalog\nhint: Build it with: registry build digits\n"
 

@@ -33,38 +33,38 @@ class Greetings(DatasetBuilder):
         return {"train": [(0, {"number": 1})]}
 
 
-def test_the_life_of_a_flag(cli: Cli) -> None:
+def test_the_life_of_a_flag(empty: Cli) -> None:
     today = f"{datetime.now(UTC):%Y-%m-%d}"
-    empty = cli("experiment", "list")
-    assert (empty.code, empty.out) == (0, "")
-    assert empty.err == (
+    before = empty("experiment", "list")
+    assert (before.code, before.out) == (0, "")
+    assert before.err == (
         "The catalog has no experiments. Add one with: registry experiment add NAME --description TEXT\n"
     )
-    assert cli(*ADD, "--dry-run").out == "would add new_shuffle, off by default\n"
-    assert cli(*ADD).out == "added new_shuffle, off by default\n"
-    assert cli(*ADD).out == "new_shuffle is there already\n"
-    refused = cli("experiment", "retire", "new_shuffle")
+    assert empty(*ADD, "--dry-run").out == "would add new_shuffle, off by default\n"
+    assert empty(*ADD).out == "added new_shuffle, off by default\n"
+    assert empty(*ADD).out == "new_shuffle is there already\n"
+    refused = empty("experiment", "retire", "new_shuffle")
     assert (refused.code, refused.err) == (
         4,
         "error: new_shuffle is off by default, but a retired flag is on for good\n"
         "hint: First: registry experiment set-default new_shuffle on\n",
     )
-    dry = cli("experiment", "set-default", "new_shuffle", "on", "--dry-run")
+    dry = empty("experiment", "set-default", "new_shuffle", "on", "--dry-run")
     assert dry.out == "would set the default of new_shuffle: off -> on\n"
-    assert cli("experiment", "set", "new_shuffle", "on").out == "set the default of new_shuffle: off -> on\n"
-    assert cli("experiment", "set-default", "new_shuffle", "on").out == "new_shuffle is on by default already\n"
-    head, row = cli("experiment", "list").out.splitlines()
+    assert empty("experiment", "set", "new_shuffle", "on").out == "set the default of new_shuffle: off -> on\n"
+    assert empty("experiment", "set-default", "new_shuffle", "on").out == "new_shuffle is on by default already\n"
+    head, row = empty("experiment", "list").out.splitlines()
     assert head.split() == ["EXPERIMENT", "DEFAULT", "ENABLED", "BY", "DISABLED", "BY", "DESCRIPTION"]
     assert row.split() == ["new_shuffle", "on", "0", "0", "Shuffle", "by", "the", "hash."]
-    assert cli("experiment", "retire", "new_shuffle", "--dry-run").out == (
+    assert empty("experiment", "retire", "new_shuffle", "--dry-run").out == (
         "would retire new_shuffle: it is on for good\n"
     )
-    assert cli("experiment", "retire", "new_shuffle").out == "retired new_shuffle: it is on for good\n"
-    assert cli("experiment", "retire", "new_shuffle").out == (
+    assert empty("experiment", "retire", "new_shuffle").out == "retired new_shuffle: it is on for good\n"
+    assert empty("experiment", "retire", "new_shuffle").out == (
         f"new_shuffle is retired already, on for good since {today}\n"
     )
-    assert f"on for good since {today}" in cli("experiment", "list").out
-    assert cli(*ADD).code == 4
+    assert f"on for good since {today}" in empty("experiment", "list").out
+    assert empty(*ADD).code == 4
 
 
 def test_programs_get_every_change_as_json(cli: Cli) -> None:
@@ -109,8 +109,8 @@ def test_programs_get_every_change_as_json(cli: Cli) -> None:
         (("experiment", "retire", "flag"), 3, "no experiment 'flag' in the catalog"),
     ],
 )
-def test_a_wrong_call_is_one_message(cli: Cli, arguments: tuple[str, ...], code: int, message: str) -> None:
-    ran = cli(*arguments)
+def test_a_wrong_call_is_one_message(empty: Cli, arguments: tuple[str, ...], code: int, message: str) -> None:
+    ran = empty(*arguments)
     assert ran.code == code
     assert ran.err.startswith(f"error: {message}")
 

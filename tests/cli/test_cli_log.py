@@ -60,9 +60,9 @@ def test_the_log_is_filtered(moved: Cli) -> None:
     assert moved("log", "--until", "2020-01-01").err == "No events match these options.\n"
 
 
-def test_an_empty_log_says_how_to_begin(cli: Cli) -> None:
-    assert cli("log").err == "The log is empty. Start with: registry quickstart\n"
-    assert cli("log", "--action", "yank").err == "No events match these options.\n"
+def test_an_empty_log_says_how_to_begin(empty: Cli) -> None:
+    assert empty("log").err == "The log is empty. Start with: registry quickstart\n"
+    assert empty("log", "--action", "yank").err == "No events match these options.\n"
 
 
 def test_programs_get_every_detail(moved: Cli) -> None:

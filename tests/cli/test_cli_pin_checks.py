@@ -243,6 +243,7 @@ def test_audit(pins: Cli, workspace: Path) -> None:
 
 
 def test_audit_against_a_catalog_that_does_not_have_the_version(pins: Cli) -> None:
+    pins("db", "upgrade", "--catalog", "other.db")
     ran = pins("pin", "audit", "dataset.lock.yaml", "--catalog", "other.db")
     assert ran.code == 6
     assert "digits:1.0.0  unknown: no dataset 'digits' in the catalog  there" in ran.out

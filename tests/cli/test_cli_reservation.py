@@ -20,7 +20,7 @@ PLACE = "s3://bucket/mnist/1.0.0"
 @pytest.fixture
 def held(cli: Cli, workspace: Path) -> Holder:
     """The holder of a reservation of mnist:1.0.0, a process of another machine."""
-    cli("list")
+    cli("db", "upgrade")
     far = replace(Owner.this_process(), host="far", machine="far")
     holder = replace(Holder.of_this_process("ann"), owner=far)
     with open_catalog(workspace / "catalog.db") as catalog:
@@ -53,8 +53,8 @@ def test_reservations_are_listed(cli: Cli, held: Holder) -> None:
     }
 
 
-def test_an_empty_list_says_so(cli: Cli) -> None:
-    ran = cli("reservation", "list")
+def test_an_empty_list_says_so(empty: Cli) -> None:
+    ran = empty("reservation", "list")
     assert (ran.code, ran.out, ran.err) == (0, "", "Nothing is reserved.\n")
 
 
@@ -75,8 +75,8 @@ def test_a_reservation_is_released(cli: Cli, held: Holder) -> None:
     assert vague.err.startswith("error: mnist does not name one version by its number\nhint: Write mnist:1.0.0. ")
 
 
-def test_a_folder_of_this_machine_is_not_cleared(cli: Cli, tmp_path: Path) -> None:
-    ran = cli("reservation", "clear", "mnist:1.0.0")
+def test_a_folder_of_this_machine_is_not_cleared(empty: Cli, tmp_path: Path) -> None:
+    ran = empty("reservation", "clear", "mnist:1.0.0")
     assert ran.code == 2
     assert (
         "is on this machine, and reservations are for object stores\nhint: Move or remove the folder yourself.\n"
@@ -84,8 +84,8 @@ def test_a_folder_of_this_machine_is_not_cleared(cli: Cli, tmp_path: Path) -> No
     )
 
 
-def test_an_empty_place_is_cleared_of_nothing(cli: Cli) -> None:
+def test_an_empty_place_is_cleared_of_nothing(empty: Cli) -> None:
     url = f"memory://{uuid.uuid4().hex}"
-    ran = cli("reservation", "clear", "mnist:1.0.0", "--data-dir", url, "--dry-run")
+    ran = empty("reservation", "clear", "mnist:1.0.0", "--data-dir", url, "--dry-run")
     assert ran.code == 0, ran.err
     assert ran.out == f"would move 0 files of {url}/mnist/1.0.0 to {url}/mnist/leftover.<random>_1.0.0\n"

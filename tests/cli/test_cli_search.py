@@ -46,8 +46,8 @@ def test_nothing_found_is_no_failure_and_says_why(digits: Cli) -> None:
     assert answer.json() == {"schema": "registry.search/1", "data": [], "warnings": [note]}
 
 
-def test_an_empty_catalog_says_what_to_do(cli: Cli) -> None:
-    ran = cli("search", "digits")
+def test_an_empty_catalog_says_what_to_do(empty: Cli) -> None:
+    ran = empty("search", "digits")
     assert (ran.code, ran.out, ran.err) == (0, "", "The catalog is empty. Start with: registry quickstart\n")
 
 

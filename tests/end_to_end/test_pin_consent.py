@@ -399,6 +399,8 @@ def test_the_command_line_says_what_would_be_asked(
     for command in (["verify"], ["read"], ["restore", "--to", "x"], ["bundle", "-o", str(tmp_path / "a.tar")]):
         arguments = [command[0], path, *(["train"] if command[0] == "read" else []), *command[1:]]
         assert run(["pin", *arguments]) == 6, command
+    run(["db", "upgrade"])
+    capsys.readouterr()
     assert run(["pin", "audit", path, "--format", "json"]) == 6
     audit = json.loads(capsys.readouterr().out)["data"]
     assert audit[0]["folder"] is None
