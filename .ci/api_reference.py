@@ -100,7 +100,9 @@ PAGES: Final = {
     "slim": Page("TF-Slim", "TF-Slim's data layer on top of readers: names of `registry.slim`.", _all("registry.slim")),
     "errors": Page(
         "Errors and warnings",
-        "Every exception derives from `RegistryError` and from the builtin exception that a caller expects.",
+        "Every exception derives from `RegistryError` and from the builtin exception that a caller expects. "
+        "An argument of a wrong type raises `UsageError`, mostly as `WrongTypeError`, also where `Raises` does not "
+        "list it.",
         (),
     ),
 }

@@ -112,6 +112,9 @@ class Catalog(Adding):
 
     Use it as a context manager, or call ``close()``. Threads may share it.
 
+    Every method that asks the database raises ``CatalogUnavailableError`` if it is locked or does not answer, and
+    ``CatalogError`` if its file is damaged, or was deleted or replaced while it was open.
+
     >>> with registry.connect() as catalog:
     ...     digits = catalog.dataset("digits")
     ...     print(digits.reference, digits.splits["train"].num_examples)
@@ -180,8 +183,8 @@ class Catalog(Adding):
     def datasets(self) -> tuple[DatasetSummary, ...]:
         """Every dataset and config, sorted by name.
 
-        Raises:
-            CatalogUnavailableError: the database does not answer.
+        >>> [(one.dataset, str(one.canonical)) for one in catalog.datasets()]
+        [('digits', '1.0.0')]
         """
         return self.backend.datasets()
 
@@ -192,6 +195,9 @@ class Catalog(Adding):
         Every word must match the beginning of a word in the name, tags, features, labels, description, licence,
         homepage or citation; case and accents do not matter. ``dig`` finds digits, ``images`` finds open_images_v4.
         Matches in a name come first, then tags and features, then descriptions, then the rest.
+
+        >>> [hit.dataset for hit in catalog.search("handwritten digits")]
+        ['digits']
 
         Args:
             text: words. There is no query syntax.
@@ -329,6 +335,9 @@ class Catalog(Adding):
     ) -> Iterator[Event]:
         """Iterate over the events of the catalog, the oldest first: who did what, and when. Memory stays bounded.
 
+        >>> [(event.action, event.dataset, str(event.version)) for event in catalog.log()]
+        [('publish', 'digits', '1.0.0')]
+
         Args:
             since: only events at or after this moment, a datetime with a time zone.
             until: only events at or before this moment.
@@ -387,9 +396,9 @@ class Catalog(Adding):
         Dropped versions are skipped. A version that fails does not stop the next. Together with ``verify_log`` it
         proves that everything that was published still exists unchanged.
 
-            report = catalog.verify_all()
-            for one in report.failed:
-                print(one.reference, one.error or one.report.faults)
+        >>> report = catalog.verify_all()
+        >>> len(report), report.failed
+        (1, ())
 
         Args:
             deep: also decode every record.

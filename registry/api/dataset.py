@@ -216,13 +216,13 @@ class Dataset:
         time, because files that were imported in place may have been replaced by a copy.
 
         Raises:
-            NotStoredError: the files are not where they should be.
+            NotStoredError: the version was found in a pin file, and its files are not where they should be.
         """
         return self.provenance.readable(self.features)
 
     @property
     def folder(self) -> str:
-        """Path or URL of the folder that holds the shards."""
+        """URL of the folder that holds the shards, ``file://...`` on this machine; ``local_folder`` is its path."""
         return self.provenance.store().url
 
     @property
@@ -251,7 +251,8 @@ class Dataset:
         Raises:
             SplitSyntaxError: the expression does not parse; a caret shows where.
             SplitNotFoundError: the version has no split of that name.
-            SliceError: a slice is out of range, reversed or empty.
+            SliceError: a slice is out of range or reversed. An empty one is allowed.
+            UsageError: ``split`` has a wrong type, or ``slicing`` or ``rounding`` is unknown.
             LockedError: look-ups are locked to a pin file, and the expression names records that are not pinned.
         """
         return self.provenance.resolve(split, slicing=self.slicing if slicing is None else slicing, rounding=rounding)
@@ -265,13 +266,16 @@ class Dataset:
     ) -> Explanation:
         """Resolve a split expression, and give the reason for every bound.
 
+        >>> digits.explain("train[:10%]").sentences[1]
+        'train[:10%] ends before record 180: 10% of 1,797 records is 179.7, rounded.'
+
         Args:
             split: see ``resolve``.
             slicing: see ``resolve``.
             rounding: see ``resolve``.
 
         Raises:
-            SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: see ``resolve``.
+            SplitSyntaxError, SplitNotFoundError, SliceError, UsageError, LockedError: see ``resolve``.
         """
         return self.provenance.explain(split, slicing=self.slicing if slicing is None else slicing, rounding=rounding)
 
@@ -285,6 +289,10 @@ class Dataset:
     ) -> Relation:
         """Compare the records of two expressions: ``is_disjoint``, ``is_equal``, ``common`` and more.
 
+        >>> found = digits.relation("train[:80%]", "train[70%:]")
+        >>> found.is_disjoint, [(one.start, one.stop) for one in found.common]
+        (False, [(1258, 1438)])
+
         Args:
             first: an expression, see ``resolve``.
             second: another one.
@@ -292,7 +300,7 @@ class Dataset:
             rounding: see ``resolve``.
 
         Raises:
-            SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: see ``resolve``.
+            SplitSyntaxError, SplitNotFoundError, SliceError, UsageError, LockedError: see ``resolve``.
         """
         from registry.splits import relation
 
@@ -332,9 +340,12 @@ class Dataset:
 
         Raises:
             SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: see ``resolve``.
-            NotStoredError: the files are not where they should be.
             UsageError: an option is invalid.
             StateMismatchError: ``state`` belongs to another version, plan or order.
+            NotStoredError: the files are not where they should be. Raised when the first example is read; for a version
+                that was found in a pin file, at once.
+            CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: while examples are read, see
+                ``Reader``.
         """
         from registry.reading import Reader
 
@@ -355,7 +366,8 @@ class Dataset:
             read_config: the order, see ``read``.
 
         Raises:
-            NotStoredError: the files are not where they should be.
+            UsageError: ``read_config`` is not a ReadConfig, or has a seed without a shuffle.
+            NotStoredError: see ``read``.
         """
         from registry.reading import Reader
 
@@ -382,9 +394,9 @@ class Dataset:
             rounding: see ``resolve``.
 
         Raises:
-            UsageError: ``split`` is None, and the version has several splits.
+            UsageError: ``split`` is None, and the version has several splits; or see ``resolve``.
             SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: see ``resolve``.
-            NotStoredError: the files are not where they should be.
+            NotStoredError: the version was found in a pin file, and its files are not where they should be.
         """
         from registry.reading import Slice
 
@@ -504,8 +516,9 @@ class Dataset:
         ``webdataset`` is a folder of tars. Files get their names when all of them are complete.
         docs/exporting.md describes how values are written.
 
-            dataset.export("parquet", "prices.parquet", split="train[:10%]+test")
-            dataset.export("imagefolder", "photos")
+        >>> report = digits.export("jsonl", "first.jsonl", split="train[:10]", force=True)
+        >>> [(file.num_records, file.num_bytes) for file in report.files]
+        [(10, 2260)]
 
         Args:
             kind: ``csv``, ``jsonl``, ``parquet``, ``arrow`` (Arrow IPC's file format, also known as Feather),
@@ -532,9 +545,8 @@ class Dataset:
             AlreadyStoredError: a file exists, and ``force`` is not set.
             FeatureError: a value cannot be written in this format.
             SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: see ``resolve``.
-            NotStoredError: the files of the version are not where they should be.
-            CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a file is damaged or unreadable,
-                or cannot be written.
+            CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a file is missing, damaged or
+                unreadable, or cannot be written.
             MissingExtraError: pyarrow is not installed (extra ``arrow``).
         """
         from registry.api.exporting import export_dataset
@@ -589,9 +601,9 @@ class Dataset:
         Raises:
             FeatureError: a text is not UTF-8, or the class of a feature is unknown.
             SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: see ``resolve``.
-            NotStoredError: the files of the version are not where they should be.
-            CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a file is damaged or unreadable,
-                or cannot be written.
+            UsageError: ``columns`` names an unknown feature, or none; or see ``resolve``.
+            CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a file is missing, damaged or
+                unreadable, or cannot be written.
             MissingExtraError: ``datasets`` is not installed (extra ``huggingface``).
         """
         from registry.api.exporting import to_hugging_face
@@ -644,8 +656,8 @@ class Dataset:
             ``foreign_shard``, and ``recovery`` says how to put the published file back.
 
         Raises:
-            NotStoredError: the folder of the version does not exist.
-            StorageError: a file cannot be read.
+            UsageError: ``processes`` is not a positive whole number.
+            StorageError: a file exists and cannot be read. A missing file is a fault in the report.
         """
         from registry.publishing import verify_shards
 

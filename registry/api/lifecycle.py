@@ -53,9 +53,11 @@ class Lifecycle:
     ``dry_run=True`` nothing is written, and the result is the same. Repeating a change changes nothing: then
     ``Change.is_change`` is False.
 
-        change = catalog.lifecycle.yank("mnist:3.1.0", reason="labels are shifted", dry_run=True)
-        for effect in change.effects:
-            print(effect.wanted, effect.before, "->", effect.after)
+    >>> change = catalog.lifecycle.yank("digits:1.0.0", reason="labels are shifted", dry_run=True)
+    >>> for effect in change.effects[:2]:
+    ...     print(effect.wanted, "->", effect.after)
+    digits -> refused: the canonical version 1.0.0 of digits is yanked: labels are shifted
+    digits:*.*.* -> refused: no version '*.*.*' of digits can be read: 1.0.0 is yanked: labels are shifted
 
     ``uses`` are references in use, from papers and configs: ``Change.use_effects`` are those that give another answer.
     ``registry.api.read_uses`` reads them from a file.
@@ -288,7 +290,9 @@ class Aliases:
     transaction with its event and an entry in the history of the alias. ``expect`` makes a move a compare-and-swap:
     if several callers move an alias at the same time, one of them succeeds and the others get an ``AliasMovedError``.
 
-        catalog.aliases.set("paper", "mnist:3.0.1", reason="As submitted.", expect="none")
+    >>> change = catalog.aliases.set("paper", "digits:1.0.0", reason="As submitted.", expect="none", dry_run=True)
+    >>> change.before, change.after
+    (None, Version(major=1, minor=0, patch=0))
     """
 
     def __init__(self, calls: AliasCalls, *, actor: str) -> None:
@@ -345,7 +349,7 @@ class Aliases:
             dry_run: compute the change, and write nothing.
 
         Raises:
-            AliasNotFoundError: the alias does not exist.
+            DatasetNotFoundError, ConfigNotFoundError, AliasNotFoundError: the alias does not exist.
             AliasMovedError: the alias does not point to ``expect``.
             UsageError: ``reference`` has a wrong type or does not name an alias.
         """

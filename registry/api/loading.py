@@ -117,8 +117,10 @@ def load(
         UsageError: an argument is invalid or not supported here, both ``catalog`` and ``data_dir`` are given, or the
             version has no supervised keys.
         NotFoundError, VersionWithdrawnError, LockedError: see ``Catalog.dataset``.
+        CatalogNotFoundError: the default catalog does not exist.
         SplitSyntaxError, SplitNotFoundError, SliceError: see ``Dataset.resolve``.
-        NotStoredError: the files are not where they should be.
+        NotStoredError, CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: while examples are
+            read, see ``Dataset.read``; with ``batch_size=-1``, at once.
     """
     wanted = _one_reference(reference, name)
     del download, try_gcs
@@ -405,8 +407,10 @@ def add(
 ) -> AddReport:
     """Publish data that comes without a builder class: ``Catalog.add`` of the default catalog.
 
-        report = registry.add("prices.csv")
-        report = registry.add(frame, "prices", key="id")
+    >>> rows = [{"item": "apple", "price": 1.5}, {"item": "pear", "price": 2.0}]
+    >>> report = registry.add(rows, "prices", catalog=catalog, dry_run=True)
+    >>> report.outcome, str(report.reference), dict(report.splits)
+    ('would_publish', 'prices:1.0.0', {'train': 2})
 
     Args:
         source: see ``Catalog.add``.

@@ -71,9 +71,10 @@ def locked(
         allow_hosts: allow requests to these hosts; see ``load_pin``.
 
     Raises:
-        NotStoredError: the pin file does not exist.
+        NotStoredError, StorageError: the pin file does not exist, or cannot be read.
         PinFormatError, PinChangedError: the pin file is malformed, or was edited.
-        UsageError: ``data_dir``, ``fetch`` or ``allow_hosts`` is given without ``pins``.
+        UsageError: ``data_dir``, ``fetch`` or ``allow_hosts`` is given without ``pins``,
+            or an allowed host is not a valid host, bucket or folder.
         LockedError: at a look-up of a reference without a version, with a wildcard, a range or an alias, or without the
             config of a dataset that has configs; or of one that is not pinned.
     """

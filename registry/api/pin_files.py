@@ -54,6 +54,7 @@ def load_pin(
         PinFormatError: the file is not a pin file; the message has every fault with its key path.
         PinChangedError: the file was edited.
         NotStoredError: the file does not exist.
+        StorageError: the file cannot be read.
         UsageError: an allowed host is not a valid host, bucket or folder.
     """
     pins = open_pin_file(path, data_dir, fetch=fetch, allow_hosts=allow_hosts)

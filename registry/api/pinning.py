@@ -22,6 +22,7 @@ from registry.errors import (
     RecordsMismatchError,
     ReferenceSyntaxError,
     UsageError,
+    WrongTypeError,
 )
 from registry.masking import mask
 from registry.model import Advance, ProgressCallback, Reference, count_progress
@@ -118,8 +119,13 @@ class CatalogPins:
         """The state that the version of each pin has in the catalog.
 
         Args:
-            pins: pins of one or more files.
+            pins: pins of one or more files, such as ``pins.values()`` of a ``PinFile``.
+
+        Raises:
+            WrongTypeError: an item is not a Pin.
         """
+        pins = list(pins)
+        _require_all(pins, Pin, "pins", hint="The pins of a file are its values: pin_file.values().")
         return tuple(PinState(**self._state(pin)) for pin in pins)
 
     @typed_arguments
@@ -202,12 +208,13 @@ class CatalogPins:
 
         Raises:
             PinNotFoundError: the file has no pin of that name.
-            UsageError: ``locations`` is not a list of lines of text.
+            UsageError: ``locations`` is not a list of lines of text, or ``moves`` is not a list of PinMoves.
             SplitNotFoundError, SliceError: the new version does not have these records.
             ShardMismatchError, CorruptRecordError, StorageError: a file differs from the published one, or cannot be
                 read.
         """
         check_locations(locations or ())
+        _require_all(moves, PinMove, "moves", hint="Pass the result of preview_update.")
         pins = pins.without_secrets()
         chosen = {pins[name].name for name in names or pins}
         total = sum(2 * file.num_bytes for move in moves if move.is_move for file in move.pin.entry.files)
@@ -238,7 +245,10 @@ class CatalogPins:
         Raises:
             CitationSyntaxError: the text is not a citation.
             NotFoundError: the catalog does not have the version, or the version does not have the split.
+            SliceError: the split has fewer records than the citation names.
             RecordsMismatchError: the records differ from the cited ones.
+            ShardMismatchError, CorruptRecordError, StorageError: a file differs from the published one, or cannot be
+                read.
         """
         citation = Citation.parse(text) if isinstance(text, str) else text
         dataset = self._catalog.look_up(citation.reference)
@@ -314,6 +324,12 @@ class CatalogPins:
         return make_entry(
             source, old.name, plan, read_config=config, locations=locations, processes=processes, advance=advance
         )
+
+
+def _require_all(values: Sequence[Any], kind: type, name: str, *, hint: str) -> None:
+    for value in values:
+        if not isinstance(value, kind):
+            raise WrongTypeError(f"{name} must hold {kind.__name__} values, not {type(value).__name__}", hint=hint)
 
 
 def _target(pin: Pin, to: DatasetLike | None) -> Reference:

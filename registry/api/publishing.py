@@ -26,6 +26,7 @@ from registry.model import (
     Version,
     count_progress,
     read_code_version,
+    whole_number,
 )
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class Publishing:
 
         Raises:
             BuilderNotFoundError: no installed builder has that name.
+            ConfigNotFoundError, VersionNotFoundError: the builder does not make that config or version.
             BuildError: the code cannot prepare this version, or fails; ``__cause__`` is its own error.
             FeatureError: an example does not match the features.
             ProtectedError: ``promote`` is True, and the dataset, config or catalog is protected.
@@ -94,11 +96,12 @@ class Publishing:
             VersionExistsError: other content is published under this number.
             VersionTooSmallError: the changes since the version below require a larger step of the number.
             StorageError: the disk is full or not writable.
-            UsageError: ``reference`` has a wrong type.
+            UsageError: ``reference`` has a wrong type, does not parse or names an alias; or a number is invalid.
         """
         from registry.building import build_dataset
         from registry.publishing import publish_staged
 
+        _check_processes(processes)
         builder = _open_builder(reference)
         self._refuse_protected(builder.reference, promote)
         published = self._published(builder.reference)
@@ -150,12 +153,13 @@ class Publishing:
             the version is published.
 
         Raises:
-            BuilderNotFoundError, BuildError, FeatureError, StorageError, UsageError: see ``build``.
+            NotFoundError, BuildError, FeatureError, StorageError, UsageError: see ``build``.
             VersionExistsError: other content is published under this number.
         """
         from registry.building import build_dataset
         from registry.publishing import preview_folder
 
+        _check_processes(processes)
         builder = _open_builder(reference)
         published = self._published(builder.reference)
         if published is not None and not rebuild and self._is_here(published.version):
@@ -199,6 +203,7 @@ class Publishing:
             VersionExistsError: other content is published under this number.
             VersionTooSmallError: the changes since the version below require a larger step of the number.
             StorageError: a file cannot be read or written.
+            ReferenceSyntaxError: ``version_to_prepare`` is neither a version nor a commit.
         """
         from registry.prepared import read_prepared
         from registry.publishing import publish_folder
@@ -256,6 +261,7 @@ class Publishing:
             PreparedFormatError: the folder holds no prepared version.
             ReferenceSyntaxError: ``name`` is not a valid dataset name.
             UsageError: ``name`` is given, and the folder holds several datasets.
+            StorageError: the folder cannot be listed or read.
             CatalogError: the catalog failed. Versions that were imported before stay imported.
         """
         from registry.api.imports import find_tfds, list_found, publish_found
@@ -300,6 +306,7 @@ class Publishing:
             PreparedFormatError: the folder has no Parquet shards, or some are missing; their names can be read only
                 from a copy; a column has a type that no feature has; or the folder holds several configs.
             CorruptExampleError: a list, a struct, an image or an item of a list is null, or an image is invalid.
+            ReferenceSyntaxError: ``name``, ``config`` or ``version`` is invalid.
             ProtectedError: ``promote`` is True, and the dataset, config or catalog is protected.
             VersionExistsError: other content is published under this number.
             VersionTooSmallError: the changes since the version below require a larger step of the number.
@@ -363,7 +370,7 @@ class Publishing:
             copy: see ``import_parquet``.
 
         Raises:
-            PreparedFormatError, CorruptExampleError, StorageError: see ``import_parquet``.
+            PreparedFormatError, CorruptExampleError, ReferenceSyntaxError, StorageError: see ``import_parquet``.
         """
         _, prepared = _describe_parquet(folder, name=name, config=config, version=version, copy=copy)
         return prepared
@@ -441,6 +448,12 @@ class Publishing:
         scope = self.backend.configs.protection(reference.name, reference.config) if promote else None
         if scope is not None:
             raise refuse_protected(reference, scope)
+
+
+def _check_processes(processes: int | None) -> None:
+    """Refuse a wrong number before the builder runs, which may take hours."""
+    if processes is not None:
+        whole_number(processes, "processes", least=1)
 
 
 def _open_builder(reference: DatasetLike | type[DatasetBuilder] | DatasetBuilder) -> DatasetBuilder:

@@ -135,6 +135,9 @@ class Version:
 
         >>> Version("3.0.1").match("3.*.*"), Version("3.0.1").match("3.1"), Version("3.0.1").match("^3")
         (True, False, True)
+
+        Raises:
+            ReferenceSyntaxError: ``pattern`` is not a version request.
         """
         return VersionRequest.parse(pattern).allows(self)
 

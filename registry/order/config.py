@@ -137,7 +137,11 @@ class ReadConfig:
                 )
 
     def with_seed(self, seed: int) -> ReadConfig:
-        """This config with ``seed`` for its shuffle, or this config if no seed is missing."""
+        """This config with ``seed`` for its shuffle, or this config if no seed is missing.
+
+        Raises:
+            UsageError: ``seed`` is not a whole number, or is out of range.
+        """
         if not self.needs_seed:
             return self
         return replace(self, seed=seed) if self.shuffle == "global" else replace(self, shuffle_seed=seed)

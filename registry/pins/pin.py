@@ -123,6 +123,9 @@ class Pin:
         Args:
             fetch: allow requests to the locations that the pin names.
             allow_hosts: allow requests to these hosts, networks, buckets and folders; see ``load_pin``.
+
+        Raises:
+            UsageError: an allowed host is not a valid host, bucket or folder.
         """
         if not fetch and not allow_hosts:
             return self
@@ -298,7 +301,8 @@ class Pin:
         Raises:
             NotStoredError: no place holds a file of the pin or a version of the dataset.
             FetchNotAllowedError: no allowed place holds them, and the pin names places that you did not allow.
-            UsageError: both ``deep`` and ``quick``.
+            UsageError: both ``deep`` and ``quick``, or ``processes`` is not a positive whole number.
+            StorageError: ``folder`` cannot be opened or read.
         """
         from registry.pins.verify import verify_pin
 

@@ -205,6 +205,9 @@ class Reader:
     def batches(self, batch_size: int, *, drop_remainder: bool = False) -> Iterator[dict[str, Any]]:
         """Read the next epoch in batches. A batch never contains examples of two epochs.
 
+        >>> [batch["image"].shape for batch in digits.read("train[:100]").batches(64)]
+        [(64, 8, 8, 1), (36, 8, 8, 1)]
+
         Args:
             batch_size: number of examples in a batch, at least 1.
             drop_remainder: leave out the last batch of an epoch if it is smaller.
@@ -233,7 +236,8 @@ class Reader:
     def select(self, *names: str | Sequence[str]) -> Reader:
         """Return a reader of some features. The other features are not decoded.
 
-            reader.select("label")                  # or select(["image", "label"])
+        >>> digits.read("train[:100]").select("label")[0]
+        {'label': np.int64(3)}
 
         Args:
             names: names of features, or one list of them.
@@ -260,8 +264,12 @@ class Reader:
     def as_supervised(self, *keys: SupervisedKeys) -> SupervisedReader:
         """Return a view of the examples as tuples, such as (input, target).
 
-            reader.as_supervised("image", "label")
-            reader.as_supervised({"left": "before", "right": "after"}, "label")
+        >>> image, label = digits.read("train[:100]").as_supervised("image", "label")[0]
+        >>> image.shape, label
+        ((8, 8, 1), np.int64(3))
+
+        With a dict, the entry of the tuple is a dict:
+        ``as_supervised({"left": "before", "right": "after"}, "label")``.
 
         Args:
             keys: the name of a feature for each entry of the tuple; or a tuple or dict of names.
@@ -276,6 +284,9 @@ class Reader:
 
     def to_numpy(self) -> dict[str, Any]:
         """Read all examples of the first epoch into memory.
+
+        >>> {name: (column.shape, column.dtype) for name, column in digits.read("train[:100]").to_numpy().items()}
+        {'image': ((100, 8, 8, 1), dtype('uint8')), 'label': ((100,), dtype('int64'))}
 
         Returns:
             A dict of arrays, nested as an example is, with a first dimension of ``len(self)``. Arrays and masked arrays
@@ -301,6 +312,7 @@ class Reader:
             text: ``bytes`` keeps ``Text`` as it is stored.
 
         Raises:
+            UsageError: ``text`` is neither ``str`` nor ``bytes``.
             FeatureError: a text is not UTF-8, and ``text`` is ``str``.
             MissingExtraError: pandas is not installed (extra ``pandas``).
             CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: as iterating a reader.
@@ -431,6 +443,11 @@ class Reader:
             grain.MapDataset.source(reader.to_grain()).shuffle(seed=1).batch(32)
 
         Examples are dicts as from iterating. A missing value is None, which Grain cannot batch: see ``fill_missing``.
+
+        Raises:
+            IndexError: from the source, for a position outside the epoch.
+            CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: from the source, as iterating a
+                reader.
         """
         from registry.reading.frameworks.sharing import ReaderSource
 
@@ -501,6 +518,7 @@ class Reader:
 
         Raises:
             IndexError: a position is outside the epoch.
+            TypeError: a position is not a whole number.
             CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a file is damaged or unreadable.
         """
         positions, _ = find_positions(self._share, indices)

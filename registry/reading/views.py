@@ -69,7 +69,7 @@ class SupervisedReader:
         return pick(self.keys, self.reader[index])
 
     def examples_at(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> list[Any]:
-        """Read the examples ``indices`` of the first epoch together."""
+        """Read the examples ``indices`` of the first epoch together: see ``Reader.examples_at``, also for errors."""
         return [pick(self.keys, example) for example in self.reader.examples_at(indices)]
 
     def batches(self, batch_size: int, *, drop_remainder: bool = False) -> Iterator[Any]:
