@@ -444,12 +444,20 @@ class Adding(Publishing):
             of_paths = {"kind": kind, "splits": splits, "record_set": record_set, "nulls": nulls}
             _require_path({**of_paths, "header": header is not None, "delimiter": delimiter, "encoding": encoding})
         csv = CsvFormat(nulls=tuple(nulls), header=header, delimiter=delimiter, encoding=encoding)
-        options = Options(kind=kind, splits=splits or {}, config=config, record_set=record_set, csv=csv)
+        wishes = _wishes(features or {}, schema)
+        options = Options(
+            kind=kind,
+            splits=splits or {},
+            config=config,
+            record_set=record_set,
+            csv=csv,
+            typed=frozenset(name for name, wish in wishes.items() if wish.action != "skip"),
+        )
         opened = _open(source, options, count_progress(progress, "downloading", unit="bytes"))
         latest, _ = self.backend.neighbours(reference.name, reference.config, Version(*HIGHEST))
         plan = plan_source(
             opened,
-            wishes=_wishes(features or {}, schema),
+            wishes=wishes,
             key=key,
             key_by=key_by,
             split_by=split_by,

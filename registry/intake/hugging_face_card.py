@@ -113,7 +113,9 @@ def open_repository(files: Files, options: Options) -> Source:
         own = replace(files, names=names, sizes=[sizes[name] for name in names], skipped=())
         kind = options.kind or _kind_of(files, split, names)
         options.require_csv(kind)
-        sources[split] = KINDS[kind].open()(own, Options(kind=kind, splits={split: "*"}, csv=options.csv))
+        sources[split] = KINDS[kind].open()(
+            own, Options(kind=kind, splits={split: "*"}, csv=options.csv, typed=options.typed)
+        )
     reason = f"the config {config.name!r} of the dataset card"
     source = combine_splits(sources, split_reason=reason)
     others = [(name, sizes[name]) for name in files.names if name not in used and name != CARD]

@@ -47,16 +47,22 @@ def parse_object(text: str) -> dict[str, Any]:
     Raises:
         BadValueError: it is not JSON, or not an object; a key occurs twice; or a number is NaN or infinite.
     """
+    value = parse_value(text)
+    if not isinstance(value, dict):
+        raise BadValueError(f"expected an object, found {_word(value)}")
+    return value
+
+
+def parse_value(text: str) -> Any:
+    """Parse JSON. Raises the errors of ``parse_object``, but any value may be at the top."""
     try:
-        value = _DECODER.decode(text)
+        value: Any = _DECODER.decode(text)
     except json.JSONDecodeError as error:
         raise BadValueError(f"is not JSON: {error.msg}", place=error.pos) from error
     except RecursionError as error:
         raise _too_deep() from error
     except ValueError as error:  # an integer of thousands of digits
         raise BadValueError("contains an integer that does not fit in 64 bits") from error
-    if not isinstance(value, dict):
-        raise BadValueError(f"expected an object, found {_word(value)}")
     return value
 
 

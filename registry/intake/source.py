@@ -185,6 +185,8 @@ class Options:
         config: the config to read of a source that has several, such as a repository with a dataset card.
         record_set: the record set to read of a Croissant document that has several.
         csv: how CSV files are written; None if a caller cannot say it, as for the ``metadata.csv`` of images.
+        typed: the columns whose types the caller requests. A reader that would make several columns of one of them
+            leaves it whole.
     """
 
     kind: str | None = None
@@ -192,6 +194,7 @@ class Options:
     config: str | None = None
     record_set: str | None = None
     csv: CsvFormat | None = None
+    typed: frozenset[str] = frozenset()
 
     def require_csv(self, kind: str) -> None:
         """Refuse options for CSV files where others are read. Raises UsageError."""

@@ -1,15 +1,16 @@
 """Opens WebDataset tars: files in sequence with the same name up to the first dot are one record.
 
-    000000.jpg 000000.cls 000000.json 000001.jpg ...  ->  columns jpg, cls, json; key 000000
+    000000.jpg 000000.cls 000000.json 000001.jpg ...  ->  columns jpg, cls, caption ...; key 000000
 
-The headers of all tars are read first, because every block of rows has the columns of all of them. Columns: ``cls`` is
-int64, ``txt`` and ``json`` are text, PNG and JPEG are images, everything else is bytes. A file that a sample lacks is
-null. Follows the format of https://github.com/webdataset/webdataset.
+The headers of all tars are read first, because every block of rows has the columns of all of them. The keys of JSON
+objects are columns, as in JSON lines. ``cls`` is int64 if all files have integers, else a class label with their names;
+``txt`` is text, PNG and JPEG are images, everything else is bytes. A file that a sample lacks is null. Follows the
+format of https://github.com/webdataset/webdataset.
 """
 
 from __future__ import annotations
 
-import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,10 +18,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from registry.errors import SourceError
-from registry.features import Feature, Image
+from registry.features import ClassLabel, Feature, Image
 from registry.intake.accounting import account_for_source, count, size_lookup
 from registry.intake.archives import ZIP_SIGNATURES, archive_errors, open_tar, tar_members
+from registry.intake.classes import MAX_CLASSES
 from registry.intake.file_rows import MAX_FILE_BYTES, BadFileError
+from registry.intake.json_files import MAX_COLUMNS
+from registry.intake.json_values import BadValueError, Kind, kind_of, parse_value, split_runs
 from registry.intake.listing import why_skipped
 from registry.intake.media_bytes import IMAGES, CheckMedia, extension_of, is_picture
 from registry.intake.source import MAX_BYTES, MAX_ROWS, BadRow, Files, Options, Part, Rows, Source, root_of
@@ -30,7 +34,10 @@ from registry.shards.arrow_values import import_pyarrow
 from registry.storage import Store
 from registry.storage.faults import storage_errors
 
-_NUMBERS: Final = frozenset({"cls", "cls2", "index", "inx", "id"})
+_CLASSES: Final = frozenset({"cls", "cls2"})
+_NUMBERS: Final = _CLASSES | {"index", "inx", "id"}
+_NO_CLASS: Final = "-1"  # exports write it for a null label
+_LONGEST_NAME: Final = 1000
 _TEXTS: Final = frozenset({"txt", "text", "transcript"})
 _JSON: Final = frozenset({"json", "jsn"})
 _MAX_COLUMNS: Final = 1000
@@ -82,29 +89,35 @@ def open_webdataset(files: Files, options: Options) -> Source:
             hint="A sample consists of files with the same name up to the first dot, such as 0001.jpg and 0001.cls.",
             details={"location": files.location},
         )
-    columns = tuple(sorted(found.columns))
+    spread = {column for column in _JSON & found.columns.keys() if column not in options.typed}
+    columns = tuple(sorted(found.columns.keys() - spread))
     is_complete = {column: found.columns[column] == found.num_samples for column in columns}
     hints: dict[str, Feature] = {
         column: Image(shape=(None, None, None))
         for column in columns
         if is_complete[column] and is_picture(f"x.{column}")
     }
+    texts = frozenset(column for column, one in found.numbers.items() if not one.are_integers)
+    for column in texts & _CLASSES:
+        if (label := found.numbers[column].label()) is not None:
+            hints[column] = label
     sizes = size_lookup(files)
     return Source(
         kind="webdataset",
         summary=f"{found.num_samples:,} samples in {count(len(files.names), ('WebDataset tar', 'WebDataset tars'))}, "
-        f"with {', '.join(columns)}",
+        f"with {', '.join(sorted(found.columns))}",
         parts=[
             Part(
                 split=split,
                 name=name,
-                read=TarPart(store=files.store, name=name, columns=columns, has_unique_keys=unique[split]),
+                read=TarPart(store=files.store, name=name, columns=columns, texts=texts, has_unique_keys=unique[split]),
                 num_bytes=sizes(name),
             )
             for split, names in splits.files.items()
             for name in names
         ],
         hints=hints,
+        may_lack_columns=bool(spread),
         files=account_for_source(files, splits, "tar"),
         origins=files.origins,
         split_reason=splits.reason,
@@ -124,10 +137,40 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 @dataclass(slots=True)
+class _Numbers:
+    """The files of an extension that usually are numbers: whether all are, and their different texts."""
+
+    are_integers: bool = True
+    names: set[str] | None = field(default_factory=set)
+
+    def add(self, data: bytes | None) -> None:
+        """Take a file into account; None if it is too long to be a number or the name of a class."""
+        text = None if data is None else data.decode(errors="replace").strip()
+        if self.are_integers:
+            is_plain = text is not None and _INTEGER.fullmatch(text) is not None
+            self.are_integers = is_plain and -(2**63) <= int(text or 0) < 2**63
+        if text is None:
+            self.names = None
+        elif self.names is not None and len(self.names) <= MAX_CLASSES:
+            self.names.add(text)
+
+    def label(self) -> ClassLabel | None:
+        """The classes, sorted by name; None if there are too many, or if a text cannot be a name."""
+        names = sorted((self.names or set()) - {_NO_CLASS})
+        if not names or len(names) > MAX_CLASSES or not names[0]:
+            return None
+        return ClassLabel(names=names)
+
+
+_INTEGER: Final = re.compile(r"-?[1-9][0-9]{0,18}|0")
+
+
+@dataclass(slots=True)
 class _Found:
-    """What the headers of tars show: how many samples have each column."""
+    """What the headers of tars show: how many samples have each column, and whether numbers are numbers."""
 
     columns: Counter[str] = field(default_factory=Counter)
+    numbers: defaultdict[str, _Numbers] = field(default_factory=lambda: defaultdict(_Numbers))
     num_samples: int = 0
 
     def scan(self, root: Path, names: Sequence[str]) -> bool:
@@ -136,7 +179,7 @@ class _Found:
         is_unique = True
         for name in names:
             with storage_errors("read", str(root / name)), (root / name).open("rb") as file:
-                for key, extensions in _keys(file, name):
+                for key, extensions in _keys(file, name, self.numbers):
                     is_unique = is_unique and hash(key) not in seen
                     seen.add(hash(key))
                     self.num_samples += 1
@@ -150,7 +193,7 @@ class _Found:
         return is_unique
 
 
-def _keys(file: Any, name: str) -> Iterator[tuple[str, set[str]]]:
+def _keys(file: Any, name: str, numbers: Mapping[str, _Numbers]) -> Iterator[tuple[str, set[str]]]:
     last: str | None = None
     extensions: set[str] = set()
     with open_tar(file, name) as tar:
@@ -163,6 +206,10 @@ def _keys(file: Any, name: str) -> Iterator[tuple[str, set[str]]]:
                     yield last, extensions
                 last, extensions = key, set()
             extensions.add(extension)
+            if extension in _NUMBERS:
+                with archive_errors(name):
+                    content = tar.extractfile(member) if member.size <= _LONGEST_NAME else None
+                    numbers[extension].add(None if content is None else content.read())
     if last is not None:
         yield last, extensions
 
@@ -174,14 +221,20 @@ class TarPart:
     Attributes:
         store: where the tar is stored.
         name: its name.
-        columns: the extensions of all tars of the source, sorted.
+        columns: the extensions of all tars of the source that are columns, sorted.
+        texts: those of them that usually are numbers, and are text here.
         has_unique_keys: whether no key occurs twice in the split; otherwise keys start with the name of the tar.
     """
 
     store: Store
     name: str
     columns: Sequence[str]
+    texts: frozenset[str]
     has_unique_keys: bool
+
+    def spreads(self, extension: str) -> bool:
+        """Whether the keys of these JSON files are columns."""
+        return extension in _JSON and extension not in self.columns
 
     def __call__(self) -> Iterator[Rows]:
         """Read the samples in order."""
@@ -204,7 +257,7 @@ class TarPart:
                     if last is not None:
                         block.add(number, last, sample)
                         if block.is_full():
-                            yield block.take()
+                            yield from block.take()
                     last, sample = key, {}
                     number += 1
                 if extension in sample or member.size > MAX_FILE_BYTES:
@@ -217,7 +270,7 @@ class TarPart:
         if last is not None:
             block.add(number, last, sample)
         if block.lines or block.bad:
-            yield block.take()
+            yield from block.take()
 
 
 class _Block:
@@ -226,6 +279,7 @@ class _Block:
     def __init__(self, part: TarPart) -> None:
         self._part = part
         self._refused = 0
+        self._seen: dict[str, None] = {}
         self._clear()
 
     def _clear(self) -> None:
@@ -233,6 +287,7 @@ class _Block:
         self.lines: list[int] = []
         self._keys: list[str] = []
         self._values: defaultdict[str, list[Any]] = defaultdict(list)
+        self._rows: list[tuple[int, dict[str, Any], dict[str, Kind]]] = []
         self._num_bytes = 0
 
     def refuse(self, number: int, column: str | None, reason: str) -> None:
@@ -244,58 +299,92 @@ class _Block:
         """Add a complete sample, unless it was refused or a value is invalid."""
         if self._refused == number:
             return
-        values = {}
         try:
             key.encode()
         except UnicodeEncodeError:
             self.refuse(number, None, f"its name is not UTF-8: {key!a}")
             return
+        values: dict[str, Any] = {}
+        row: dict[str, Any] = {}
+        kinds: dict[str, Kind] = {}
         for column, data in sample.items():
             try:
-                values[column] = _convert(column, data)
+                if self._part.spreads(column):
+                    self._spread(column, decode_text("", data), row, kinds)
+                else:
+                    values[column] = _convert(column, data, is_text=column in self._part.texts)
             except BadFileError as error:
                 self.refuse(number, column, str(error))
                 return
+            except BadValueError as error:
+                place = "" if error.place is None else f" at character {error.place + 1}"
+                self.refuse(number, error.column or column, f"{error.reason}{place}")
+                return
+        self._rows.append((len(self.lines), row, kinds))
         self.lines.append(number)
         self._keys.append(key if self._part.has_unique_keys else f"{self._part.name}/{key}")
         for column in self._part.columns:
             self._values[column].append(values.get(column))
         self._num_bytes += sum(map(len, sample.values()))
 
+    def _spread(self, column: str, text: str, row: dict[str, Any], kinds: dict[str, Kind]) -> None:
+        """Add the keys of a JSON object to ``row``; another value is a column itself."""
+        value = parse_value(text)
+        for key, inner in value.items() if isinstance(value, dict) else ((column, value),):
+            name = key
+            while name in self._part.columns:  # a file of the samples has this name
+                name = f"{column}.{name}"
+            if name in row:
+                raise BadValueError(f"the column {name!r:.80} occurs twice in the sample")
+            kinds[name] = kind_of(inner, name)
+            row[name] = inner
+        self._seen |= dict.fromkeys(row)
+        if len(self._seen) > MAX_COLUMNS:
+            raise SourceError(
+                f"{self._part.name}: the JSON files have more than {MAX_COLUMNS:,} different keys",
+                hint=f"To store each as text: --feature {column}=Text",
+                details={"file": self._part.name, "limit": MAX_COLUMNS},
+            )
+
     def is_full(self) -> bool:
         return self._num_bytes >= MAX_BYTES or len(self.lines) + len(self.bad) >= MAX_ROWS
 
-    def take(self) -> Rows:
+    def take(self) -> Iterator[Rows]:
+        """Yield the rows: one table, or several if the types of their JSON exclude each other."""
         arrow = import_pyarrow()
-        columns = {name: arrow.array(self._values[name], _arrow_type(arrow, name)) for name in self._part.columns}
-        rows = Rows(table=arrow.table(columns), lines=self.lines, keys=self._keys, bad=tuple(self.bad))
+        types = {name: _arrow_type(arrow, name, is_text=name in self._part.texts) for name in self._part.columns}
+        bad = tuple(self.bad)
+        for run in split_runs(self._rows):
+            start, stop = run.places[0], run.places[-1] + 1
+            columns = {name: arrow.array(self._values[name][start:stop], types[name]) for name in types}
+            if run.fields:
+                found = run.make_table()
+                columns |= {name: found.column(name) for name in found.column_names}
+            yield Rows(table=arrow.table(columns), lines=self.lines[start:stop], keys=self._keys[start:stop], bad=bad)
+            bad = ()
+        if bad:
+            empty = {name: arrow.array([], kind) for name, kind in types.items()}
+            yield Rows(table=arrow.table(empty), lines=(), keys=(), bad=bad)
         self._clear()
-        return rows
 
 
-def _arrow_type(arrow: Any, column: str) -> Any:
+def _arrow_type(arrow: Any, column: str, *, is_text: bool) -> Any:
+    if is_text or column in _TEXTS or column in _JSON:
+        return arrow.string()
+    return arrow.int64() if column in _NUMBERS else arrow.binary()
+
+
+def _convert(column: str, data: bytes, *, is_text: bool) -> Any:
+    if is_text:
+        text = decode_text("", data).strip()
+        return None if text == _NO_CLASS and column in _CLASSES else text
     if column in _NUMBERS:
-        return arrow.int64()
-    return arrow.string() if column in _TEXTS or column in _JSON else arrow.binary()
-
-
-def _convert(column: str, data: bytes) -> Any:
-    if column in _NUMBERS:
-        try:
-            value = int(data)
-        except ValueError:
-            raise BadFileError(f"expected an integer, found {data[:40]!r}") from None
-        if not -(2**63) <= value < 2**63:
-            raise BadFileError(f"expected an integer of 64 bits, found {data[:40]!r}")
-        return value
+        return int(data)  # found while the headers were read
     if column in _TEXTS:
         return decode_text("", data)
     if column in _JSON:
         text = decode_text("", data)
-        try:
-            json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise BadFileError(f"expected JSON: {error}") from error
+        parse_value(text)
         return text
     if extension_of(f"x.{column}") in IMAGES:
         return _CHECK(f"x.{column}", data)

@@ -159,6 +159,29 @@ def test_a_sample_has_a_file_for_each_kind_of_value(catalog: registry.Catalog, t
             assert [box["x"] for box in values["boxes"]] == example["boxes"]["x"].tolist()
 
 
+@pytest.mark.parametrize("labels", ["names", "numbers"])
+def test_samples_that_are_added_again_have_the_same_values(
+    catalog: registry.Catalog, tmp_path: Path, labels: Any
+) -> None:
+    scenes = catalog.dataset("scenes")
+    scenes.export("webdataset", tmp_path / "out", labels=labels)
+    with registry.connect(tmp_path / "catalog.db") as other:
+        other.add(tmp_path / "out", "scenes")
+        again = other.dataset("scenes")
+        if labels == "names":
+            assert again.features["cls"] == ClassLabel(names=["cat", "dog"])
+        for split in ("train", "test"):
+            found = {example["txt"]: example for example in again.read(split)}
+            for example in stored(scenes, split):
+                same = found[example["caption"]]
+                assert set(same) == {"png", "mask.png", "cls", "txt", "boxes", "age"}
+                assert same["png"].tolist() == example["image"].tolist()
+                assert same["mask.png"].tolist() == example["mask"].tolist()
+                assert (same["cls"], same["age"]) == (example["label"], example["age"])
+                assert same["boxes"]["name"].tolist() == example["boxes"]["name"].tolist()
+                assert same["boxes"]["x"].tolist() == example["boxes"]["x"].tolist()
+
+
 def test_tars_are_bounded_and_the_same_each_time(catalog: registry.Catalog, tmp_path: Path) -> None:
     photos = catalog.dataset("photos")
     for name in ("one", "two"):

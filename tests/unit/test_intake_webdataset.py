@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from registry.errors import SourceError
-from registry.features import Image
+from registry.features import ClassLabel, Image
 from registry.features.png import encode_png
 from registry.intake.listing import list_files
 from registry.intake.source import Options, Rows, Source
@@ -47,15 +47,16 @@ def test_samples(tmp_path: Path) -> None:
         ("train", "train-000001.tgz"),
         ("test", "test-000000.tar"),
     ]
-    none = dict.fromkeys(["cls", "json", "png", "seg.npy", "txt"])
+    none = dict.fromkeys(["cls", "png", "seg.npy", "txt"])
     first, second, third = rows_of(source)
     assert first.table.to_pylist() == [
-        none | {"cls": 7, "json": '{"x": 1}', "png": PNG},
-        none | {"png": PNG, "seg.npy": array},
+        none | {"cls": 7, "png": PNG, "x": 1},
+        none | {"png": PNG, "seg.npy": array, "x": None},
     ]
     assert (first.keys, list(first.lines)) == (["a/1", "a/2"], [1, 2])
     assert second.table.to_pylist() == [none | {"png": PNG, "txt": "é"}]
-    assert third.table.schema == first.table.schema
+    assert third.table.schema == second.table.schema
+    assert source.may_lack_columns
     assert third.keys == ["a/1"]
 
 
@@ -69,14 +70,14 @@ def test_keys_that_occur_in_two_tars_start_with_the_name_of_the_tar(tmp_path: Pa
 def test_samples_that_cannot_be_used(tmp_path: Path) -> None:
     members = [
         *(
-            ("1.cls", b"one"),
+            ("1.json", b'{"a": 1, "a": 2}'),
             ("1.txt", b""),
             ("2.txt", b"\xff"),
             ("3.json", b"{"),
             ("4.png", b"GIF89a"),
             ("5.txt", b""),
         ),
-        *(("5.TXT", b""), ("readme", b""), ("6.txt", b"good"), ("7.cls", b"9" * 30)),
+        *(("5.TXT", b""), ("readme", b""), ("6.txt", b"good"), ("7.cls", b"\xff")),
     ]
     write_tar(tmp_path / "x.tar", members)
     source = open_webdataset(list_files(tmp_path), Options())
@@ -84,15 +85,60 @@ def test_samples_that_cannot_be_used(tmp_path: Path) -> None:
     assert rows.keys == ["6"]
     assert list(rows.lines) == [6]
     assert [str(one) for one in rows.bad] == [
-        "x.tar:1, column 'cls': expected an integer, found b'one'",
+        "x.tar:1, column 'json': the key 'a' occurs twice in an object",
         "x.tar:2, column 'txt': expected UTF-8, found the byte 0xff in line 1",
-        "x.tar:3, column 'json': expected JSON: Expecting property name enclosed in double quotes: line 1 column 2 "
-        "(char 1)",
+        "x.tar:3, column 'json': is not JSON: Expecting property name enclosed in double quotes at character 2",
         "x.tar:4, column 'png': expected PNG by its name, found GIF",
         "x.tar:5, column 'txt': it occurs twice in the sample",
         "x.tar/readme: its name has no extension",
-        "x.tar:7, column 'cls': expected an integer of 64 bits, found b'999999999999999999999999999999'",
+        "x.tar:7, column 'cls': expected UTF-8, found the byte 0xff in line 1",
     ]
+
+
+def test_the_keys_of_json_are_columns_as_in_json_lines(tmp_path: Path) -> None:
+    members = [
+        *(("1.txt", b"a"), ("1.json", b'{"n": 1, "who": "007", "txt": "t", "box": {"x": [1, 2.5]}}')),
+        *(("2.txt", b"b"), ("2.json", b'{"n": null, "extra": [1]}')),
+        *(("3.txt", b"c"), ("3.json", b"[1, 2]")),
+        *(("4.txt", b"d"), ("4.json", b'{"n": "one"}')),
+    ]
+    write_tar(tmp_path / "x.tar", members)
+    source = open_webdataset(list_files(tmp_path), Options())
+    assert source.summary == "4 samples in 1 WebDataset tar, with json, txt"
+    first, second = rows_of(source)  # a text and a number exclude each other: inference reports their lines
+    none = dict.fromkeys(["n", "who", "json.txt", "box", "extra", "json"])
+    assert first.table.to_pylist() == [
+        none | {"txt": "a", "n": 1, "who": "007", "json.txt": "t", "box": {"x": [1.0, 2.5]}},
+        none | {"txt": "b", "extra": [1]},
+        none | {"txt": "c", "json": [1, 2]},
+    ]
+    assert second.table.to_pylist() == [{"txt": "d", "n": "one"}]
+    assert (first.keys, second.keys, list(second.lines)) == (["1", "2", "3"], ["4"], [4])
+    whole = open_webdataset(list_files(tmp_path), Options(typed=frozenset({"json"})))
+    assert rows_of(whole)[0].table.column("json").to_pylist() == [members[place][1].decode() for place in (1, 3, 5, 7)]
+    assert not whole.may_lack_columns
+
+
+@pytest.mark.parametrize(
+    ("contents", "hint", "values"),
+    [
+        ([b"7\n", b"-1", b"0"], None, [7, -1, 0]),
+        ([b"dog", b"cat\n", b"-1"], ClassLabel(names=["cat", "dog"]), ["dog", "cat", None]),
+        ([b"007", b"8", b"9"], ClassLabel(names=["007", "8", "9"]), ["007", "8", "9"]),
+        ([b"9" * 30, b"1", b"a" * 2000], None, ["9" * 30, "1", "a" * 2000]),
+    ],
+)
+def test_classes_are_numbers_or_names(
+    tmp_path: Path, contents: list[bytes], hint: ClassLabel | None, values: list[object]
+) -> None:
+    write_tar(
+        tmp_path / "x.tar",
+        [(f"{place}{end}", data) for place, one in enumerate(contents) for end, data in ((".txt", b""), (".cls", one))],
+    )
+    source = open_webdataset(list_files(tmp_path), Options())
+    assert source.hints == ({} if hint is None else {"cls": hint})
+    (rows,) = rows_of(source)
+    assert rows.table.column("cls").to_pylist() == values
 
 
 def test_a_tar_of_a_folder_is_not_a_webdataset(tmp_path: Path) -> None:
