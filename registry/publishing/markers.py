@@ -21,7 +21,7 @@ from registry.model import DatasetVersion, Reference, SlicingRule, Version, vers
 from registry.publishing.verify import digest_of
 from registry.storage import Store
 from registry.storage.names import MARKER_FILE
-from registry.storage.store import warn_of_leftover
+from registry.storage.staged import warn_of_leftover
 
 _NO_CONTENT: Final = "0" * 64
 _MAX_MARKER_BYTES: Final = 2**16
@@ -93,12 +93,12 @@ def clear_place(
     held, before = catalog.reservations.reserve(location_key(final), exactly, _NO_CONTENT, holder)
     try:
         if is_foreign:
-            final.remove_tree(MARKER_FILE)
+            final.remove(MARKER_FILE)
         is_new = _mark(final, held, holder, catalog, exactly)
         aside, names = f"{parent}/leftover.{held.token[:8]}_{last_part}", tuple(final.list())
         if not force and not set(names).issubset(listed):
             if is_new:
-                final.remove_tree(MARKER_FILE)
+                final.remove(MARKER_FILE)
             raise ConflictError(
                 f"files were added to {final.url} meanwhile",
                 hint="Nothing was moved. Another catalog may have published it. To list the files: "
@@ -109,7 +109,7 @@ def clear_place(
                 store.copy_to(f"{location}/{name}", f"{aside}/{name}")
         for name in names:
             final.remove_tree(name)
-        final.remove_tree(MARKER_FILE)
+        final.remove(MARKER_FILE)
     except (ReservedError, ConflictError):  # nothing was touched
         catalog.reservations.leave(held, holder, forget=before is None)
         raise
@@ -155,7 +155,7 @@ def remove_marker(folder: Store, catalog: CatalogBackend, version: DatasetVersio
     if marker is None or not is_left_after_row(marker, catalog, version):
         return
     try:
-        folder.remove_tree(MARKER_FILE)
+        folder.remove(MARKER_FILE)
     except StorageError as error:
         warn_of_leftover(folder.locate(MARKER_FILE), error)
 
@@ -175,8 +175,7 @@ def write_marker(
         "catalog": catalog.url,
         "holder": str(holder),
     }
-    with folder.create(MARKER_FILE, overwrite=overwrite) as file:
-        file.write(json.dumps(content, sort_keys=True).encode())
+    folder.write_bytes(MARKER_FILE, json.dumps(content, sort_keys=True).encode(), overwrite=overwrite)
 
 
 def read_marker(folder: Store) -> dict[str, Any] | None:

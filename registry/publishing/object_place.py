@@ -1,13 +1,17 @@
 """Puts the files of a version at their location in an object store, which has no renames and no locks.
 
     1. reserve   one row of the catalog reserves the location for one content (catalog/reservations.py)
-    2. mark      a marker object, created only if there is none, keeps other catalogs away; then the location is listed
-    3. put       the store copies each object to its final name, and never replaces another object
+    2. mark      a marker object, created only if there is none, keeps other catalogs away
+    3. put       each file is uploaded once, to its final name, which must be free
     4. row       one transaction writes the row and ends the reservation; then the marker is removed
 
-Objects that were there before the marker are never removed. Objects that a killed publisher put there later are
-completed by a run of the same content. A run of other content removes them while no other publisher holds the location.
-A publisher that is killed at any step leaves the reservation and the marker, which tell the next run what it may do.
+If nobody reserved the location before, it is not listed: N files take N + 3 requests, and those of large files. Only if
+a name is taken, or an earlier publisher has left the reservation, are the objects listed and compared.
+
+Each object names the reservation of its writer. Objects of others are never removed. Objects that a killed publisher
+put there are completed by a run of the same content. A run of other content removes them while no other publisher holds
+the location. A publisher that is killed at any step leaves the reservation and the marker, which tell the next run what
+it may do.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import hashlib
 import random
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -33,6 +37,7 @@ from registry.errors import (
     StorageError,
 )
 from registry.model import DatasetVersion, Shard
+from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.publishing.markers import (
     folder_name,
     foreign_error,
@@ -46,7 +51,7 @@ from registry.publishing.verify import absolute_location, digest_of, is_publishe
 from registry.splits import counted
 from registry.storage import StagedFolder, Store
 from registry.storage.names import MARKER_FILE
-from registry.storage.store import warn_of_leftover
+from registry.storage.staged import warn_of_leftover
 
 T = TypeVar("T")
 
@@ -87,6 +92,8 @@ class ObjectPlace:
         }
         self._is_published = False
         self._is_marked = False
+        self._is_alone = False
+        self._put_here: set[str] = set()  # by this process
 
     def take(self) -> None:
         """Reserve the location. Waits for others that hold it."""
@@ -113,10 +120,17 @@ class ObjectPlace:
         was_listed = self.held.found is not None
         created = _patiently(self._mark)
         self._is_marked = True
+        is_first = created and self._before is None and not was_listed
+        if is_first and self._final.keeps_writers and not self._is_published and self._put_all():
+            self._is_alone = True
+            self._require_marker()
+            return
         present = self._final.list()
-        if self.held.found is None or (created and was_listed):
-            # If the marker has vanished, a person or another catalog removed it, and all objects may be theirs.
-            self.held = self._reservations.note_found(self.held, self.holder, present, anew=created and was_listed)
+        if created and was_listed:
+            # The marker has vanished: a person or another catalog removed it, and all objects may be theirs.
+            self.held = self._reservations.note_found(self.held, self.holder, present, anew=True)
+        else:
+            self._note_found(present)
         state = self._compare(present)
         # The digest does not cover file names, and the row names these files.
         has_shards = state.equal.issuperset(self._promised)
@@ -125,7 +139,7 @@ class ObjectPlace:
             return
         if self._must_clean(state):
             state = self._clean(state)
-        self._copy(state)
+        self._put_missing(state)
         self._require_marker()
 
     def tidy(self) -> None:
@@ -154,9 +168,11 @@ class ObjectPlace:
             if is_promised(self._catalog, self._version) or self._is_imported() or not self._is_marked_by_us():
                 self.leave()
                 return
+            present = self._final.list()
+            self._note_found(present)
             found = self._found
-            self._remove([name for name in self._final.list() if name not in found])
-            self._final.remove_tree(MARKER_FILE)
+            self._remove([name for name in present if name not in found])
+            self._final.remove(MARKER_FILE)
         except ReservedError:  # the reservation was taken away: nothing there is ours any more
             return
         except StorageError as error:
@@ -169,7 +185,25 @@ class ObjectPlace:
 
     @property
     def _found(self) -> frozenset[str]:
-        return frozenset(self.held.found or ())
+        """The objects that were not written under this reservation."""
+        if self.held.found is None:
+            raise AssertionError("the objects were not listed")
+        return frozenset(self.held.found)
+
+    def _note_found(self, present: list[str]) -> None:
+        """Note which of the objects are others', unless a publisher with this reservation has noted it."""
+        if self.held.found is not None:
+            return
+
+        def writer_of(name: str) -> str | None:
+            try:
+                return self._final.writer_of(name)
+            except NotStoredError:
+                return None
+
+        writers = dict(self._each(writer_of, present, doing="asked for writers"))
+        others = [name for name in present if writers[name] != self.held.token]
+        self.held = self._reservations.note_found(self.held, self.holder, others)
 
     def _end(self, *, forget: bool) -> None:
         # If the catalog does not answer now, it finds out later, because the process of this holder has ended.
@@ -203,7 +237,7 @@ class ObjectPlace:
                     return False
                 if not is_left_after_row(present, self._catalog, self._version):
                     raise foreign_error(present, self._version.reference, self._final) from None
-                self._final.remove_tree(MARKER_FILE)
+                self._final.remove(MARKER_FILE)
             else:
                 return True
         raise foreign_error(present or {}, self._version.reference, self._final)
@@ -220,8 +254,8 @@ class ObjectPlace:
 
     def _unmark(self) -> None:
         try:
-            if self._is_marked_by_us():
-                self._final.remove_tree(MARKER_FILE)
+            if self._is_alone or self._is_marked_by_us():  # a moment ago, it was ours
+                self._final.remove(MARKER_FILE)
         except StorageError as error:
             warn_of_leftover(self._final.locate(MARKER_FILE), error)
 
@@ -322,31 +356,48 @@ class ObjectPlace:
             )
         return found
 
-    def _copy(self, state: _State) -> None:
-        """Copy every missing staged file to its final name. The store never replaces an object."""
-        missing = [name for name in state.staged if name not in state.equal]
+    def _put_all(self) -> bool:
+        """Upload every file; False if a name is taken.
 
-        def copy(name: str) -> None:
-            with suppress(AlreadyStoredError):  # others were faster; compared below
-                self._store.copy_to(f"{self._staged.name}/{name}", f"{self._version.location}/{name}")
-                if name in self._promised:
-                    self.entity_tags[name] = self._final.entity_tag(name)
-                return
-            late.append(name)
+        Descriptions first: if the location contains another version, this is known before large files are sent.
+        """
+        names = self._staged.store.list()
+        descriptions = [name for name in names if name not in self._promised]
+        return not self._put(descriptions) and not self._put([name for name in names if name in self._promised])
 
-        late: list[str] = []
+    def _put(self, names: list[str]) -> list[str]:
+        """Upload files to their final names. Returns those whose names are taken."""
+
+        def put(name: str) -> bool:
+            try:
+                tag = self._final.create_from(name, self._staged.store, name, writer=self.held.token, is_reserved=True)
+            except AlreadyStoredError:
+                return False
+            self._put_here.add(name)
+            if name in self._promised:
+                self.entity_tags[name] = tag
+            return True
+
+        return [name for name, is_put in self._each(put, names, doing="uploaded files") if not is_put]
+
+    def _each(self, ask: Callable[[str], T], names: list[str], *, doing: str) -> Iterator[tuple[str, T]]:
+        """Send the requests of ``ask`` for each name, several at the same time."""
         with choose_engine(num_bytes=None, is_local=False, is_unlocked=True) as engine:
-            pieces = (Piece(copy, name, (FileRange(self._staged.store.url, name),)) for name in missing)
-            for _ in engine.run(pieces, doing="put files in place", failure=StorageError):
-                pass
+            pieces = (Piece(ask, name, (FileRange(self._final.url, name),)) for name in names)
+            yield from engine.run(pieces, doing=doing, failure=StorageError)
+
+    def _put_missing(self, state: _State) -> None:
+        """Upload every missing file."""
+        late = self._put([name for name in state.staged if name not in state.equal])  # others were faster
         wrong = sorted(name for name in late if not self._is_equal(name))
         if wrong and not self._is_whole():
             raise self._other_data(wrong)
         is_left = self._before is None or not self._before.living
-        if state.equal and is_left and not self._is_published:
+        left = len(state.equal - self._put_here)
+        if left and is_left and not self._is_published:
             self.notes.append(
-                f"finished what an earlier run left: {len(state.equal)} of {counted(len(state.staged), 'file')} "
-                f"{'was' if len(state.equal) == 1 else 'were'} in place"
+                f"finished what an earlier run left: {left} of {counted(len(state.staged), 'file')} "
+                f"{'was' if left == 1 else 'were'} in place"
             )
 
     def _other_data(self, names: list[str]) -> ConflictError:
@@ -356,7 +407,8 @@ class ObjectPlace:
             "It is a complete version that is not in this catalog, but may be in another one. To publish it: "
             f"registry publish {shlex.quote(folder)}\nOr raise your version."
         )
-        if digest_of(self._final, self._version.slicing) is None:
+        is_theirs = INFO_FILENAME in self._found  # not one that was put there a moment ago
+        if not is_theirs or digest_of(self._final, self._version.slicing) is None:
             data_dir = shlex.quote(folder_name(self._store))
             hint = (
                 "These files are not in this catalog. If they are in no other one, move them aside: "

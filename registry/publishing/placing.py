@@ -1,7 +1,7 @@
 """Moves a staged folder to its final place without losing or mixing in files of others.
 
 On a local disk this is one rename, while the parent folder is locked. An object store has neither renames nor locks:
-there, files are copied one by one under a reservation (``object_place``). ``publish`` writes the row inside the block.
+there, files are uploaded one by one under a reservation (``object_place``). ``publish`` writes the row in the block.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from registry.publishing.markers import is_promised
 from registry.publishing.object_place import ObjectPlace
 from registry.publishing.verify import absolute_location, digest_of, is_published
 from registry.storage import StagedFolder, Store
+from registry.storage.local import LocalStore
 
 _REFUSALS: Final = (ConflictError, VersionTooSmallError, UsageError, NotFoundError)
 
@@ -70,7 +71,7 @@ def place_folder(
     if is_published(catalog, version) and not _require_published_names(store, catalog, version):
         yield Placement()
         return
-    if store.local_root is not None:
+    if isinstance(store, LocalStore):
         with _on_disk(staged, store, catalog, version) as placement:
             yield placement
         return
@@ -112,7 +113,7 @@ def _require_published_names(store: Store, catalog: CatalogBackend, version: Dat
 
 @contextmanager
 def _on_disk(
-    staged: StagedFolder, store: Store, catalog: CatalogBackend, version: DatasetVersion
+    staged: StagedFolder, store: LocalStore, catalog: CatalogBackend, version: DatasetVersion
 ) -> Iterator[Placement]:
     # One publisher at a time, from the look at the catalog to the row. A refused publisher that removes its folder must
     # not meet another one that has just put its own there, and only one may repair a damaged folder.
@@ -130,7 +131,9 @@ def _on_disk(
             raise
 
 
-def _rename(staged: StagedFolder, store: Store, version: DatasetVersion, notes: list[str], *, published: bool) -> bool:
+def _rename(
+    staged: StagedFolder, store: LocalStore, version: DatasetVersion, notes: list[str], *, published: bool
+) -> bool:
     """Whether this call moved the folder; False if an intact folder with the same content is there already.
 
     If the same content is ``published``, a damaged folder is renamed to ``damaged.<random>_<version>`` and replaced. It
@@ -154,7 +157,7 @@ def _rename(staged: StagedFolder, store: Store, version: DatasetVersion, notes: 
             ) from error
         parent, _, last_part = place.rpartition("/")
         aside = f"{parent}/damaged.{secrets.token_hex(4)}_{last_part}"
-        store.publish(place, aside)
+        store.rename_folder(place, aside)
         staged.commit()
         notes.append(f"replaced a damaged folder, which was moved to {store.locate(aside)}")
     return True

@@ -5,7 +5,7 @@
 ``registry.api`` calls it for builds, ``registry publish`` and imports. The number is proved before anything is moved
 (``proof``). Files come first and the row last. If a run is killed, the next one finds:
 
-    while staging        an ``incomplete.*`` folder that readers do not see; the next build removes it
+    while staging        an ``incomplete.*`` folder, or one in TMPDIR, that readers do not see; the next run removes it
     while placing        on a disk nothing, because it is one rename; in an object store some files (``object_place``)
     after the move       a complete folder without a row; the next run verifies it and writes the row
     in the transaction   the same as after the move

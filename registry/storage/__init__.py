@@ -7,7 +7,8 @@ layers above opens no paths: it receives a ``Store`` that is rooted at one folde
 from registry.errors import FolderExistsError
 from registry.storage.consent import Allowed
 from registry.storage.location import open_location, open_named, open_store, require_no_secrets
-from registry.storage.store import RenamedStore, StagedFolder, Store
+from registry.storage.staged import StagedFolder
+from registry.storage.store import RenamedStore, Store
 
 __all__ = [
     "Allowed",

@@ -115,6 +115,15 @@ def folder_exists(path: str) -> FolderExistsError:
     return cannot("publish", path, "it exists already", number=errno.EEXIST, hint=hint, kind=FolderExistsError)
 
 
+def too_long(path: str, limit: int) -> StorageError:
+    """Make the error for a small file that is longer than ``limit`` bytes."""
+    return StorageError(
+        f"cannot read {path}: it is longer than {limit} bytes",
+        hint="Files of this kind are small: the file is damaged, or another file has its name.",
+        details={"path": path, "limit": limit},
+    )
+
+
 @contextmanager
 def storage_errors(doing: str, path: str) -> Iterator[None]:
     """Convert every OSError of the block to a StorageError that names the action and the path."""

@@ -1,9 +1,8 @@
 """The store for any other protocol of fsspec, such as ``memory://``. For object stores see ``object_store``.
 
 fsspec has no common rename or lock: names with a common prefix form a folder, and a move is a copy and a removal. So a
-new object is written under a temporary name and copied to its final one, and a staged folder is copied object by
-object. Two writers at once may both find a name free. Readers are not affected: they go through the catalog, whose row
-is written last.
+new object is written under a temporary name and copied to its final one. Two writers at once may both find a name
+free. Readers are not affected: they go through the catalog, whose row is written last.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from registry.storage.faults import (
     StoredFile,
     TypedFile,
     already_stored,
-    folder_exists,
     printable_cause,
     storage_errors,
 )
@@ -110,18 +108,6 @@ class FsspecStore(PathStore):
             for found in [*names, name]:
                 with suppress(FileNotFoundError):
                     self._files.rm_file(self._path(found))
-
-    def publish(self, staged: str, final: str) -> None:
-        """Copy every object of ``staged``, then remove the staged ones. Copies that a dead process made block it.
-
-        A caller that finds objects under ``final`` without a row in the catalog may ``remove_tree`` them and try again.
-        """
-        if self.exists(final):
-            raise folder_exists(self.locate(final))
-        for name in self._all_names(check_relative_name(staged)):
-            if name != f"{staged}/{OWNER_FILE}":
-                self.copy_to(name, final + name[len(staged) :])
-        self.remove_tree(staged)
 
     def _info(self, name: str) -> dict[str, Any]:
         with storage_errors("read", self.locate(name)):

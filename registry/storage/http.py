@@ -56,7 +56,7 @@ _INHERITED: Final[list[object]] = []
 """Never collected: the client would close them with a warning."""
 
 
-class HttpStore(PathStore, ReadOnlyStore):
+class HttpStore(ReadOnlyStore, PathStore):
     """The files below one URL of a web server, read-only."""
 
     refusal = "a web server is read-only"

@@ -40,6 +40,7 @@ from registry.storage.names import (
     is_unfinished,
     new_unfinished_file,
 )
+from registry.storage.staged import StagedFolder, StagedOnDisk, clear_abandoned
 from registry.storage.store import Names, Store
 
 _BUFFER_BYTES: Final = 256 * 1024
@@ -227,8 +228,19 @@ class LocalStore(Store):
         finally:
             os.close(descriptor)
 
+    def stage(self, final: str) -> StagedFolder:
+        """Create a staged folder next to ``final``."""
+        return StagedOnDisk(self, final=final)
+
+    def clear_abandoned(self, parent: str = "") -> Names:
+        """Remove the staged folders in ``parent`` that dead processes left, and return their names."""
+        return clear_abandoned(self, parent)
+
     def remove_stump(self, name: str) -> bool:
-        """Remove a staged folder that is empty, or contains only an unfinished owner file."""
+        """Remove a staged folder whose process died before it wrote the owner file; False if it contains other files.
+
+        Such a folder is empty, or contains only an unfinished owner file.
+        """
         path = self._inside(check_relative_name(name))
         with storage_errors("remove", path), suppress(FileNotFoundError):
             found = os.listdir(path)
@@ -246,8 +258,17 @@ class LocalStore(Store):
             sync_folder(os.path.dirname(path))
         return True
 
-    def publish(self, staged: str, final: str) -> None:
-        """Sync every file and folder of ``staged``, then rename it. An empty folder named ``final`` is replaced."""
+    def retract(self, name: str) -> None:
+        """Remove a published folder: hide it in one step, then remove its files one by one."""
+        with StagedOnDisk(self, final=name) as staged:
+            self.rename_folder(name, f"{staged.name}/retracted")
+
+    def rename_folder(self, staged: str, final: str) -> None:
+        """Sync every file and folder of ``staged``, then rename it. An empty folder named ``final`` is replaced.
+
+        Raises:
+            FolderExistsError: something is stored at ``final``.
+        """
         source, target = self._inside(check_relative_name(staged)), self._inside(check_relative_name(final))
         with storage_errors("write", target):
             _sync_tree(source)

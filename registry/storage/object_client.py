@@ -45,7 +45,9 @@ _PARTS_AT_ONCE: Final = 4
 _DIGEST: Final = re.compile(r'"([0-9a-f]{32})(-1)?"')
 _PAGE: Final = 1000
 _WRITER: Final = "registrywriter"
-"""Name of the user metadata that identifies a conditional put; Azure accepts only letters."""
+"""Name of the user metadata that names the writer and identifies a conditional put; Azure accepts only letters."""
+
+_WRITER_END: Final = "/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,21 +93,15 @@ class BucketClient:
         if facts.entity_tag is not None:
             options["if_match"] = facts.entity_tag
         is_whole = start == 0 and stop == facts.num_bytes
-        found: bytes | None = None
+        require_intact = self._tag_check()
 
         async def ask(api: ModuleType, store: Any) -> memoryview:
-            nonlocal found
             answer = await api.get_async(store, facts.key, options=options)
             content = memoryview(await answer.bytes_async())
             if len(content) != stop - start:
                 raise TransientFault(f"expected {stop - start} bytes, received {len(content)}")
-            if is_whole and self._tags_are_digests and _contradicts(facts.entity_tag, content):
-                # The ETags of a store that encrypts look the same but are not digests. Such a store sends the same
-                # bytes again; damage in transit does not repeat.
-                if found is None or found != content:
-                    found = bytes(content)
-                    raise TransientFault("the server sent bytes that do not match their ETag")
-                self._tags_are_digests = False
+            if is_whole:
+                require_intact(facts.entity_tag, content)
             return content
 
         api, store = self._store(uploading=False, doing="read", shown=shown)
@@ -127,52 +123,110 @@ class BucketClient:
         self._ask("list", shown, ask)
         return list(found.values())
 
-    def put(self, key: str, content: bytes, *, overwrite: bool, shown: str) -> None:
+    def get(self, key: str, *, limit: int, shown: str) -> bytes | None:
+        """Fetch a whole object in one request; None if it is longer than ``limit`` bytes.
+
+        The bytes are compared with the ETag, as in ``begin_range``.
+
+        Raises:
+            NotStoredError: it does not exist.
+        """
+        require_intact = self._tag_check()
+
+        async def ask(api: ModuleType, store: Any) -> bytes | None:
+            answer = await api.get_async(store, key)
+            num_bytes = answer.meta["size"]
+            if num_bytes > limit:
+                return None
+            content = bytes(await answer.bytes_async())
+            if len(content) != num_bytes:
+                raise TransientFault(f"expected {num_bytes} bytes, received {len(content)}")
+            require_intact(_tag(answer.meta), content)
+            return content
+
+        return self._ask("read", shown, ask)
+
+    def _tag_check(self) -> Callable[[str | None, Any], None]:
+        """Make a function that raises a TransientFault if an object's bytes do not match its ETag."""
+        found: bytes | None = None
+
+        def require_intact(tag: str | None, content: Any) -> None:
+            nonlocal found
+            if self._tags_are_digests and _contradicts(tag, content):
+                # The ETags of a store that encrypts look the same but are not digests. Such a store sends the same
+                # bytes again; damage in transit does not repeat.
+                if found is None or found != content:
+                    found = bytes(content)
+                    raise TransientFault("the server sent bytes that do not match their ETag")
+                self._tags_are_digests = False
+
+        return require_intact
+
+    def put(self, key: str, content: bytes, *, overwrite: bool, writer: str = "", shown: str) -> str | None:
         """Write a small object in one request that stores all of it or nothing.
+
+        Args:
+            key: the full key.
+            content: the bytes.
+            overwrite: replace an object of this name.
+            writer: kept in the object's metadata; ``writer_of`` returns it.
+            shown: the URL for messages.
+
+        Returns:
+            Its ETag, if the store has such tags.
 
         Raises:
             AlreadyStoredError: the name is taken and ``overwrite`` is False; the store itself decides.
         """
         if overwrite:
-            self._ask("write", shown, lambda api, store: api.put_async(store, key, content, use_multipart=False))
-            return
-        writer = uuid.uuid4().hex
-        self._ask_once(
+            return _tag(
+                self._ask("write", shown, lambda api, store: api.put_async(store, key, content, use_multipart=False))
+            )
+        mark = f"{writer}{_WRITER_END}{uuid.uuid4().hex}"
+        found = self._ask_once(
             "write",
             shown,
-            lambda api, store: api.put_async(store, key, content, mode="create", attributes={_WRITER: writer}),
-            is_done=lambda: self._writer_of(key, shown=shown) == writer,
+            lambda api, store: api.put_async(store, key, content, mode="create", attributes={_WRITER: mark}),
+            is_done=lambda: self._mark_of(key, shown=shown) == mark,
         )
+        return _tag(found) if found is not None else self.facts(key, shown=shown).entity_tag
 
-    def upload(self, key: str, file: IO[bytes], num_bytes: int, *, overwrite: bool, shown: str) -> None:
+    def upload(
+        self, key: str, file: IO[bytes], num_bytes: int, *, overwrite: bool, writer: str = "", shown: str
+    ) -> str | None:
         """Write a large object in parts; it appears, or replaces the old one, when the last part has arrived.
 
         Each part is retried separately, within the same limits. Without ``overwrite``, the caller must ensure that
-        nothing else uses the name.
+        nothing else uses the name. ``writer`` and the result are those of ``put``.
         """
         before = self._present(key, shown=shown) if overwrite else None
 
         async def ask(api: ModuleType, store: Any) -> Any:
             file.seek(0)
             return await api.put_async(
-                store, key, file, use_multipart=True, chunk_size=PART_BYTES, max_concurrency=_PARTS_AT_ONCE
+                store,
+                key,
+                file,
+                attributes={_WRITER: f"{writer}{_WRITER_END}"} if writer else None,
+                use_multipart=True,
+                chunk_size=PART_BYTES,
+                max_concurrency=_PARTS_AT_ONCE,
             )
 
         for number in range(1, self.limits.tries + 1):
             try:
-                self._attempt(ask, None, "write", shown, uploading=True)
+                return _tag(self._attempt(ask, None, "write", shown, uploading=True))
             except (TransientFault, NotStoredError) as error:
                 if isinstance(error, NotStoredError) and is_no_bucket(error):
                     raise
                 # Only the answer to the last request may be lost; or it was sent twice, and the second one failed.
-                if self._is_there(key, num_bytes, before, shown=shown):
-                    return
+                if (there := self._is_there(key, num_bytes, before, shown=shown)) is not None:
+                    return there.entity_tag
                 fault = error if isinstance(error, TransientFault) else TransientFault("the upload was lost")
                 # obstore has retried by itself, except after an answer that broke off in the middle.
                 if fault.was_retried or number == self.limits.tries:
                     raise unavailable(fault, doing="write", path=shown, tries=self.limits.tries) from error
-            else:
-                return
+        raise AssertionError("unreachable")
 
     def copy(self, key: str, final: str, *, shown: str) -> None:
         """Copy an object to a free name within the bucket; the bytes stay on the server.
@@ -192,8 +246,9 @@ class BucketClient:
         """Remove objects, in one request if the store supports it; missing objects are not an error."""
         if not keys:
             return
+        one_or_more = keys[0] if len(keys) == 1 else list(keys)
         try:
-            self._ask("remove", shown, lambda api, store: api.delete_async(store, list(keys)))
+            self._ask("remove", shown, lambda api, store: api.delete_async(store, one_or_more))
         except NotStoredError as error:  # Google and Azure stop at an object that does not exist
             if is_no_bucket(error):
                 raise
@@ -205,20 +260,24 @@ class BucketClient:
         operation = Operation(doing, shown, self._peer, limits or self.limits)
         return call_with_retries(operation, lambda seconds: self._attempt(ask, seconds, doing, shown))
 
-    def _ask_once(self, doing: str, shown: str, ask: _Ask[T], *, is_done: Callable[[], bool]) -> None:
-        """Send a conditional request. If a later attempt finds the name taken, the first one may have taken it."""
+    def _ask_once(self, doing: str, shown: str, ask: _Ask[T], *, is_done: Callable[[], bool]) -> T | None:
+        """Send a conditional request. If a later attempt finds the name taken, the first one may have taken it.
+
+        Returns None if the answer was lost.
+        """
         tries = 0
 
-        def attempt(seconds: float) -> None:
+        def attempt(seconds: float) -> T | None:
             nonlocal tries
             tries += 1
             try:
-                self._attempt(ask, seconds, doing, shown)
+                return self._attempt(ask, seconds, doing, shown)
             except AlreadyStoredError:
                 if tries == 1 or not is_done():
                     raise
+            return None
 
-        call_with_retries(Operation(doing, shown, self._peer, self.limits), attempt)
+        return call_with_retries(Operation(doing, shown, self._peer, self.limits), attempt)
 
     def _attempt(self, ask: _Ask[T], seconds: float | None, doing: str, shown: str, *, uploading: bool = False) -> T:
         api, store = self._store(uploading=uploading, doing=doing, shown=shown)
@@ -233,7 +292,15 @@ class BucketClient:
         except (api.exceptions.BaseError, OSError, ValueError) as error:
             raise typed_fault(error, doing=doing, path=shown, bucket=self._bucket) from printable_cause(error)
 
-    def _writer_of(self, key: str, *, shown: str) -> str | None:
+    def has(self, key: str, *, shown: str) -> bool:
+        """Whether an object has this key."""
+        return self._present(key, shown=shown) is not None
+
+    def writer_of(self, key: str, *, shown: str) -> str | None:
+        """The ``writer`` of an object that ``put`` or ``upload`` wrote; None if it is unknown or does not exist."""
+        return (self._mark_of(key, shown=shown) or "").partition(_WRITER_END)[0] or None
+
+    def _mark_of(self, key: str, *, shown: str) -> str | None:
         async def ask(api: ModuleType, store: Any) -> Any:
             return (await api.get_async(store, key, options={"head": True})).attributes
 
@@ -249,8 +316,8 @@ class BucketClient:
         except NotStoredError:
             return None
 
-    def _is_there(self, key: str, num_bytes: int, before: ObjectFacts | None, *, shown: str) -> bool:
-        """Whether an upload has succeeded; one request, because the upload has used up the tries.
+    def _is_there(self, key: str, num_bytes: int, before: ObjectFacts | None, *, shown: str) -> ObjectFacts | None:
+        """The object if an upload has succeeded; one request, because the upload has used up the tries.
 
         ``before`` is the object that it replaces. If both have the same size, the ETag shows whether it was replaced.
         """
@@ -258,9 +325,10 @@ class BucketClient:
         try:
             found = self._ask("read", shown, lambda api, store: api.head_async(store, key), limits=once)
         except (NotStoredError, StorageUnavailableError):
-            return False
+            return None
         facts = _facts(found)
-        return facts.num_bytes == num_bytes and (before is None or facts.entity_tag != before.entity_tag)
+        is_new = before is None or facts.entity_tag != before.entity_tag
+        return facts if facts.num_bytes == num_bytes and is_new else None
 
     def _are_equal(self, key: str, other: str, *, shown: str) -> bool:
         one, two = self._present(key, shown=shown), self._present(other, shown=shown)
@@ -322,10 +390,13 @@ def open_bucket(scheme: str, bucket: str) -> BucketClient:
 
 
 def _facts(meta: Mapping[str, Any]) -> ObjectFacts:
-    tag = meta.get("e_tag")
-    if tag is not None and tag.startswith("W/"):  # a weak tag does not promise equal bytes, and never matches If-Match
-        tag = None
-    return ObjectFacts(key=meta["path"], num_bytes=meta["size"], entity_tag=tag)
+    return ObjectFacts(key=meta["path"], num_bytes=meta["size"], entity_tag=_tag(meta))
+
+
+def _tag(answer: Mapping[str, Any]) -> str | None:
+    tag: str | None = answer.get("e_tag")
+    # A weak tag does not promise equal bytes, and never matches If-Match.
+    return None if tag is not None and tag.startswith("W/") else tag
 
 
 def _contradicts(tag: str | None, content: Any) -> bool:

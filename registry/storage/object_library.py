@@ -66,6 +66,8 @@ def _s3_options(*, doing: str, shown: str) -> dict[str, Any]:
     options: dict[str, Any] = {}
     if not os.environ.get("AWS_COPY_IF_NOT_EXISTS"):
         options["copy_if_not_exists"] = "multipart"  # Amazon's own servers support no other way
+    if os.environ.get("AWS_REQUEST_CHECKSUM_CALCULATION", "").lower() != "when_required":
+        options["checksum_algorithm"] = "sha256"  # the server compares it with the bytes that arrived
     anonymous = os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in _YES
     if anonymous or any(os.environ.get(name) for name in _NATIVE):
         return options

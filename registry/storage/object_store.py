@@ -2,7 +2,7 @@
 
 An object store has no folders, no rename and no lock: names with a common prefix form a folder, and a move is a copy
 and a removal. But it decides which of two writers creates a name first, so new objects are created by conditional
-requests only.
+requests. The exception is a large object at a name that the caller has reserved.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import IO, TYPE_CHECKING, BinaryIO, Final
 
-from registry.errors import AlreadyStoredError, NotStoredError, StorageError
+from registry.errors import NotStoredError, StorageError
 from registry.masking import has_secret, mask
-from registry.storage.faults import StoredFile, already_stored, cannot, folder_exists, storage_errors
+from registry.storage.faults import StoredFile, already_stored, cannot, storage_errors, too_long
 from registry.storage.names import (
     OBJECT_SCHEMES,
     OWNER_FILE,
@@ -28,7 +28,7 @@ from registry.storage.names import (
 from registry.storage.object_client import PART_BYTES, BucketClient, ObjectFacts, open_bucket
 from registry.storage.object_library import is_no_bucket
 from registry.storage.remote import RemoteFile, RemoteStore
-from registry.storage.store import Names
+from registry.storage.store import DEFAULT_READ_LIMIT, Names, Store
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -38,6 +38,8 @@ _WRITE_BYTES: Final = 2**20
 
 class ObjectStore(RemoteStore):
     """The objects below one prefix of a bucket."""
+
+    keeps_writers = True
 
     def __init__(self, url: str, *, bucket: BucketClient, root: str) -> None:
         self.url = url
@@ -136,28 +138,50 @@ class ObjectStore(RemoteStore):
         if owner in keys:  # last: if the process is killed meanwhile, the rest still names its owner
             self._bucket.delete([owner], shown=shown)
 
-    def retract(self, name: str) -> None:
-        """Remove a published folder object by object: an object store cannot hide all of it in one step."""
-        self.remove_tree(name)
+    def remove(self, name: str) -> None:
+        """Remove an object, in one request."""
+        self._bucket.delete([self._key(check_relative_name(name))], shown=self.locate(name))
 
-    def publish(self, staged: str, final: str) -> None:
-        """Copy every object of ``staged`` to a free name, then remove the staged ones.
-
-        If a name is taken, only the copies that this call made are removed again.
-        """
-        copied: Names = []
+    def read_bytes(self, name: str, *, limit: int = DEFAULT_READ_LIMIT) -> bytes:
+        """Read a small object, in one request."""
+        key, shown = self._key(check_relative_name(name)), self.locate(name)
         try:
-            if self.exists(final):
-                raise already_stored(self.locate(final))
-            for name in self._all_names(check_relative_name(staged)):
-                if name != f"{staged}/{OWNER_FILE}":
-                    target = final + name[len(staged) :]
-                    self.copy_to(name, target)
-                    copied.append(target)
-        except AlreadyStoredError as error:
-            self._bucket.delete([self._key(name) for name in copied], shown=self.locate(final))
-            raise folder_exists(self.locate(final)) from error
-        self.remove_tree(staged)
+            content = self._bucket.get(key, limit=limit, shown=shown)
+        except NotStoredError as error:
+            if not is_no_bucket(error):
+                self._facts(name)  # raises a better error for a folder
+            raise
+        if content is None:
+            raise too_long(shown, limit)
+        return content
+
+    def write_bytes(self, name: str, content: bytes, *, overwrite: bool = False) -> None:
+        """Write a small object, in one request; the store decides whether the name is free."""
+        self._bucket.put(self._key(check_relative_name(name)), content, overwrite=overwrite, shown=self.locate(name))
+
+    def create_from(
+        self, name: str, source: Store, source_name: str, *, writer: str = "", is_reserved: bool = False
+    ) -> str | None:
+        """Upload a file of this machine to a free name: in one request up to 8 MiB, more in parts.
+
+        An upload in parts cannot be conditional. If the name is reserved, it goes there directly, after a request that
+        finds the name free; otherwise to a unique name, from which the store copies it.
+        """
+        key, shown = self._key(check_relative_name(name)), self.locate(name)
+        num_bytes = source.size(source_name)
+        with source.open(source_name) as file:
+            if num_bytes <= PART_BYTES:
+                return self._bucket.put(key, file.read(), overwrite=False, writer=writer, shown=shown)
+            if not is_reserved:
+                self._send(name, file, num_bytes, overwrite=False)
+                return self.entity_tag(name)
+            if self._bucket.has(key, shown=shown):
+                raise already_stored(shown)
+            return self._bucket.upload(key, file, num_bytes, overwrite=False, writer=writer, shown=shown)
+
+    def writer_of(self, name: str) -> str | None:
+        """The ``writer`` that ``create_from`` was given for an object; None if it is unknown."""
+        return self._bucket.writer_of(self._key(check_relative_name(name)), shown=self.locate(name))
 
     def _key(self, name: str) -> str:
         return "/".join(part for part in (self._root, name) if part)

@@ -21,7 +21,9 @@ from registry.masking import mask
 from registry.storage.faults import Range, StoredFile, cannot, check_ranges, storage_errors
 from registry.storage.names import check_folder_name, is_content
 from registry.storage.network import TransientFault, cancel, result_of, unavailable
+from registry.storage.staged import StagedFolder
 from registry.storage.store import Names, Store
+from registry.storage.upload import StagedUpload
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -58,6 +60,10 @@ class RemoteStore(Store):
         """The folders directly in ``parent``: first parts of the names below it that have several parts."""
         inside = len(check_folder_name(parent)) + 1 if parent else 0
         return sorted({name[inside:].split("/")[0] for name in self._all_names(parent) if "/" in name[inside:]})
+
+    def stage(self, final: str) -> StagedFolder:
+        """Create a folder in TMPDIR. Its files are uploaded when they are complete."""
+        return StagedUpload(self, final=final)
 
     def _all_names(self, folder: str) -> Names:
         """Every object below ``folder``, including unfinished ones, sorted; relative to the root of the store."""

@@ -1,40 +1,21 @@
-"""The interface ``Store``, which every kind of storage implements, and the staging of whole folders in it.
-
-    store.stage("mnist/1.0.0")  ->  mnist/incomplete.5f0a9c31_1.0.0/  ->  .commit()  ->  mnist/1.0.0/
-
-While a staged folder is filled, an owner file in it names its process and machine. A later run removes a staged folder
-only if its owner is known to be dead: it keeps folders of other machines, and folders with files but no owner file. A
-single file that is being written has its owner's mark in its name, and the same rule applies.
-"""
+"""The interface ``Store``, which every kind of storage implements, and views of other stores."""
 
 from __future__ import annotations
 
 import abc
 import errno
-import json
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO, Final, NoReturn, Self, TypeAlias
+from typing import BinaryIO, Final, NoReturn, TypeAlias
 
-from registry.errors import LeftoverWarning, NotStoredError, StorageError
+from registry.errors import NotStoredError
 from registry.masking import mask
-from registry.storage.faults import Range, StoredFile, cannot
-from registry.storage.names import (
-    OWNER_FILE,
-    Owner,
-    check_folder_name,
-    check_relative_name,
-    is_own_staged,
-    is_unfinished,
-    new_unfinished_name,
-)
+from registry.storage.faults import Range, StoredFile, cannot, too_long
+from registry.storage.names import check_folder_name, check_relative_name
+from registry.storage.staged import StagedFolder
 
 DEFAULT_READ_LIMIT: Final = 64 * 2**20
-_STAGING_ATTEMPTS: Final = 10
 
 Names: TypeAlias = list[str]  # in the classes here, `list` is a method
 
@@ -54,6 +35,9 @@ class Store(abc.ABC):
 
     local_root: Path | None
     """The root as an absolute path if it is on this machine, else None."""
+
+    keeps_writers: bool = False
+    """Whether ``writer_of`` tells who wrote a file."""
 
     @abc.abstractmethod
     def locate(self, name: str) -> str:
@@ -141,18 +125,6 @@ class Store(abc.ABC):
     def remove_tree(self, name: str) -> None:
         """Remove a file, or a folder and everything in it. A missing name is not an error."""
 
-    @abc.abstractmethod
-    def publish(self, staged: str, final: str) -> None:
-        """Make the staged folder visible as ``final``; ``StagedFolder.commit`` calls it.
-
-        A local store renames the folder. An object store copies the objects one by one to free names, then removes the
-        staged ones; readers who go through the catalog see none of them before its row exists. Other stores check
-        whether the names are free before they copy, so two publishers may both find them free.
-
-        Raises:
-            FolderExistsError: something is stored at ``final``.
-        """
-
     def prove(self, names: Iterable[str]) -> None:  # noqa: B027 (most stores have nothing to do)
         """Check files that are about to be opened, several at a time; see ``registry.shards.proved``.
 
@@ -176,10 +148,9 @@ class Store(abc.ABC):
         check_relative_name(name)
         return False
 
-    def retract(self, name: str) -> None:
-        """Remove a published folder: hide it in one step, then remove its files one by one."""
-        with self.stage(name) as staged:
-            self.publish(name, f"{staged.name}/retracted")
+    def remove(self, name: str) -> None:
+        """Remove a file. A missing name is not an error."""
+        self.remove_tree(name)
 
     def read_bytes(self, name: str, *, limit: int = DEFAULT_READ_LIMIT) -> bytes:
         """Read a small file.
@@ -190,12 +161,46 @@ class Store(abc.ABC):
         with self.open(name) as file:
             content = file.read(limit + 1)
         if len(content) > limit:
-            raise StorageError(
-                f"cannot read {self.locate(name)}: it is longer than {limit} bytes",
-                hint="Files of this kind are small: the file is damaged, or another file has its name.",
-                details={"path": self.locate(name), "limit": limit},
-            )
+            raise too_long(self.locate(name), limit)
         return content
+
+    def write_bytes(self, name: str, content: bytes, *, overwrite: bool = False) -> None:
+        """Write a small file in one step.
+
+        Raises:
+            AlreadyStoredError: the name is taken and ``overwrite`` is False.
+        """
+        with self.create(name, overwrite=overwrite) as file:
+            file.write(content)
+
+    def create_from(
+        self, name: str, source: Store, source_name: str, *, writer: str = "", is_reserved: bool = False
+    ) -> str | None:
+        """Copy a complete file of this machine to a free name.
+
+        Args:
+            name: the new name.
+            source: a local store.
+            source_name: the name of the file there.
+            writer: kept with the file if the store has ``keeps_writers``.
+            is_reserved: only this caller, and others with the same bytes, write to ``name`` meanwhile. Then an object
+                store may upload a large file directly, without a copy in the store.
+
+        Returns:
+            The ETag of what was written, or None if the store has no such tags.
+
+        Raises:
+            AlreadyStoredError: the name is taken.
+        """
+        del writer, is_reserved
+        with source.open(source_name) as file, self.create(name) as target:
+            target.writelines(file.pieces())
+        return self.entity_tag(name)
+
+    def writer_of(self, name: str) -> str | None:
+        """The ``writer`` that ``create_from`` was given for a file; None if it is unknown."""
+        check_relative_name(name)
+        return None
 
     def copy(self, name: str, target: Store) -> None:
         """Copy a stored file to the same name in another store, some megabytes at a time."""
@@ -221,131 +226,21 @@ class Store(abc.ABC):
         self.copy_to(name, final)
         self.remove_tree(name)
 
+    @abc.abstractmethod
     def stage(self, final: str) -> StagedFolder:
-        """Create a folder ``incomplete.<8 hex>_<last part>`` next to ``final``, to be filled and committed."""
-        parent, slash, last_part = check_relative_name(final).rpartition("/")
-        for attempt in range(1, _STAGING_ATTEMPTS + 1):
-            name = parent + slash + new_unfinished_name(last_part)
-            try:
-                with self.create(f"{name}/{OWNER_FILE}") as file:
-                    file.write(json.dumps(asdict(Owner.this_process()), sort_keys=True).encode())
-            except NotStoredError:  # another process took the empty folder for an abandoned one and removed it: retry
-                if attempt == _STAGING_ATTEMPTS:
-                    raise
-            else:
-                break
-        return StagedFolder(self, name=name, final=final)
+        """Create a folder on this machine, to be filled and committed as ``final``: see ``staged``."""
 
     def clear_abandoned(self, parent: str = "") -> Names:
         """Remove the staged folders in ``parent`` that dead processes left, and return their names.
 
-        A folder that cannot be removed causes a LeftoverWarning and no error: nothing reads it.
+        A folder that cannot be removed causes a LeftoverWarning and no error: nothing reads it. Stores of other
+        machines contain no staged folders.
         """
-        removed = []
-        for name, owner in _staged_folders(self, parent):
-            if owner is not None and owner.is_dead():
-                try:
-                    self.remove_tree(name)
-                except StorageError as error:
-                    warn_of_leftover(self.locate(name), error)
-                else:
-                    removed.append(name)
-            elif owner is None and is_own_staged(name.rpartition("/")[2]) and self.remove_stump(name):
-                removed.append(name)
-        return removed
+        check_folder_name(parent)
+        return []
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({mask(self.url)!r})"
-
-
-class StagedFolder:
-    """A folder that is being filled next to its final name. Leaving its ``with`` block without ``commit`` discards it.
-
-    Attributes:
-        store: rooted at the staged folder; ``commit`` publishes the files that are written there.
-        name: the staged folder's name, relative to the store that staged it.
-        final: the name that ``commit`` gives it.
-    """
-
-    def __init__(self, parent: Store, *, name: str, final: str) -> None:
-        self._parent = parent
-        self._open = True
-        self.name = name
-        self.final = final
-        self.store = parent.child(name)
-
-    def commit(self) -> None:
-        """Make the folder visible under its final name, complete and on disk: see ``Store.publish``.
-
-        Raises:
-            FolderExistsError: something is stored under the final name. The staged folder is unchanged.
-            StorageError: the folder was already committed or discarded.
-        """
-        if not self._open:
-            raise StorageError(
-                f"{self._parent.locate(self.name)} was already committed or discarded",
-                hint="Stage a new folder.",
-                details={"path": self._parent.locate(self.name)},
-            )
-        self._parent.publish(self.name, self.final)
-        self._open = False
-
-    def discard(self) -> None:
-        """Remove the folder and everything in it. After ``commit`` or another ``discard`` it does nothing."""
-        if self._open:
-            self._open = False
-            self._parent.remove_tree(self.name)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.give_up()
-
-    def give_up(self) -> None:
-        """Discard the folder when the work has ended; files that cannot be removed cause a warning, not an error.
-
-        So an error that ended the work is the one that the caller sees.
-        """
-        try:
-            self.discard()
-        except StorageError as error:
-            warn_of_leftover(self._parent.locate(self.name), error)
-
-
-def warn_of_leftover(place: str, error: StorageError) -> None:
-    """Warn that files which are no longer needed could not be removed."""
-    warnings.warn(
-        f"{place} is no longer needed but could not be removed ({error.message}); a later run removes it",
-        LeftoverWarning,
-        stacklevel=2,
-    )
-
-
-def abandoned_folders(store: Store, parent: str) -> Iterator[str]:
-    """Find the staged folders directly in ``parent`` that dead processes left: names relative to the store."""
-    return (name for name, owner in _staged_folders(store, parent) if owner is not None and owner.is_dead())
-
-
-def _staged_folders(store: Store, parent: str) -> Iterator[tuple[str, Owner | None]]:
-    prefix = f"{check_folder_name(parent)}/" if parent else ""
-    for folder in filter(is_unfinished, store.folders(parent)):
-        yield prefix + folder, _read_owner(store, f"{prefix}{folder}/{OWNER_FILE}")
-
-
-def _read_owner(store: Store, name: str) -> Owner | None:
-    """Read the owner of a staged folder; None if the owner file is missing or malformed."""
-    try:
-        content: Any = json.loads(store.read_bytes(name, limit=10_000))
-        owner = Owner(**content)
-    except (StorageError, ValueError, TypeError, RecursionError):  # a folder of TFDS's own, or one being removed
-        return None
-    texts = (owner.host, owner.machine, owner.boot, owner.namespace, owner.started)
-    if not all(isinstance(text, str) for text in texts) or type(owner.pid) is not int or owner.pid <= 0:
-        return None
-    return owner
 
 
 def _and_close(views: Iterator[tuple[int, memoryview]], file: StoredFile) -> Iterator[tuple[int, memoryview]]:
@@ -370,7 +265,7 @@ class ReadOnlyStore(Store):
         """Raise StorageError: the store is read-only."""
         self._refuse("remove", name)
 
-    def publish(self, staged: str, final: str) -> None:  # noqa: ARG002
+    def stage(self, final: str) -> StagedFolder:
         """Raise StorageError: the store is read-only."""
         self._refuse("publish", final)
 

@@ -35,7 +35,11 @@ class TemporaryStore(LocalStore):
             # A mark of the process, so that others see whether it is still running.
             root = tempfile.mkdtemp(prefix=f"{_PREFIX}{Owner.this_process().mark()}_")
         super().__init__(root)
-        weakref.finalize(self, _remove, self._root, os.getpid())
+        self._finalizer = weakref.finalize(self, _remove, self._root, os.getpid())
+
+    def discard(self) -> None:
+        """Remove the folder now."""
+        self._finalizer()
 
     def child(self, name: str) -> LocalStore:
         """The store rooted at the folder ``name``. The temporary folder is kept as long as it is used."""

@@ -25,7 +25,7 @@ from registry.catalog import session
 from registry.errors import RegistryError
 from registry.storage.object_client import BucketClient
 
-REQUESTS = ("facts", "begin_range", "list", "put", "upload", "copy", "delete")
+REQUESTS = ("facts", "begin_range", "get", "list", "writer_of", "put", "upload", "copy", "delete")
 
 
 def die_before(wanted: int) -> list[str]:

@@ -21,8 +21,8 @@ from prepared_samples import animals, prepare
 import registry
 from registry.errors import ConflictError, LeftoverWarning, RegistryError, ShardMismatchError, StorageError
 
-EVERY = int(os.environ.get("REGISTRY_EVERY_STEP", "7"))
-"""One in so many steps is tried; 1 tries them all."""
+EVERY = int(os.environ.get("REGISTRY_EVERY_STEP", "2"))
+"""One step in this number is tried in the long level; 1 tries them all."""
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def run_script(*arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("every", either(4 * EVERY, EVERY))
+@pytest.mark.parametrize("every", either(2 * EVERY, EVERY))
 @pytest.mark.parametrize("other", [False, True], ids=["same content", "other content"])
 def test_a_publish_that_was_killed_at_any_step_never_stops_the_next_one(
     bucket: str, tmp_path: Path, sqlite_template: Path, rivals: tuple[Path, Path], other: bool, every: int
@@ -84,7 +84,7 @@ def publish(url: str, data_dir: str, folder: Path) -> tuple[bool | RegistryError
             return error, [str(one.message) for one in warned]
 
 
-@pytest.mark.parametrize("every", either(3 * EVERY, EVERY))
+@pytest.mark.parametrize("every", either(2 * EVERY, EVERY))
 @pytest.mark.parametrize("fault", ["forbidden", "cut", "error"])
 def test_one_fault_at_any_request_is_typed_and_the_next_run_finishes(
     bucket: str,
@@ -126,9 +126,8 @@ def test_objects_that_cannot_be_removed_do_not_keep_the_row_from_being_written(
     outcome, reported = publish(f"sqlite:///{tmp_path}/catalog.db", bucket, rivals[0])
 
     assert outcome is True
-    assert len(reported) == 2
-    assert f"{bucket}/animals/1.0.0/.reservation.json is no longer needed but could not be removed" in reported[0]
-    assert f"{bucket}/animals/incomplete." in reported[1]
+    (warning,) = reported
+    assert f"{bucket}/animals/1.0.0/.reservation.json is no longer needed but could not be removed" in warning
     fault_proxy.reset()
     assert publish(f"sqlite:///{tmp_path}/catalog.db", bucket, rivals[0])[0] is False
 
@@ -164,8 +163,8 @@ def test_every_pair_of_requests_may_have_a_rival_between_them(
         with registry.connect(url, data_dir=data_dir) as catalog:
             assert catalog.dataset("animals").verify(deep=True).faults == (), f"request {index}"
         winners.add(outcomes[0] is True)
-    assert index > 30  # the number of requests that a publisher sends
-    assert winners == {True, False}
+    assert index >= 8  # the number of requests that a publisher of five files sends
+    assert winners == {False}, "the reservation decides, which is older than the first request"
 
 
 @pytest.mark.parametrize("rounds", either(2, 8))

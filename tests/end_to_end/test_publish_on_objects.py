@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fault_proxy import FaultProxy
 from prepared_samples import animals, prepare
@@ -169,7 +170,6 @@ def test_a_rebuild_mends_a_bucket(bucket: str, tmp_path: Path) -> None:
 
 def test_a_reservation_of_another_machine_is_named_and_released(
     bucket: str,
-    fault_proxy: FaultProxy,
     tmp_path: Path,
     folders: Callable[[int], Path],
     monkeypatch: pytest.MonkeyPatch,
@@ -184,11 +184,9 @@ def test_a_reservation_of_another_machine_is_named_and_released(
             far = Owner(**{**{name: getattr(here, name) for name in Owner.__slots__}, "host": "far", "machine": "m"})
             patch.setattr(Owner, "this_process", lambda: far)
             patch.setattr(object_place.ObjectPlace, "leave", lambda _: None)  # as if it was killed
-            refused = "animals/1.0.0/dataset_info.json"
-            fault_proxy.inject("forbidden", when=lambda request: (request.method, request.key) == ("PUT", refused))
-            with pytest.raises(registry.RegistryError):
+            patch.setattr(object_place.ObjectPlace, "_require_marker", lambda _: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
                 catalog.publish(mine)
-        fault_proxy.reset()
         with pytest.raises(
             ReservedError, match=r"^animals:1\.0\.0 is being published with other content by "
         ) as caught:
@@ -211,14 +209,51 @@ def test_a_reservation_of_another_machine_is_named_and_released(
             catalog.reservations.release("animals")
 
 
-def test_a_publication_takes_few_requests(
-    bucket: str, fault_proxy: FaultProxy, tmp_path: Path, folders: Callable[[int], Path]
+@pytest.mark.parametrize("way", ["publish", "build", "add"])
+def test_a_publication_takes_one_request_for_each_file_and_three(
+    bucket: str, fault_proxy: FaultProxy, tmp_path: Path, folders: Callable[[int], Path], way: str
 ) -> None:
     with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+        folder = folders(98)
         fault_proxy.reset()
-        catalog.publish(folders(98))
-    final = [one for one in fault_proxy.requests if "/1.0.0/" in f"/{one.key}" and one.method in ("PUT", "POST")]
-    assert len(final) <= 4 * 5 + 1, "a marker, and for each of five files one copy (a multipart one of three requests)"
+        if way == "publish":
+            catalog.publish(folder)
+        elif way == "build":
+            catalog.build("digits", num_shards=4)
+        else:
+            catalog.add([{"price": 1}, {"price": 2}], "prices")
+        requests = list(fault_proxy.requests)
+    files = [name for name in open_store(bucket).list() if "/1.0.0/" in name]
+    assert len(requests) == len(files) + 3, [(one.method, one.key) for one in requests]
+    assert not any("list-type" in one.query for one in requests)
+    assert sorted(one.key for one in requests if one.method == "PUT" and not one.key.endswith(".json")) == sorted(
+        name for name in files if not name.endswith(".json")
+    )
+
+
+def test_a_large_file_is_uploaded_once_and_in_parts(bucket: str, fault_proxy: FaultProxy, tmp_path: Path) -> None:
+    rows = [{"noise": np.random.default_rng(number).bytes(2**20)} for number in range(20)]
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+        fault_proxy.reset()
+        report = catalog.add(rows, "noise")
+        sent = [one for one in fault_proxy.requests if ".tfrecord" in one.key]
+        assert [one.method for one in sent if "partNumber" not in one.query] == ["HEAD", "POST", "POST"]
+        assert len(sent) <= 3 + 4, "free, begin, parts of up to 8 MiB, end"
+        shard = catalog.dataset(report.reference).splits["train"].filenames[0]
+        assert sum(len(one.body) for one in sent) < 1.01 * open_store(f"{bucket}/noise/1.0.0").size(shard) + 10_000
+        assert catalog.dataset("noise").verify(deep=True).faults == ()
+
+
+def test_a_large_file_of_others_is_not_replaced(bucket: str, tmp_path: Path) -> None:
+    rows = [{"noise": np.random.default_rng(number).bytes(2**20)} for number in range(10)]
+    place = open_store(f"{bucket}/noise/1.0.0")
+    place.write_bytes("noise-train.tfrecord-00000-of-00001", b"somebody else's")
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+        with pytest.raises(ConflictError, match="contains other data"):
+            catalog.add(rows, "noise")
+        assert catalog.reservations.list() == ()
+    assert place.list() == ["noise-train.tfrecord-00000-of-00001"]
+    assert place.read_bytes("noise-train.tfrecord-00000-of-00001") == b"somebody else's"
 
 
 def test_a_marker_that_could_not_be_removed_never_stops_a_repair(

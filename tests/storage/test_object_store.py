@@ -9,6 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 import warm_python
@@ -121,26 +122,49 @@ def test_an_object_that_is_replaced_while_it_is_read_is_an_error_and_no_mixture(
     assert caught.value.hint == "Read it again. `registry verify` checks whether it is the published file."
 
 
-def test_a_published_folder_takes_nobody_elses_names(objects: Store) -> None:
+def test_a_committed_folder_takes_nobody_elses_names(objects: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     with objects.stage("mnist/1.0.0") as staged:
         put(staged.store, "a")
         put(staged.store, "b")
-        taken = False
-        copy_to = type(objects).copy_to
+        create_from = type(objects).create_from
 
-        def copy_late(store: Store, name: str, final: str) -> None:
-            nonlocal taken
-            if not taken and final.endswith("/b"):
-                taken = True
+        def create_late(store: Store, name: str, *arguments: Any, **options: Any) -> str | None:
+            if name.endswith("/b"):
                 put(objects, "mnist/1.0.0/b", b"somebody else's")
-            copy_to(store, name, final)
+            return create_from(store, name, *arguments, **options)
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(type(objects), "copy_to", copy_late)
-            with pytest.raises(FolderExistsError):
-                staged.commit()
+        monkeypatch.setattr(type(objects), "create_from", create_late)
+        with pytest.raises(FolderExistsError):
+            staged.commit()
     assert objects.list() == ["mnist/1.0.0/b"]
     assert objects.read_bytes("mnist/1.0.0/b") == b"somebody else's"
+
+
+@pytest.mark.parametrize("is_reserved", [False, True])
+@pytest.mark.parametrize("num_bytes", [0, SMALL, LARGE])
+def test_a_file_of_this_machine_is_uploaded_to_a_free_name(
+    objects: Store, tmp_path: Path, num_bytes: int, is_reserved: bool
+) -> None:
+    here = open_store(tmp_path)
+    here.write_bytes("one", b"x" * num_bytes)
+    tag = objects.create_from("folder/two", here, "one", writer="me", is_reserved=is_reserved)
+    assert (tag, objects.entity_tag("folder/two")) == (tag, tag)
+    assert objects.read_bytes("folder/two") == b"x" * num_bytes
+    assert objects.writer_of("folder/two") == ("me" if is_reserved or num_bytes < LARGE else None)
+    with pytest.raises(AlreadyStoredError):
+        objects.create_from("folder/two", here, "one", is_reserved=is_reserved)
+    assert objects.list() == ["folder/two"]
+
+
+def test_a_small_file_is_read_by_one_request(bucket: str, fault_proxy: FaultProxy) -> None:
+    store = open_store(f"{bucket}/data")
+    store.write_bytes("one", b"x" * 1000)
+    store.write_bytes("empty", b"")
+    fault_proxy.reset()
+    assert (store.read_bytes("one"), store.read_bytes("empty")) == (b"x" * 1000, b"")
+    assert [request.method for request in fault_proxy.requests] == ["GET", "GET"]
+    with pytest.raises(StorageError, match="it is longer than 999 bytes"):
+        store.read_bytes("one", limit=999)
 
 
 def test_the_owner_file_is_removed_by_the_last_request(bucket: str, fault_proxy: FaultProxy) -> None:

@@ -15,8 +15,10 @@ import warm_python
 
 from registry.errors import StorageError
 from registry.storage import Store, open_store
+from registry.storage.local import LocalStore
 from registry.storage.names import Owner
 from registry.storage.object_store import ObjectStore
+from registry.storage.staged import clear_abandoned
 
 HERE = Owner.this_process()
 
@@ -43,7 +45,7 @@ def leave_folder(store: Store, owner: bytes | Owner | None) -> str:
 )
 def test_the_folder_of_a_dead_process_is_cleared(store: Store, owner: Owner) -> None:
     name = leave_folder(store, owner)
-    assert store.clear_abandoned("mnist") == [name]
+    assert clear_abandoned(store, "mnist") == [name]
     assert store.folders("mnist") == []
 
 
@@ -72,14 +74,14 @@ def test_the_folder_of_a_dead_process_is_cleared(store: Store, owner: Owner) -> 
 )
 def test_every_other_folder_stays(store: Store, owner: bytes | Owner | None) -> None:
     leave_folder(store, owner)
-    assert store.clear_abandoned("mnist") == []
+    assert clear_abandoned(store, "mnist") == []
     assert store.exists("mnist/incomplete.0a1b2c3d_3.0.1/shard")
 
 
 def test_published_folders_are_never_cleared(store: Store) -> None:
     with store.create("mnist/3.0.1/.owner.json") as file:
         file.write(json.dumps(asdict(replace(HERE, pid=2**22 + 1))).encode())
-    assert store.clear_abandoned("mnist") == []
+    assert clear_abandoned(store, "mnist") == []
     assert store.exists("mnist/3.0.1/.owner.json")
     assert store.list() == []
 
@@ -177,9 +179,9 @@ def test_the_owner_file_is_the_last_to_be_removed(store: Store, monkeypatch: pyt
     assert [part for part in removed if part in ("shard", ".owner.json")] == ["shard", ".owner.json"]
 
 
-def test_a_retracted_folder_leaves_nothing(store: Store) -> None:
-    with store.create("mnist/3.0.1/shard") as file:
-        file.write(b"x")
+def test_a_retracted_folder_leaves_nothing(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    store.write_bytes("mnist/3.0.1/shard", b"x")
     store.retract("mnist/3.0.1")
     assert store.folders("mnist") == []
     assert not store.exists("mnist/3.0.1")

@@ -186,7 +186,7 @@ def test_a_renamed_store_is_only_read(tmp_path: Path) -> None:
     for refused in (
         lambda: store.create("new"),
         lambda: store.remove_tree("new"),
-        lambda: store.publish("in", "new"),
+        lambda: store.stage("new"),
     ):
         with pytest.raises(StorageError, match="files under other names are only read"):
             refused()

@@ -21,8 +21,8 @@ from typing import Any, Final, Self
 
 from registry.builders.earth_engine.exporting.record_file import FRAME_BYTES, RecordFile, check_prefix
 from registry.errors import AlreadyStoredError, StorageError, UsageError
-from registry.storage import StagedFolder, Store
-from registry.storage.store import abandoned_folders
+from registry.storage import Store
+from registry.storage.staged import InnerFolder, abandoned_folders, clear_abandoned
 
 _ASIDE: Final = "replaced"
 """Subfolder for the replaced files until the new files have their names."""
@@ -89,7 +89,7 @@ class ExportFiles:
         self._compressed = compressed
         self._limit = max_file_size
         self._overwrite = overwrite
-        self._staged: StagedFolder | None = None
+        self._staged: InnerFolder | None = None
         self._stack = ExitStack()
         self._file: RecordFile | None = None
         self._records: list[int] = []
@@ -135,8 +135,8 @@ class ExportFiles:
             with self._store.exclusive(self._prefix):
                 end_begun(self._store, self._parent)
         self._refuse_others()
-        self._store.clear_abandoned(self._parent)
-        self._staged = self._store.stage(self._prefix)
+        clear_abandoned(self._store, self._parent)
+        self._staged = InnerFolder(self._store, self._prefix)
         return self
 
     def __exit__(
@@ -147,7 +147,7 @@ class ExportFiles:
         finally:
             self._folder().discard()
 
-    def _folder(self) -> StagedFolder:
+    def _folder(self) -> InnerFolder:
         if self._staged is None:
             raise UsageError(
                 "ExportFiles must be used in a with block", hint="with ExportFiles(...) as files: files.write(record)"
@@ -227,7 +227,7 @@ class BegunCommit:
         sidecar = [(f"{folder}/mixer.json", name) for name in [self.mixer_name] if name is not None]
         return pairs[1:][::-1] + pairs[:1] + sidecar
 
-    def note(self, folder: StagedFolder) -> None:
+    def note(self, folder: InnerFolder) -> None:
         """Write the note to the staged folder, before files are moved."""
         with folder.store.create(_NOTE) as file:
             file.write(json.dumps(asdict(self)).encode())
