@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -35,13 +35,12 @@ from registry.model.version import HIGHEST
 
 if TYPE_CHECKING:
     from registry.features import Feature
+    from registry.intake.in_place import PlannedInPlace
     from registry.intake.plan import Plan
     from registry.intake.source import BadRow, FileUse, Options, Source
     from registry.intake.staging import StagedSource
-    from registry.prepared import PreparedDataset
     from registry.publishing import NumberWish, Publication, VersionDiff
     from registry.publishing.changes import Changes
-    from registry.storage import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +102,8 @@ class Addition:
         plan: Plan,
         reference: Reference,
         *,
-        num_shards: int | None,
-        stored: tuple[Store, PreparedDataset] | None = None,
+        num_shards: int | None = None,
+        stored: PlannedInPlace | None = None,
     ) -> None:
         self.plan = plan
         self.reference = reference
@@ -149,6 +148,8 @@ class Addition:
         target = self._catalog._target(
             promote, count_progress(progress, "verifying", str(self.reference)), processes=processes
         )
+        if self._stored is not None:
+            target = replace(target, slicing=self._stored.slicing)
         diff, publication = None, None
         with self._staged(processes, progress) as made:
             if dry_run:
@@ -198,8 +199,8 @@ class Addition:
 
         plan = self.plan
         if self._stored is not None:
-            store, prepared = self._stored
-            yield StagedSource(store=store, staged=None, prepared=prepared, shards=None, bad=plan.bad)
+            there = self._stored
+            yield StagedSource(store=there.store, staged=None, prepared=there.prepared, shards=None, bad=plan.bad)
             return
         with stage_source(
             plan.source,
@@ -293,8 +294,9 @@ class Adding(Publishing):
             bump: raise at least this part of the number: ``patch``, ``minor`` or ``major``.
             number: publish under exactly this number.
             reason: what changed: the release note of the version.
-            in_place: read Parquet files where they are, so they must stay there. Their rows are the records, in the
-                order of the files; options that change records are refused.
+            in_place: read Parquet, TFRecord or ArrayRecord files where they are, so they must stay there. Their records
+                keep their order; options that change records are refused. TFRecord and ArrayRecord files that TFDS did
+                not prepare need ``schema`` or ``features``, with the types of all columns.
             promote: make the version canonical, see ``publish``.
             num_shards: the number of shards of each split. None decides by size and count, as TFDS does.
             processes: number of processes that encode. None starts one for each core once there is enough work.
@@ -417,17 +419,19 @@ class Adding(Publishing):
         from registry.shards.arrow_values import import_pyarrow
 
         import_pyarrow("adding data")
-        reference = self._new_reference(source, name, config)
         _check_numbers(skip_bad, num_shards)
         if in_place:
+            from registry.intake.in_place import plan_in_place, read_description
+
+            described = read_description(source)
+            if described is not None:
+                name, config = name or described.name, config or described.config
+            reference = self._new_reference(source, name, config)
             changing = {
-                "features": features,
-                "schema": schema,
                 "nulls": nulls,
                 "header": header is not None,
                 "delimiter": delimiter,
                 "encoding": encoding,
-                "splits": splits,
                 "split_by": split_by,
                 "holdout": holdout,
                 "key": key,
@@ -435,11 +439,16 @@ class Adding(Publishing):
                 "skip_bad": skip_bad,
                 "num_shards": num_shards,
             }
-            from registry.intake.in_place import plan_in_place
-
-            refused = [option for option, given in changing.items() if given]
-            stay = plan_in_place(source, reference, changing=refused)
-            return Addition(self, stay.plan, reference, num_shards=None, stored=(stay.store, stay.prepared))
+            stay = plan_in_place(
+                source,
+                reference,
+                described=described,
+                wishes=_wishes(features or {}, schema),
+                globs=splits,
+                changing=[option for option, given in changing.items() if given],
+            )
+            return Addition(self, stay.plan, reference, stored=stay)
+        reference = self._new_reference(source, name, config)
         if not isinstance(source, str | os.PathLike):
             of_paths = {"kind": kind, "splits": splits, "record_set": record_set, "nulls": nulls}
             _require_path({**of_paths, "header": header is not None, "delimiter": delimiter, "encoding": encoding})

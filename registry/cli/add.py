@@ -60,6 +60,7 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
         "registry add people.csv --holdout test=10% --seed 7 -m 'Data of May'",
         "registry add people.csv --schema people.yaml --skip-bad 3",
         "registry add export.csv --null NA --no-header --encoding WINDOWS-1252",
+        "registry add ./shards --in-place --schema shards.yaml",
     ),
 )
 @click.argument("source", metavar="SOURCE")
@@ -138,7 +139,7 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
 @click.option("--bump", type=click.Choice(["patch", "minor", "major"]), help="Raise at least this part of the number.")
 @click.option("--number", metavar="V", help="Publish under this number.  [default: the smallest that is allowed]")
 @click.option("-m", "--reason", metavar="TEXT", default="", help="What changed: the release note of the version.")
-@click.option("--in-place", is_flag=True, help="Read the files where they are, for Parquet: they must stay there.")
+@click.option("--in-place", is_flag=True, help="Leave the files where they are: Parquet, TFRecord, ArrayRecord.")
 @click.option("--shards", "num_shards", type=click.IntRange(min=1), metavar="N", help="Shards of each split.")
 @click.option(
     "-j",

@@ -13,6 +13,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from registry.errors import SourceError, UsageError, suggest
@@ -26,6 +27,7 @@ from registry.intake.kinds import KINDS
 from registry.intake.listing import Progress, list_files
 from registry.intake.media_bytes import extension_of
 from registry.intake.metadata_files import is_metadata
+from registry.intake.record_files import explain_records, format_of_records
 from registry.intake.sniffing import ARCHIVE, sniff_kind
 from registry.intake.source import Files, FileUse, Options, Source, root_of
 from registry.intake.split_names import names_split
@@ -67,7 +69,6 @@ _OTHER_FORMATS: Final = {
     ".mat": "Read it in Python, and pass arrays: registry.add({{'x': array}}, 'NAME')",
     ".pkl": "A pickle can run code, so it is never opened here. Load it in Python: registry.add(object, 'NAME')",
     ".pickle": "A pickle can run code, so it is never opened here. Load it in Python: registry.add(object, 'NAME')",
-    ".tfrecord": "Records without a description need a builder class: registry build --help",
     ".rar": "Extract it, then add the folder.",
     ".7z": "Extract it, then add the folder.",
 }
@@ -109,6 +110,9 @@ def _open(files: Files, options: Options, *, is_extracted: bool) -> Source:
     if find_document(files) is not None:
         return _open_kind("croissant", files, files.names, options)
     _refuse_folders_of_others(files, is_extracted=is_extracted)
+    records = next((name for name in files.names if format_of_records(name) is not None), None)
+    if records is not None:  # notes next to them are not the data
+        raise explain_records(files.store, records, _folder_of(files, is_extracted=is_extracted))
     found = _group(files)
     archives = found.pop(ARCHIVE, [])
     if archives and not found:
@@ -270,6 +274,15 @@ def _refuse_folders_of_others(files: Files, *, is_extracted: bool) -> None:
             raise _other_command(files, where, "was prepared by TensorFlow Datasets", "registry import tfds")
         if last.endswith("mixer.json") and any(".tfrecord" in one for one in files.names):
             raise _other_command(files, where, "is an export of Earth Engine", "registry import earth-engine")
+
+
+def _folder_of(files: Files, *, is_extracted: bool) -> str:
+    """The folder of the files, for a command that needs one."""
+    if is_extracted:
+        return "DIR"
+    if "://" in files.location or root_of(files.store) == Path(files.location).resolve():
+        return files.location
+    return str(root_of(files.store))
 
 
 def _other_command(files: Files, where: Files, what: str, command: str) -> SourceError:

@@ -1,90 +1,209 @@
-"""Plans Parquet files that stay where they are: their rows are the records, in the order of the files.
+"""Plans files that stay where they are: their records are those of the version, in the order of the files.
 
-``interop.parquet`` describes the files. Nothing is converted, keyed or sorted, so options that change records are
-refused. ``registry.api`` publishes the plan with ``publish_next_in_place``.
+    Parquet files                           described by their columns: ``interop.parquet``
+    a version folder of TFDS                described by its own files, as ``registry import tfds`` does
+    other TFRecord and ArrayRecord files    described by the caller's schema: ``record_files``
+
+Nothing is converted, keyed or sorted, so options that change records are refused. ``registry.api`` publishes the plan
+with ``publish_next_in_place``.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
-from registry.errors import UsageError
-from registry.intake.column_types import arrow_type_of
+from registry.errors import SourceError, UsageError
+from registry.intake.accounting import count
+from registry.intake.column_types import arrow_type_of, as_optional
 from registry.intake.keys import KeyRule
 from registry.intake.plan import Plan
+from registry.intake.record_files import describe_records, explain_records, format_of_records, refuse_folders_of_others
 from registry.intake.schema import ColumnSchema, Schema
 from registry.intake.source import FileUse, Part, Source
 from registry.intake.staging import BadRows
 from registry.interop.parquet import FIRST_VERSION, describe_parquet
-from registry.model import Reference
+from registry.interop.tfds import VersionFolder
+from registry.model import Reference, SlicingRule
 from registry.prepared import PreparedDataset
+from registry.prepared.info import FILENAME as INFO_FILENAME
+from registry.shards.arrow_values import import_pyarrow
 from registry.storage import Store, open_store
+
+if TYPE_CHECKING:
+    from registry.intake.feature_text import Wish
+
+_NOUNS: Final = {
+    "parquet": ("Parquet file", "Parquet files"),
+    "parquet_columns": ("Parquet file", "Parquet files"),
+    "tfrecord": ("TFRecord file", "TFRecord files"),
+    "array_record": ("ArrayRecord file", "ArrayRecord files"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedInPlace:
-    """Files that stay in ``store``, their description, and what is shown of them."""
+    """Files that stay in ``store``, their description, the rule of their slices, and what is shown of them."""
 
     plan: Plan
     store: Store
     prepared: PreparedDataset
+    slicing: SlicingRule = SlicingRule.DOCUMENTED
 
 
-def plan_in_place(source: Any, reference: Reference, *, changing: Sequence[str] = ()) -> PlannedInPlace:
-    """Describe the Parquet files of a folder.
+def read_description(source: Any) -> PreparedDataset | None:
+    """The description of a version folder of TFDS; None if ``source`` is something else.
+
+    Raises:
+        PreparedFormatError, StorageError: the description cannot be read.
+    """
+    if not isinstance(source, str | os.PathLike):
+        return None
+    store = open_store(source)
+    return VersionFolder(store).read() if store.exists(INFO_FILENAME) else None
+
+
+def plan_in_place(
+    source: Any,
+    reference: Reference,
+    *,
+    described: PreparedDataset | None = None,
+    wishes: Mapping[str, Wish] | None = None,
+    globs: Mapping[str, str] | None = None,
+    changing: Sequence[str] = (),
+) -> PlannedInPlace:
+    """Describe the files of a folder.
 
     Args:
         source: path or URL of the folder.
         reference: the name and config of the dataset.
+        described: what ``read_description`` found.
+        wishes: the types of the columns of TFRecord and ArrayRecord files.
+        globs: the glob of each split of such files, or empty to derive splits from names.
         changing: the options that a caller set and that would change records.
 
     Raises:
-        UsageError: ``source`` is not a path, or ``changing`` is not empty.
+        UsageError: ``source`` is not a path, or an option would change records.
+        SourceError: no such files are in the folder, or TFRecord files have no schema.
+        UnusableRowsError, CorruptRecordError: see ``describe_records``.
         PreparedFormatError, CorruptExampleError, StorageError: see ``Catalog.import_parquet``.
     """
-    if changing:
-        raise UsageError(
-            f"files that stay where they are cannot be changed: {', '.join(changing)}",
-            hint="Leave out --in-place, or these options.",
-            details={"options": [*changing]},
-        )
     if not isinstance(source, str | os.PathLike):
         raise UsageError("only files can stay where they are", hint="Leave in_place out.", details={})
-    if "://" not in os.fspath(source) and Path(source).is_file():
+    location = os.fspath(source)
+    if "://" not in location and Path(source).is_file():
         raise UsageError(
-            f"files that stay where they are have to be in a folder: {os.fspath(source)} is a file",
-            hint="Name the folder of the Parquet files, or leave out --in-place: then the records are copied.",
-            details={"path": os.fspath(source)},
+            f"files that stay where they are have to be in a folder: {location} is a file",
+            hint="Name the folder of the files, or leave out --in-place: then the records are copied.",
+            details={"path": location},
         )
     store = open_store(source)
+    names = [] if described is not None else store.list()
+    records = [name for name in names if format_of_records(name) is not None]
+    if records and not any(name.endswith(".parquet") for name in names):
+        _refuse(changing)
+        refuse_folders_of_others(store, names)
+        if not wishes:
+            raise explain_records(store, records[0], location)
+        return _plan_records(store, reference, wishes, globs or {})
+    _refuse([*changing, *(["features or schema"] if wishes else []), *(["splits"] if globs else [])])
+    if described is not None:
+        prepared = replace(described.renamed(reference.name), config=reference.config, version=FIRST_VERSION)
+        return _planned(store, prepared, slicing=SlicingRule.TFDS_4, reason="from the files of TFDS")
+    if names and not any(name.endswith(".parquet") for name in names):
+        raise SourceError(
+            f"{location} contains no files that can stay where they are: Parquet, TFRecord or ArrayRecord",
+            hint="Leave out --in-place: then the records are copied.",
+            details={"path": location},
+        )
     prepared = describe_parquet(store, name=reference.name, config=reference.config, version=FIRST_VERSION)
+    return _planned(store, prepared)
+
+
+def _refuse(options: Sequence[str]) -> None:
+    if options:
+        raise UsageError(
+            f"files that stay where they are cannot be changed: {', '.join(options)}",
+            hint="Leave out --in-place, or these options.",
+            details={"options": [*options]},
+        )
+
+
+def _plan_records(
+    store: Store, reference: Reference, wishes: Mapping[str, Wish], globs: Mapping[str, str]
+) -> PlannedInPlace:
+    schema = _schema_of(wishes)
+    found = describe_records(store, reference, schema.features(), globs, skipped=schema.skipped)
+    prepared = found.prepared
+    if types := schema.arrow_types():
+        prepared = replace(prepared, metadata=replace(prepared.metadata, custom={"arrow_types": types}))
+    return _planned(store, prepared, schema=schema, files=found.files, split_reason=found.split_reason)
+
+
+def _schema_of(wishes: Mapping[str, Wish]) -> Schema:
+    """The schema of records that are read as they are: every type has to be given."""
+    columns = []
+    for name, wish in wishes.items():
+        if wish.action == "skip":
+            continue
+        if wish.feature is None:
+            raise UsageError(
+                f"column {name!r}: files that stay where they are need the names of the classes",
+                hint=f"For example: --feature {name}='ClassLabel(cat, dog)'",
+                details={"column": name},
+            )
+        feature = as_optional(wish.feature) if wish.optional else wish.feature
+        kind = arrow_type_of(feature) if wish.arrow_type is None else wish.arrow_type
+        columns.append(ColumnSchema(name=name, feature=feature, arrow_type=kind, reason="as requested"))
+    if not columns:
+        raise UsageError("the schema leaves out every column", hint="Leave at least one of them.", details={})
+    return Schema(tuple(columns), skipped=tuple(name for name, wish in wishes.items() if wish.action == "skip"))
+
+
+def _planned(
+    store: Store,
+    prepared: PreparedDataset,
+    *,
+    schema: Schema | None = None,
+    slicing: SlicingRule = SlicingRule.DOCUMENTED,
+    files: Sequence[FileUse] | None = None,
+    split_reason: str = "from the names of files",
+    reason: str = "from the files",
+) -> PlannedInPlace:
     names = [name for split in prepared.splits for name in split.filenames]
-    columns = [
-        ColumnSchema(name=name, feature=feature, arrow_type=arrow_type_of(feature), reason="from the files")
-        for name, feature in prepared.features.items()
-    ]
+    noun = _NOUNS.get(prepared.file_format, ("file", "files"))
+    if schema is None:
+        schema = Schema(tuple(_column(name, feature, reason) for name, feature in prepared.features.items()))
     plan = Plan(
         source=Source(
-            kind="parquet",
-            summary="1 Parquet file, which stays where it is"
-            if len(names) == 1
-            else f"{len(names):,} Parquet files, which stay where they are",
+            kind=prepared.file_format.removesuffix("_columns"),
+            summary=f"{count(len(names), noun)}, which {'stay' if names[1:] else 'stays'} where "
+            f"{'they are' if names[1:] else 'it is'}",
             parts=[
                 Part(split=split.name, name=name, read=lambda: iter(()), is_portable=False)
                 for split in prepared.splits
                 for name in split.filenames
             ],
-            files=[FileUse(name=name, role="records", num_bytes=store.size(name)) for name in names],
-            split_reason="from the names of files",
+            files=[FileUse(name=name, role="records", num_bytes=store.size(name)) for name in names]
+            if files is None
+            else files,
+            split_reason=split_reason,
         ),
-        schema=Schema(tuple(columns)),
+        schema=schema,
         rule=KeyRule(kind="path"),
         rule_reason="records keep their order",
         num_rows=sum(split.num_examples for split in prepared.splits),
         bad=BadRows(),
     )
-    return PlannedInPlace(plan=plan, store=store, prepared=prepared)
+    return PlannedInPlace(plan=plan, store=store, prepared=prepared, slicing=slicing)
+
+
+def _column(name: str, feature: Any, reason: str) -> ColumnSchema:
+    try:
+        kind = arrow_type_of(feature)
+    except SourceError:  # TFDS has features that no column of a table has; the records are not converted
+        kind = import_pyarrow().null()
+    return ColumnSchema(name=name, feature=feature, arrow_type=kind, reason=reason)

@@ -119,6 +119,8 @@ def _describe(written: Any) -> str:
 
 def _write(feature: Feature, kind: Any, *, null_as_empty: bool = False) -> Any:
     """A feature as a word if one describes it, otherwise as a mapping."""
+    if import_pyarrow().types.is_null(kind):  # of TFDS, for records that are not converted
+        return {"json": json.loads(features_to_json(FeaturesDict({"x": feature})))["featuresDict"]["features"]["x"]}
     if type(feature) is FeaturesDict:
         return {"fields": {name: _write(inner, kind.field(name).type) for name, inner in feature.items()}}
     word = _word(feature, kind)

@@ -252,7 +252,7 @@ def test_parquet_stays_where_it_is(cli: Cli, folder: Path) -> None:
     assert (ran.code, ran.err) == (
         2,
         "error: files that stay where they are have to be in a folder: rows/train.parquet is a file\n"
-        "hint: Name the folder of the Parquet files, or leave out --in-place: then the records are copied.\n",
+        "hint: Name the folder of the files, or leave out --in-place: then the records are copied.\n",
     )
 
 
