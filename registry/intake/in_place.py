@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from registry.errors import SourceError, UsageError
+from registry.errors import NotStoredError, SourceError, UsageError
 from registry.intake.accounting import count
 from registry.intake.column_types import arrow_type_of, as_optional
 from registry.intake.keys import KeyRule
@@ -27,6 +27,7 @@ from registry.intake.source import FileUse, Part, Source
 from registry.intake.staging import BadRows
 from registry.interop.parquet import FIRST_VERSION, describe_parquet
 from registry.interop.tfds import VersionFolder
+from registry.masking import mask
 from registry.model import Reference, SlicingRule
 from registry.prepared import PreparedDataset
 from registry.prepared.info import FILENAME as INFO_FILENAME
@@ -93,23 +94,29 @@ def plan_in_place(
     """
     if not isinstance(source, str | os.PathLike):
         raise UsageError("only files can stay where they are", hint="Leave in_place out.", details={})
+    _refuse(changing)
     location = os.fspath(source)
-    if "://" not in location and Path(source).is_file():
-        raise UsageError(
-            f"files that stay where they are have to be in a folder: {location} is a file",
-            hint="Name the folder of the files, or leave out --in-place: then the records are copied.",
-            details={"path": location},
-        )
     store = open_store(source)
     names = [] if described is not None else store.list()
+    if described is None and not names and _is_file(location):
+        raise UsageError(
+            f"files that stay where they are have to be in a folder: {mask(location)} is a file",
+            hint="Name the folder of the files, or leave out --in-place: then the records are copied.",
+            details={"path": mask(location)},
+        )
+    if described is None and not names and store.local_root is None:
+        raise NotStoredError(
+            f"no files at {mask(location)}",
+            hint="Check the URL, and that you may list it.",
+            details={"path": mask(location)},
+        )
     records = [name for name in names if format_of_records(name) is not None]
     if records and not any(name.endswith(".parquet") for name in names):
-        _refuse(changing)
         refuse_folders_of_others(store, names)
         if not wishes:
             raise explain_records(store, records[0], location)
         return _plan_records(store, reference, wishes, globs or {})
-    _refuse([*changing, *(["features or schema"] if wishes else []), *(["splits"] if globs else [])])
+    _refuse([*(["features or schema"] if wishes else []), *(["splits"] if globs else [])])
     if described is not None:
         prepared = replace(described.renamed(reference.name), config=reference.config, version=FIRST_VERSION)
         return _planned(store, prepared, slicing=SlicingRule.TFDS_4, reason="from the files of TFDS")
@@ -121,6 +128,13 @@ def plan_in_place(
         )
     prepared = describe_parquet(store, name=reference.name, config=reference.config, version=FIRST_VERSION)
     return _planned(store, prepared)
+
+
+def _is_file(location: str) -> bool:
+    folder, _, name = location.rstrip("/").rpartition("/")
+    if "://" not in location:
+        return Path(location).is_file()
+    return bool(name) and not folder.endswith(":/") and open_store(folder).exists(name)
 
 
 def _refuse(options: Sequence[str]) -> None:

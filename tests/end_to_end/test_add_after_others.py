@@ -1,0 +1,119 @@
+"""``add`` to a dataset whose versions somebody else published, withdrew, or whose files are gone."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from prepared_samples import animals, prepare
+
+import registry
+from registry.errors import ConflictError, VersionExistsError, VersionTooSmallError
+
+ROWS = [{"name": f"animal {number}", "kind": number % 2, "age": number} for number in range(8)]
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[registry.Catalog]:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as opened:
+        yield opened
+
+
+def add(catalog: registry.Catalog, rows: Any, name: str, **options: Any) -> str:
+    report = catalog.add(rows, name, **options)
+    return f"{report.outcome} {report.reference}"
+
+
+def test_a_dataset_of_a_builder_or_of_tfds_is_continued_under_the_number_of_the_proof(
+    catalog: registry.Catalog, tmp_path: Path
+) -> None:
+    folder = prepare(tmp_path / "animals/1.0.0", splits={"train": animals(8)})
+    catalog.publish(folder)
+    catalog.import_tfds(prepare(tmp_path / "tfds/beasts/2.1.0", "2.1.0", name="beasts"), name="beasts")
+    for name, number in (("animals", "2.0.0"), ("beasts", "3.0.0")):
+        report = catalog.add(ROWS, name)
+        assert (str(report.reference), report.outcome) == (f"{name}:{number}", "published")
+        assert report.changes is not None
+        assert "feature age is Tensor int64, was Tensor int32" in [one.text for one in report.changes.changes]
+        assert add(catalog, ROWS, name) == f"unchanged {name}:{number}"
+        more = [{**row, "wild": False} for row in ROWS]
+        assert add(catalog, more, name) == f"published {name}:{number.replace('.0.0', '.1.0')}"
+
+
+def test_a_dataset_of_parquet_is_continued(catalog: registry.Catalog, tmp_path: Path) -> None:
+    (tmp_path / "shards").mkdir()
+    pq.write_table(pa.table({"a": [1, 2, 3]}), tmp_path / "shards/train.parquet")
+    catalog.import_parquet(tmp_path / "shards", name="numbers")
+    report = catalog.add(tmp_path / "shards", "numbers", in_place=True)
+    assert (str(report.reference), report.outcome) == ("numbers:1.0.0", "unchanged")
+    assert add(catalog, tmp_path / "shards", "numbers") == "published numbers:2.0.0"  # the keys give another order
+    assert add(catalog, tmp_path / "shards", "numbers") == "unchanged numbers:2.0.0"
+
+
+@pytest.mark.parametrize("has_fingerprints", [True, False])
+def test_a_version_whose_files_are_gone_is_followed_by_the_next_one(
+    catalog: registry.Catalog, tmp_path: Path, has_fingerprints: bool
+) -> None:
+    folder = prepare(tmp_path / "tfds/animals/1.0.0", splits={"train": animals(8)})
+    catalog.import_tfds(folder, trust_lengths=not has_fingerprints)
+    shutil.rmtree(tmp_path / "tfds")
+    report = catalog.add(ROWS, "animals", dry_run=True)
+    assert (str(report.reference), report.outcome) == ("animals:2.0.0", "would_publish")
+    report = catalog.add(ROWS, "animals")
+    assert report.changes is not None
+    told = [one.text for one in report.changes.changes]
+    assert any("was not compared: animals:1.0.0 was published without" in one for one in told) != has_fingerprints
+    assert str(report.reference) == "animals:2.0.0"
+    shutil.rmtree(tmp_path / "data")
+    assert add(catalog, ROWS, "animals") == "unchanged animals:2.0.0"
+    assert add(catalog, ROWS[1:], "animals") == "published animals:3.0.0"
+
+
+@pytest.mark.parametrize("state", ["deprecate", "yank", "drop"])
+def test_a_withdrawn_version_is_compared_with_and_followed(catalog: registry.Catalog, state: str) -> None:
+    catalog.add(ROWS, "x")
+    getattr(catalog.lifecycle, state)("x:1.0.0", reason="wrong")
+    assert add(catalog, ROWS, "x") == "unchanged x:1.0.0"
+    assert add(catalog, [{**row, "wild": False} for row in ROWS], "x") == "published x:1.1.0"
+    getattr(catalog.lifecycle, state)("x:1.1.0", reason="wrong")
+    assert add(catalog, ROWS[1:], "x") == "published x:2.0.0"
+    assert str(catalog.dataset("x").reference) == "x:2.0.0"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "told"),
+    [
+        ({"bump": "patch"}, VersionTooSmallError, "PATCH is too small a step from x:2.0.0"),
+        ({"bump": "minor"}, VersionTooSmallError, "MINOR is too small a step from x:2.0.0"),
+        ({"number": "2.0.0"}, VersionExistsError, "x:2.0.0 is published with other content"),
+        ({"number": "1.0.0"}, VersionExistsError, "x:1.0.0 is published with other content"),
+        ({"number": "1.7.0"}, VersionTooSmallError, "x:1.7.0 is too small a number: since x:1.0.0 more has changed"),
+        ({"number": "2.0.1"}, VersionTooSmallError, "x:2.0.1 is too small a number: since x:2.0.0 more has changed"),
+    ],
+)
+def test_numbers_and_parts_that_the_changes_do_not_allow_are_refused(
+    catalog: registry.Catalog, tmp_path: Path, options: dict[str, str], error: type[Exception], told: str
+) -> None:
+    catalog.add(ROWS, "x")
+    catalog.add(ROWS[1:], "x")
+    for dry_run in (True, False):
+        with pytest.raises(error) as caught:
+            catalog.add(ROWS[2:], "x", dry_run=dry_run, **options)
+        assert str(caught.value).startswith(told)
+        assert getattr(caught.value, "hint", None)
+    assert sorted(path.name for path in (tmp_path / "data/x").iterdir()) == ["1.0.0", "2.0.0"]
+
+
+def test_a_config_is_neither_left_out_nor_added_later(catalog: registry.Catalog) -> None:
+    catalog.add(ROWS, "x", config="small")
+    assert add(catalog, ROWS[1:], "x", config="large") == "published x/large:1.0.0"
+    with pytest.raises(ConflictError, match=r"^x is published with configs, x:1\.0\.0 comes without one"):
+        catalog.add(ROWS, "x")
+    catalog.add(ROWS, "plain")
+    with pytest.raises(ConflictError, match=r"^plain is published without configs"):
+        catalog.add(ROWS, "plain", config="small")
