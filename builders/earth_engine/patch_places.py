@@ -37,14 +37,14 @@ class ReadBand:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitPlaces:
-    """Where the patches of one split lie.
+    """The places of the patches of one split.
 
     Attributes:
-        mixer: None where that is not known.
-        tile: the stored tiles, and the patch in them.
-        patches: the numbers of the patches that are stored, where some were left out; None for all of them.
-        bands: in order.
-        is_collapsed: whether the channels of the one feature have names of their own.
+        mixer: the mixer; None if it is unknown.
+        tile: the size of the stored tiles, and the patch in them.
+        patches: the numbers of the stored patches if some were left out; None if all are stored.
+        bands: the bands in order.
+        is_collapsed: whether a single feature contains all channels, which have names.
         is_sequence: whether a record is a pixel.
     """
 
@@ -57,7 +57,7 @@ class SplitPlaces:
 
     @cached_property
     def grid(self) -> Grid | None:
-        """The patches, with the margin that is stored."""
+        """The grid of patches, with the stored margin."""
         if self.mixer is None:
             return None
         grid = self.mixer.grid()
@@ -65,11 +65,11 @@ class SplitPlaces:
         return Grid(patch=grid.patch, patches_per_row=grid.patches_per_row, num_rows=grid.num_rows, margin=margin)
 
     def numbers_of(self, records: Numbers) -> Numbers:
-        """The numbers of the patches that are these records; the records' own where the grid is not known."""
+        """The numbers of the patches of these records; the numbers of the records if the grid is unknown."""
         return records if self.patches is None else self.patches[records]
 
     def window(self, number: int, *, margin: bool) -> Window | None:
-        """The pixels of a patch in the raster; of its whole tile with ``margin``."""
+        """The window of a patch in the raster, in pixels; with ``margin``, of its whole tile."""
         if self.grid is None:
             return None
         core = self.grid.core(number)
@@ -79,12 +79,12 @@ class SplitPlaces:
         return Window(core.column - left, core.row - top, *self.tile.size)
 
     def bounds(self, window: Window) -> Bounds:
-        """Where a window lies on the map."""
+        """The bounds of a window on the map."""
         return self.transform.bounds(*window)
 
     @property
     def transform(self) -> Transform:
-        """The transform of the raster, whose mixer is known."""
+        """The transform of the raster; the mixer must be known."""
         if self.mixer is None:
             raise UsageError("the mixer is missing, so the places of the patches are unknown")
         return self.mixer.transform
@@ -119,7 +119,7 @@ class RecordNumbers:
             )
 
     def find(self, ids: Sequence[bytes | str]) -> tuple[list[str], Numbers]:
-        """The split and the number in it of each record."""
+        """The split of each record, and its number in the split."""
         splits: list[str] = []
         numbers = np.empty(len(ids), np.int64)
         for place, one in enumerate(ids):
@@ -140,16 +140,16 @@ def places_of_split(
     mixer: MixerLike | None = None,
     kernel: Size | None = None,
 ) -> SplitPlaces:
-    """Where the patches of a split lie, and its bands.
+    """The places of the patches of a split, and its bands.
 
     Args:
-        features: of the version.
-        kept: what the version keeps of the export that the split was made of.
-        num_records: of the split; None where it is not known.
-        split: its name.
-        bands: those to read, in this order; None for all.
-        mixer: instead of the one that is kept.
-        kernel: instead of the one that is kept.
+        features: the features of the version.
+        kept: the facts of the export of this split, from the metadata of the version.
+        num_records: number of records of the split; None if it is unknown.
+        split: name of the split.
+        bands: the bands to read, in this order; None reads all.
+        mixer: replaces the mixer in the metadata.
+        kernel: replaces the kernel size in the metadata.
 
     Raises:
         UsageError: the split holds no patches, or no such bands, or a record may lack one of them.
@@ -193,7 +193,7 @@ def places_of_split(
 
 
 def _check_count(mixer: Mixer, places: SplitPlaces, num_records: int | None, split: str) -> None:
-    """The split holds the patches of the mixer, or those of them that are stored."""
+    """Check that the split has as many records as the mixer has patches, or as are stored of them."""
     expected = mixer.total_patches if places.patches is None else places.patches.size
     expected *= mixer.patch.width * mixer.patch.height if places.is_sequence else 1
     is_beyond = places.patches is not None and bool((places.patches >= mixer.total_patches).any())
@@ -265,7 +265,7 @@ def _choose(known: Sequence[ReadBand], wanted: Sequence[str], *, is_collapsed: b
 def _tile_of(
     features: FeaturesDict, bands: Sequence[ReadBand], mixer: Mixer | None, kernel: Size | None, kept: KeptSplit
 ) -> Tile:
-    """The tile of which all bands have one."""
+    """The tile that all bands share."""
     shapes = {features[band.feature].shape[-2:] for band in bands}
     if len(shapes) != 1 or len(shape := next(iter(shapes))) != 2 or None in shape:
         raise UsageError(
@@ -278,7 +278,7 @@ def _tile_of(
         return Tile(size=size, patch=patch, margin=NO_MARGIN)
     wider, higher = size.width - patch.width, size.height - patch.height
     if min(wider, higher) >= 0 and wider % 2 == higher % 2 == 0:
-        return Tile(size=size, patch=patch, margin=Size(wider // 2, higher // 2))  # the shape tells each side by itself
+        return Tile(size=size, patch=patch, margin=Size(wider // 2, higher // 2))  # the shape gives each side
     tile = infer_tile(size.width * size.height, patch, kernel, what="a tile")
     if tile.size != size:
         raise ShardMismatchError(
@@ -302,7 +302,7 @@ def open_slice(
 
     Raises:
         UsageError: ``source`` is neither.
-        As ``SplitSource.slice_of``.
+        The errors of ``SplitSource.slice_of``.
     """
     if not isinstance(source, SplitSource):
         raise UsageError(

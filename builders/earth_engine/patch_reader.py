@@ -103,12 +103,12 @@ class Patches:
     """The patches of a split expression, in the order of a ``ReadConfig``.
 
     Iterating reads an epoch, and iterating again the next, as a ``Reader`` does; ``patches[i]`` is patch ``i`` of the
-    first epoch. Wherever a patch comes in that order, its place is its own.
+    first epoch. The place of a patch does not depend on the order of reading.
 
     Attributes:
-        reader: of the records.
+        reader: the reader of the records.
         channels: the names of the channels of ``values``, in order.
-        crs: of the first split that is read; None where there is no mixer.
+        crs: the CRS of the first split that is read; None without a mixer.
     """
 
     def __init__(
@@ -193,28 +193,28 @@ class Patches:
         patches: Sequence[int] | None = None,
         sequence: bool | None = None,
     ) -> Patches:
-        """The patches of an export that is in no catalog. Its files are read once before, to count its records.
+        """The patches of an export that is not in a catalog. All files are read once first, to count the records.
 
         Args:
             folder: path or URL of the folder, or of one file of the export.
             split: an expression; the export is the split ``train``, or those that ``prefix`` names.
-            prefix: as ``import_export``.
-            bands: as ``Patches``, and so the next four.
-            margin: see above.
-            layout: see above.
-            dtype: see above.
-            mixer: instead of the one beside the files.
-            kernel_size: that it was exported with.
-            read_config: as ``Patches``.
-            state: what ``state`` of equal patches gave, to go on from there.
-            process: which of how many processes reads: (0, 2) and (1, 2) share the patches.
-            patch_dimensions: as ``open_export``, and so the next three.
-            tensor_depths: see there.
-            patches: see there.
-            sequence: see there.
+            prefix: see ``import_export``.
+            bands: see ``Patches``.
+            margin: see ``Patches``.
+            layout: see ``Patches``.
+            dtype: see ``Patches``.
+            mixer: replaces the mixer next to the files.
+            kernel_size: the kernel size of the export, in pixels.
+            read_config: see ``Patches``.
+            state: state of equal ``Patches`` at which to continue.
+            process: index and number of the processes that share the patches.
+            patch_dimensions: see ``open_export``.
+            tensor_depths: see ``open_export``.
+            patches: see ``open_export``.
+            sequence: see ``open_export``.
 
         Raises:
-            As ``open_export`` and ``Patches``.
+            The errors of ``open_export`` and ``Patches``.
         """
         from registry.builders.earth_engine.stored.importing import preview_export
         from registry.builders.earth_engine.stored.kept_split import find_mixer
@@ -290,14 +290,14 @@ class Patches:
         return len(self.reader)
 
     def __iter__(self) -> Iterator[Patch]:
-        """Patch by patch. Errors as ``Reader``."""
-        for example in self.reader:  # decoded in blocks, and handed out one by one: a state is exact
+        """Read the next epoch, one patch at a time. Raises the errors of iterating a ``Reader``."""
+        for example in self.reader:  # decoded in blocks and yielded one by one, so that a state is exact
             splits, records = self._numbers.find([example[TFDS_ID]])
             values = self._values({band.feature: example[band.feature][None] for band in self._bands})
             yield self._patch(_at(values, 0), splits[0], records[0])
 
     def batches(self, size: int, *, drop_remainder: bool = False) -> Iterator[PatchBatch]:
-        """``size`` patches at a time; the last batch of an epoch is smaller, or left out. Errors as ``Reader``."""
+        """Read the next epoch in batches of ``size`` patches. Raises the errors of ``Reader.batches``."""
         for columns in self.reader.batches(size, drop_remainder=drop_remainder):
             yield self._batch(columns)
 
@@ -309,8 +309,8 @@ class Patches:
         """Patch ``index`` of the first epoch; with a slice, or a list of numbers, a batch of them.
 
         Raises:
-            IndexError: there is no such patch.
-            As ``Reader``.
+            IndexError: the patch does not exist.
+            The errors of iterating a ``Reader``.
         """
         if isinstance(index, slice | Sequence) or np.ndim(index):
             return self._batch(self.reader[index])
@@ -319,7 +319,7 @@ class Patches:
         return self._patch(_at(self._values(columns), 0), splits[0], records[0])
 
     def state(self) -> dict[str, Any]:
-        """As ``Reader.state``: give it to ``Patches(..., state=...)`` to go on from there."""
+        """The position, see ``Reader.state``. ``Patches(..., state=...)`` continues there."""
         return self.reader.state()
 
     def __repr__(self) -> str:
@@ -368,7 +368,7 @@ class Patches:
         )
 
     def _values(self, columns: Mapping[str, Any]) -> Values:
-        """The values of some records in the layout that was asked for, first axis first."""
+        """The values of some records in the requested layout, with the records on the first axis."""
         tile = next(iter(self._places.values())).tile
         found: list[npt.NDArray[Any]] = []
         for band in self._bands:
@@ -391,7 +391,7 @@ class Patches:
 
 
 def _joint_dtype(features: FeaturesDict) -> np.dtype[Any]:
-    """What one array of all bands has: floats of 32 bits where one is a float, as Earth Engine promotes bands."""
+    """The dtype of one array of all bands: float32 if one band is a float, as Earth Engine promotes bands."""
     dtypes = [np.dtype(feature.dtype) for feature in features.values()]
     if any(dtype.kind == "f" for dtype in dtypes) and all(dtype.itemsize <= 4 or dtype.kind != "f" for dtype in dtypes):
         return np.dtype(np.float32)

@@ -43,8 +43,8 @@ class PixelValues:
     """One pixel, and what its bands hold.
 
     Attributes:
-        patch: the number of its patch; None where there is no mixer.
-        row, column: of the pixel in the raster; None where there is no mixer.
+        patch: the number of its patch; None without a mixer.
+        row, column: its row and column in the raster; None without a mixer.
         values: a number by band, or the array of its series, of shape (T,).
     """
 
@@ -58,8 +58,8 @@ class PixelSeries:
     """The pixels of a split expression, in the order of a ``ReadConfig``: patch by patch, row by row in each.
 
     Attributes:
-        reader: of the records.
-        bands: in order.
+        reader: the reader of the records.
+        bands: the bands in order.
     """
 
     def __init__(
@@ -81,21 +81,21 @@ class PixelSeries:
 
         Args:
             source: the version, as ``catalog.dataset`` gives it, or a pin.
-            split: an expression; None is the only split of a version, and the slice of a pin.
-            bands: those to read; None for all.
-            mixer: instead of the one that the version keeps; its metadata, where a pin is read.
-            read_config: in which order; None is that of the export.
-            slicing: as ``Dataset.read``, and so the next five.
-            rounding: see there.
-            state: see there.
-            process: see there.
-            verify: see there.
-            copy: see there.
+            split: a split expression; None uses the only split of a version, or the slice of a pin.
+            bands: the bands to read; None reads all.
+            mixer: replaces the mixer in the version's metadata; for a pin, the mixer or the version's metadata.
+            read_config: the order of reading; None is the order of the export.
+            slicing: see ``Dataset.read``.
+            rounding: see ``Dataset.read``.
+            state: see ``Dataset.read``.
+            process: see ``Dataset.read``.
+            verify: see ``Dataset.read``.
+            copy: see ``Dataset.read``.
 
         Raises:
             UsageError: the split contains patches instead of pixels, or a band does not exist.
-            ShardMismatchError: the mixer is of another export.
-            As ``Dataset.read``, and while iterating as a ``Reader``.
+            ShardMismatchError: the mixer belongs to another export.
+            The errors of ``Dataset.read`` and, while iterating, of a ``Reader``.
         """
         found = open_slice(source, split, read_config, slicing=slicing, rounding=rounding)
         reader = Reader(
@@ -126,7 +126,7 @@ class PixelSeries:
         patches: Sequence[int] | None = None,
         sequence: bool | None = None,
     ) -> PixelSeries:
-        """The pixels of an export that is in no catalog; as ``Patches.of_files``."""
+        """The pixels of an export that is not in a catalog; see ``Patches.of_files``."""
         from registry.builders.earth_engine.stored.importing import preview_export
 
         plan = preview_export(
@@ -175,7 +175,7 @@ class PixelSeries:
             for split in reader.plan.splits
         }
         self.reader = reader
-        self._ids = reader.reopened(state=reader.state())  # in step with it: each iteration of one begins an epoch
+        self._ids = reader.reopened(state=reader.state())  # at the same place: each iteration of either begins an epoch
         self._numbers = RecordNumbers(reader.plan)
 
     def __len__(self) -> int:
@@ -183,7 +183,7 @@ class PixelSeries:
         return len(self.reader)
 
     def __iter__(self) -> Iterator[PixelValues]:
-        """Pixel by pixel.
+        """Read the next epoch, one pixel at a time.
 
         Raises:
             CorruptExampleError: a record is not a SequenceExample, or lacks a band with one value a pixel.

@@ -1,7 +1,7 @@
-"""Draws an export: its patches where they lie in the grid, three bands as colours, or one.
+"""Draws the patches of an export at their places in the grid, with three bands as colours or one band in grey.
 
-The picture has at most 1600 pixels a side, and 64 patches a side: of larger grids every second patch, or every third,
-is drawn. Values are stretched between the 2nd and the 98th percentile, band by band; NaN is grey.
+The picture has at most 1600 pixels and 64 patches on each side; of larger grids, every n-th patch is drawn. The values
+of each band are stretched between the 2nd and the 98th percentile; NaN is grey.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PAPER: Final = (255, 255, 255)
 _CORE: Final = (255, 220, 0)
 _INK: Final = (40, 40, 40)
 _COLOURS: Final = (("red", "green", "blue"), ("r", "g", "b"), ("b4", "b3", "b2"))
-"""Bands that are shown as colours where an export has them, whatever else it has."""
+"""Bands that are drawn as colours if an export has all of them."""
 
 Pixels = npt.NDArray[np.float32]
 MOST_PIXELS: Final = 1600
@@ -52,7 +52,7 @@ _LARGEST_CELL: Final = 256
 
 
 def check_plot(output: str, *, overwrite: bool = False) -> None:
-    """Refuse a picture that cannot be written, before an hour of reading.
+    """Refuse a picture that cannot be written, before all records are read.
 
     Raises:
         UsageError: the file does not end in ``.png``.
@@ -86,9 +86,9 @@ def plot_export(
     """Draw the patches of an export into a PNG file.
 
     Args:
-        export: as ``open_export(..., count=True)`` gives it. Of its bands those that are named red, green and blue are
-            drawn, or three that are all there are, or the first.
-        output: the file.
+        export: the result of ``open_export(..., count=True)``. The bands red, green and blue are drawn if it has them,
+            else its bands if there are three, else the first band.
+        output: path of the file.
         margin: draw the margin of each patch, too.
         overwrite: replace the file.
         advance: called with the number of records read since the last call.
@@ -108,7 +108,7 @@ def plot_export(
 
 
 def draw_export(export: StoredExport, *, margin: bool = False, advance: Callable[[int], None] | None = None) -> Image:
-    """The picture as a Pillow image. Arguments and errors as ``plot_export``."""
+    """The picture as a Pillow image. Arguments and errors are those of ``plot_export``."""
     _import_pillow()
     tile = export.tile
     if tile is None:
@@ -172,7 +172,7 @@ def _band(record: dict[str, Any], channel: _Channel, tile: Tile) -> npt.NDArray[
 
 
 def _stretch(canvas: Pixels) -> npt.NDArray[np.uint8]:
-    """Each band between its 2nd and its 98th hundredth; NaN, and what was not drawn, is grey."""
+    """Stretch each band between its 2nd and its 98th percentile; NaN and empty cells are grey."""
     out = np.empty((*canvas.shape[:2], 3), np.uint8)
     is_number = np.isfinite(canvas)
     for place in range(3):
@@ -189,7 +189,7 @@ def _stretch(canvas: Pixels) -> npt.NDArray[np.uint8]:
 
 
 def _paint(layout: PlotLayout, pixels: npt.NDArray[np.uint8], caption: str) -> Image:
-    """The cells with lines between them, and the numbers of rows and columns beside them."""
+    """Draw the cells with lines between them, and the numbers of rows and columns at the edges."""
     from PIL import Image, ImageDraw
 
     cells = [(row, column) for row in range(layout.shown_rows) for column in range(layout.shown_columns)]
@@ -234,10 +234,10 @@ class PlotLayout:
     Attributes:
         tile: the stored tiles.
         margin: whether their margin is drawn.
-        columns: patches of a row of the grid.
-        shown_columns, shown_rows: cells of the picture.
+        columns: number of patches in a row of the grid.
+        shown_columns, shown_rows: number of cells of the picture.
         column_step, row_step: only every n-th patch of a row or column is drawn.
-        cell_width, cell_height: of one patch, in pixels.
+        cell_width, cell_height: size of one patch, in pixels.
     """
 
     tile: Tile
@@ -284,7 +284,7 @@ class PlotLayout:
         return self.shown_rows * (self.cell_height + GAP) + GAP
 
     def cell_of(self, number: int) -> tuple[int, int] | None:
-        """Row and column of the cell of a patch; None where it is not drawn."""
+        """Row and column of the cell of a patch; None if it is not drawn."""
         row, column = divmod(number, self.columns)
         if row % self.row_step or column % self.column_step or row // self.row_step >= self.shown_rows:
             return None
@@ -295,14 +295,14 @@ class PlotLayout:
         return column * (self.cell_width + GAP) + GAP, row * (self.cell_height + GAP) + GAP
 
     def core(self, row: int, column: int) -> tuple[int, int, int, int]:
-        """The patch in a cell that has a margin, too: its first and its last pixel."""
+        """The patch without its margin in a cell: its first and its last pixel."""
         x, y = self.corner(row, column)
         across, down = self.cell_width / self.tile.size.width, self.cell_height / self.tile.size.height
         left, top = x + int(self.tile.margin.width * across), y + int(self.tile.margin.height * down)
         return left, top, left + int(self.tile.patch.width * across) - 1, top + int(self.tile.patch.height * down) - 1
 
     def thumbnail(self, bands: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
-        """The tiles of some bands as the pixels of a cell, bands last: the nearest pixels, not their mean."""
+        """The tiles of some bands as the pixels of a cell, bands last, by nearest neighbour."""
         found = []
         for band in bands:
             pixels = band if self.margin else self.tile.crop(band)

@@ -60,7 +60,7 @@ def read_rows(path: str | os.PathLike[str], *, text: Iterable[str] = ()) -> Iter
     read as a whole.
 
     Args:
-        path: of the file; its suffix tells the format.
+        path: path of the file; its suffix decides the format.
         text: columns of a CSV file that are text, though each cell is a number: postal codes.
 
     Raises:

@@ -53,11 +53,11 @@ class Column:
     """A property, over all rows that have it.
 
     Attributes:
-        name: of the property.
-        kind: ``float``, ``int64`` or ``bytes``; ``mixed`` where rows differ.
-        shortest, longest: number of values in a row.
-        missing: rows without it.
-        shape: of an array, where it was told.
+        name: name of the property.
+        kind: ``float``, ``int64`` or ``bytes``; ``mixed`` if rows differ.
+        shortest, longest: smallest and largest number of values in a row.
+        missing: number of rows without it.
+        shape: shape of an array, if it was given.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Column:
 
     @property
     def square(self) -> int | None:
-        """The side of the square that an array may be, where its length is that of one; the file does not tell."""
+        """The side of the square array that the values may form, if their number is a square; else None."""
         side = math.isqrt(self.longest)
         return side if self.shortest == self.longest == side * side and side > 1 else None
 
@@ -92,7 +92,7 @@ class Table:
         filename: as given.
 
     Raises:
-        UsageError: a shape of a column that is not there, or that its rows do not fit.
+        UsageError: a shape is given for a column that does not exist, or does not fit its rows.
     """
 
     def __init__(
@@ -115,11 +115,11 @@ class Table:
         return self._describe()[0]
 
     def __len__(self) -> int:
-        """Number of rows; the whole file is read to know it."""
+        """Number of rows; the whole file is read to count them."""
         return self._describe()[1]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Rows: a float where a column has one number in each row, else float32 arrays; texts; None where missing.
+        """Read the rows: a float if a column has one number in each row, else float32 arrays; texts; None if missing.
 
         Raises:
             CorruptRecordError, CorruptExampleError: a record is damaged.
@@ -191,8 +191,8 @@ def read_table(
 
     Args:
         path: path or URL of the file.
-        columns: which properties, in this order; None for all, by name.
-        shapes: of array columns, by name: the file does not tell them.
+        columns: the properties to read, in order; None reads all, sorted by name.
+        shapes: shapes of array columns, by name, because the file does not contain them.
     """
     folder, _, filename = os.fspath(path).replace(os.sep, "/").rpartition("/")
     store = open_store(folder or ("/" if os.fspath(path).startswith("/") else "."))
@@ -200,7 +200,7 @@ def read_table(
 
 
 def _look_at(found: dict[str, Column], name: str, value: FlatValue) -> None:
-    """Note what one row has of a column."""
+    """Record the kind and the number of values of one row's column."""
     kind = "bytes" if isinstance(value, list) else "int64" if value.dtype == np.int64 else "float"
     size, known = len(value), found.get(name)
     if known is None:
@@ -263,13 +263,13 @@ def write_table(
         rows: mappings of properties to numbers, truth values, texts, bytes, arrays or lists of numbers, lists of texts,
             or None, which is not written. Under ``.geo`` a row may have its geometry, GeoJSON as a mapping or a text,
             and its name under ``system:index``.
-        folder: path or URL.
-        prefix: the file is ``<prefix>.tfrecord.gz``.
-        columns: the properties to write; None for all. Earth Engine calls them selectors.
+        folder: path or URL of the folder.
+        prefix: the name of the file is ``<prefix>.tfrecord.gz``.
+        columns: the properties to write; None writes all. Earth Engine calls them selectors.
         geometry: None writes none; ``lonlat`` writes ``longitude`` and ``latitude`` of points; ``geojson`` writes the
             text of each under ``.geo``.
-        include_index: write ``system:index``; a text is the name to write it under.
-        overwrite: replace a file of that name.
+        include_index: write ``system:index``; a text is the name under which to write it.
+        overwrite: replace an existing file.
         advance: called with the number of rows written since the last call.
 
     Raises:
@@ -339,7 +339,7 @@ class _Encoder:
         return values
 
     def check_end(self, num_rows: int) -> None:
-        """Refuse chosen columns that no row had."""
+        """Refuse requested columns that no row has."""
         for name in self._columns or ():
             if num_rows and name not in self._seen:
                 raise UsageError(
@@ -418,7 +418,7 @@ class _Encoder:
 
 
 def read_geometry(value: Any, number: int) -> dict[str, Any] | None:
-    """The geometry under ``.geo`` of row ``number``: GeoJSON as it is, or its text; None without one."""
+    """The geometry under ``.geo`` of row ``number``: GeoJSON as given, or parsed from text; None if there is none."""
     if value is None or value in ("", b""):
         return None
     if isinstance(value, str | bytes):

@@ -56,7 +56,7 @@ class BandLayout:
         """The band of a patch without its margin: (depth, patch height, patch width), of ``dtype``.
 
         Raises:
-            ShardMismatchError: the patch has no such band, or one of other size or kind than the first patch.
+            ShardMismatchError: the patch lacks the band, or its size or kind differs from the first patch.
             FeatureError: a value does not fit the dtype.
         """
         values = patch.bands.get(self.name)
@@ -79,11 +79,11 @@ def measure_bands(
     depths: Mapping[str, int],
     dtypes: Any,
 ) -> tuple[BandLayout, ...]:
-    """The layout of each band in ``order``, told by the first patch.
+    """The layout of each band in ``order``, inferred from the first patch.
 
     Raises:
         ShardMismatchError: a band has a number of values that no tile around the patch has.
-        UsageError: the size of the margin cannot be told, or an option names a band that there is not.
+        UsageError: the size of the margin is ambiguous, or an option names a band that does not exist.
     """
     declared = _read_dtypes(dtypes, order)
     for name in depths:
@@ -133,7 +133,7 @@ def fit_exactly(values: npt.NDArray[Any], dtype: npt.DTypeLike, name: str, where
     """``values`` as ``dtype``, if each is the same number there; a float may become a shorter float.
 
     Raises:
-        FeatureError: one is not; the message has it, the ``name`` of the band, and ``where`` it is.
+        FeatureError: a value would change. The message has the value, the ``name`` of the band and ``where`` it is.
 
     >>> fit_exactly(np.array([7, 8]), "int16", "class")
     array([7, 8], dtype=int16)

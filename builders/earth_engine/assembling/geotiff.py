@@ -53,7 +53,7 @@ def import_rasterio(needed_for: str = "writing a GeoTIFF") -> Any:
 
 
 def read_crs(crs: Any) -> Any:
-    """The ``rasterio.crs.CRS`` of a code of an authority, WKT, or anything else that rasterio takes.
+    """The ``rasterio.crs.CRS`` of an authority's code, of WKT, or of anything else that rasterio accepts.
 
     Raises:
         UsageError: the CRS is invalid, or PROJ does not know it, such as SR-ORG codes.
@@ -105,10 +105,10 @@ def check_output(
 
 
 class GeoTiffRows:
-    """An open GeoTIFF that takes rows from the top on; made by ``create_geotiff``.
+    """An open GeoTIFF to which rows are written from the top on; ``create_geotiff`` creates it.
 
     Attributes:
-        path: where the file will be.
+        path: the final path of the file.
     """
 
     def __init__(self, dataset: Any, path: str, block: int) -> None:
@@ -120,7 +120,7 @@ class GeoTiffRows:
         self._num_waiting = 0
 
     def write(self, bands: Sequence[npt.NDArray[Any]]) -> None:
-        """The next rows of every band: arrays (rows, width), of the file's dtype."""
+        """Write the next rows of every band: arrays of shape (rows, width) and the file's dtype."""
         start, num_rows = 0, len(bands[0])
         if self._num_waiting:
             start = min(self._block - self._num_waiting, num_rows)
@@ -136,7 +136,7 @@ class GeoTiffRows:
             self._wait_for([band[start + whole :] for band in bands])
 
     def flush(self) -> None:
-        """Write the rows that wait."""
+        """Write the buffered rows."""
         if self._waiting is not None and self._num_waiting:
             rows = self._num_waiting
             self._num_waiting = 0
@@ -178,19 +178,19 @@ def create_geotiff(
     block: int = 256,
     overwrite: bool = False,
 ) -> Iterator[GeoTiffRows]:
-    """Write a new GeoTIFF: a context manager that takes its rows. At its end the file is on disk, under its name.
+    """Create a GeoTIFF: a context manager whose value writes rows. At its end the file is on disk under its name.
 
     The file is tiled, has one band after another, and is a BigTIFF if it may exceed 4 GiB. If the with block raises, no
     new file is left, and an existing file is unchanged.
 
     Args:
-        path: of the file, on this machine.
+        path: path of the file, on this machine.
         size: width and height in pixels.
-        names: of the bands: their descriptions.
-        dtype: of all bands.
-        transform: from pixels to the map.
-        crs: anything that rasterio takes.
-        nodata: the number that means no value.
+        names: names of the bands, stored as their descriptions.
+        dtype: dtype of all bands.
+        transform: the transform from pixels to the map.
+        crs: anything that rasterio accepts.
+        nodata: the number that means "no value".
         compress: ``"deflate"``, ``"lzw"``, ``"zstd"`` or ``"none"``.
         predictor: 2 stores differences of neighbours, 3 those of floats: smaller files of smooth pictures; 1 stores
             values. None is 3 for floats, which is several times faster for them, and 1 for others.
@@ -280,7 +280,7 @@ def _check_written(temporary: str, target: Path) -> None:
 
 @contextmanager
 def _rasterio_errors(path: str) -> Iterator[None]:
-    """Within the block GDAL's settings are ours, and its errors StorageErrors that name the file."""
+    """Apply our settings of GDAL in the block, and raise its errors as StorageErrors that name the file."""
     rasterio = import_rasterio()
     try:
         with rasterio.Env(**_SETTINGS):

@@ -154,7 +154,7 @@ def _num_values(value: FlatValue) -> int:
 
 
 def names_of(features: Mapping[str, Any], bands: Sequence[str] | None, place: Place) -> Sequence[str]:
-    """The names of the bands to read of a record: ``bands``, or all that it has."""
+    """The names of the bands to read from a record: ``bands``, or all bands that it has."""
     if bands is None:
         return list(features)
     for name in bands:
@@ -164,7 +164,7 @@ def names_of(features: Mapping[str, Any], bands: Sequence[str] | None, place: Pl
 
 
 def missing_band(name: str, known: Mapping[str, Any], place: Place) -> ShardMismatchError:
-    """The error for a patch without a band that another has, or that was asked for."""
+    """The error for a patch that lacks a band that another patch has, or that was requested."""
     return ShardMismatchError(
         f"{place}: band {name!r} is missing; the patch has {listed(known)}",
         hint="Choose bands that every patch has: bands=[...]; --band NAME.",
@@ -173,7 +173,7 @@ def missing_band(name: str, known: Mapping[str, Any], place: Place) -> ShardMism
 
 
 def other_bands(patch: PatchValues, expected: Sequence[str]) -> ShardMismatchError:
-    """The error for a patch that has other bands than the first one."""
+    """The error for a patch whose bands differ from those of the first patch."""
     for name in expected:
         if name not in patch.bands:
             return missing_band(name, patch.bands, patch.place)
@@ -235,7 +235,7 @@ def _gather(
 
 
 def _series(values: Any, name: str) -> npt.NDArray[Any]:
-    """The value of a scalar band, of no dimension, or the steps of a series, of one."""
+    """The value of a scalar band, without a dimension, or the steps of a series, with one dimension."""
     if name not in values.lists:
         _, flat = from_flat(values.context[name], name)
         if flat.size != 1:
