@@ -27,13 +27,11 @@ class SqlLog:
     ) -> tuple[Event, ...]:
         since, until = wanted.since, wanted.until
         if any(moment is not None and moment.tzinfo is None for moment in (since, until)):
-            raise UsageError(
-                "a time without a time zone is not one moment", hint="Give it one, e.g. tzinfo=datetime.UTC."
-            )
+            raise UsageError("a time needs a time zone", hint="Give it one, e.g. tzinfo=datetime.UTC.")
         if since is not None and until is not None and since > until:
             raise UsageError(
-                f"nothing is both since {describe_moment(since)} and until {describe_moment(until)}",
-                hint="Give the earlier moment as since.",
+                f"since ({describe_moment(since)}) is after until ({describe_moment(until)})",
+                hint="Exchange the two moments.",
             )
         for number in (limit, newest):
             if number is not None and not 1 <= whole_number(number, "limit") <= _MAX_LIMIT:

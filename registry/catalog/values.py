@@ -217,8 +217,8 @@ class LogReport:
         if not self.is_sound:
             more = f", and {self.num_faults - 1:,} more" if self.num_faults > 1 else ""
             raise LogTamperedError(
-                f"the catalog is not what its event log says: {self.faults[0]}{more}",
-                hint="Somebody wrote past the registry. Restore a copy that verifies, and compare: registry log.",
+                f"the catalog does not match its event log: {self.faults[0]}{more}",
+                hint="Another program changed the database. Restore a copy that verifies, and compare: registry log.",
                 details={
                     "num_faults": self.num_faults,
                     "faults": [{"where": one.where, "problem": one.problem} for one in self.faults],
@@ -456,7 +456,7 @@ def refuse_protected(version: Reference, scope: str) -> ProtectedError:
     """The error for a publication that must promote, in a protected scope."""
     what = f"{scope} is" if scope else "the whole catalog is"
     return ProtectedError(
-        f"{version} cannot become canonical by being published: {what} protected",
+        f"{version} cannot be made canonical by publishing it: {what} protected",
         hint=f"Publish it with --no-promote, then: registry promote {version}",
         details={"version": str(version), "protected": scope},
     )

@@ -214,7 +214,7 @@ def _decide_promotion(
 def _require_neighbours(connection: sa.Connection, version: DatasetVersion, proved_between: Neighbours) -> None:
     if find_neighbours(connection, version.name, version.config, version.version) != proved_between:
         raise NeighboursChangedError(
-            f"another version was published next to {version.reference}",
+            f"an adjacent version was published before {version.reference}",
             hint="The number must be compared with it too. Publish again.",
         )
 

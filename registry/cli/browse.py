@@ -321,7 +321,7 @@ def describe_diff(diff: VersionDiff) -> Iterator[Block]:
         yield f"  {change.level.name:<5}  {change.text}"
     for one in diff.records:
         if not one.is_equal:
-            counts = fields_of(one, "changed", "added", "removed", "moved") | {"as they were": one.same}
+            counts = fields_of(one, "changed", "added", "removed", "moved") | {"unchanged": one.same}
             yield f"  {one.split}: {', '.join(f'{number:,} {word}' for word, number in counts.items() if number)}"
             yield from (f"    {record}" for record in one.first)
     if diff.unread:

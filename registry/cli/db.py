@@ -85,7 +85,7 @@ def check(session: Session) -> None:
     session.out.present(
         "db.check",
         {"differences": differences},
-        lambda it: it["differences"] or ["the database is as its schema says"],
+        lambda it: it["differences"] or ["the database matches its schema"],
     )
     if differences:
         raise CatalogError(
@@ -102,7 +102,7 @@ def reindex(session: Session) -> None:
 
     with session.name_origin():
         mended = schema.reindex(session.catalog_url)
-    text = "every document is as the published versions say" + (f", {mended:,} of them anew" if mended else "")
+    text = "the search index matches the published versions" + (f"; documents rebuilt: {mended:,}" if mended else "")
     session.out.present("db.reindex", {"mended": mended}, lambda _: [text])
 
 

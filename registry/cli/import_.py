@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _COMMANDS: Final = {
-    "tfds": ("registry.cli.import_:tfds", "Catalog what TFDS prepared: a version, a dataset, or a whole data_dir."),
+    "tfds": ("registry.cli.import_:tfds", "Add what TFDS prepared: a version, a dataset, or a whole data_dir."),
     "parquet": ("registry.cli.import_:parquet", "Catalog a folder of Parquet shards."),
     "earth-engine": ("plugin:import.earth-engine", "Catalog an export of Earth Engine: its TFRecords and their mixer."),
 }
@@ -144,7 +144,7 @@ def tfds(
     promote: bool | None,
     dry_run: bool,
 ) -> int:
-    """Catalog what TFDS prepared in DIR: the folder of a version or of a dataset, or a whole data_dir.
+    """Add what TFDS prepared in DIR: the folder of a version or of a dataset, or a whole data_dir.
 
     Every shard is hashed, its records are counted and checked, and the values are fingerprinted. A version whose files
     contradict its dataset_info.json is refused; the others are imported. Importing again changes nothing. Slices of an

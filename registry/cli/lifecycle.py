@@ -104,8 +104,8 @@ def yank(
 ) -> None:
     """Yank a version: wildcards, ranges and references without a version no longer resolve to it.
 
-    REF names one version, exactly or by an alias. Such references still resolve to it, with a note. If it was the
-    canonical version, references without a version are refused until another version is promoted.
+    REF names one version, exactly or by an alias. Its exact number and its aliases still resolve to it, with a note. If
+    it was the canonical version, references without a version are refused until another version is promoted.
     """
     if undo == (reason is not None) or (undo and superseded_by is not None):
         raise UsageError("say why it is yanked, or --undo", hint="Add --reason TEXT, or --undo alone.")

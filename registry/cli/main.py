@@ -19,7 +19,7 @@ COMMANDS: Final = {
     "add": ("registry.cli.add:add", "Publish any data: CSV, JSON, images, frames on disk, archives."),
     "build": ("registry.cli.publish:build", "Run a builder: write shards, verify, publish."),
     "publish": ("registry.cli.publish:publish", "Publish a folder of prepared shards."),
-    "import": ("registry.cli.import_:import_", "Catalog what others prepared: TFDS, Parquet, Earth Engine."),
+    "import": ("registry.cli.import_:import_", "Add what others prepared: TFDS, Parquet, Earth Engine."),
     "export": ("registry.cli.export:export", "Write a version for others: CSV, JSON, Parquet, TFDS ..."),
     "earth-engine": ("plugin:earth-engine", "Rasters and tables to Earth Engine's TFRecords, and back."),
     "list": ("registry.cli.browse:list_", "List the datasets of the catalog."),

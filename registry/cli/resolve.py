@@ -242,7 +242,7 @@ def summarize(reference: Reference, plan: Plan) -> str:
 def note_overlaps(out: Output, plan: Plan) -> None:
     """Print a note if ``plan`` reads records more than once."""
     if plan.overlaps:
-        out.note(f"note: {plan.expression} reads more than once: {print_ranges(plan.overlaps)}")
+        out.note(f"note: {plan.expression} reads some records more than once: {print_ranges(plan.overlaps)}")
 
 
 def rule_values(plan: Plan) -> dict[str, str]:

@@ -91,7 +91,7 @@ class ClassValues:
             SourceError: the values cannot be classes.
         """
         if not self.kinds:
-            _refuse(column, "every value is null, so that it has no classes")
+            _refuse(column, "every value is null, so it has no classes")
         if len(self.kinds) > 1 and not self.kinds.keys().isdisjoint(("string", "bool")):
             (first, one), (second, other) = sorted((place, name) for name, place in self.kinds.items())[:2]
             _refuse(

@@ -66,11 +66,13 @@ def _guarded(read: Read, name: str, word: str) -> Read:
         except (StorageError, SourceError):
             raise
         except DamagedStreamError as error:
-            raise SourceError(f"{name}: {error}", hint="Get the file again.", details={"file": name}) from error
+            raise SourceError(
+                f"{name}: {error}", hint="Download or create it again.", details={"file": name}
+            ) from error
         except (OSError, EOFError, ValueError, lzma.LZMAError) as error:
             raise SourceError(
                 f"{name}: the {word} stream is damaged or ends too early",
-                hint="Get the file again.",
+                hint="Download or create it again.",
                 details={"file": name},
             ) from error
 

@@ -93,14 +93,14 @@ def plan_in_place(
         PreparedFormatError, CorruptExampleError, StorageError: see ``Catalog.import_parquet``.
     """
     if not isinstance(source, str | os.PathLike):
-        raise UsageError("only files can stay where they are", hint="Leave in_place out.", details={})
+        raise UsageError("only files can be read in place", hint="Leave in_place out.", details={})
     _refuse(changing)
     location = os.fspath(source)
     store = open_store(source)
     names = [] if described is not None else store.list()
     if described is None and not names and _is_file(location):
         raise UsageError(
-            f"files that stay where they are have to be in a folder: {mask(location)} is a file",
+            f"files that are read in place must be in a folder: {mask(location)} is a file",
             hint="Name the folder of the files, or leave out --in-place: then the records are copied.",
             details={"path": mask(location)},
         )
@@ -122,7 +122,7 @@ def plan_in_place(
         return _planned(store, prepared, slicing=SlicingRule.TFDS_4, reason="from the files of TFDS")
     if names and not any(name.endswith(".parquet") for name in names):
         raise SourceError(
-            f"{location} contains no files that can stay where they are: Parquet, TFRecord or ArrayRecord",
+            f"{location} contains no files that can be read in place: Parquet, TFRecord or ArrayRecord",
             hint="Leave out --in-place: then the records are copied.",
             details={"path": location},
         )
@@ -140,7 +140,7 @@ def _is_file(location: str) -> bool:
 def _refuse(options: Sequence[str]) -> None:
     if options:
         raise UsageError(
-            f"files that stay where they are cannot be changed: {', '.join(options)}",
+            f"files that are read in place cannot be changed by these options: {', '.join(options)}",
             hint="Leave out --in-place, or these options.",
             details={"options": [*options]},
         )
@@ -165,7 +165,7 @@ def _schema_of(wishes: Mapping[str, Wish]) -> Schema:
             continue
         if wish.feature is None:
             raise UsageError(
-                f"column {name!r}: files that stay where they are need the names of the classes",
+                f"column {name!r}: files that are read in place need the names of the classes",
                 hint=f"For example: --feature {name}='ClassLabel(cat, dog)'",
                 details={"column": name},
             )

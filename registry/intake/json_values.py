@@ -118,7 +118,7 @@ def kind_of(value: Any, column: str, depth: int = 1) -> Kind:
     for inner in value:
         both = merge(merged, kind_of(inner, column, depth + 1))
         if both is None:
-            raise BadValueError("a list has values of types that exclude each other", column=column)
+            raise BadValueError("a list mixes values of incompatible types", column=column)
         merged = both
     return "list", merged
 
@@ -141,7 +141,7 @@ def _check_text(text: str, column: str) -> None:
 
 
 def _too_deep(column: str | None = None) -> BadValueError:
-    return BadValueError(f"more than {MAX_DEPTH} objects and lists are inside each other", column=column)
+    return BadValueError(f"more than {MAX_DEPTH} levels of objects and lists in one value", column=column)
 
 
 @lru_cache(maxsize=4096)

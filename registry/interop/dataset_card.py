@@ -86,7 +86,7 @@ def _refuse_deep(events: Iterator[Any]) -> None:
     for event in events:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _MOST_NESTED:
-            raise yaml.YAMLError(f"more than {_MOST_NESTED} mappings and lists are inside each other")
+            raise yaml.YAMLError(f"more than {_MOST_NESTED} levels of mappings and lists")
 
 
 def _read_text(store: Store) -> str:

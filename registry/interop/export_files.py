@@ -110,9 +110,9 @@ def plan_images(features: FeaturesDict, metadata: DatasetMetadata, labels: Label
     image = _choose(features, images, "image")
     if image is None:
         raise UsageError(
-            f"an image folder has one image for each record, and the images here are: {', '.join(images)}"
+            f"an image folder has one image for each record, and several features are images: {', '.join(images)}"
             if images
-            else "an image folder needs a feature that is an image, and there is none",
+            else "an image folder needs an image feature, and this version has none",
             hint=f"Choose one: --columns {images[0]}. Or export webdataset or parquet."
             if images
             else "Export csv, jsonl or parquet.",

@@ -43,7 +43,7 @@ class NumberWish:
     def __post_init__(self) -> None:
         if self.bump is not None and self.number is not None:
             raise UsageError(
-                "both a number and a part to raise are given", hint="Leave out --bump or --number.", details={}
+                "a number and a part to raise exclude each other", hint="Leave out --bump or --number.", details={}
             )
 
 
@@ -77,7 +77,7 @@ def choose_number(
 
     Args:
         prover: compares with the published versions.
-        version: the new content; its number is not looked at.
+        version: the new content; its number is ignored.
         fingerprints: its fingerprints.
         wish: how to choose.
 
@@ -94,7 +94,7 @@ def choose_number(
     if lower is None:
         raise AssertionError("the highest version is right below the next MAJOR number")
     changes = lower.changes
-    # A withdrawn version is not published again in silence: this may be the very content that was withdrawn. But
+    # A withdrawn version is not silently published again: this may be exactly the content that was withdrawn. But
     # without a new number nobody could ever publish it again.
     is_wished = wish.number is not None or wish.bump is not None
     is_withdrawn = latest.status in (VersionStatus.YANKED, VersionStatus.DROPPED)
@@ -198,7 +198,7 @@ def preview_next(
 
     Args:
         store: the folder of the shards.
-        prepared: the description; its number is not looked at.
+        prepared: the description; its number is ignored.
         shards: the shards that were written; None: those that are found.
         target: the destination and the options.
         wish: how to choose the number.

@@ -114,7 +114,7 @@ class VerifyReport:
             if all(one.code == StorageError.code for one in self.faults):  # they may be sound: nobody could read them
                 hint = "These files could not be read. Check their permissions and the disk. Nothing was changed."
             raise ShardMismatchError(
-                f"{what}: {len(self.faults)} of {self.num_shards} shards are not as promised\n{shown}{more}",
+                f"{what}: {len(self.faults)} of {self.num_shards} shards do not match their description\n{shown}{more}",
                 hint=hint,
                 details={"faults": listed},
             )

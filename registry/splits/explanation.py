@@ -92,7 +92,7 @@ def explain(
     how = f" by {counted(len(plan), 'file instruction')}: {shown}" if files else ""
     lines = [f"It reads {counted(plan.num_examples, 'record')}{how}."]
     if plan.overlaps:
-        lines.append(f"It reads more than once: {print_ranges(plan.overlaps)}.")
+        lines.append(f"It reads some records more than once: {print_ranges(plan.overlaps)}.")
     return Explanation(plan=plan, terms=reasons, files=tuple(lines))
 
 

@@ -118,7 +118,7 @@ def test_a_number_is_not_published_between_others_than_it_was_proved_against(
     version, shards = sample("mnist:1.0.2", content="second")
     with pytest.raises(NeighboursChangedError) as caught:
         catalog.publish(version, shards, promote=True, actor="ann", proved_between=(None, None))
-    assert caught.value.message == "another version was published next to mnist:1.0.2"
+    assert caught.value.message == "an adjacent version was published before mnist:1.0.2"
     assert caught.value.hint == "The number must be compared with it too. Publish again."
     assert (caught.value.code, caught.value.exit_code) == ("neighbours_changed", 4)
     assert execute(catalog_url, "SELECT count(*) FROM version_ledger") == [(1,)]

@@ -78,7 +78,7 @@ def test_the_log_is_given_by_time_both_ends_included(catalog: CatalogBackend) ->
     assert [one.id for one in found] == [2, 3]
     assert list(logged(catalog, until=datetime(1, 1, 1, tzinfo=UTC))) == []
     assert [one.id for one in logged(catalog, since=start, until=start)] == [1]
-    with pytest.raises(UsageError, match=r"^nothing is both since "):
+    with pytest.raises(UsageError, match=r"^since \(.*\) is after until \("):
         logged(catalog, since=start, until=start - timedelta(microseconds=1))
 
 
@@ -102,7 +102,7 @@ def test_invalid_filters_of_the_log_are_refused(catalog: CatalogBackend) -> None
         logged(catalog, dataset="mnist:1.0.0")
     with pytest.raises(UsageError, match=r"^a log shows from 1 to 2,147,483,647 events, not 0(?m:$)"):
         logged(catalog, limit=0)
-    with pytest.raises(UsageError, match=r"^a time without a time zone is not one moment(?m:$)"):
+    with pytest.raises(UsageError, match=r"^a time needs a time zone(?m:$)"):
         logged(catalog, since=datetime(2026, 1, 1))  # noqa: DTZ001 (that is the mistake)
 
 

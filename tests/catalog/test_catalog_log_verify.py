@@ -400,7 +400,7 @@ def test_many_faults_are_counted_and_the_first_of_them_kept(catalog: CatalogBack
     with pytest.raises(LogTamperedError) as caught:
         report.require_sound()
     assert str(caught.value) == (
-        "the catalog is not what its event log says: mnist:0.0.0 was published by eve; its events say ann, and 119 more"
+        "the catalog does not match its event log: mnist:0.0.0 was published by eve; its events say ann, and 119 more"
     )
     assert caught.value.exit_code == 5
     assert len(caught.value.details["faults"]) == 100

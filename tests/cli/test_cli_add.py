@@ -90,7 +90,7 @@ def test_a_dry_run_shows_the_change_and_publishes_nothing(cli: Cli, folder: Path
     assert ran.out.partition("\n\nprices:")[2] == (
         "1.0.0 -> prices:2.0.0: MAJOR\n"
         "  MAJOR  split train has 4 records, had 3\n"
-        "  train: 1 added, 3 as they were\n"
+        "  train: 1 added, 3 unchanged\n"
         "    record 0 is new\n"
         "smallest number after prices:1.0.0: 2.0.0\n"
         "would publish prices:2.0.0: 4 examples\n"
@@ -251,7 +251,7 @@ def test_parquet_stays_where_it_is(cli: Cli, folder: Path) -> None:
     ran = cli("add", "rows/train.parquet", "--in-place")
     assert (ran.code, ran.err) == (
         2,
-        "error: files that stay where they are have to be in a folder: rows/train.parquet is a file\n"
+        "error: files that are read in place must be in a folder: rows/train.parquet is a file\n"
         "hint: Name the folder of the files, or leave out --in-place: then the records are copied.\n",
     )
 
@@ -362,7 +362,7 @@ def test_nested_messages_keep_their_types(cli: Cli, folder: Path) -> None:
         (
             ("prices.csv", "--in-place", "--key", "item"),
             2,
-            "error: files that stay where they are cannot be changed: key\n"
+            "error: files that are read in place cannot be changed by these options: key\n"
             "hint: Leave out --in-place, or these options.\n",
         ),
     ],

@@ -167,7 +167,7 @@ def test_resolve_says_why(digits: Cli) -> None:
 
 
 def test_resolve_notes_what_is_read_twice(digits: Cli) -> None:
-    note = "note: train[:10]+train[5:8] reads more than once: records train 5..8"
+    note = "note: train[:10]+train[5:8] reads some records more than once: records train 5..8"
     for command in ("resolve", "read"):
         assert digits(command, "digits", "train[:10]+train[5:8]").err == f"{note}\n"
         as_json = digits(command, "digits", "train[:10] + train[5:8]", "--format", "json").json()
@@ -269,7 +269,7 @@ def test_db_commands(cli: Cli) -> None:
     assert (before["state"], before["revision"]) == ("absent", None)
     assert cli("db", "upgrade").out == f"empty -> {before['head']}\n"
     assert cli("db", "upgrade").out == f"already at {before['head']}\n"
-    assert cli("db", "check").out == "the database is as its schema says\n"
+    assert cli("db", "check").out == "the database matches its schema\n"
     refused = cli("db", "downgrade", "base")
     assert refused.code == 2
     assert cli("db", "downgrade", "base", "--yes").out == f"{before['head']} -> empty\n"

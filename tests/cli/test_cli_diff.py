@@ -150,7 +150,7 @@ def test_the_dry_run_shows_everything_and_writes_nothing(published: Cli, workspa
         "  MAJOR  split more is new, with 7 records\n"
         "  MAJOR  split train has 2,999 records, had 3,000\n"
         '  PATCH  description is "New words.", was "Animals."\n'
-        "  train: 1 changed, 1 removed, 2,998 as they were\n"
+        "  train: 1 changed, 1 removed, 2,998 unchanged\n"
         "    record 10 is gone\n"
         "    record 1499 (was 1500): name is 'somebody else', was 'animal 1500'\n"
         "smallest number after animals:1.0.0: 2.0.0\n"

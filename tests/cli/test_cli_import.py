@@ -54,7 +54,7 @@ def test_what_is_refused_is_told_with_its_shards_and_the_exit_code(cli: Cli, dat
     ]
     first, shard, hint = ran.err.splitlines()
     folder = (data_dir / "animals/1.1.0").as_uri()
-    assert first == f"refused animals:1.1.0: {folder}: 1 of 2 shards are not as promised"
+    assert first == f"refused animals:1.1.0: {folder}: 1 of 2 shards do not match their description"
     assert shard.startswith("  cannot read ")
     assert hint == "hint: Fetch or build these files again. Nothing was changed."
 

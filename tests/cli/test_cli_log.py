@@ -103,9 +103,9 @@ def test_what_was_changed_behind_the_log_is_named(moved: Cli, workspace: Path) -
         "digits:1.0.0 is yanked: wrong labels; its events say supported\n"
     )
     assert bad.err == (
-        "error: the catalog is not what its event log says: "
+        "error: the catalog does not match its event log: "
         "digits@paper does not exist; its events say it points to 1.0.0, and 1 more\n"
-        "hint: Somebody wrote past the registry. Restore a copy that verifies, and compare: registry log.\n"
+        "hint: Another program changed the database. Restore a copy that verifies, and compare: registry log.\n"
     )
     told = moved("log", "verify", "--format", "json")
     assert (told.error()["code"], told.error()["details"]["num_faults"]) == ("log_tampered", 2)
@@ -125,7 +125,7 @@ def test_what_was_changed_behind_the_log_is_named(moved: Cli, workspace: Path) -
         ),
         (
             ["--since", "2026-11-22", "--until", "2026-11-21"],
-            "nothing is both since 2026-11-22 00:00:00 UTC and until the end of 2026-11-21 UTC",
+            "since (2026-11-22 00:00:00 UTC) is after until (the end of 2026-11-21 UTC)",
         ),
     ],
 )

@@ -61,7 +61,7 @@ def test_a_protected_dataset_is_promoted_by_promote_alone(cli: Cli, folders: dic
     refused = cli("publish", folders["2.0.0"], "--promote")
     assert (refused.code, refused.err) == (
         4,
-        "error: animals:2.0.0 cannot become canonical by being published: animals is protected\n"
+        "error: animals:2.0.0 cannot be made canonical by publishing it: animals is protected\n"
         "hint: Publish it with --no-promote, then: registry promote animals:2.0.0\n",
     )
     assert last_line(cli, folders["2.0.0"]) == (

@@ -123,7 +123,7 @@ def test_without_a_schema_the_error_proposes_one(
     with pytest.raises(SourceError if not (in_place and is_file) else UsageError) as caught:
         catalog.add(folder / "train.tfrecord" if is_file else folder, "pets", in_place=in_place)
     if in_place and is_file:
-        assert "files that stay where they are have to be in a folder" in caught.value.message
+        assert "files that are read in place must be in a folder" in caught.value.message
         return
     assert caught.value.message == f"{folder}: TFRecord files do not describe their records"
     told, _, proposal = (caught.value.hint or "").partition("correct the types:\n")
@@ -158,7 +158,7 @@ def test_every_record_is_compared_with_the_schema(catalog: registry.Catalog, tmp
         ),
         (
             {"name": "Text", "label": "ClassLabel", "size": "float32", "image": "skip"},
-            "column 'label': files that stay where they are need the names of the classes",
+            "column 'label': files that are read in place need the names of the classes",
         ),
         ({"name": "skip"}, "the schema leaves out every column"),
         (
@@ -234,7 +234,7 @@ def test_a_folder_of_tfds_is_described_by_its_own_files(catalog: registry.Catalo
     assert added.features == catalog.dataset("imported").features
     assert catalog.add(folder, in_place=True).outcome == "unchanged"
     assert str(catalog.add(folder, "beasts", in_place=True).reference) == "beasts:1.0.0"
-    with pytest.raises(UsageError, match="files that stay where they are cannot be changed: features or schema"):
+    with pytest.raises(UsageError, match="cannot be changed by these options: features or schema"):
         catalog.add(folder, in_place=True, features={"age": "int8"})
     with pytest.raises(PreparedFormatError, match="contains 1 version that TFDS prepared"):
         catalog.add(tmp_path / "tfds", in_place=True)
@@ -249,5 +249,5 @@ def test_other_files_cannot_stay(catalog: registry.Catalog, tmp_path: Path) -> N
     with pytest.raises(SourceError) as caught:
         catalog.add(tmp_path / "tables", in_place=True)
     assert caught.value.message == (
-        f"{tmp_path}/tables contains no files that can stay where they are: Parquet, TFRecord or ArrayRecord"
+        f"{tmp_path}/tables contains no files that can be read in place: Parquet, TFRecord or ArrayRecord"
     )

@@ -111,7 +111,7 @@ def test_parquet_stays_in_a_bucket(catalog: registry.Catalog, bucket: str) -> No
     assert open_store(f"{bucket}/data").list() == []
     with pytest.raises(NotStoredError, match=r"^no files at .*/none"):
         catalog.add(f"{bucket}/none", "x", in_place=True)
-    with pytest.raises(UsageError, match=r"have to be in a folder: .*/train\.parquet is a file"):
+    with pytest.raises(UsageError, match=r"must be in a folder: .*/train\.parquet is a file"):
         catalog.add(f"{bucket}/source/train.parquet", "x", in_place=True)
 
 

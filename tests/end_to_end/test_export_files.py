@@ -276,9 +276,12 @@ def test_the_image_and_the_class_of_a_folder_are_chosen_or_asked_for() -> None:
     assert plan(mask=mask, a=label, b=label) == ("mask", None)
     with pytest.raises(UsageError) as refused:
         plan(left=image, right=image)
-    assert str(refused.value) == "an image folder has one image for each record, and the images here are: left, right"
+    assert (
+        str(refused.value)
+        == "an image folder has one image for each record, and several features are images: left, right"
+    )
     assert refused.value.hint == "Choose one: --columns left. Or export webdataset or parquet."
-    with pytest.raises(UsageError, match="needs a feature that is an image, and there is none"):
+    with pytest.raises(UsageError, match="needs an image feature, and this version has none"):
         plan(id="int64")
     with pytest.raises(UsageError, match=r"metadata.jsonl names the image in the column 'file_name'"):
         plan(image=image, file_name=Text())

@@ -266,7 +266,7 @@ def test_a_shard_that_is_a_link_out_of_its_folder_is_refused(catalog: registry.C
         (refused,) = catalog.import_tfds(folder, copy=copy)
         assert refused.error is not None
         assert refused.error.message == (
-            f"{folder.as_uri()}: 1 of 1 shards are not as promised\n  {shard} leads out of {folder}"
+            f"{folder.as_uri()}: 1 of 1 shards do not match their description\n  {shard} leads out of {folder}"
         )
 
 
@@ -373,7 +373,7 @@ def test_a_folder_that_contradicts_its_metadata_is_refused_shard_by_shard_and_th
     assert [str(one.outcome) for one in found.values()] == ["imported", "imported", "refused", "imported", "imported"]
     refused = found["animals:1.2.0"].error
     assert isinstance(refused, ShardMismatchError)
-    assert refused.message.splitlines()[0] == f"{folder.as_uri()}: 3 of 5 shards are not as promised"
+    assert refused.message.splitlines()[0] == f"{folder.as_uri()}: 3 of 5 shards do not match their description"
     assert [(fault["filename"][-5 - len("-of-") - 5 :], fault["code"]) for fault in refused.details["faults"]] == [
         ("00000-of-00005", "not_stored"),
         ("00001-of-00005", "corrupt_record"),

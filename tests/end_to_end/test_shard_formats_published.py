@@ -84,7 +84,7 @@ def test_a_folder_that_contradicts_its_metadata_is_not_published(
         catalog.publish(folder)
     url = open_store(folder).url
     assert str(caught.value) == (
-        f"{url}: 2 of 3 shards are not as promised\n"
+        f"{url}: 2 of 3 shards do not match their description\n"
         f"  {folder}/animals-train.{file_format}-00001-of-00003: expected 17 records, found 4\n"
         f"  {folder}/animals-train.{file_format}-00002-of-00003: not a {file_format} file, or a damaged one"
     )

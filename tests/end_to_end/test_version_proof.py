@@ -95,7 +95,7 @@ def test_without_its_files_an_older_version_allows_a_major_number_only(
     assert caught.value.message == (
         "animals:1.1.0 is too small a number: since animals:1.0.0 more has changed than a MINOR version allows\n"
         "  split train was not compared: animals:1.0.0 was published without fingerprints, "
-        "and its files cannot be read: animals:1.0.0: 1 of 8 shards are not as promised"
+        "and its files cannot be read: animals:1.0.0: 1 of 8 shards do not match their description"
     )
     assert caught.value.hint == "The smallest number that may follow 1.0.0 is 2.0.0."
     publication = catalog.publish(prepare(tmp_path / "third", "2.0.0", {"train": animals(3000)}))
@@ -131,7 +131,7 @@ def test_an_older_version_is_not_fingerprinted_from_files_that_were_changed(
     forged = prepare(tmp_path / "forged", "1.0.0", {"train": animals(3000, age=-3)}, shards=8)
     for path in forged.iterdir():
         (older / path.name).write_bytes(path.read_bytes())
-    with pytest.raises(VersionTooSmallError, match="1 of 8 shards are not as promised"):
+    with pytest.raises(VersionTooSmallError, match="1 of 8 shards do not match their description"):
         catalog.publish(prepare(tmp_path / "second", "1.0.1", {"train": animals(3000, age=-3)}))
     assert actions(catalog_url) == ["publish"]
 

@@ -342,14 +342,14 @@ def test_files_of_other_compressions_are_read_like_plain_ones(tmp_path: Path, na
 @pytest.mark.parametrize(("name", "word"), [("bz2", "bzip2"), ("xz", "xz"), ("zst", "Zstandard")])
 def test_a_damaged_stream_of_other_compressions_is_an_error(tmp_path: Path, name: str, word: str) -> None:
     whole = COMPRESSORS[name](b"a,b\n" + bytes(random.Random(0).choices(b"123456789,\n", k=100_000)))
-    told_of = f"data.csv: the {word} stream is damaged or ends too early", "Get the file again."
+    told_of = f"data.csv: the {word} stream is damaged or ends too early", "Download or create it again."
     assert refuse(tmp_path, whole[:-20]) == told_of
     assert refuse(tmp_path, whole[:8] + b"\xff" * 20 + whole[28:]) == told_of
 
 
 def test_damaged_gzip_is_an_error(tmp_path: Path) -> None:
     whole = gzip.compress(b"a,b\n" + b"1,2\n" * 1000)
-    assert refuse(tmp_path, whole[:-20]) == ("data.csv: the gzip stream ends too early", "Get the file again.")
+    assert refuse(tmp_path, whole[:-20]) == ("data.csv: the gzip stream ends too early", "Download or create it again.")
 
 
 def test_a_row_of_any_length_is_read_or_refused_in_bounded_memory(

@@ -149,5 +149,5 @@ def test_a_folder_without_a_card_is_refused(tmp_path: Path) -> None:
 def test_a_card_that_is_nested_deeply_does_not_end_the_process(tmp_path: Path, value: str) -> None:
     repository(tmp_path, f"configs: {value}")
     assert not is_hugging_face(list_files(tmp_path))
-    with pytest.raises(SourceError, match="more than 100 mappings and lists are inside each other"):
+    with pytest.raises(SourceError, match="more than 100 levels of mappings and lists"):
         open_hugging_face(list_files(tmp_path), Options())

@@ -168,9 +168,9 @@ FAULTS = [
 COLUMN_FAULTS = [
     (b'{"a": 1e999}', "a number is too large for a float of 64 bits"),
     (b'{"a": 18446744073709551616}', "the integer 18446744073709551616 does not fit in 64 bits"),
-    (b'{"a": [1, "x"]}', "a list has values of types that exclude each other"),
+    (b'{"a": [1, "x"]}', "a list mixes values of incompatible types"),
     (b'{"a": "\\ud800"}', "a text has half a surrogate pair, which is not a character"),
-    (b'{"a": ' + b"[" * 64 + b"]" * 64 + b"}", "more than 64 objects and lists are inside each other"),
+    (b'{"a": ' + b"[" * 64 + b"]" * 64 + b"}", "more than 64 levels of objects and lists in one value"),
 ]
 
 
@@ -226,7 +226,7 @@ def test_nesting_of_any_depth_is_refused(tmp_path: Path) -> None:
     good = lines_of({"a": [1]})
     deep = b'{"a": ' + b'[{"a": ' * 20_000 + b"\n"
     lines, bad = bad_rows(tmp_path, good * 300 + deep + good)
-    assert (len(lines), bad) == (301, ["data.json:301: more than 64 objects and lists are inside each other"])
+    assert (len(lines), bad) == (301, ["data.json:301: more than 64 levels of objects and lists in one value"])
     lines, bad = bad_rows(tmp_path, good + b'{"a": ' + b"[" * 63 + b"1" + b"]" * 63 + b"}\n")
     assert (len(lines), bad) == (2, [])
     wide = lines_of(*[{"a": [{"b": 1}] * 100}] * 300)

@@ -278,7 +278,7 @@ def test_classes_come_only_on_request_and_their_order_is_stated() -> None:
         ([f"c{n}" for n in range(10_001)], "it has more than 10,000 different values, which is too many for classes"),
         ([-2, 1], "the number -2 cannot be a class"),
         ([1.5], "float64 at a:1 cannot be a class"),
-        ([None], "every value is null, so that it has no classes"),
+        ([None], "every value is null, so it has no classes"),
     ],
 )
 def test_values_that_cannot_be_classes_are_refused(values: list[Any], message: str) -> None:

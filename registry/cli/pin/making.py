@@ -94,7 +94,7 @@ def create(
     """Pin slices of a version in a new file.
 
     To name a pin, write NAME=SPLIT. Every file with records of a slice is hashed and compared with the catalog, and
-    every record is digested. The same version and slices give the same file, byte for byte.
+    every record is hashed, too. The same version and slices give the same file, byte for byte.
     """
     _require_folder(output)
     wanted = _Wanted(reference, splits, locations, slicing, order)
