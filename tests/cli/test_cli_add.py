@@ -56,7 +56,7 @@ def rows(name: str, split: str = "train") -> list[dict[str, Any]]:
 def test_a_csv_is_published_with_one_line(cli: Cli, folder: Path) -> None:
     ran = cli("add", "prices.csv")
     assert ran.out == (
-        TABLE + "published prices:1.0.0: 3 examples in 1 shard, 280 B, sha256:604754043f50\n"
+        TABLE + "published prices:1.0.0: 3 examples in 1 shard, 280 B, sha256:caba5276a07c\n"
         "canonical: prices:1.0.0, the first\n"
     )
     assert (ran.code, ran.err) == (0, "")
@@ -91,7 +91,7 @@ def test_a_dry_run_shows_the_change_and_publishes_nothing(cli: Cli, folder: Path
         "1.0.0 -> prices:2.0.0: MAJOR\n"
         "  MAJOR  split train has 4 records, had 3\n"
         "  train: 1 added, 3 unchanged\n"
-        "    record 0 is new\n"
+        "    record 2 is new\n"
         "smallest number after prices:1.0.0: 2.0.0\n"
         "would publish prices:2.0.0: 4 examples\n"
     )
