@@ -69,8 +69,15 @@ def npz(array: Any) -> bytes:
     ],
 )
 def test_a_file_that_changes_between_reads_is_refused(
-    catalog: registry.Catalog, tmp_path: Path, name: str, before: bytes, after: bytes, message: str
+    catalog: registry.Catalog,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    before: bytes,
+    after: bytes,
+    message: str,
 ) -> None:
+    monkeypatch.setattr("registry.intake.plan.KEPT_BYTES", 0)  # as if the file were large
     path = tmp_path / name
     path.write_bytes(before)
     addition = catalog.plan_add(path, "x")
@@ -79,6 +86,22 @@ def test_a_file_that_changes_between_reads_is_refused(
         addition.publish()
     assert raised.value.message == message
     assert not list((tmp_path / "data").rglob("*.tfrecord*"))
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [("x.csv", b"a,b\n1,x\n2,y\n", b"a\n5\n"), ("x.jsonl", b'{"a": 1, "b": "x"}\n{"a": 2, "b": "y"}\n', b"[]")],
+)
+def test_a_small_text_file_is_read_once_and_published_as_it_was_planned(
+    catalog: registry.Catalog, tmp_path: Path, name: str, before: bytes, after: bytes
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(before)
+    addition = catalog.plan_add(path, "x")
+    path.write_bytes(after)
+    addition.publish()
+    rows = catalog.dataset("x").read("train")
+    assert sorted((row["a"], row["b"]) for row in rows) == [(1, b"x"), (2, b"y")]
 
 
 def test_rows_that_change_while_a_column_is_new_are_refused(catalog: registry.Catalog) -> None:
