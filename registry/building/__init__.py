@@ -7,19 +7,26 @@
             -> sorted by key                    sorter.py         in bounded memory
             -> shards                           writing.py        also of records that do not come from a builder
             -> in a staged folder               build.py
+    with workers: runs.py encodes and sorts, shard_writing.py merges and writes
 
-Other folders use only the names below. Those that run a build are imported on first use, so that finding a builder or
-listing the installed ones imports neither features nor storage.
+Other folders use only the names below. They are imported on first use, so that listing the installed builders imports
+neither features nor storage, and a worker process imports no builders.
 """
 
 from typing import TYPE_CHECKING
 
-from registry.building.builder import BuilderConfig, DatasetBuilder
-from registry.building.discovery import ENTRY_POINT_GROUP, find_builder, list_builders, load_builder, open_builder
 from registry.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from registry.building.build import StagedBuild, build_dataset
+    from registry.building.builder import BuilderConfig, DatasetBuilder
+    from registry.building.discovery import (
+        ENTRY_POINT_GROUP,
+        find_builder,
+        list_builders,
+        load_builder,
+        open_builder,
+    )
     from registry.building.keys import (
         SORT_KEY_BYTES,
         Key,
@@ -61,6 +68,8 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "build": "StagedBuild build_dataset",
+        "builder": "BuilderConfig DatasetBuilder",
+        "discovery": "ENTRY_POINT_GROUP find_builder list_builders load_builder open_builder",
         "keys": "SORT_KEY_BYTES Key SortKeys hash_contents hash_key hash_keys join_sort_keys label_of",
         "sorter": "DEFAULT_BUDGET_BYTES ExternalSorter KeyedFrames",
         "writing": "write_split",

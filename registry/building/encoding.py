@@ -10,12 +10,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from registry.building.author_code import author_traceback, text_of
-from registry.building.generation import Keyer
 from registry.building.keys import SortKeys
 from registry.building.sorter import KeyedFrames
 from registry.engines import Engine, Piece
@@ -23,6 +22,9 @@ from registry.errors import BuildError, FeatureError, RegistryError
 from registry.features import Codec
 from registry.features.example_table import ExampleTable, stack_bytes
 from registry.tfrecord import Frames, RecordBlock, frame_records
+
+if TYPE_CHECKING:
+    from registry.building.generation import Keyer  # workers do not need builders
 
 _CHUNK_EXAMPLES: Final = 512
 _CHUNK_BYTES: Final = 2**20

@@ -14,10 +14,9 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from registry.building.encoding import Chunk, ChunkEncoder, Drawing, draw_chunks
-from registry.building.generation import Keyer
 from registry.building.sorter import (
     BlockTable,
     ExternalSorter,
@@ -30,6 +29,9 @@ from registry.building.sorter import (
 from registry.engines import Engine, NotSendableError, Piece
 from registry.errors import BuildError, RegistryError
 from registry.features import Codec
+
+if TYPE_CHECKING:
+    from registry.building.generation import Keyer  # workers do not need builders
 
 _RUN_SECONDS: Final = 0.5
 """Work for one run: short enough that all workers end at about the same time."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import Final
 from urllib.parse import unquote, urlsplit
-from urllib.request import url2pathname
 
 from registry.errors import StorageError, UsageError
 from registry.masking import has_secret, mask
@@ -76,7 +75,11 @@ def open_store(url_or_path: str | os.PathLike[str]) -> Store:
             hint=f"For a folder of this machine, write file://{parts.path[:200] or '/folder'}, with three slashes.",
             details={"path": text[:200]},
         )
-    return LocalStore(url2pathname(parts.path) if os.name == "nt" else unquote(parts.path))
+    if os.name == "nt":
+        from urllib.request import url2pathname  # it loads ssl and email, which worker processes do not need
+
+        return LocalStore(url2pathname(parts.path))
+    return LocalStore(unquote(parts.path))
 
 
 def open_named(url_or_path: str, allowed: Allowed) -> Store:
