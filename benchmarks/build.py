@@ -3,12 +3,15 @@
     python benchmarks/build.py                          200,000 examples of about 1 KB, in 1, 2 and chosen processes
     python benchmarks/build.py --kind images -n 20000   small PNG images, which are slow to encode
     python benchmarks/build.py --budget-mb 8            less memory for sorting
-    python benchmarks/build.py --rounds 5               the median of five rounds, in which the rows take turns
+    python benchmarks/build.py --rounds 5               the least of five rounds, in which the rows take turns
 
 ``catalog.build`` runs the generator, keys, encodes and sorts the records, writes and verifies the shards with their
 sha256, computes the fingerprints and writes the row. "limit" reads the files and computes their sha256. Peers are used
 if they are installed: Hugging Face's ``datasets`` (``from_generator``, cached as Arrow), and TFDS
 (``download_and_prepare``); neither computes sha256 or fingerprints of the content.
+
+"generator" only draws the examples: what every row spends before it does anything. "CPU us/example" is the time of all
+cores, of the process and its workers. It hardly depends on other programs; the other figures do.
 
 Every row is a fresh process. "peak" is the most resident memory of that process, "with workers" the most that it and
 its workers had at one moment, sampled every 20 ms; pages that they share count several times.
@@ -39,7 +42,7 @@ from registry.building import DEFAULT_BUDGET_BYTES, DatasetBuilder, build_datase
 from registry.features import ClassLabel, FeaturesDict, Image, Scalar, Tensor, Text
 
 ROW_FLOATS = 240
-TABLE = ("processes or peer", "seconds", "examples/s", "MB/s", "peak MB", "with workers MB")
+TABLE = ("processes or peer", "seconds", "examples/s", "MB/s", "CPU us/example", "peak MB", "with workers MB")
 
 
 class Rows(DatasetBuilder):
@@ -99,18 +102,34 @@ def build(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     defaults: Any = build_dataset.__kwdefaults__
     defaults["budget_bytes"] = arguments.budget_mb * 2**20  # the catalog does not pass it on
     with registry.connect(folder / "catalog.db", data_dir=folder) as catalog:
-        started = time.perf_counter()
+        started, used = time.perf_counter(), cpu_seconds()
         version = catalog.build(builder, processes=processes).version
-        seconds = time.perf_counter() - started
+        seconds, cpu = time.perf_counter() - started, cpu_seconds() - used
     paths = sorted((folder / version.location).glob("*.tfrecord-*"))
     started = time.perf_counter()
     digests = [digest_of(path) for path in paths]
     return {
         "seconds": seconds,
+        "cpu": cpu,
         "limit": time.perf_counter() - started,
         "num_bytes": sum(path.stat().st_size for path in paths),
         "digests": digests,
     }
+
+
+def draw(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:  # noqa: ARG001 (nothing is written)
+    """Only run the generator."""
+    builder = builder_of(arguments.kind, arguments.examples)
+    started, used = time.perf_counter(), cpu_seconds()
+    for _ in builder._examples():
+        pass
+    return {"seconds": time.perf_counter() - started, "cpu": cpu_seconds() - used, "num_bytes": 0}
+
+
+def cpu_seconds() -> float:
+    """The time that all cores spent on this process and on its workers that have ended."""
+    found = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in found)
 
 
 def digest_of(path: Path) -> str:
@@ -125,10 +144,14 @@ def write_with_datasets(arguments: argparse.Namespace, folder: Path) -> dict[str
 
     datasets.disable_progress_bars()
     builder = builder_of(arguments.kind, arguments.examples)
-    started = time.perf_counter()
+    started, used = time.perf_counter(), cpu_seconds()
     made = datasets.Dataset.from_generator(lambda: (one for _, one in builder._examples()), cache_dir=str(folder))
-    seconds = time.perf_counter() - started
-    return {"seconds": seconds, "num_bytes": sum(Path(one["filename"]).stat().st_size for one in made.cache_files)}
+    seconds, cpu = time.perf_counter() - started, cpu_seconds() - used
+    return {
+        "seconds": seconds,
+        "cpu": cpu,
+        "num_bytes": sum(Path(one["filename"]).stat().st_size for one in made.cache_files),
+    }
 
 
 def write_with_tfds(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -163,13 +186,17 @@ def write_with_tfds(arguments: argparse.Namespace, folder: Path) -> dict[str, An
 
     tfds.disable_progress_bar()
     builder = Made(data_dir=str(folder))
-    started = time.perf_counter()
+    started, used = time.perf_counter(), cpu_seconds()
     builder.download_and_prepare()
-    seconds = time.perf_counter() - started
-    return {"seconds": seconds, "num_bytes": sum(path.stat().st_size for path in folder.rglob("*.tfrecord-*"))}
+    seconds, cpu = time.perf_counter() - started, cpu_seconds() - used
+    return {
+        "seconds": seconds,
+        "cpu": cpu,
+        "num_bytes": sum(path.stat().st_size for path in folder.rglob("*.tfrecord-*")),
+    }
 
 
-PEERS = {"datasets": write_with_datasets, "tensorflow_datasets": write_with_tfds}
+OTHERS = {"generator": draw, "datasets": write_with_datasets, "tensorflow_datasets": write_with_tfds}
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -178,7 +205,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=".") as folder, MemoryWatch() as memory:
         if arguments.profile:
             profiler.enable()
-        found = PEERS.get(arguments.row, build)(arguments, Path(folder).resolve())
+        found = OTHERS.get(arguments.row, build)(arguments, Path(folder).resolve())
         profiler.disable()
     if arguments.profile:
         pstats.Stats(profiler).sort_stats("tottime").print_stats(25)
@@ -229,7 +256,7 @@ def main() -> None:
         arguments.row = arguments.row or arguments.processes[0]
         print(json.dumps(measure(arguments)))
         return
-    rows = [*arguments.processes, *(name for name in PEERS if find_spec(name) is not None)]
+    rows = [*arguments.processes, *(name for name in OTHERS if name == "generator" or find_spec(name) is not None)]
     found: dict[str, list[dict[str, Any]]] = {row: [] for row in rows}
     for _ in range(arguments.rounds):
         for row in rows:
@@ -240,7 +267,7 @@ def main() -> None:
     print(f"{arguments.examples:,} examples ({arguments.kind}), {arguments.budget_mb} MB for sorting")
     print("  ".join(f"{title:>20}" for title in TABLE))
     for row, results in found.items():
-        print_row(row, arguments.examples, sorted(results, key=lambda one: one["seconds"])[len(results) // 2])
+        print_row(row, arguments.examples, {name: min(one[name] for one in results) for name in results[0]})
     limits = [one for results in found.values() for one in results if "limit" in one]
     fastest = min(limits, key=lambda one: one["limit"])
     print_row("limit", arguments.examples, {"seconds": fastest["limit"], "num_bytes": fastest["num_bytes"]})
@@ -254,6 +281,7 @@ def print_row(title: str, num_examples: int, one: dict[str, Any]) -> None:
         f"{one['seconds']:.2f}",
         f"{num_examples / one['seconds']:,.0f}",
         f"{one['num_bytes'] / 1e6 / one['seconds']:.1f}",
+        f"{one['cpu'] / num_examples * 1e6:.1f}" if "cpu" in one else "",
         *(f"{one[name] / 2**20:.0f}" for name in ("peak_bytes", "sum_bytes") if name in one),
     ]
     print("  ".join(f"{cell:>20}" for cell in cells))
