@@ -112,8 +112,11 @@ def hash_texts(salt: str, texts: Iterable[str]) -> SortKeys:
     Raises:
         ValueError: a text cannot be encoded as UTF-8.
     """
-    salt_bytes = salt.encode()
-    return join_sort_keys([_md5(salt_bytes + text.replace("\\", "/").encode()).digest() for text in texts])
+    salt_bytes, given = salt.encode(), list(texts)
+    found = "\n".join(given).replace("\\", "/").encode().split(b"\n")
+    if len(found) != len(given):  # there are line feeds in the texts
+        found = [text.replace("\\", "/").encode() for text in given]
+    return join_sort_keys([_md5(salt_bytes + text).digest() for text in found])
 
 
 def hash_contents(contents: Iterable[bytes]) -> SortKeys:

@@ -240,7 +240,9 @@ def _write_chunk(spool: BinaryIO, chunk: Chunk, offset: int, folder: Path | None
 
 def _read_chunk(spool: BinaryIO, place: SpooledChunk) -> Chunk:
     spool.seek(place.offset)
-    parts = [spool.read(size) for size in place.sizes]
+    parts = [bytearray(size) for size in place.sizes]  # arrays in them can be written to, as in this process
+    for part in parts:
+        spool.readinto(part)  # type: ignore[attr-defined]  # mypy's BinaryIO lacks it
     try:
         chunk: Chunk = pickle.loads(parts[0], buffers=parts[1:])  # noqa: S301 - from the process that started this one
     except Exception as error:

@@ -20,13 +20,11 @@ import numpy as np
 from registry.building.keys import SORT_KEY_BYTES
 from registry.building.sorter import BlockTable, ExternalSorter, Run, Start, order_keys
 from registry.features import FeaturesDict
-from registry.features.split_hasher import LeafHasher
+from registry.features.split_hasher import SplitHasher
 from registry.model import LEAF_EXAMPLES, Shard, Split
 from registry.storage import Store
 from registry.tfrecord import Frames, RecordWriter
-from registry.tfrecord.frames import regroup
 
-_GROUP_BYTES: Final = 2**20
 _KEY: Final = f"S{SORT_KEY_BYTES}"
 
 
@@ -125,16 +123,10 @@ class ShardMaker:
             for _ in frames:
                 pass
             return None
-        hasher = LeafHasher(self.features)
-        leaves: list[list[bytes]] | None = hasher.no_leaves()
-        for group in regroup(frames, multiple=LEAF_EXAMPLES, least_bytes=_GROUP_BYTES):
-            found = hasher(group.payloads()) if leaves is not None else None
-            if leaves is None or found is None:
-                leaves = None
-                continue
-            for digests, more in zip(leaves, found, strict=True):
-                digests.extend(more)
-        return leaves
+        hasher = SplitHasher(self.features)
+        for block in frames:
+            hasher.add(*block.payloads())
+        return hasher.leaves()
 
 
 def _next_leaf(position: int) -> int:

@@ -70,17 +70,27 @@ class SplitHasher:
 
     def fingerprint(self) -> SplitFingerprint | None:
         """The fingerprint of the records so far, or None if it has to be computed from the files."""
-        if not self.is_possible:
+        leaves = self.leaves()
+        if leaves is None:
             return None
-        self._end_leaves(self._leaves)
-        self._leaves.clear()
         return SplitFingerprint(
             num_examples=self._num_examples,
             features={
                 path: FeatureFingerprint.of_leaves(digests, num_examples=self._num_examples)
-                for path, digests in zip(self._reader.paths, self._digests, strict=True)
+                for path, digests in zip(self._reader.paths, leaves, strict=True)
             },
         )
+
+    def leaves(self) -> list[list[bytes]] | None:
+        """The digests of all leaves for each feature, or None if they have to be computed from the files.
+
+        No record can be added to the last leaf afterwards.
+        """
+        if not self.is_possible:
+            return None
+        self._end_leaves(self._leaves)
+        self._leaves.clear()
+        return self._digests
 
     def _end_leaves(self, leaves: list[list[Any]]) -> None:
         for hashers in leaves:
@@ -97,10 +107,6 @@ class LeafHasher:
 
     def __reduce__(self) -> tuple[type[LeafHasher], tuple[FeaturesDict]]:
         return LeafHasher, (self._features,)
-
-    def no_leaves(self) -> list[list[bytes]]:
-        """The result for no records."""
-        return [[] for _ in self._reader.paths]
 
     def __call__(self, records: tuple[Octets, Places, Places]) -> list[list[bytes]] | None:
         """Return the digests of the leaves, for each feature; None if a record may be corrupt."""
