@@ -24,6 +24,10 @@ from registry.features.split_hasher import SplitHasher
 from registry.model import LEAF_EXAMPLES, Shard, Split
 from registry.storage import Store
 from registry.tfrecord import Frames, RecordWriter
+from registry.tfrecord.frames import regroup
+
+_GROUP_BYTES: Final = 2 * 2**20
+"""Merging many runs gives small blocks. Hashing a small block takes nearly as long as hashing a large one."""
 
 _KEY: Final = f"S{SORT_KEY_BYTES}"
 
@@ -124,8 +128,8 @@ class ShardMaker:
                 pass
             return None
         hasher = SplitHasher(self.features)
-        for block in frames:
-            hasher.add(*block.payloads())
+        for group in regroup(frames, multiple=1, least_bytes=_GROUP_BYTES):
+            hasher.add(*group.payloads())
         return hasher.leaves()
 
 
