@@ -19,6 +19,7 @@ from registry.model.version import HIGHEST
 from registry.prepared import PreparedDataset, write_prepared
 from registry.publishing.changes import ChangeLevel, Changes
 from registry.publishing.fingerprint import StoredSplits
+from registry.publishing.markers import remove_marker
 from registry.publishing.proof import Prover, VersionDiff, diff_files
 from registry.publishing.publish import Publication, Target, publish_folder, publish_staged
 from registry.publishing.verify import VerifyReport, describe_version, is_published
@@ -270,6 +271,7 @@ def _publish(
     for _ in range(_MOST_RIVALS):
         found = choose_number(prover, measured.version, measured.fingerprints, wish)
         if found.number is None:
+            _tidy(found, target)
             return None, found
         notes = {str(found.number): release_note} if release_note else {}
         metadata = replace(prepared.metadata, release_notes={**prepared.metadata.release_notes, **notes})
@@ -283,6 +285,15 @@ def _publish(
         f"{prepared.reference.dataset}: other publishers took the next number {_MOST_RIVALS} times",
         hint="Nothing was changed. Try again later.",
     )
+
+
+def _tidy(found: NextNumber, target: Target) -> None:
+    """Remove the marker of an earlier run that wrote the row of this content and was killed before its last step."""
+    latest = found.latest
+    if latest is None or target.store.local_root is not None:
+        return
+    if latest.location == version_folder(latest.name, latest.config, latest.version):
+        remove_marker(target.store.child(latest.location), target.catalog, latest)
 
 
 def _describe(staged: StagedFolder, prepared: PreparedDataset) -> None:

@@ -29,9 +29,8 @@ import registry.intake.staging
 import registry.publishing
 from registry.catalog import session
 from registry.errors import LeftoverWarning, RegistryError
-from registry.storage import local, open_store
+from registry.storage import local
 from registry.storage.object_client import BucketClient
-from registry.storage.store import Store
 
 
 def watch(wanted: int) -> list[str]:
@@ -91,21 +90,24 @@ def look(asked: dict[str, Any], name: str) -> dict[str, Any]:
         for version in catalog.versions(name):
             dataset = catalog.dataset(f"{name}:{version.version}")
             found[str(dataset.version)] = sorted(int(one["n"]) for one in dataset.read("train"))
+        files = stored(asked["data_dir"], name)
         return {
             "versions": found,
             "reservations": [str(one.reference) for one in catalog.reservations.list()],
-            "stored": sorted({one.partition("/")[0] for one in stored(open_store(asked["data_dir"]), name)}),
+            "folders": sorted({one.partition("/")[0] for one in files}),
+            "hidden": [one for one in files if "/." in one or "incomplete" in one],
             "temporary": [one.name for one in Path(os.environ["TMPDIR"]).glob("shardbook-*")],
         }
 
 
-def stored(data: Store, name: str) -> list[str]:
-    """Every file below the folder of a dataset, also those that listings hide."""
-    root = data.local_root
-    if root is not None:
-        return [str(path.relative_to(root / name)) for path in (root / name).rglob("*") if path.is_file()]
-    client = data.child(name)
-    return [*client.list(), *(f"{folder}/" for folder in client.folders())]
+def stored(data_dir: str, name: str) -> list[str]:
+    """Every file below the folder of a dataset, also those that listings of stores hide."""
+    scheme, separator, rest = data_dir.partition("://")
+    if separator:
+        found = BucketClient(scheme, rest).list(name, shown=data_dir)
+        return [one.key.removeprefix(f"{name}/") for one in found]
+    root = Path(data_dir, name)
+    return [str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()]
 
 
 def try_step(asked: dict[str, Any], step: int) -> dict[str, Any]:

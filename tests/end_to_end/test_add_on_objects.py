@@ -17,7 +17,9 @@ import pytest
 
 import registry
 from registry.errors import NotStoredError, UsageError
+from registry.publishing import object_place
 from registry.storage import open_store
+from registry.storage.names import MARKER_FILE
 from registry.tfrecord import RecordWriter
 from registry.wire import encode_example
 
@@ -78,6 +80,19 @@ def test_a_source_that_fails_leaves_nothing_in_the_bucket(catalog: registry.Cata
         catalog.add(rows, "x")
     assert open_store(f"{bucket}/data").list() == []
     assert open_store(f"{bucket}/data").folders("x") == []
+
+
+def test_the_marker_of_a_run_that_died_after_the_row_is_removed(
+    catalog: registry.Catalog, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(object_place.ObjectPlace, "tidy", lambda _: None)
+        catalog.add(ROWS, "x")
+    place = open_store(f"{bucket}/data/x/1.0.0")
+    assert place.exists(MARKER_FILE)
+    assert catalog.add(ROWS, "x").outcome == "unchanged"
+    assert not place.exists(MARKER_FILE)
+    assert len(list(catalog.dataset("x").read("train"))) == 10
 
 
 def test_files_of_a_bucket_are_copied_with_their_digests(catalog: registry.Catalog, bucket: str) -> None:
