@@ -8,6 +8,7 @@ it is text. Blank lines are not rows. Rows with too few or too many values are b
 
 from __future__ import annotations
 
+import codecs
 from array import array
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
@@ -113,6 +114,7 @@ def _checked(given: CsvFormat | None) -> CsvFormat | None:
     if given.encoding is not None:
         try:
             "".encode(given.encoding)  # refuses codecs that are not encodings of text, such as hex
+            codecs.getincrementaldecoder(given.encoding)
         except (LookupError, ValueError):
             raise UsageError(
                 f"unknown encoding {given.encoding!r:.60}",

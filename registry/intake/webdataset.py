@@ -357,10 +357,10 @@ class _Block:
         for run in split_runs(self._rows):
             start, stop = run.places[0], run.places[-1] + 1
             columns = {name: arrow.array(self._values[name][start:stop], types[name]) for name in types}
-            if run.fields:
-                found = run.make_table()
-                columns |= {name: found.column(name) for name in found.column_names}
-            yield Rows(table=arrow.table(columns), lines=self.lines[start:stop], keys=self._keys[start:stop], bad=bad)
+            table = run.make_table()  # whose number of rows counts if there are no columns at all
+            if columns:
+                table = arrow.table(columns | {name: table.column(name) for name in table.column_names})
+            yield Rows(table=table, lines=self.lines[start:stop], keys=self._keys[start:stop], bad=bad)
             bad = ()
         if bad:
             empty = {name: arrow.array([], kind) for name, kind in types.items()}

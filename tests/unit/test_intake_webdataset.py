@@ -119,6 +119,12 @@ def test_the_keys_of_json_are_columns_as_in_json_lines(tmp_path: Path) -> None:
     assert not whole.may_lack_columns
 
 
+def test_samples_of_empty_json_are_rows(tmp_path: Path) -> None:
+    write_tar(tmp_path / "x.tar", [("1.json", b"{}"), ("2.json", b"{}")])
+    (rows,) = rows_of(open_webdataset(list_files(tmp_path), Options()))
+    assert (rows.table.num_rows, rows.keys) == (2, ["1", "2"])
+
+
 @pytest.mark.parametrize(
     ("contents", "hint", "values"),
     [
