@@ -102,6 +102,16 @@ def pair_by_key(found: Alignment, old: Digests, new: Digests) -> Alignment:
     )
 
 
+def find_unpaired(old: Digests, new: Digests) -> tuple[Indices, Indices]:
+    """The positions in each list whose record has no equal one in the other, one for each.
+
+    >>> [found.tolist() for found in find_unpaired(np.array([1, 1, 2], np.uint64), np.array([3, 1], np.uint64))]
+    [[1, 2], [0]]
+    """
+    pairs = _pair_equal(old, new, np.arange(len(old)), np.arange(len(new)))
+    return _others(len(old), pairs[:, 0]), _others(len(new), pairs[:, 1])
+
+
 def _match_in_order(old: Digests, new: Digests) -> Indices:
     """Pairs of positions of equal records, rising in both columns."""
     head, tail = _equal_ends(old, new)

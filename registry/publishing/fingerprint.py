@@ -160,6 +160,15 @@ class StoredSplits:
             position = split.shard_lengths.start(index) + split.shard_lengths[index]
         return tuple(found)
 
+    def shards_of(self, run: RecordRun) -> Iterator[RecordRun]:
+        """``run``, divided at the ends of shards."""
+        lengths, position = self.splits[run.place].shard_lengths, run.start
+        while position < run.stop:
+            index = lengths.shard_of(position)
+            stop = min(run.stop, lengths.start(index) + lengths[index])
+            yield RecordRun(run.place, position, stop)
+            position = stop
+
     def has_columns(self, run: RecordRun) -> bool:
         """Whether the records of ``run`` are rows of typed columns, which can be read without serializing them."""
         return self.splits[run.place].files.file_format == _COLUMNS
@@ -239,10 +248,12 @@ def call_on_runs(
     *,
     processes: int | None,
     advance: Advance | None,
+    by_shard: bool = False,
 ) -> Iterator[tuple[RecordRun, R]]:
     """Yield the pieces of ``runs`` in order, each with the result of ``function``, which must be picklable.
 
-    ``processes=None`` decides by the size of all splits.
+    ``processes=None`` decides by the size of all splits. ``by_shard`` makes a piece of each shard: for a function that
+    takes so little time that reading the headers before a piece would take longer.
 
     Raises:
         VerificationError: a worker process died.
@@ -254,7 +265,9 @@ def call_on_runs(
         is_local=stored.store.local_root is not None,
     )
     pieces = (
-        Piece(function, part, stored.files_of(part)) for run in runs for part in divide_run(run, width=engine.width)
+        Piece(function, part, stored.files_of(part))
+        for run in runs
+        for part in (stored.shards_of(run) if by_shard else divide_run(run, width=engine.width))
     )
     with engine:
         for run, result in engine.run(pieces, doing="read records", failure=VerificationError):

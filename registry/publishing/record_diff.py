@@ -21,7 +21,7 @@ from registry.errors import CorruptExampleError, MissingExtraError
 from registry.features import Ragged
 from registry.features.content import ContentReader, content_bytes
 from registry.model import LEAF_EXAMPLES
-from registry.publishing.alignment import Alignment, Digests, Indices, align, pair_by_key
+from registry.publishing.alignment import Alignment, Digests, Indices, align, find_unpaired, pair_by_key
 from registry.publishing.changes import Changes
 from registry.publishing.fingerprint import Advance, RecordRun, StoredSplits, call_on_runs
 
@@ -90,12 +90,14 @@ class RecordDiff:
 class RecordHasher:
     """Computes digests of the records of a run over some features: 8 bytes of sha256 each, concatenated.
 
-    If ``key`` is a feature, another 8 bytes follow for each record: those of its key alone.
+    If ``key`` is a feature, another 8 bytes follow for each record: those of its key alone. If ``wanted`` is not None,
+    only the records at these positions are decoded and have digests; they are sorted.
     """
 
     stored: StoredSplits
     paths: tuple[str, ...]
     key: str | None = None
+    wanted: Indices | None = None
 
     def __call__(self, run: RecordRun) -> bytes:
         """Return the digests, in order."""
@@ -103,13 +105,42 @@ class RecordHasher:
         places = [reader.paths.index(path) for path in self.paths]
         key = None if self.key is None else reader.paths.index(self.key)
         digests = []
-        for contents in self.stored.contents(run, reader):
+        for contents in self._contents(run, reader):
             hasher = hashlib.sha256()
             for place in places:
                 hasher.update(contents[place])
             digests.append(hasher.digest()[:8])
             if key is not None:
                 digests.append(hashlib.sha256(contents[key]).digest()[:8])
+        return b"".join(digests)
+
+    def _contents(self, run: RecordRun, reader: ContentReader) -> Iterator[list[bytes]]:
+        if self.wanted is None:
+            yield from self.stored.contents(run, reader)
+            return
+        for position, block in self.stored.blocks(run):
+            first, last = np.searchsorted(self.wanted, [position, position + block.num_records])
+            for at in self.wanted[first:last].tolist():
+                start = int(block.offsets[at - position])
+                try:
+                    yield reader.read(bytes(block.data[start : start + int(block.lengths[at - position])]))
+                except CorruptExampleError:  # raised again with the names of file and record
+                    yield from self.stored.contents(RecordRun(run.place, at, at + 1), reader)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredHasher:
+    """Computes digests of the stored bytes of the records of a run, without decoding them: 8 bytes of sha256 each."""
+
+    stored: StoredSplits
+
+    def __call__(self, run: RecordRun) -> bytes:
+        """Return the digests, in order."""
+        sha256, digests = hashlib.sha256, []
+        for _, block in self.stored.blocks(run):
+            data, stops = block.data.data, (block.offsets + block.lengths).tolist()
+            pairs = zip(block.offsets.tolist(), stops, strict=True)
+            digests += [sha256(data[start:stop]).digest()[:8] for start, stop in pairs]
         return b"".join(digests)
 
 
@@ -197,21 +228,67 @@ class _SplitPair:
         return cls(name, (old, new), (first, second), readers, key, processes, advance)
 
     def hash(self, old: Sequence[range], new: Sequence[range], paths: tuple[str, ...]) -> tuple[_Hashed, _Hashed]:
-        """The digests of the records ``old`` and ``new`` of the two versions, over the features ``paths``."""
-        return self._hash_side(0, old, paths), self._hash_side(1, new, paths)
+        """The digests of the records ``old`` and ``new`` of the two versions, over the features ``paths``.
 
-    def _hash_side(self, which: int, parts: Sequence[range], paths: tuple[str, ...]) -> _Hashed:
+        Records of the same bytes are equal. Most are, and decoding takes much longer than hashing: so only the others
+        are decoded, unless they are many.
+        """
+        parts = (old, new)
+        if self._are_stored_alike(paths):
+            stored = [self._run(which, parts[which], StoredHasher(self.sides[which])) for which in (0, 1)]
+            rest = find_unpaired(stored[0], stored[1])
+            if all(2 * rest[which].size <= stored[which].size for which in (0, 1)):
+                first, second = (
+                    self._hash_some(which, parts[which], paths, stored[which], rest[which]) for which in (0, 1)
+                )
+                return first, second
+        return self._hash_all(0, old, paths), self._hash_all(1, new, paths)
+
+    def _are_stored_alike(self, paths: tuple[str, ...]) -> bool:
+        """Whether records of the same bytes have the same content: the features are the same, and all are compared."""
+        first, second = self.sides
+        has_columns = [
+            side.has_columns(RecordRun(place, 0, 0)) for side, place in zip(self.sides, self.places, strict=True)
+        ]
+        return first.features == second.features and set(paths) == set(self.readers[0].paths) and not any(has_columns)
+
+    def _hash_all(self, which: int, parts: Sequence[range], paths: tuple[str, ...]) -> _Hashed:
+        found = self._run(which, parts, RecordHasher(self.sides[which], paths, self.key))
+        return _Hashed(found, None) if self.key is None else _Hashed(found[::2], found[1::2])
+
+    def _hash_some(
+        self, which: int, parts: Sequence[range], paths: tuple[str, ...], stored: Digests, rest: Indices
+    ) -> _Hashed:
+        """``stored``, with the digests of the contents at ``rest``, which are places in the concatenated ``parts``."""
+        positions = np.concatenate([np.arange(part.start, part.stop) for part in parts] or [np.empty(0, np.int64)])
+        wanted, spans = positions[rest], []
+        for part in parts:  # the records between the first and the last that are wanted
+            inside = wanted[(wanted >= part.start) & (wanted < part.stop)]
+            if inside.size:
+                spans.append(range(int(inside[0]), int(inside[-1]) + 1))
+        found = self._run(which, spans, RecordHasher(self.sides[which], paths, self.key, wanted))
+        contents = stored.copy()
+        if self.key is None:
+            contents[rest] = found
+            return _Hashed(contents, None)
+        keys = np.zeros_like(stored)  # pairs of equal records need none
+        contents[rest], keys[rest] = found[::2], found[1::2]
+        return _Hashed(contents, keys)
+
+    def _run(self, which: int, parts: Sequence[range], hasher: RecordHasher | StoredHasher) -> Digests:
         side, place = self.sides[which], self.places[which]
         runs = [RecordRun(place, part.start, part.stop) for part in parts]
-        hasher, pieces = RecordHasher(side, paths, self.key), [np.empty(0, np.uint64)]
+        pieces = [np.empty(0, np.uint64)]
         try:
-            for _, digests in call_on_runs(hasher, side, runs, processes=self.processes, advance=self.advance):
+            by_shard = isinstance(hasher, StoredHasher) or hasher.wanted is not None
+            for _, digests in call_on_runs(
+                hasher, side, runs, processes=self.processes, advance=self.advance, by_shard=by_shard
+            ):
                 pieces.append(np.frombuffer(digests, np.uint64))
         except CorruptExampleError as error:  # name the folder, because files of both versions have the same names
             message = f"{side.store.url}: {error.message}"
             raise CorruptExampleError(message, hint=error.hint, details=error.details) from error
-        found = np.concatenate(pieces)
-        return _Hashed(found, None) if self.key is None else _Hashed(found[::2], found[1::2])
+        return np.concatenate(pieces)
 
     def describe(self, change: RecordChange) -> RecordChange:
         """Return ``change`` with its key; if the record changed, with the differing features. Decodes two records."""
