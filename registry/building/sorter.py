@@ -47,7 +47,7 @@ _OVERHEAD_BYTES: Final = 128  # memory of one entry: its sort key, its length, a
 _BARE_BYTES: Final = 48  # the same without a label
 _MOST_BLOCK_BYTES: Final = 2**20
 _LEAST_BLOCK_BYTES: Final = 4096
-_OUTPUT_BYTES: Final = 2**20
+_OUTPUT_BYTES: Final = 2 * 2**20
 _LARGE_BUDGET_BYTES: Final = 4 * 2**20  # smaller runs are written before a thread would have started
 _LONG_FRAME: Final = 4096  # from this mean length on, views of frames cost less than joining the blocks
 _MIN_BLOCK: Final = 256  # records; smaller blocks are joined
@@ -175,7 +175,7 @@ class ExternalSorter:
         self._leave_few_runs()
 
     def sorted_frames(self, start: Start | None = None) -> Iterator[Frames]:
-        """Yield all frames in the order of the sort keys, about a MB at a time.
+        """Yield all frames in the order of the sort keys, about 2 MB at a time.
 
         Can be called once: reading frees what was read.
 

@@ -398,11 +398,13 @@ def _say_width(expected: int, found: int) -> str:
 
 
 def _cut(table: Any, lines: Sequence[int], bad: Sequence[BadRow] = ()) -> Iterator[Rows]:
-    """Yield ``Rows`` of at most MAX_ROWS rows and as many bad rows."""
-    for start in range(0, max(table.num_rows, len(bad)), MAX_ROWS):
-        stop = start + MAX_ROWS
+    """Yield ``Rows`` of similar sizes, of at most MAX_ROWS rows and as many bad rows."""
+    most = max(table.num_rows, len(bad))
+    step = -(-most // -(-most // MAX_ROWS)) if most else 1
+    for start in range(0, most, step):
+        stop = start + step
         yield Rows(
-            table=table if table.num_rows <= MAX_ROWS and start == 0 else table.slice(start, MAX_ROWS),
+            table=table if table.num_rows <= step and start == 0 else table.slice(start, step),
             lines=lines[start:stop],
             bad=tuple(bad[start:stop]),
         )

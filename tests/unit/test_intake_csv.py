@@ -451,7 +451,8 @@ def test_a_header_that_changes_after_opening_is_an_error(tmp_path: Path) -> None
 def test_rows_are_bounded(tmp_path: Path) -> None:
     source = open_files(open_csv, tmp_path, b"a,b\n" + b"1,2\n3\n" * 40_000)
     every = list(source.parts[0].read())
-    assert max(len(rows.lines) for rows in every) == max(len(rows.bad) for rows in every) == 16_384
+    assert 10_000 < max(len(rows.lines) for rows in every) <= 16_384
+    assert 10_000 < max(len(rows.bad) for rows in every) <= 16_384
     assert sum(rows.table.num_rows for rows in every) == 40_000
     assert [one.line for rows in every for one in rows.bad] == list(range(3, 80_003, 2))
 
