@@ -37,6 +37,7 @@ _ARGUMENTS: Final = {
     "--split-by": "split_by",
 }
 _FLAGS: Final = {"--header": "True", "--no-header": "False", "--in-place": "True"}
+_PLACEHOLDERS: Final = ("COLUMN", "FILE", "KIND", "N", "NAME")
 _PAIRS: Final = ("--feature", "--split")
 # A value is a quoted text as shlex.quote writes it, a placeholder such as COLUMN, or a word with a digit or a sign.
 _OPTION: Final = re.compile(
@@ -76,7 +77,7 @@ def _argument(found: re.Match[str]) -> str:
         return f"{name}={{{key!r}: {item!r}}}"
     if option == "--null":
         return f"{name}=[{plain!r}]"
-    return f"{name}={plain if plain.isdigit() or plain.isupper() else repr(plain)}"
+    return f"{name}={plain if plain.isdigit() or plain in _PLACEHOLDERS else repr(plain)}"
 
 
 @contextmanager

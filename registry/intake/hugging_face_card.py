@@ -111,7 +111,9 @@ def open_repository(files: Files, options: Options) -> Source:
             if used.setdefault(name, split) != split:
                 raise _malformed(files, f"{name} is in the splits {used[name]!r} and {split!r} of {config.name!r}")
         own = replace(files, names=names, sizes=[sizes[name] for name in names], skipped=())
-        kind = options.kind or _kind_of(files, split, names)
+        # The kind of the source says that there is a card, and not what the files are.
+        forced = None if options.kind == "hugging_face" else options.kind
+        kind = forced or _kind_of(files, split, names)
         options.require_csv(kind)
         sources[split] = KINDS[kind].open()(
             own, Options(kind=kind, splits={split: "*"}, csv=options.csv, typed=options.typed)

@@ -201,6 +201,24 @@ def test_the_format_of_a_csv_can_be_named(cli: Cli, folder: Path) -> None:
     assert report.outcome == "unchanged"
 
 
+CARD = "---\nconfigs:\n- config_name: default\n  data_files:\n  - split: train\n    path: z.csv\n---\n# Gaps\n"
+
+
+def test_a_repository_with_a_dataset_card_is_added_with_the_options_of_its_files(cli: Cli, folder: Path) -> None:
+    (folder / "gaps").mkdir()
+    (folder / "gaps/README.md").write_text(CARD)
+    (folder / "gaps/z.csv").write_text("a,b\nNA,2\n")
+    cli("add", "gaps")
+    assert rows("gaps") == [{"a": "NA", "b": 2}]
+    cli("add", "gaps", "--null", "NA", "--feature", "a=int64")
+    assert rows("gaps") == [{"a": None, "b": 2}]
+    ran = cli("add", "gaps", "--split", "train=*")
+    assert ran.err == (
+        "error: gaps: the dataset card names the files of each split\n"
+        "hint: Leave out --split, or remove `configs` from README.md.\n"
+    )
+
+
 def test_options_for_csv_are_refused_for_other_files(cli: Cli, folder: Path) -> None:
     (folder / "a.jsonl").write_text('{"x": 1}\n')
     ran = cli("add", "a.jsonl", "--null", "NA", "--no-header")
