@@ -145,7 +145,7 @@ def _open_kind(kind: str, files: Files, names: Sequence[str], options: Options) 
     if options.kind == kind and kind != "webdataset" and all(map(is_archive, names)):
         inside = extract(replace(files, skipped=_skip_others(files, names)), names)
         return _open(_without_common_folder(inside), options, is_extracted=True)
-    if kind not in ("hugging_face", "croissant"):  # their readers choose the kind of the tables
+    if kind != "hugging_face":  # whose card may name CSV files
         options.require_csv(kind)
     given = files
     if len(names) < len(files.names):

@@ -134,7 +134,9 @@ def open_saved_dataset(files: Files, options: Options) -> Source:
 
     Raises:
         SourceError: a file is missing or malformed, the dataset has no rows, or ``options`` names splits.
+        UsageError: ``options`` has some for CSV.
     """
+    options.require_csv("hugging_face")
     if options.splits:
         raise SourceError(
             f"{files.location}: a dataset that save_to_disk wrote has its own splits",

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pytest
 from PIL import Image as Pillow
 
-from registry.errors import SourceError
+from registry.errors import SourceError, UsageError
 from registry.features import Audio, ClassLabel, FeaturesDict, Image, Sequence, Tensor
 from registry.intake.hugging_face import is_saved_dataset, open_saved_dataset
 from registry.intake.listing import list_files
 from registry.intake.objects import open_object
 from registry.intake.opened import import_arrow
-from registry.intake.source import Options, Source
+from registry.intake.source import CsvFormat, Options, Source
 from registry.shards.arrow_values import import_pyarrow
 
 
@@ -243,3 +243,10 @@ def test_pyarrow_comes_with_its_functions(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delattr(pa, "compute")
     monkeypatch.delitem(sys.modules, "pyarrow.compute")
     assert import_arrow().compute.sum(pa.array([1, 2])).as_py() == 3
+
+
+def test_options_for_csv_are_refused(hf: Any, tmp_path: Path) -> None:
+    hf.Dataset.from_dict({"a": [1]}).save_to_disk(str(tmp_path / "saved"))
+    with pytest.raises(UsageError) as caught:
+        open_saved_dataset(list_files(tmp_path / "saved"), Options(csv=CsvFormat(nulls=("NA",))))
+    assert caught.value.message == "--null can be used with CSV files only; the kind of this source is hugging_face"
