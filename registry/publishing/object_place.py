@@ -370,7 +370,14 @@ class ObjectPlace:
 
         def put(name: str) -> bool:
             try:
-                tag = self._final.create_from(name, self._staged.store, name, writer=self.held.token, is_reserved=True)
+                tag = self._final.create_from(
+                    name,
+                    self._staged.store,
+                    name,
+                    sha256=self._promised[name].sha256 if name in self._promised else None,
+                    writer=self.held.token,
+                    is_reserved=True,
+                )
             except AlreadyStoredError:
                 return False
             self._put_here.add(name)

@@ -237,7 +237,7 @@ def publish_folder(
     if not is_at_home and not in_place:
         target.store.clear_abandoned(version.location.rpartition("/")[0])
         with target.store.stage(version.location) as staged:
-            _copy_files(source, staged.store, candidate.prepared)
+            _take_files(source, staged, candidate.prepared)
             return publish_staged(staged, candidate.prepared, candidate.report.shards, target)
     if not is_at_home:
         version = replace(version, location=absolute_location(source))
@@ -308,23 +308,23 @@ def _measure(source: Store, prepared: PreparedDataset, target: Target) -> _Candi
     return candidate
 
 
-def _copy_files(source: Store, target: Store, prepared: PreparedDataset) -> None:
-    """Copy the shards, the description (or write one if it is missing), and other files next to the description.
+def _take_files(source: Store, staged: StagedFolder, prepared: PreparedDataset) -> None:
+    """Take the shards, the description (or write one if it is missing), and other files next to the description.
 
-    Other files that are not regular files within the folder, such as a link that leads out of it, are not copied.
+    Other files that are not regular files within the folder, such as a link that leads out of it, are not taken.
     """
     for split in prepared.splits:
         for name in split.filenames:
-            source.copy(name, target)
+            staged.take(source, name)
     if not source.exists(INFO_FILENAME):
-        write_prepared(target, prepared)
+        write_prepared(staged.store, prepared)
         return
     description = list(filter(is_description, source.list()))
     if read_prepared(source).name != prepared.name:  # published under a name that differs from the one in its files
         description = []
-    written = [] if description else write_prepared(target, prepared)
+    written = [] if description else write_prepared(staged.store, prepared)
     for name in [*description, *(extra for extra in extra_files(source, prepared) if extra not in written)]:
-        source.copy(name, target)
+        staged.take(source, name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import abc
 import errno
+import hashlib
 import io
 import mmap
 import os
@@ -260,6 +261,52 @@ class StoredFile(io.BufferedReader, abc.ABC):
         buffer = memoryview(bytearray(_PIECE_BYTES))
         while count := self.readinto(buffer):
             yield buffer[:count]
+
+
+class HashedFile(io.RawIOBase):
+    """A stored file that is read in order while it is copied, and hashed."""
+
+    def __init__(self, file: StoredFile) -> None:
+        super().__init__()
+        self._file = file
+        self._digest = hashlib.sha256()
+
+    def readable(self) -> bool:
+        """Always True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Always True: a copy that failed starts again."""
+        return True
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read the next ``size`` bytes, or the rest."""
+        content = self._file.read(size)
+        self._digest.update(content)
+        return content
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Go to the start, the only place that hashing can begin at again."""
+        if (offset, whence) != (0, io.SEEK_SET):
+            raise io.UnsupportedOperation("only the start")
+        self._digest = hashlib.sha256()
+        return self._file.seek(0)
+
+    def require(self, sha256: str | None) -> None:
+        """Check the digest of what was read.
+
+        Raises:
+            StorageError: it is another one.
+        """
+        found = self._digest.hexdigest()
+        if sha256 not in (None, found):
+            raise cannot(
+                "copy",
+                self._file.path,
+                f"it was changed meanwhile: expected sha256 {sha256}, found {found}",
+                number=errno.EIO,
+                hint="Run the same command again when no program writes to the file.",
+            )
 
 
 def check_ranges(ranges: Sequence[Range], num_bytes: int, path: str) -> Sequence[Range]:

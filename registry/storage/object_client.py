@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import IO, Any, Final, TypeAlias, TypeVar
 
 from registry.errors import AlreadyStoredError, NotStoredError, StorageError, StorageUnavailableError
-from registry.storage.faults import printable_cause
+from registry.storage.faults import HashedFile, printable_cause
 from registry.storage.network import (
     Limits,
     Operation,
@@ -192,7 +192,7 @@ class BucketClient:
         return _tag(found) if found is not None else self.facts(key, shown=shown).entity_tag
 
     def upload(
-        self, key: str, file: IO[bytes], num_bytes: int, *, overwrite: bool, writer: str = "", shown: str
+        self, key: str, file: IO[bytes] | HashedFile, num_bytes: int, *, overwrite: bool, writer: str = "", shown: str
     ) -> str | None:
         """Write a large object in parts; it appears, or replaces the old one, when the last part has arrived.
 

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO, Final
 
 from registry.errors import NotStoredError, StorageError
 from registry.masking import has_secret, mask
-from registry.storage.faults import StoredFile, already_stored, cannot, storage_errors, too_long
+from registry.storage.faults import HashedFile, StoredFile, already_stored, cannot, storage_errors, too_long
 from registry.storage.names import (
     OBJECT_SCHEMES,
     OWNER_FILE,
@@ -160,24 +160,38 @@ class ObjectStore(RemoteStore):
         self._bucket.put(self._key(check_relative_name(name)), content, overwrite=overwrite, shown=self.locate(name))
 
     def create_from(
-        self, name: str, source: Store, source_name: str, *, writer: str = "", is_reserved: bool = False
+        self,
+        name: str,
+        source: Store,
+        source_name: str,
+        *,
+        sha256: str | None = None,
+        writer: str = "",
+        is_reserved: bool = False,
     ) -> str | None:
-        """Upload a file of this machine to a free name: in one request up to 8 MiB, more in parts.
+        """Upload a file to a free name: in one request up to 8 MiB, more in parts.
 
         An upload in parts cannot be conditional. If the name is reserved, it goes there directly, after a request that
         finds the name free; otherwise to a unique name, from which the store copies it.
         """
         key, shown = self._key(check_relative_name(name)), self.locate(name)
-        num_bytes = source.size(source_name)
-        with source.open(source_name) as file:
+        with source.open(source_name) as opened:
+            file, num_bytes = HashedFile(opened), opened.num_bytes
             if num_bytes <= PART_BYTES:
-                return self._bucket.put(key, file.read(), overwrite=False, writer=writer, shown=shown)
+                content = file.read()
+                file.require(sha256)
+                return self._bucket.put(key, content, overwrite=False, writer=writer, shown=shown)
             if not is_reserved:
-                self._send(name, file, num_bytes, overwrite=False)
-                return self.entity_tag(name)
+                return super().create_from(name, source, source_name, sha256=sha256)
             if self._bucket.has(key, shown=shown):
                 raise already_stored(shown)
-            return self._bucket.upload(key, file, num_bytes, overwrite=False, writer=writer, shown=shown)
+            tag = self._bucket.upload(key, file, num_bytes, overwrite=False, writer=writer, shown=shown)
+            try:
+                file.require(sha256)
+            except StorageError:
+                self._bucket.delete([key], shown=shown)
+                raise
+            return tag
 
     def writer_of(self, name: str) -> str | None:
         """The ``writer`` that ``create_from`` was given for an object; None if it is unknown."""

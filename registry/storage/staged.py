@@ -68,6 +68,10 @@ class StagedFolder(abc.ABC):
         self._commit()
         self._open = False
 
+    def take(self, source: Store, name: str) -> None:
+        """Make a file of ``source`` part of the folder, under the same name."""
+        source.copy(name, self.store)
+
     def discard(self) -> None:
         """Remove the folder and everything in it. After ``commit`` or another ``discard`` it does nothing."""
         if self._open:

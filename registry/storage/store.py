@@ -11,11 +11,12 @@ from typing import BinaryIO, Final, NoReturn, TypeAlias
 
 from registry.errors import NotStoredError
 from registry.masking import mask
-from registry.storage.faults import Range, StoredFile, cannot, too_long
+from registry.storage.faults import HashedFile, Range, StoredFile, cannot, too_long
 from registry.storage.names import check_folder_name, check_relative_name
 from registry.storage.staged import StagedFolder
 
 DEFAULT_READ_LIMIT: Final = 64 * 2**20
+_PIECE_BYTES: Final = 4 * 2**20
 
 Names: TypeAlias = list[str]  # in the classes here, `list` is a method
 
@@ -174,14 +175,22 @@ class Store(abc.ABC):
             file.write(content)
 
     def create_from(
-        self, name: str, source: Store, source_name: str, *, writer: str = "", is_reserved: bool = False
+        self,
+        name: str,
+        source: Store,
+        source_name: str,
+        *,
+        sha256: str | None = None,
+        writer: str = "",
+        is_reserved: bool = False,
     ) -> str | None:
-        """Copy a complete file of this machine to a free name.
+        """Copy a complete file to a free name.
 
         Args:
             name: the new name.
-            source: a local store.
-            source_name: the name of the file there.
+            source: the store of the file.
+            source_name: its name there.
+            sha256: the expected digest of its bytes.
             writer: kept with the file if the store has ``keeps_writers``.
             is_reserved: only this caller, and others with the same bytes, write to ``name`` meanwhile. Then an object
                 store may upload a large file directly, without a copy in the store.
@@ -191,10 +200,14 @@ class Store(abc.ABC):
 
         Raises:
             AlreadyStoredError: the name is taken.
+            StorageError: the file has another digest. Then it is not there under the new name.
         """
         del writer, is_reserved
         with source.open(source_name) as file, self.create(name) as target:
-            target.writelines(file.pieces())
+            hashed = HashedFile(file)
+            while piece := hashed.read(_PIECE_BYTES):
+                target.write(piece)
+            hashed.require(sha256)
         return self.entity_tag(name)
 
     def writer_of(self, name: str) -> str | None:

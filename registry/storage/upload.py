@@ -6,11 +6,14 @@ reservation of their location.
 
 from __future__ import annotations
 
+from typing import Any
+
 from registry.errors import AlreadyStoredError
-from registry.storage.faults import folder_exists
+from registry.storage.faults import StoredFile, folder_exists
+from registry.storage.local import LocalStore
 from registry.storage.names import check_relative_name
 from registry.storage.staged import StagedFolder
-from registry.storage.store import Store
+from registry.storage.store import Names, Store
 from registry.storage.temporary import TemporaryStore
 
 
@@ -18,9 +21,14 @@ class StagedUpload(StagedFolder):
     """A staged folder in TMPDIR whose files are uploaded when they are complete."""
 
     def __init__(self, target: Store, *, final: str) -> None:
-        self._folder = TemporaryStore()
+        self._written = TemporaryStore()
+        self._folder = UploadFolder(self._written)
         super().__init__(self._folder, final=check_relative_name(final))
         self._target = target
+
+    def take(self, source: Store, name: str) -> None:
+        """Make a file of ``source`` part of the folder, without a copy: it is uploaded from where it is."""
+        self._folder.lend(source, name)
 
     def _commit(self) -> None:
         if self._target.exists(self.final):
@@ -38,4 +46,55 @@ class StagedUpload(StagedFolder):
         self._remove()
 
     def _remove(self) -> None:
-        self._folder.discard()
+        self._written.discard()
+
+
+class UploadFolder(LocalStore):
+    """A folder in TMPDIR, and files of other stores that are part of it."""
+
+    def __init__(self, written: LocalStore) -> None:
+        super().__init__(written.locate(""))
+        self._lent: dict[str, Store] = {}
+
+    def lend(self, source: Store, name: str) -> None:
+        """Add the file ``name`` of ``source``."""
+        self._lent[check_relative_name(name)] = source
+
+    def locate(self, name: str) -> str:
+        """The complete path or URL of ``name``."""
+        return self._lent[name].locate(name) if name in self._lent else super().locate(name)
+
+    def open(self, name: str) -> StoredFile:
+        """Open a file for reading."""
+        return self._lent[name].open(name) if name in self._lent else super().open(name)
+
+    def size(self, name: str) -> int:
+        """Size of a file, in bytes."""
+        return self._lent[name].size(name) if name in self._lent else super().size(name)
+
+    def stamp(self, name: str) -> str:
+        """A text that changes whenever the file is rewritten, as far as its store can tell."""
+        return self._lent[name].stamp(name) if name in self._lent else super().stamp(name)
+
+    def exists(self, name: str) -> bool:
+        """Whether ``name`` is a file or folder."""
+        return name in self._lent or super().exists(name)
+
+    def is_regular(self, name: str) -> bool:
+        """Whether ``name`` is a regular file."""
+        return self._lent[name].is_regular(name) if name in self._lent else super().is_regular(name)
+
+    def list(self, folder: str = "") -> Names:
+        """Every file below ``folder``."""
+        start = f"{folder}/" if folder else ""
+        return sorted({*super().list(folder), *(name for name in self._lent if name.startswith(start))})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (self.locate(""), self._lent)
+
+
+def _reopen(root: str, lent: dict[str, Store]) -> UploadFolder:
+    folder = UploadFolder(LocalStore(root))
+    for name, source in lent.items():
+        folder.lend(source, name)
+    return folder

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +15,12 @@ from prepared_samples import animals, prepare
 
 import registry
 from registry.api import Catalog
-from registry.errors import ConflictError, NotFoundError, ReservedError, UsageError
+from registry.errors import ConflictError, NotFoundError, ReservedError, StorageError, UsageError
 from registry.model import SlicingRule
 from registry.publishing import object_place
 from registry.publishing.verify import digest_of
 from registry.storage import Store, open_store
+from registry.storage.object_store import ObjectStore
 
 SHARDS = [f"animals-train.tfrecord-0000{index}-of-00002" for index in (0, 1)]
 
@@ -241,6 +244,53 @@ def test_a_large_file_is_uploaded_once_and_in_parts(bucket: str, fault_proxy: Fa
         assert len(sent) <= 3 + 4, "free, begin, parts of up to 8 MiB, end"
         shard = catalog.dataset(report.reference).splits["train"].filenames[0]
         assert sum(len(one.body) for one in sent) < 1.01 * open_store(f"{bucket}/noise/1.0.0").size(shard) + 10_000
+        assert catalog.dataset("noise").verify(deep=True).faults == ()
+
+
+def test_the_shards_of_a_folder_are_uploaded_from_where_they_are(
+    bucket: str, tmp_path: Path, folders: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = folders(98)
+    (folder / "LICENSE").write_text("free")
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    copied = []
+    create_from = ObjectStore.create_from
+
+    def watched(store: ObjectStore, *arguments: Any, **options: Any) -> str | None:
+        copied.extend(path.name for path in (tmp_path / "scratch").rglob("*") if path.is_file())
+        return create_from(store, *arguments, **options)
+
+    monkeypatch.setattr(ObjectStore, "create_from", watched)
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+        assert catalog.publish(folder).newly
+        assert catalog.dataset("animals").verify(deep=True).faults == ()
+    assert copied == []
+    assert "LICENSE" in open_store(f"{bucket}/animals/1.0.0").list()
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+@pytest.mark.parametrize("num_bytes", [1000, 2**20])
+def test_a_file_that_changes_before_it_is_uploaded_is_not_published(
+    bucket: str, tmp_path: Path, num_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"noise": np.random.default_rng(number).bytes(num_bytes)} for number in range(10)]
+    create_from = ObjectStore.create_from
+
+    def changed(store: ObjectStore, name: str, source: Store, source_name: str, **options: Any) -> str | None:
+        if ".tfrecord" in name:
+            content = bytearray(source.read_bytes(source_name))
+            content[100] ^= 1
+            source.write_bytes(source_name, content, overwrite=True)
+        return create_from(store, name, source, source_name, **options)
+
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+        with monkeypatch.context() as patch:
+            patch.setattr(ObjectStore, "create_from", changed)
+            with pytest.raises(StorageError, match="it was changed meanwhile: expected sha256"):
+                catalog.add(rows, "noise")
+        assert not any(name.endswith("of-00001") for name in open_store(bucket).list())
+        assert catalog.add(rows, "noise").outcome == "published"
         assert catalog.dataset("noise").verify(deep=True).faults == ()
 
 
