@@ -198,7 +198,7 @@ def add(
         raise AlreadyStoredError(
             f"{schema_out} exists", hint="Choose another file, or remove it.", details={"path": str(schema_out)}
         )
-    with session.connect(create=True) as catalog:
+    with session.connect_to_publish(dry_run=dry_run) as catalog:
         with show_progress(session.out) as progress:
             addition = catalog.plan_add(
                 source,

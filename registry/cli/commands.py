@@ -9,7 +9,7 @@ import functools
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import click
 
 from registry.cli.output import Output
-from registry.errors import RegistryWarning, VerificationError
+from registry.errors import CatalogNotFoundError, RegistryWarning, VerificationError
 from registry.masking import mask
 
 if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
@@ -60,13 +60,28 @@ class Session:
     def connect(self, *, create: bool = False) -> Catalog:
         """Open the catalog.
 
-        Commands that publish pass ``create``. For the others, a missing SQLite file is an error, because its path may
-        be mistyped.
+        A missing SQLite file is an error unless ``create`` is set, because its path may be mistyped.
         """
         from registry.api import connect
 
         with self.name_origin() if self.url is not None else nullcontext():
             return connect(self.url, data_dir=self.data_dir, create=create)
+
+    @contextmanager
+    def connect_to_publish(self, *, dry_run: bool = False) -> Iterator[Catalog]:
+        """Open the catalog, or create it. A dry run creates nothing: it uses an empty catalog in a temporary folder."""
+        from tempfile import TemporaryDirectory  # slow to import, and rarely needed
+
+        from registry.api import connect, data_folder
+
+        opened = None
+        with suppress(CatalogNotFoundError):
+            opened = self.connect(create=not dry_run)
+        with ExitStack() as stack:
+            if opened is None:
+                folder = stack.enter_context(TemporaryDirectory(prefix="registry-"))
+                opened = connect(f"{folder}/catalog.db", data_dir=data_folder(self.catalog_url, self.data_dir))
+            yield stack.enter_context(opened)
 
     def name_origin(self) -> AbstractContextManager[None]:
         """Errors of the catalog say which option or variable named it, or that it is the default."""

@@ -98,7 +98,9 @@ def protect(session: Session, dataset: str | None, dry_run: bool) -> None:
     version, and --promote is refused. A dataset whose first version is published later has no canonical version until
     one is promoted.
     """
-    with session.connect(create=True) as catalog:  # a new catalog can be protected before anything is published
+    with session.connect_to_publish(
+        dry_run=dry_run
+    ) as catalog:  # a new catalog can be protected before anything is published
         change = catalog.lifecycle.protect(dataset, dry_run=dry_run)
     _present_protection(session, "config.protect", change)
 

@@ -73,12 +73,12 @@ def parquet(
     row is an example, each column a feature. DIR is not changed, and is read in place unless you add --copy.
     """
     if dry_run:
-        with session.connect(create=True) as catalog:
+        with session.connect_to_publish(dry_run=True) as catalog:
             prepared = catalog.preview_parquet(folder, name=name, config=config, version=version, copy=copy)
             published = catalog.published_digest(prepared.reference)
         _present_prepared(session, prepared, published)
         return
-    with session.connect(create=True) as catalog, show_progress(session.out) as progress:
+    with session.connect_to_publish() as catalog, show_progress(session.out) as progress:
         publication = catalog.import_parquet(
             folder, name=name, config=config, version=version, copy=copy, promote=promote, progress=progress
         )
@@ -150,7 +150,7 @@ def tfds(
     contradict its dataset_info.json is refused; the others are imported. Importing again changes nothing. Slices of an
     imported version are the same as in TFDS (slicing rule tfds-4).
     """
-    with session.connect(create=True) as catalog, show_progress(session.out) as progress:
+    with session.connect_to_publish(dry_run=dry_run) as catalog, show_progress(session.out) as progress:
         found = catalog.import_tfds(
             folder,
             name=name,

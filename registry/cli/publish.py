@@ -69,7 +69,7 @@ def build(
     registry.builders, or package.module:Class[/config][:version] of code that can be imported. A published version is
     not built again.
     """
-    with session.connect(create=True) as catalog, show_progress(session.out) as progress:
+    with session.connect_to_publish(dry_run=dry_run) as catalog, show_progress(session.out) as progress:
         if dry_run:
             preview = catalog.preview_build(
                 builder,
@@ -125,7 +125,7 @@ def publish(
     content again changes nothing. Other content under a used number is refused, and so is a number that is too small
     for the changes since the version below, e.g. PATCH for changed records (exit code 5).
     """
-    with session.connect(create=True) as catalog, show_progress(session.out) as progress:
+    with session.connect_to_publish(dry_run=dry_run) as catalog, show_progress(session.out) as progress:
         if dry_run:
             preview = catalog.preview(folder, show=show, progress=progress)
         else:

@@ -32,7 +32,7 @@ def quickstart(session: Session, split: str) -> None:
 
     It uses your catalog, so the next commands find the dataset. Running it again changes nothing.
     """
-    with session.connect(create=True) as catalog:
+    with session.connect_to_publish() as catalog:
         with show_progress(session.out) as progress:
             publication = catalog.build("digits", progress=progress)
         # Look it up by its number, because a first version is not canonical in a protected catalog.

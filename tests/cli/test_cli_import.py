@@ -95,7 +95,7 @@ def test_a_dry_run_and_believed_lengths(cli: Cli, data_dir: Path) -> None:
     dry = cli("import", "tfds", str(data_dir), "--dry-run", "--format", "json").json()["data"]
     assert dry["dry_run"]
     assert [version["outcome"] for version in dry["versions"]] == ["found", "found"]
-    assert cli("list", "--format", "json").json()["data"] == []
+    assert cli("list").code == 3  # not even a catalog was created
     assert cli("import", "tfds", str(data_dir), "--trust-lengths", "--copy").code == 0
     assert cli("verify", "animals", "--deep").code == 0
 

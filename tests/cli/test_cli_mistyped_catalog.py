@@ -61,6 +61,26 @@ def test_a_command_that_publishes_nothing_creates_nothing(
     assert list(workspace.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("add", "rows.jsonl", "--dry-run"),
+        ("build", "digits", "--dry-run"),
+        ("config", "protect", "--dry-run"),
+        ("experiment", "add", "flag", "--description", "A flag.", "--dry-run"),
+    ],
+    ids=" ".join,
+)
+def test_a_dry_run_needs_no_catalog_and_creates_none(
+    cli: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(workspace)
+    Path("rows.jsonl").write_text('{"a": 1}\n')
+    ran = cli(*arguments)
+    assert (ran.code, ran.err) == (0, "")
+    assert not list(workspace.glob("catalog.db*"))
+
+
 def test_a_path_after_the_option(empty: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = empty("list", "--catalog", str(workspace / "no/such/catalog.db"))
     assert (ran.code, ran.err) == (

@@ -102,7 +102,7 @@ def command(
         "sequence": sequence,
         "copy": copy,
     }
-    with session.connect(create=True) as catalog:
+    with session.connect_to_publish(dry_run=dry_run) as catalog:
         with show_progress(session.out) as progress:
             plan = preview_export(folder, progress=progress, **options)
         if dry_run:
