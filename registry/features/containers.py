@@ -80,6 +80,10 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
     class_name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.features, Mapping):
+            raise feature_fault(
+                "", f"expected a dict of features, found {self.features!r:.80}", "For example: {'text': Text()}."
+            )
         object.__setattr__(self, "features", {name: as_feature(feature) for name, feature in self.features.items()})
         for name in self.features:
             if not is_text(name) or "\0" in name:

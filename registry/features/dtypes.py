@@ -48,6 +48,8 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
     if isinstance(dtype, str) and dtype == BFLOAT16:
         return _bfloat16()
     try:
+        if dtype is None:  # NumPy's float64, and here a mistake, such as a function without a return
+            raise TypeError
         found = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError) as error:
         raise feature_fault("", f"unknown dtype {dtype!r}", _HINT) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass, field, replace
+from operator import index
 from typing import Any, Self
 
 import numpy as np
@@ -78,6 +79,8 @@ class ClassLabel(PlainTensor):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.names is not None and (isinstance(self.names, str | bytes) or not isinstance(self.names, Iterable)):
+            raise feature_fault("", f"invalid names {self.names!r:.80}", "Pass a list, e.g. names=['cat', 'dog'].")
         names = None if self.names is None else tuple(self.names)
         number = self.num_classes if names is None else len(names)
         if number is None or type(number) is not int or number < 0 or self.num_classes not in (None, number):
@@ -111,16 +114,22 @@ class ClassLabel(PlainTensor):
         """The number of the class ``name``. Without class names, ``name`` is a number as text.
 
         Raises:
-            FeatureError: there is no such class; the hint suggests the nearest name.
+            FeatureError: ``name`` is not the name of a class; the hint suggests the nearest one.
         """
+        if not isinstance(name, str | bytes):
+            raise feature_fault("", f"expected the name of a class, found {name!r:.80}")
         return self._number(name, "")
 
     def int2str(self, number: int) -> str:
         """The name of class ``number``; without class names, the number as text.
 
         Raises:
-            FeatureError: ``number`` is not in 0..num_classes-1.
+            FeatureError: ``number`` is not a whole number in 0..num_classes-1.
         """
+        try:
+            number = index(number)
+        except TypeError:
+            raise feature_fault("", f"expected a class number, found {number!r:.80}") from None
         if not 0 <= number < (self.num_classes or 0):
             raise feature_fault("", f"class number {number} is out of range for {self.num_classes} classes")
         return str(number) if self.names is None else str(self.names[number])
@@ -254,8 +263,9 @@ class TranslationVariableLanguages(Sequence):
 
 def check_languages(languages: Any) -> tuple[str, ...]:
     """``languages`` as a sorted tuple, the order in which TFDS writes them. Raises FeatureError if one is invalid."""
-    found = () if isinstance(languages, str) else tuple(languages)
-    if not all(map(is_text, found)) or len(set(found)) != len(found) or isinstance(languages, str):
+    is_list = isinstance(languages, Iterable) and not isinstance(languages, str)
+    found = tuple(languages) if is_list else ()
+    if not is_list or not all(map(is_text, found)) or len(set(found)) != len(found):
         raise feature_fault(
             "", f"invalid languages {languages!r:.80}", "Pass each language once, e.g. languages=['de', 'en']."
         )
