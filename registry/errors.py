@@ -140,10 +140,10 @@ class RegistryError(Exception):
     def __str__(self) -> str:
         return self.message
 
-    def rephrase(self, *, message: str | None = None, hint: str | None = None) -> None:
-        """Say message or hint in other words, for another kind of caller. Nothing else changes."""
-        if message is not None:
-            self.message = mask(message)
+    def rephrase(self, *, text: str | None = None, hint: str | None = None) -> None:
+        """Replace the text of the message, or the hint, for another kind of caller. Nothing else changes."""
+        if text is not None:
+            self.message = mask(text)
             self.args = (self.message,)
         if hint is not None:
             before, self.hint = f"hint: {self.hint}", mask(hint)

@@ -87,7 +87,7 @@ def hints_as_arguments() -> Iterator[None]:
         yield
     except RegistryError as error:
         if isinstance(error, UsageError):  # other messages quote data, which must stay as it is
-            error.rephrase(message=as_arguments(error.message))
+            error.rephrase(text=as_arguments(error.message))
         if error.hint is not None:
             error.rephrase(hint=as_arguments(error.hint))
         raise
