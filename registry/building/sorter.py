@@ -52,8 +52,8 @@ _LARGE_BUDGET_BYTES: Final = 4 * 2**20  # smaller runs are written before a thre
 _LONG_FRAME: Final = 4096  # from this mean length on, views of frames cost less than joining the blocks
 _MIN_BLOCK: Final = 256  # records; smaller blocks are joined
 
-CAN_SHARE_FILES: Final = Path("/proc/self/fd").is_dir()
-"""Whether other processes can open files without a name."""
+CAN_SHARE_FILES: Final = os.access("/proc/self/fd", os.R_OK | os.X_OK)
+"""Whether other processes can open files without a name: not without ``/proc``, or if this process hides its own."""
 
 _HEAD: Final = struct.Struct("<IQQ")
 _CHECKSUM: Final = struct.Struct("<I")
