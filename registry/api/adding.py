@@ -19,7 +19,7 @@ from registry.api.arguments import read_version
 from registry.api.locations import open_data
 from registry.api.publishing import Publishing
 from registry.argument_types import typed_arguments
-from registry.errors import UsageError
+from registry.errors import ConflictError, NotFoundError, UsageError
 from registry.model import (
     Advance,
     DatasetVersion,
@@ -494,7 +494,25 @@ class Adding(Publishing):
             check_config(config)
         if self.backend.neighbours(name, config, Version(*HIGHEST))[0] is None:
             check_new_name(name)
+            self._refuse_other_form(name, config)
         return Reference(name, config)
+
+    def _refuse_other_form(self, name: str, config: str | None) -> None:
+        """Raise if all versions of the dataset have configs and ``config`` is None, or the other way round."""
+        try:
+            known = [one.config for one in self.backend.configs.list(name)]
+        except NotFoundError:
+            return
+        if (config is None) == (None in known):
+            return
+        configs = ", ".join(one for one in known if one is not None)
+        raise ConflictError(
+            f"{name} is published {f'with configs: {configs}' if config is None else 'without configs'}",
+            hint="Name the config: --config NAME. Or choose another name: --as NAME"
+            if config is None
+            else "Leave out --config, or choose another name: --as NAME",
+            details={"dataset": name, "configs": [one for one in known if one is not None]},
+        )
 
 
 def _open(source: Any, options: Options, advance: Advance | None) -> Source:

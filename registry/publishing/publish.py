@@ -24,6 +24,7 @@ from registry.engines import FileRange, Piece, choose_engine
 from registry.errors import (
     ConflictError,
     NeighboursChangedError,
+    NotFoundError,
     NotStoredError,
     PreparedFormatError,
     RegistryWarning,
@@ -258,7 +259,34 @@ def publish_folder(
     if unreserved is not None:
         remove_marker(source, target.catalog, version)
     candidate.write_default_config()
+    if not is_at_home and publication.newly:
+        notes = _note_changed_files(target.catalog, version, candidate.report.shards)
+        return replace(publication, notes=(*publication.notes, *notes))
     return publication
+
+
+def _note_changed_files(
+    catalog: CatalogBackend, version: DatasetVersion, shards: Mapping[str, Sequence[Shard]]
+) -> list[str]:
+    """A note for each version that was published from the same files and names other bytes of them."""
+    found = {split.filename(one.index): one.sha256 for split in version.splits for one in shards[split.name]}
+    notes = []
+    for reference in sorted(catalog.published_at(version.location), key=str):
+        if reference == version.reference:
+            continue
+        try:
+            other = catalog.find(reference)
+        except NotFoundError:  # dropped: nobody reads it
+            continue
+        if any(
+            found.get(split.filename(shard.index), shard.sha256) != shard.sha256
+            for split in other.splits
+            for shard in catalog.shards.between(other, split.name, 0, split.num_shards)
+        ):
+            notes.append(
+                f"{reference} was published from the same files, which have changed since: it can no longer be read"
+            )
+    return notes
 
 
 def preview_folder(source: Store, target: Target, *, show: int = 5) -> Preview:

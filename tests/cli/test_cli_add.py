@@ -391,3 +391,15 @@ def test_what_is_refused_says_what_to_do(
     ran = empty("add", *arguments)
     assert (ran.code, ran.out, ran.err) == (code, "", message.format(folder=folder))
     assert empty("list", "--format", "json").json()["data"] == []
+
+
+def test_a_config_that_is_left_out_is_noted_before_the_rows_are_read(cli: Cli, folder: Path) -> None:
+    cli("add", "prices.csv", "--config", "small")
+    for arguments in ((), ("--dry-run",)):
+        ran = cli("add", "prices.csv", *arguments)
+        assert (ran.code, ran.out, ran.err) == (
+            4,
+            "",
+            "error: prices is published with configs: small\n"
+            "hint: Name the config: --config NAME. Or choose another name: --as NAME\n",
+        )
