@@ -10,10 +10,10 @@ from typing import Final, Self
 _SCRIPT: Final = """
 import logging, sys, threading
 logging.getLogger("werkzeug").setLevel(logging.ERROR)
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from moto.moto_server.werkzeug_app import create_backend_app
 from werkzeug.serving import make_server
 
-application, writing = DomainDispatcherApplication(create_backend_app), threading.Lock()
+application, writing = create_backend_app("s3"), threading.Lock()
 
 def one_write_at_a_time(environment, start_response):
     # moto looks whether a name is free, then writes: of two conditional requests at once, both would succeed.
