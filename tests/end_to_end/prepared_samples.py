@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,18 @@ def animals(count: int, **changed: Any) -> list[dict[str, Any]]:
 def cut_evenly(count: int, shards: int) -> list[int]:
     """Shard lengths that differ by at most one."""
     return [count // shards + (index < count % shards) for index in range(shards)]
+
+
+def _records(features: FeaturesDict, examples: Iterable[Mapping[str, Any] | bytes]) -> Iterator[bytes]:
+    """The records of ``examples``; those of a list are encoded together, which takes a tenth of the time."""
+    codec = codec_of(features)
+    if not isinstance(examples, list):
+        return (one if isinstance(one, bytes) else codec.encode(one) for one in examples)
+    block = codec.encode_block([one for one in examples if not isinstance(one, bytes)])
+    if block.fault is not None:
+        raise block.fault
+    encoded = iter(block.records())
+    return (one if isinstance(one, bytes) else next(encoded) for one in examples)
 
 
 def prepare(
@@ -55,7 +67,7 @@ def prepare(
         assert not isinstance(lengths, int)
         files = ShardedFileTemplate(dataset=name)
         split = Split(name=split_name, shard_lengths=ShardLengths(lengths), files=files)
-        left = (one if isinstance(one, bytes) else codec_of(features).encode(one) for one in given)
+        left = _records(features, given)
         num_bytes = 0
         for filename, length in zip(split.filenames, lengths, strict=True):
             shard = io.BytesIO()
