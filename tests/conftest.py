@@ -9,6 +9,7 @@ it passes a proxy that counts requests and injects faults (``fault_proxy.py``).
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import shutil
@@ -70,6 +71,30 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Iterator[None]:
+    """Tests have no doctests: those of the documented objects are beside them, in ``registry/`` and ``builders/``."""
+    found = yield
+    return [one for one in found if type(one) is pytest.Module]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Begin, in each process, with other test files.
+
+    In a fresh clone pytest compiles every file, which takes as long as collecting does. Processes that import the same
+    file at the same moment would all compile it; like this, each finds most files compiled by another.
+    """
+    gc.disable()  # until the collection is finished: all of it stays
+    worker, config = os.environ.get("PYTEST_XDIST_WORKER"), session.config
+    if worker is None or config.option.markexpr == "quick" or config.args_source.name != "TESTPATHS":
+        return
+    first, step = int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    for path in sorted(Path(__file__).parent.rglob("test_*.py"))[first::step]:
+        with contextlib.suppress(Exception, pytest.skip.Exception):  # the collection itself reports it
+            pytest.Module.from_parent(session, path=path).obj  # noqa: B018 (imports the file)
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest selects tests by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of the quick and of the long level."""
@@ -88,6 +113,7 @@ def pytest_collection_finish() -> None:
     """Take what was collected out of garbage collection: each full collection would walk all of it."""
     gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(20_000, 20, 20)  # tests that need a collection ask for it
 
 
