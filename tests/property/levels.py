@@ -54,12 +54,7 @@ def sample(items: Sequence[pytest.Item]) -> None:
     _alternate(items)
     _thin(items)
     for place, those in found.items():
-        kept = EVERYDAY_CASES[place.rpartition("::")[2]]
-        first = zlib.crc32(place.rpartition("/")[2].encode())
-        chosen = {(first + number * len(those) // kept) % len(those) for number in range(min(kept, len(those)))}
-        for number, item in enumerate(those):
-            if number not in chosen:
-                item.add_marker(pytest.mark.long)
+        _keep(those, EVERYDAY_CASES[place.rpartition("::")[2]], place)
 
 
 def _alternate(items: Sequence[pytest.Item]) -> None:
@@ -79,7 +74,7 @@ def _alternate(items: Sequence[pytest.Item]) -> None:
 
 
 def _thin(items: Sequence[pytest.Item]) -> None:
-    """Keep a third of the cases of each test in the slow folders, if there are four or more."""
+    """Keep a quarter of the cases of each test in the slow folders, and at least one."""
     found: dict[str, list[pytest.Item]] = {}
     for item in items:
         name = getattr(item, "originalname", None)
@@ -88,12 +83,16 @@ def _thin(items: Sequence[pytest.Item]) -> None:
         if item.path.relative_to(item.config.rootpath).parts[:2] in SLOW_FOLDERS:
             found.setdefault(f"{item.path}::{name}", []).append(item)
     for place, those in found.items():
-        if len(those) < 4:
-            continue
-        first = zlib.crc32(place.rpartition("/")[2].encode())
-        for number, item in enumerate(those, first):
-            if number % 3:
-                item.add_marker(pytest.mark.long)
+        _keep(those, max(1, len(those) // 4), place)
+
+
+def _keep(those: Sequence[pytest.Item], number: int, place: str) -> None:
+    """Mark as long all but ``number`` of the cases of the test at ``place``, evenly spaced."""
+    first = zlib.crc32(place.rpartition("/")[2].encode())
+    chosen = {(first + step * len(those) // number) % len(those) for step in range(min(number, len(those)))}
+    for position, item in enumerate(those):
+        if position not in chosen:
+            item.add_marker(pytest.mark.long)
 
 
 def _long(value: object) -> object:
