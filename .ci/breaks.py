@@ -166,6 +166,9 @@ BREAKS = {
 }
 
 
+_OPTIONS = ("--no-header", "--hypothesis-profile=unshrunk", "-p", "no:cacheprovider")
+
+
 def is_noticed(one: Break) -> tuple[bool, str]:
     """Whether a test fails in a copy of the tree with this break, and the last line that pytest prints."""
     with tempfile.TemporaryDirectory() as folder:
@@ -179,7 +182,7 @@ def is_noticed(one: Break) -> tuple[bool, str]:
             return False, f"the line is there {text.count(one.right)} times in {one.file}"
         path.write_text(text.replace(one.right, one.wrong))
         done = subprocess.run(  # noqa: S603 (our own tests)
-            [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--no-header", *one.tests],
+            [sys.executable, "-m", "pytest", "-q", "-x", *_OPTIONS, *one.tests],
             cwd=copy,
             env={**os.environ, "PYTHONPATH": str(copy), "CI": "1"},
             capture_output=True,
