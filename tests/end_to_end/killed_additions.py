@@ -10,6 +10,7 @@ runs to its end; and a reader looks again. ``every`` says which steps are tried:
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
@@ -81,6 +82,8 @@ def add(asked: dict[str, Any], source: str, name: str) -> dict[str, Any]:
         return {"outcome": error.code, "message": error.message}
     except BaseException as error:  # noqa: BLE001 (the test wants to see it)
         return {"outcome": "untyped", "message": f"{type(error).__name__}: {error}"}
+    finally:
+        gc.collect()  # as at the end of an interpreter, which a fork leaves out: temporary folders are removed
 
 
 def look(asked: dict[str, Any], name: str) -> dict[str, Any]:
