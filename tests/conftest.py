@@ -195,16 +195,16 @@ def _new_catalogs_are_copies(sqlite_template: Path) -> Iterator[None]:
     with contextlib.closing(sqlite3.connect(sqlite_template)) as template:
         template.execute("PRAGMA journal_mode = DELETE")  # whoever opens a catalog decides on WAL
 
-    def copy_or_create(engine: Any) -> None:
+    def copy_or_create(engine: Any, *, create: bool) -> None:
         path = Path(engine.url.database or ":memory:")
-        if engine.dialect.name == "sqlite" and path.is_absolute() and not path.exists():
+        if create and engine.dialect.name == "sqlite" and path.is_absolute() and not path.exists():
             with contextlib.suppress(OSError):  # whatever is wrong, the registry reports it
                 copy = Path(shutil.copyfile(sqlite_template, path.with_name(f".{uuid.uuid4().hex}")))
                 try:
                     os.link(copy, path)
                 finally:
                     copy.unlink()
-        create_or_require(engine)
+        create_or_require(engine, create=create)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(schema, "create_or_require", copy_or_create)
