@@ -27,7 +27,7 @@ from registry.model import DatasetMetadata, ProgressCallback, count_progress, fo
 if TYPE_CHECKING:
     from registry.intake.feature_text import Wish
 
-KEPT_BYTES: Final = 96 * 2**20
+KEPT_BYTES: Final = 64 * 2**20
 """Text files are parsed once if their rows take at most this memory, in which they are kept until they are written."""
 
 _PARSED_KINDS: Final = ("csv", "json")  # the rows of other kinds may be views of files, which may change
