@@ -13,13 +13,11 @@ import contextlib
 import gc
 import os
 import shutil
-import sqlite3
 import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from catalog_server import PostgresServer
@@ -181,34 +179,6 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("template") / "catalog.db"
     schema.upgrade(path)
     return path
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _new_catalogs_are_copies(sqlite_template: Path) -> Iterator[None]:
-    """In this process, a file that does not exist becomes a catalog as a copy of one that the migrations made.
-
-    The migrations take 50 ms of CPU time, a third of a usual test. Programs that tests start run them.
-    """
-    from registry.catalog import schema
-
-    create_or_require = schema.create_or_require
-    with contextlib.closing(sqlite3.connect(sqlite_template)) as template:
-        template.execute("PRAGMA journal_mode = DELETE")  # whoever opens a catalog decides on WAL
-
-    def copy_or_create(engine: Any, *, create: bool) -> None:
-        path = Path(engine.url.database or ":memory:")
-        if create and engine.dialect.name == "sqlite" and path.is_absolute() and not path.exists():
-            with contextlib.suppress(OSError):  # whatever is wrong, the registry reports it
-                copy = Path(shutil.copyfile(sqlite_template, path.with_name(f".{uuid.uuid4().hex}")))
-                try:
-                    os.link(copy, path)
-                finally:
-                    copy.unlink()
-        create_or_require(engine, create=create)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schema, "create_or_require", copy_or_create)
-        yield
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
