@@ -13,6 +13,7 @@ import contextlib
 import gc
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import uuid
@@ -41,6 +42,10 @@ settings.register_profile("quick", settings.get_profile("registry"), max_example
 settings.register_profile(
     "unshrunk", settings.get_profile("registry"), phases=[Phase.explicit, Phase.reuse, Phase.generate]
 )
+
+# A shell starts programs in the background with Ctrl-C ignored, and the programs that tests start would inherit this.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A program that a test starts may keep its compiled modules, whatever the caller's environment says: without them each
 # of some thousand programs compiles the package again.
