@@ -89,6 +89,11 @@ def test_a_row_that_appears_during_an_action_is_seen_completely_or_not_at_all(ri
     assert counted["to be tried again"] == 0
 
 
+def test_a_number_that_a_rival_takes_meanwhile_is_decided_by_its_unique_row(rivals: Rivals) -> None:
+    same = ACTIONS["publish fresh:1.0.0"]
+    assert require_serial(rivals, same, same)["places"] >= 1
+
+
 @pytest.mark.parametrize("factor", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_an_action_between_any_two_statements_of_another_leaves_what_one_after_the_other_does(
     rivals: Rivals, record_property: Callable[[str, Any], None], factor: int

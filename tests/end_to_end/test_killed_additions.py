@@ -16,7 +16,7 @@ from levels import either
 SCRIPT = Path(__file__).with_name("killed_additions.py")
 
 
-@pytest.mark.parametrize("every", either(30, 6))
+@pytest.mark.parametrize("every", either(60, 6))
 @pytest.mark.parametrize("store", ["local", "s3"])
 def test_an_addition_that_was_killed_is_never_half_visible_and_the_next_one_finishes_it(
     catalog_url: str, tmp_path: Path, store: str, every: int, request: pytest.FixtureRequest
@@ -50,4 +50,4 @@ def test_an_addition_that_was_killed_is_never_half_visible_and_the_next_one_fini
         assert row["after"]["folders"] == ["1.0.0", "2.0.0"], row
         assert row["after"]["hidden"] == [], row
         assert row["after"]["temporary"] == [], row
-    assert len({row["step"] for row in rows}) > 2
+    assert len({row["step"] for row in rows}) > 1

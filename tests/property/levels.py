@@ -78,7 +78,7 @@ def _thin(items: Sequence[pytest.Item]) -> None:
     found: dict[str, list[pytest.Item]] = {}
     for item in items:
         name = getattr(item, "originalname", None)
-        if name is None or name in EVERYDAY_CASES or item.path.stem in RACES or item.get_closest_marker("long"):
+        if name is None or name in EVERYDAY_CASES or item.get_closest_marker("long"):
             continue
         if item.path.relative_to(item.config.rootpath).parts[:2] in SLOW_FOLDERS:
             found.setdefault(f"{item.path}::{name}", []).append(item)
@@ -102,9 +102,6 @@ def _long(value: object) -> object:
 
 SLOW_FOLDERS: Final = {("tests", name) for name in ("catalog", "cli", "end_to_end", "engines", "storage")}
 """Folders whose tests start servers or programs, or publish: a case takes a tenth of a second or more."""
-
-RACES: Final = {"test_catalog_races", "test_publish_faults"}
-"""Files of the slow folders that keep all their cases: a lost race shows in few of them."""
 
 QUICK_FOLDERS: Final = ("tests/unit", "tests/property", "tests/conformance", "registry", "builders")
 """Where quick tests are; with ``-m quick`` pytest imports no other test file."""

@@ -10,6 +10,7 @@ EVERYDAY_CASES: Final = {
     # of catalog/test_catalog_aliases:
     "test_of_racing_swaps_from_one_version_exactly_one_wins_each_round": 1,
     # of catalog/test_catalog_between:
+    "test_a_number_that_a_rival_takes_meanwhile_is_decided_by_its_unique_row": 2,
     "test_an_action_between_any_two_statements_of_another_leaves_what_one_after_the_other_does": 1,
     "test_a_row_that_appears_during_an_action_is_seen_completely_or_not_at_all": 1,
     # of catalog/test_catalog_crowd:
