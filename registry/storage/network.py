@@ -68,6 +68,8 @@ class Limits:
         )
 
 
+_SETTLE_SECONDS: Final = 0.1
+
 _GIVEN_UP: Final[dict[str, float]] = {}
 """The time at which an operation on a peer last used up its tries, for peers that have not answered since."""
 
@@ -267,7 +269,7 @@ class _Loop:
         self._futures: set[concurrent.futures.Future[Any]] = set()
         self.interrupted = threading.Event()
         self.end_of_grace = 0.0
-        self._cancelled = float("-inf")
+        self._cancelled = self._done = float("-inf")
 
     def get(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -279,9 +281,13 @@ class _Loop:
     def watch(self, future: concurrent.futures.Future[Any], *, is_late: bool) -> None:
         """Let ``interrupt`` cancel the future until it is done; ``is_late``: it started after the interrupt."""
         self._futures.add(future)
-        future.add_done_callback(self._futures.discard)
+        future.add_done_callback(self._forget)
         if self.interrupted.is_set() and not is_late:  # the interrupt came in between
             self.cancel(future)
+
+    def _forget(self, future: concurrent.futures.Future[Any]) -> None:
+        self._futures.discard(future)
+        self._done = time.monotonic()
 
     def interrupt(self) -> None:
         self.end_of_grace = time.monotonic() + _GRACE_SECONDS
@@ -294,12 +300,16 @@ class _Loop:
             self._cancelled = time.monotonic()
 
     def settle(self) -> None:
-        """At the end of the process, give requests that were just cancelled time to end.
+        """At the end of the process, give requests time to end that were just cancelled or answered.
 
-        They end in threads of the library, which print errors if the interpreter is already gone.
+        They end in threads of the library, which print errors if the interpreter is already gone. A thread that hands
+        over its answer then even aborts the process.
         """
-        if time.monotonic() - self._cancelled < 1:
-            time.sleep(0.1)
+        now = time.monotonic()
+        if now - self._cancelled < 1:
+            time.sleep(_SETTLE_SECONDS)
+        elif now - self._done < _SETTLE_SECONDS:
+            time.sleep(_SETTLE_SECONDS - (now - self._done))
 
 
 _LOOP: Final = _Loop()
