@@ -286,7 +286,7 @@ def test_files_that_are_opened_together_are_proved_together(folder: Path, hashed
 
 
 def test_ctrl_c_does_not_wait_until_files_are_hashed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, begun = opened(folder, promise(folder), None), Event()
+    store, begun, ended = opened(folder, promise(folder), None), Event(), Event()
 
     def hash_for_ever(_file: Any, stop: Any) -> str:
         begun.set()
@@ -295,7 +295,9 @@ def test_ctrl_c_does_not_wait_until_files_are_hashed(folder: Path, monkeypatch: 
 
     def interrupt() -> None:
         begun.wait(30)
-        os.kill(os.getpid(), signal.SIGINT)
+        while not ended.is_set():  # a signal just before the main thread starts to wait does not wake it up
+            os.kill(os.getpid(), signal.SIGINT)
+            ended.wait(1)
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     monkeypatch.setattr(proved, "_hash", hash_for_ever)
@@ -305,6 +307,7 @@ def test_ctrl_c_does_not_wait_until_files_are_hashed(folder: Path, monkeypatch: 
         with pytest.raises(KeyboardInterrupt):
             store.prove(["one", "two"])
     finally:
+        ended.set()
         thread.join()
         signal.signal(signal.SIGINT, before)
 
