@@ -231,7 +231,10 @@ class MemoryWatch:
 
     def _watch(self) -> None:
         while not self._end.wait(0.02):
-            children = [path.read_text().split() for path in Path("/proc/self/task").glob("*/children")]
+            try:
+                children = [path.read_text().split() for path in Path("/proc/self/task").glob("*/children")]
+            except OSError:  # a thread ended meanwhile
+                continue
             self.most = max(self.most, sum(map(resident, ["self", *(pid for pids in children for pid in pids)])))
 
 
