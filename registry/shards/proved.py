@@ -5,7 +5,8 @@ belongs to another version. So every file of a version is opened through a store
 for each file and process, the file's state is compared with the stamp that was kept when it was hashed. Without a
 stamp, or if the file has changed since, it is hashed again.
 
-    file  --open-->  proved in this process | by a stamp | by the recorded ETag | by its sha256  -->  that very file
+    file  --open-->  proved in this process | by a stamp | by its sha256  -->  that very file
+    object with a recorded ETag  --open-->  a file of which each request requires that ETag
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from threading import Event, Lock
 from typing import Final, Protocol
 
@@ -23,6 +25,7 @@ from registry.errors import RegistryError, ShardMismatchError, StorageError, Sto
 from registry.features import FeaturesDict
 from registry.model import Promises, Shard
 from registry.shards.formats import walk_file
+from registry.shards.lazy_file import LazyFile
 from registry.storage import Store
 from registry.storage.faults import StoredFile, cannot
 from registry.storage.store import WrappedStore
@@ -91,19 +94,26 @@ class ProvedStore(WrappedStore):
     def open(self, name: str) -> StoredFile:
         """Open a file and prove that it is the published one.
 
+        An object is opened with the size and the ETag that were recorded when it was published, without a request. If
+        it has another ETag now, the read that finds this out proves the object by its bytes.
+
         Raises:
             ShardMismatchError: it has another size, number of records or sha256.
             CorruptRecordError: its sha256 differs because a record is damaged; names the first one.
             StorageError: it is missing, or cannot be read.
         """
-        return self._open(name)
-
-    def _open(self, name: str, stop: Event | None = None) -> StoredFile:
-        """Do the work of ``open``; once ``stop`` is set, hashing ends with an error that the caller drops."""
         promised = self._promises.find(name)
-        if promised is None:
-            return self._store.open(name)
+        if promised is None or (tag := self._recorded_tag(promised)) is None:
+            return self._open_proved(name, promised)
+        recorded = partial(self._store.open_known, name, num_bytes=promised.num_bytes, entity_tag=tag)
+        proved = partial(self._open_proved, name, promised)
+        return LazyFile([recorded, proved], path=self.locate(name), num_bytes=promised.num_bytes, entity_tag=tag)
+
+    def _open_proved(self, name: str, promised: Shard | None, stop: Event | None = None) -> StoredFile:
+        """Open a file and prove it now; once ``stop`` is set, hashing ends with an error that the caller drops."""
         file = self._store.open(name)
+        if promised is None:
+            return file
         try:
             if self.local_root is None:
                 self._prove_object(file, name, promised, stop)
@@ -115,7 +125,9 @@ class ProvedStore(WrappedStore):
         return file
 
     def prove(self, names: Iterable[str]) -> None:
-        """Prove files that are about to be opened, several at a time. Other errors are raised by ``open``.
+        """Prove files that are about to be opened, several at a time, unless ``open`` needs no proof of their bytes.
+
+        Other errors are raised by ``open``.
 
         Raises:
             StorageUnavailableError: the store does not answer.
@@ -124,20 +136,29 @@ class ProvedStore(WrappedStore):
 
         def prove(name: str) -> None:
             try:
-                self._open(name, stop).close()
+                self._open_proved(name, self._promises.find(name), stop).close()
             except StorageUnavailableError:
                 raise  # the other files would wait for the same store
             except RegistryError:
                 return
 
         with choose_engine(num_bytes=None, is_local=self.local_root is not None, is_unlocked=True) as engine:
-            pieces = (Piece(prove, name, (FileRange(self.url, name),)) for name in names)
+            pieces = (Piece(prove, name, (FileRange(self.url, name),)) for name in names if self._needs_proof(name))
             try:
                 for _ in engine.run(pieces, doing="hashed files", failure=StorageError):
                     pass
             except BaseException:  # also Ctrl-C, which should not wait until large files are hashed
                 stop.set()
                 raise
+
+    def _needs_proof(self, name: str) -> bool:
+        promised = self._promises.find(name)
+        return promised is None or self._recorded_tag(promised) is None
+
+    def _recorded_tag(self, promised: Shard) -> str | None:
+        """The ETag by which an object is proved; None if its bytes have to be."""
+        # If other files with the same records are accepted, the object may have another size.
+        return promised.entity_tag if self.local_root is None and self._records is None else None
 
     def _prove_file(self, file: StoredFile, name: str, promised: Shard, stop: Event | None) -> None:
         """Prove an open local file, and leave it at its start. Its descriptor is read, even if the name is reused."""

@@ -116,6 +116,16 @@ def folder_exists(path: str) -> FolderExistsError:
     return cannot("publish", path, "it exists already", number=errno.EEXIST, hint=hint, kind=FolderExistsError)
 
 
+class ReplacedError(StorageError):
+    """A file was replaced after it was opened, or after its ETag was recorded."""
+
+
+def replaced(path: str) -> ReplacedError:
+    """Make the error for a file that has another ETag now."""
+    hint = "Read it again. `registry verify` checks whether it is the published file."
+    return cannot("read", path, "it was replaced while it was read", number=errno.EIO, hint=hint, kind=ReplacedError)
+
+
 def too_long(path: str, limit: int) -> StorageError:
     """Make the error for a small file that is longer than ``limit`` bytes."""
     return StorageError(

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import IO, Any, Final, TypeAlias, TypeVar
 
 from registry.errors import AlreadyStoredError, NotStoredError, StorageError, StorageUnavailableError
-from registry.storage.faults import HashedFile, printable_cause
+from registry.storage.faults import HashedFile, printable_cause, replaced
 from registry.storage.network import (
     Limits,
     Operation,
@@ -97,6 +97,8 @@ class BucketClient:
 
         async def ask(api: ModuleType, store: Any) -> memoryview:
             answer = await api.get_async(store, facts.key, options=options)
+            if facts.entity_tag is not None and _tag(answer.meta) not in (None, facts.entity_tag):
+                raise replaced(shown)  # a server that does not know If-Match
             content = memoryview(await answer.bytes_async())
             if len(content) != stop - start:
                 raise TransientFault(f"expected {stop - start} bytes, received {len(content)}")

@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from registry.errors import MissingExtraError, NotStoredError, StorageError
-from registry.storage.faults import already_stored, cannot
+from registry.storage.faults import already_stored, cannot, replaced
 from registry.storage.network import TransientFault
 
 _NATIVE: Final = (
@@ -131,8 +131,7 @@ def typed_fault(error: Exception, *, doing: str, path: str, bucket: str) -> Stor
     if name == "AlreadyExistsError":
         return already_stored(path)
     if name == "PreconditionError":
-        hint = "Read it again. `registry verify` checks whether it is the published file."
-        return refusal("it was replaced while it was read", hint, errno.EIO)
+        return replaced(path)
     if isinstance(error, FileNotFoundError):
         return refusal(os.strerror(errno.ENOENT), "Check the name, and that it is in this bucket.", errno.ENOENT)
     if any(service in text for service in _METADATA_SERVICES):

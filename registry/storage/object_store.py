@@ -52,7 +52,15 @@ class ObjectStore(RemoteStore):
 
     def open(self, name: str) -> StoredFile:
         """Open an object for reading; each request is on the condition that it was not replaced since."""
-        shown, facts = self.locate(name), self._facts(name)
+        return self._open(name, self._facts(name))
+
+    def open_known(self, name: str, *, num_bytes: int, entity_tag: str) -> StoredFile:
+        """Open an object whose size and ETag are known, without a request."""
+        key = self._key(check_relative_name(name))
+        return self._open(name, ObjectFacts(key=key, num_bytes=num_bytes, entity_tag=entity_tag))
+
+    def _open(self, name: str, facts: ObjectFacts) -> RemoteFile:
+        shown = self.locate(name)
         begin = partial(self._bucket.begin_range, facts, shown=shown)
         return RemoteFile(begin, path=shown, num_bytes=facts.num_bytes, entity_tag=facts.entity_tag)
 

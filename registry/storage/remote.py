@@ -89,31 +89,21 @@ class PathStore(RemoteStore):
         return f"{self._root}/{name}" if name else self._root
 
 
-class RemoteFile(StoredFile):
-    """An object of another machine. No connection is open between two requests, so a forked child may continue."""
+class RangedFile(StoredFile):
+    """A file of which only ranges can be read: ``read`` and ``pieces`` are made of ``read_ranges``."""
 
     def __init__(
-        self, begin: Begin, *, path: str, num_bytes: int, entity_tag: str | None = None, raw: RangeReader | None = None
+        self, *, path: str, num_bytes: int, entity_tag: str | None = None, raw: RangeReader | None = None
     ) -> None:
         """``raw`` reads the bytes in order; by default each request fetches 4 MiB."""
-        if raw is None:
-            raw = RangeReader(
-                lambda start, stop: _content_of(begin(start, stop), start, stop, path), num_bytes=num_bytes
-            )
+        raw = RangeReader(self._read_range, num_bytes=num_bytes) if raw is None else raw
         super().__init__(raw, path=path, entity_tag=entity_tag, buffer_bytes=REQUEST_BYTES)
-        self._begin = begin
         self._num_bytes = num_bytes
 
     @property
     def num_bytes(self) -> int:
-        """Size of the object that was opened, in bytes."""
+        """Size of the file that was opened, in bytes."""
         return self._num_bytes
-
-    def read_ranges(self, ranges: Sequence[Range], *, in_order: bool = False) -> Iterator[tuple[int, memoryview]]:
-        """Yield the bytes of ``ranges``, fetched by concurrent requests; neighbours share one."""
-        if self.closed:
-            raise ValueError("read of closed file")  # the words of Python's own files
-        return _fetch(check_ranges(ranges, self._num_bytes, self.path), self._begin, self.path, in_order=in_order)
 
     def pieces(self) -> Iterator[memoryview]:
         """Yield all bytes from the start; the next pieces are fetched while one is used."""
@@ -127,6 +117,29 @@ class RemoteFile(StoredFile):
         content = b"".join(view for _, view in self.read_ranges(rest, in_order=True))
         self.seek(0, io.SEEK_END)
         return content
+
+    def _read_range(self, start: int, stop: int) -> memoryview:
+        ((_, view),) = self.read_ranges([(start, stop)])
+        return view
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise ValueError("read of closed file")  # the words of Python's own files
+
+
+class RemoteFile(RangedFile):
+    """An object of another machine. No connection is open between two requests, so a forked child may continue."""
+
+    def __init__(
+        self, begin: Begin, *, path: str, num_bytes: int, entity_tag: str | None = None, raw: RangeReader | None = None
+    ) -> None:
+        super().__init__(path=path, num_bytes=num_bytes, entity_tag=entity_tag, raw=raw)
+        self._begin = begin
+
+    def read_ranges(self, ranges: Sequence[Range], *, in_order: bool = False) -> Iterator[tuple[int, memoryview]]:
+        """Yield the bytes of ``ranges``, fetched by concurrent requests; neighbours share one."""
+        self._require_open()
+        return _fetch(check_ranges(ranges, self._num_bytes, self.path), self._begin, self.path, in_order=in_order)
 
 
 class RangeReader(io.RawIOBase):

@@ -11,7 +11,7 @@ from typing import BinaryIO, Final, NoReturn, TypeAlias
 
 from registry.errors import NotStoredError
 from registry.masking import mask
-from registry.storage.faults import HashedFile, Range, StoredFile, cannot, too_long
+from registry.storage.faults import HashedFile, Range, StoredFile, cannot, replaced, too_long
 from registry.storage.names import check_folder_name, check_relative_name
 from registry.storage.staged import StagedFolder
 
@@ -51,6 +51,18 @@ class Store(abc.ABC):
         It returns the bytes that are stored now. If the file is replaced meanwhile, an open local file returns the old
         bytes, and a store with ETags raises an error; other stores promise nothing.
         """
+
+    def open_known(self, name: str, *, num_bytes: int, entity_tag: str) -> StoredFile:
+        """Open a file whose size and ETag are known; where the store has ETags, no request is sent.
+
+        Raises:
+            ReplacedError: raised when the file is read, or here: it has another ETag now.
+        """
+        file = self.open(name)
+        if (file.entity_tag, file.num_bytes) != (entity_tag, num_bytes):
+            file.close()
+            raise replaced(self.locate(name))
+        return file
 
     def read_ranges(
         self, name: str, ranges: Sequence[Range], *, in_order: bool = False
@@ -305,6 +317,10 @@ class WrappedStore(ReadOnlyStore):
     def open(self, name: str) -> StoredFile:
         """Open a stored file for reading."""
         return self._store.open(self._inner(name))
+
+    def open_known(self, name: str, *, num_bytes: int, entity_tag: str) -> StoredFile:
+        """Open a file whose size and ETag are known."""
+        return self._store.open_known(self._inner(name), num_bytes=num_bytes, entity_tag=entity_tag)
 
     def size(self, name: str) -> int:
         """Size of a stored file, in bytes."""

@@ -1,0 +1,75 @@
+"""``LazyFile``: a published file of another machine that is opened at the first read, from the first source that works.
+
+the recorded size and ETag, no request  ->  a HEAD request and a proof  ->  ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+from registry.errors import NotStoredError, StorageError
+from registry.storage.faults import Range, ReplacedError, StoredFile, check_ranges
+from registry.storage.remote import RangedFile
+
+OpenSource: TypeAlias = Callable[[], StoredFile]
+
+
+class LazyFile(RangedFile):
+    """A file of known size that several sources can deliver. A read that fails continues with the next source.
+
+    The sources have to prove that they deliver the same bytes.
+    """
+
+    def __init__(self, sources: Sequence[OpenSource], *, path: str, num_bytes: int, entity_tag: str | None) -> None:
+        """Open nothing yet.
+
+        Args:
+            sources: functions that open the file, in the order in which they are tried.
+            path: the whole path or URL, for messages.
+            num_bytes: the size of the file.
+            entity_tag: its ETag at the first source.
+        """
+        super().__init__(path=path, num_bytes=num_bytes, entity_tag=entity_tag)
+        self._waiting = list(sources)
+        self._source: StoredFile | None = None
+
+    def read_ranges(self, ranges: Sequence[Range], *, in_order: bool = False) -> Iterator[tuple[int, memoryview]]:
+        """Yield the bytes of ``ranges``."""
+        self._require_open()
+        return self._read(check_ranges(ranges, self.num_bytes, self.path), in_order=in_order)
+
+    def close(self) -> None:
+        """Close the file."""
+        source = getattr(self, "_source", None)  # the base class closes a file whose __init__ failed
+        if source is not None:
+            source.close()
+        super().close()
+
+    def _read(self, ranges: Sequence[Range], *, in_order: bool) -> Iterator[tuple[int, memoryview]]:
+        left = dict.fromkeys(range(len(ranges)))
+        while True:
+            source, wanted = self._open_source(), list(left)
+            try:
+                for place, view in source.read_ranges([ranges[index] for index in wanted], in_order=in_order):
+                    del left[wanted[place]]
+                    yield wanted[place], view
+            except (NotStoredError, ReplacedError) as error:
+                self._leave(source, error)
+            else:
+                return
+
+    def _open_source(self) -> StoredFile:
+        if self._source is None:
+            self._source = self._waiting[0]()  # if this fails, the next read tries it again
+            self._waiting = self._waiting[1:]
+        return self._source
+
+    def _leave(self, source: StoredFile, error: StorageError) -> None:
+        """Let the next source take over from one that failed; raises ``error`` if it was the last one."""
+        if source is not self._source:
+            return  # another iterator has done so
+        if not self._waiting:
+            raise error
+        self._source = None
+        source.close()
