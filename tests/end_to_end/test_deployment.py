@@ -68,7 +68,7 @@ def deployed(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathF
     for statement in statements(AS_SUPERUSER):
         postgres_server.execute(statement)
     schema.upgrade(made.url("admin"))
-    for statement in [*statements(AS_ADMIN), *statements(AS_ADMIN)]:  # "they do no harm twice"
+    for statement in [*statements(AS_ADMIN), *statements(AS_ADMIN)]:  # "You can safely run them any number of times."
         made.execute("admin", statement)
     for statement in statements(PEOPLE):
         postgres_server.execute(statement)
