@@ -3,8 +3,9 @@
 PostgreSQL is a real server (``catalog_server.py``), one for each test process, started when a test first asks for it
 and never skipped: where it cannot start, the test fails with the server's log.
 
-``bucket`` is a fresh bucket of an S3 server on this machine (``s3_server.py``); with ``fault_proxy``, every request to
-it passes a proxy that counts requests and injects faults (``fault_proxy.py``).
+``bucket`` is a fresh bucket of an S3 server on this machine (``s3_server.py``); with ``@on_clouds`` a test also runs on
+a server of Google's kind and, in ``.ci/beside azure``, on one of Azure's (``clouds.py``). With ``fault_proxy``, every
+request to it passes a proxy that counts requests and injects faults (``fault_proxy.py``).
 """
 
 from __future__ import annotations
@@ -16,16 +17,18 @@ import shutil
 import signal
 import sys
 import tempfile
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from azure_server import AzureServer
 from catalog_server import PostgresServer
+from clouds import Cloud, enter
 from fault_proxy import FaultProxy
+from gcs_server import GcsServer
 from hypothesis import HealthCheck, Phase, settings
 from levels import EXAMPLES, is_quick, may_hold_quick_tests, sample
-from s3_server import CREDENTIALS, S3Server
+from s3_server import S3Server
 
 # No test is about time: cores are shared and noisy. On CI the examples are the same on every run. levels.py says how
 # many a law gets; REGISTRY_EXAMPLES=1000 attacks it for longer.
@@ -215,25 +218,38 @@ def s3_server() -> Iterator[S3Server]:
         yield server
 
 
-@pytest.fixture
-def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The URL of a fresh bucket, ``s3://name``; its endpoint and credentials are in the environment."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in CREDENTIALS.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.url)
-    name = f"test-{uuid.uuid4().hex}"
-    status, answer = s3_server.request("PUT", f"/{name}")
-    assert status == 200, answer
-    return f"s3://{name}"
+@pytest.fixture(scope="session")
+def gcs_server(s3_server: S3Server) -> Iterator[GcsServer]:
+    """A server of Google's kind for this test process; it keeps its objects in the S3 server."""
+    with GcsServer(s3_server) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azure_server() -> Iterator[AzureServer]:
+    """A server of Azure's kind for this test process."""
+    with AzureServer() as server:
+        yield server
 
 
 @pytest.fixture
-def fault_proxy(s3_server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
+def cloud(request: pytest.FixtureRequest) -> Cloud:
+    """The server of ``bucket``: an S3 server, or in tests ``on_clouds`` one of each kind."""
+    return request.getfixturevalue(getattr(request, "param", "s3_server"))  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def bucket(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of a fresh bucket, such as ``s3://name``; its endpoint and credentials are in the environment."""
+    return enter(cloud, monkeypatch)
+
+
+@pytest.fixture
+def fault_proxy(cloud: Cloud, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
     """A proxy through which ``bucket`` is reached. A silent server is left soon, and asked again soon."""
     monkeypatch.setattr("registry.storage.network._FIRST_PAUSE_SECONDS", 0.01)
-    with FaultProxy(s3_server.port) as proxy:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+    with FaultProxy(cloud.port) as proxy:
+        for name, value in cloud.environment(proxy.port).items():
+            monkeypatch.setenv(name, value)
         monkeypatch.setenv("REGISTRY_READ_TIMEOUT", "1")
         yield proxy

@@ -412,6 +412,6 @@ def _contradicts(tag: str | None, content: Any) -> bool:
     return found[1] != digest.hexdigest()
 
 
-_SETTINGS: Final = ("AWS_", "GOOGLE_", "AZURE_", "REGISTRY_", "HOME", "http_proxy", "https_proxy", "HTTP")
+_SETTINGS: Final = ("AWS_", "GOOGLE_", "AZURE_", "AZURITE_", "REGISTRY_", "HOME", "http_proxy", "https_proxy", "HTTP")
 _MOST_BUCKETS: Final = 64
 _BUCKETS: Final[dict[tuple[object, ...], BucketClient]] = {}

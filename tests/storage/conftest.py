@@ -1,4 +1,4 @@
-"""Stores for tests: ``store`` runs a test on a folder of this machine, in memory, and on an object store."""
+"""Stores for tests: ``store`` runs a test on a folder of this machine, in memory, and on object stores."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import uuid
 from pathlib import Path
 
 import pytest
+from clouds import SERVERS, enter
 
 from registry.storage import Store, open_store
 
 
-@pytest.fixture(params=["local", "memory", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+@pytest.fixture(params=["local", "memory", *SERVERS])
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """An empty store, once of each kind."""
-    if request.param == "s3":
-        return open_store(f"{request.getfixturevalue('bucket')}/data")
-    return open_store(tmp_path / "data" if request.param == "local" else f"memory://{uuid.uuid4().hex}")
+    if request.param == "local":
+        return open_store(tmp_path / "data")
+    if request.param == "memory":
+        return open_store(f"memory://{uuid.uuid4().hex}")
+    return open_store(f"{enter(request.getfixturevalue(request.param), monkeypatch)}/data")
 
 
 @pytest.fixture

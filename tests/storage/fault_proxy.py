@@ -14,7 +14,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final, Literal, Self, get_args
@@ -39,7 +39,8 @@ Fault = Literal[
 """What happens to a request.
 
 drop: the connection is closed, and the server never sees the request. cut: the server handles it, and the connection is
-closed in place of the answer. forbidden, error, slow down, too many: 403, 500, 503 and 429 in place of the server.
+closed in place of the answer. forbidden, error, slow down, too many: 403, 500, 503 and 429 in place of the server,
+the last with Retry-After.
 truncate: half of the answer's body, then the connection is closed. corrupt: one bit of the body differs, another one
 each time. silence: no answer, until the client leaves. delay: the answer comes late.
 retag: the ETag has the form of a digest and is none, as from a store that encrypts; to be injected into all requests.
@@ -59,19 +60,23 @@ _HOP_BY_HOP: Final = frozenset({"connection", "keep-alive", "transfer-encoding",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request as the proxy saw it. ``index`` counts from the last ``reset``; ``fault`` is what was injected."""
+    """One request as the proxy saw it.
+
+    ``index`` counts from the last ``reset``; names of ``headers`` are in lower case; ``fault`` is what was injected.
+    """
 
     index: int
     method: str
     path: str
     query: str
+    headers: Mapping[str, str] = field(repr=False)
     body: bytes = field(repr=False)
     fault: Fault | None = None
 
     @property
     def key(self) -> str:
-        """The object's key: the path without the bucket."""
-        return unquote(self.path.lstrip("/").partition("/")[2])
+        """The object's key: the path without the bucket, and the account that Azure's emulator has before it."""
+        return unquote(self.path.lstrip("/").removeprefix("devstoreaccount1/").partition("/")[2])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,7 +100,8 @@ class FaultProxy:
         handler = type("Handler", (_Handler,), {"proxy": self, "server_port": server_port})
         self._server = _Server(("127.0.0.1", 0), handler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self.port = self._server.server_port
+        self.url = f"http://127.0.0.1:{self.port}"
 
     def inject(
         self,
@@ -134,11 +140,13 @@ class FaultProxy:
         """How many requests there were, of one method or of all."""
         return sum(method in (None, request.method) for request in list(self.requests))
 
-    def admit(self, method: str, target: str, body: bytes) -> tuple[Request, _Rule | None]:
+    def admit(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> tuple[Request, _Rule | None]:
         """Log a request; the rule that applies to it."""
         parts = urlsplit(target)
         with self._lock:
-            request = Request(index=self._numbers, method=method, path=parts.path, query=parts.query, body=body)
+            request = Request(
+                index=self._numbers, method=method, path=parts.path, query=parts.query, headers=headers, body=body
+            )
             self._numbers += 1
             rule = next((one for one in self._rules if one.times != 0 and one.when(request)), None)
             if rule is not None and rule.times is not None:
@@ -175,7 +183,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _handle(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        request, rule = self.proxy.admit(self.command, self.path, body)
+        request, rule = self.proxy.admit(
+            self.command, self.path, {name.lower(): value for name, value in self.headers.items()}, body
+        )
         fault = rule.fault if rule else None
         if rule is not None and fault == "hook":
             rule.hook()
@@ -235,6 +245,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response_only(status)
         self.send_header("Content-Type", "application/xml")
         self.send_header("Content-Length", str(len(content)))
+        if status == 429:
+            self.send_header("Retry-After", "1")
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content)

@@ -31,7 +31,7 @@ sys.stdin.read()  # the tests' process has ended, however it did
 CREDENTIALS: Final = {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
 """What the server takes: anything, but something."""
 
-_SIGNED: Final = {
+SIGNED: Final = {
     "Authorization": "AWS4-HMAC-SHA256 Credential=tester/20260101/us-east-1/s3/aws4_request, "
     "SignedHeaders=host, Signature=0",
     "Content-Type": "application/octet-stream",
@@ -40,6 +40,8 @@ _SIGNED: Final = {
 
 class S3Server:
     """The server, for as long as its ``with`` block."""
+
+    scheme: Final = "s3"
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
@@ -61,12 +63,21 @@ class S3Server:
             except subprocess.TimeoutExpired:
                 process.kill()
 
+    def environment(self, port: int | None = None) -> dict[str, str]:
+        """The variables of a client that reaches the server at ``port``, its own or a proxy's."""
+        return {**CREDENTIALS, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port or self.port}"}
+
+    def create_bucket(self, name: str) -> None:
+        """Create an empty bucket."""
+        status, answer = self.request("PUT", f"/{name}")
+        assert status == 200, answer
+
     def request(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
         """Send one signed request past the registry, e.g. ``PUT /bucket``; the status and the body."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             # A bucket is created without a body or length: moto treats an empty body as an invalid configuration.
-            connection.request(method, path, body=body or None, headers=_SIGNED | headers)
+            connection.request(method, path, body=body or None, headers=SIGNED | headers)
             answer = connection.getresponse()
             return answer.status, answer.read()
         finally:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import warm_python
+from clouds import on_clouds
 from fault_proxy import FaultProxy
 from s3_server import S3Server
 
@@ -35,6 +36,7 @@ def put(store: Store, name: str, content: bytes = b"content", *, overwrite: bool
         file.write(content)
 
 
+@on_clouds
 @pytest.mark.parametrize("num_bytes", [SMALL, LARGE])
 def test_only_one_of_many_concurrent_creators_of_a_name_succeeds(objects: Store, num_bytes: int) -> None:
     barrier = threading.Barrier(8)
@@ -56,6 +58,7 @@ def test_only_one_of_many_concurrent_creators_of_a_name_succeeds(objects: Store,
     assert objects.list() == ["name"]
 
 
+@on_clouds
 def test_only_one_of_many_concurrent_copies_to_a_name_succeeds(objects: Store) -> None:
     for writer in range(8):
         put(objects, f"staged/{writer}", bytes([writer]) * SMALL)
@@ -75,6 +78,7 @@ def test_only_one_of_many_concurrent_copies_to_a_name_succeeds(objects: Store) -
     assert objects.read_bytes("name") == bytes([won.index(True)]) * SMALL
 
 
+@on_clouds
 @pytest.mark.parametrize("num_bytes", [0, SMALL, LARGE])
 def test_a_copy_within_the_store_sends_no_bytes(bucket: str, fault_proxy: FaultProxy, num_bytes: int) -> None:
     store = open_store(f"{bucket}/data")
@@ -85,6 +89,7 @@ def test_a_copy_within_the_store_sends_no_bytes(bucket: str, fault_proxy: FaultP
     assert max(len(request.body) for request in fault_proxy.requests) < 1000
 
 
+@on_clouds
 @pytest.mark.parametrize("num_bytes", [SMALL, LARGE])
 def test_an_object_is_replaced_on_request(objects: Store, num_bytes: int) -> None:
     put(objects, "name", b"old")
@@ -93,6 +98,7 @@ def test_an_object_is_replaced_on_request(objects: Store, num_bytes: int) -> Non
     assert objects.list() == ["name"]
 
 
+@on_clouds
 def test_the_tag_of_an_object_is_the_tag_of_its_bytes(objects: Store) -> None:
     put(objects, "name", b"old")
     before = objects.entity_tag("name"), objects.stamp("name")
@@ -111,6 +117,7 @@ def test_local_files_and_those_of_fsspec_have_no_tags(tmp_path: Path) -> None:
         assert store.entity_tag("name") is None
 
 
+@on_clouds
 def test_an_object_that_is_replaced_while_it_is_read_is_an_error_and_no_mixture(objects: Store) -> None:
     put(objects, "name", b"a" * LARGE)
     with objects.open("name") as file:
@@ -122,6 +129,7 @@ def test_an_object_that_is_replaced_while_it_is_read_is_an_error_and_no_mixture(
     assert caught.value.hint == "Read it again. `registry verify` checks whether it is the published file."
 
 
+@on_clouds
 def test_a_committed_folder_takes_nobody_elses_names(objects: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     with objects.stage("mnist/1.0.0") as staged:
         put(staged.store, "a")
@@ -140,6 +148,7 @@ def test_a_committed_folder_takes_nobody_elses_names(objects: Store, monkeypatch
     assert objects.read_bytes("mnist/1.0.0/b") == b"somebody else's"
 
 
+@on_clouds
 @pytest.mark.parametrize("is_reserved", [False, True])
 @pytest.mark.parametrize("num_bytes", [0, SMALL, LARGE])
 def test_a_file_of_this_machine_is_uploaded_to_a_free_name(
@@ -156,6 +165,7 @@ def test_a_file_of_this_machine_is_uploaded_to_a_free_name(
     assert objects.list() == ["folder/two"]
 
 
+@on_clouds
 def test_a_small_file_is_read_by_one_request(bucket: str, fault_proxy: FaultProxy) -> None:
     store = open_store(f"{bucket}/data")
     store.write_bytes("one", b"x" * 1000)
@@ -185,12 +195,14 @@ def test_keys_that_others_made_are_listed_as_far_as_they_are_files(objects: Stor
     assert objects.folders() == ["folder"]
 
 
+@on_clouds
 def test_a_store_travels_to_another_process(objects: Store) -> None:
     put(objects, "name", b"travels")
     again = pickle.loads(pickle.dumps(objects))  # noqa: S301 (as worker processes are sent it)
     assert (again.url, again.read_bytes("name")) == (objects.url, b"travels")
 
 
+@on_clouds
 def test_a_forked_child_reads_and_writes_though_its_parent_has_too(objects: Store) -> None:
     # In a process of its own: pytest's has other threads, which a fork would carry along half.
     put(objects, "name", b"parent's")
@@ -251,6 +263,7 @@ def test_a_url_that_names_no_prefix_of_a_bucket_is_refused(url: str, message: st
     assert (str(caught.value), caught.value.hint) == (message, hint)
 
 
+@on_clouds
 def test_a_name_that_no_object_can_have_is_refused(objects: Store) -> None:
     with pytest.raises(StorageError) as caught, objects.create("a\nb"):
         pytest.fail("the block must not run")
