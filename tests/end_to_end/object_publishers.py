@@ -1,7 +1,8 @@
 """Publishers as processes of their own, for tests of object stores: killed at a step, or many at once.
 
 python object_publishers.py kills JOBS               each dies at a step; then another run, then a reader; see `kills`
-python object_publishers.py rounds PUBLISHERS ROUNDS many publish one number, again and again; prints a report
+python object_publishers.py rounds PUBLISHERS ROUNDS [STORE]
+                                                     many publish one number, again and again; prints a report
 
 Publishers are forked from a process that has imported everything and opened nothing, so that a start costs little.
 """
@@ -149,16 +150,18 @@ def main(verb: str, *arguments: str) -> None:
     if verb == "kills":
         sys.stdout.write(json.dumps(kills(json.loads(arguments[0]))))
     elif verb == "rounds":
-        publishers, count = map(int, arguments)
+        publishers, count = map(int, arguments[:2])
         if "RACE_BUCKET" in os.environ:
             sys.stdout.write(json.dumps(rounds(publishers, count)))
             return
-        from s3_server import CREDENTIALS, S3Server
+        sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "storage")]
+        from clouds import serving
 
-        with S3Server() as server:
-            os.environ.update(CREDENTIALS, AWS_ENDPOINT_URL=server.url, RACE_BUCKET="s3://race")
-            server.request("PUT", "/race")
-            sys.stdout.write(json.dumps(rounds(publishers, count), indent=2))
+        scheme = arguments[2] if arguments[2:] else "s3"
+        with serving(scheme) as server:
+            os.environ.update(server.environment(), RACE_BUCKET=f"{scheme}://race")
+            server.create_bucket("race")
+            sys.stdout.write(json.dumps(rounds(publishers, count), indent=2) + "\n")
 
 
 def kills(jobs: list[dict[str, Any]]) -> list[Any]:

@@ -1,6 +1,8 @@
 """Tries every fault at every request of a publish to a bucket, then a second run and a reader. Run by hand:
 
-python tests/end_to_end/publish_matrix.py [EVERY]     1 tries each request (the default), 5 each fifth; prints a report
+python tests/end_to_end/publish_matrix.py [EVERY [STORE]]     prints a report
+
+EVERY is 1 for each request (the default), 5 for each fifth; STORE is s3 (the default), gs or az.
 
 Each case publishes a folder through a proxy that injects one fault: into one request ("once"), into it and all that
 follow ("stays"), or by killing the publisher before the server sees the request, or after it has carried it out. Then,
@@ -19,7 +21,8 @@ import tempfile
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +30,7 @@ from typing import Any, Final
 if __name__ == "__main__":  # pytest finds these by itself
     sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "storage")]
 
+from clouds import serving
 from fault_proxy import Fault, FaultProxy
 from object_publishers import check, fork, publish, wait
 
@@ -34,7 +38,7 @@ from registry.errors import LeftoverWarning
 
 STAYS: Final = ("drop", "cut", "forbidden", "error", "slow down", "too many", "truncate", "silence")
 KINDS: Final = (
-    *((fault, "once") for fault in (*STAYS, "corrupt")),
+    *((fault, "once") for fault in (*STAYS, "corrupt", "delay")),
     *((fault, "stays") for fault in STAYS),
     ("kill", "before"),
     ("kill", "after"),
@@ -56,6 +60,40 @@ class Case:
         return f"{self.fault} ({self.manner}) at request {self.index}"
 
 
+def run_with_fault(proxy: FaultProxy, work: Callable[[], object], case: Case | None) -> Any:
+    """The result of ``work`` in its own process, with the fault of ``case`` before it; None if it was killed."""
+
+    def bounded() -> object:
+        signal.alarm(_MOST_SECONDS)
+        warnings.simplefilter("ignore", LeftoverWarning)  # a store that fails cannot be tidied up
+        return work()
+
+    proxy.reset()
+    child: list[int] = []
+    forked = threading.Event()
+
+    def kill() -> None:
+        forked.wait(_MOST_SECONDS)
+        os.kill(child[0], signal.SIGKILL)
+
+    if case is not None and case.fault == "kill":
+        # `hook` calls it before the request is handed on, and `hook after` when the server has answered
+        proxy.inject("hook" if case.manner == "before" else "hook after", at=case.index, hook=kill)
+    elif case is not None:
+        fault: Fault = case.fault  # type: ignore[assignment] # one of `KINDS`
+        if case.manner == "once":
+            proxy.inject(fault, at=case.index)
+        else:
+            proxy.inject(fault, when=lambda request: request.index >= case.index)
+    process, pipe = fork(bounded)
+    child.append(process)
+    forked.set()
+    try:
+        return wait(process, pipe)
+    finally:
+        proxy.reset()
+
+
 class Matrix:
     """Cases of one folder on one bucket. ``folder`` is a prepared animals:1.0.0 whose records are 98 years old."""
 
@@ -64,13 +102,13 @@ class Matrix:
         self.seen: Counter[str] = Counter()
         self.num_requests = self._count_requests()
 
-    def cases(self, every: int = 1) -> Iterable[Case]:
+    def cases(self, every: int = 1) -> list[Case]:
         """Every kind of fault at every request, or at each ``every``-th."""
         return [Case(*kind, index) for index in range(0, self.num_requests, every) for kind in KINDS]
 
     def sample(self, count: int, seed: int) -> list[Case]:
         """Some of the cases, the same for a seed."""
-        return random.Random(seed).sample(list(self.cases()), count)
+        return random.Random(seed).sample(self.cases(), count)
 
     def problems(self, case: Case) -> list[str]:
         """The broken promises after one case; empty if all hold."""
@@ -96,37 +134,7 @@ class Matrix:
         return [f"{case}: {one}" for one in wrong]
 
     def _run(self, work: Callable[[], object], case: Case | None = None) -> Any:
-        """The result of ``work`` in its own process, with the fault of ``case`` before it."""
-
-        def bounded() -> object:
-            signal.alarm(_MOST_SECONDS)
-            warnings.simplefilter("ignore", LeftoverWarning)  # a store that fails cannot be tidied up
-            return work()
-
-        self._proxy.reset()
-        child: list[int] = []
-        forked = threading.Event()
-
-        def kill() -> None:
-            forked.wait(_MOST_SECONDS)
-            os.kill(child[0], signal.SIGKILL)
-
-        if case is not None and case.fault == "kill":
-            # `hook` calls it before the request is handed on, and `hook after` when the server has answered
-            self._proxy.inject("hook" if case.manner == "before" else "hook after", at=case.index, hook=kill)
-        elif case is not None:
-            fault: Fault = case.fault  # type: ignore[assignment] # one of `KINDS`
-            if case.manner == "once":
-                self._proxy.inject(fault, at=case.index)
-            else:
-                self._proxy.inject(fault, when=lambda request: request.index >= case.index)
-        process, pipe = fork(bounded)
-        child.append(process)
-        forked.set()
-        try:
-            return wait(process, pipe)
-        finally:
-            self._proxy.reset()
+        return run_with_fault(self._proxy, work, case)
 
     def _fresh(self, name: str) -> tuple[str, str]:
         from registry.catalog import schema
@@ -153,26 +161,40 @@ def prepare_folder(folder: Path) -> Path:
     return prepare(folder, splits={"train": animals(_NUM_RECORDS, age=98)}, shards=2)
 
 
-def main(every: int = 1) -> int:
-    """Try the whole matrix; 1 if anything is wrong."""
-    from s3_server import CREDENTIALS, S3Server
+@contextmanager
+def behind_proxy(scheme: str) -> Iterator[tuple[FaultProxy, str, Path]]:
+    """A proxy, the URL of a bucket that is reached through it, and a scratch folder, for scripts."""
+    with (
+        tempfile.TemporaryDirectory() as name,
+        serving(scheme) as server,
+        FaultProxy(server.port) as proxy,
+    ):
+        os.environ.update(server.environment(proxy.port), **LIMITS, REGISTRY_CACHE=f"{name}/cache")
+        server.create_bucket("matrix")
+        yield proxy, f"{scheme}://matrix", Path(name)
 
-    with tempfile.TemporaryDirectory() as name, S3Server() as server, FaultProxy(server.port) as proxy:
-        os.environ.update(CREDENTIALS, **LIMITS, AWS_ENDPOINT_URL=proxy.url, REGISTRY_CACHE=f"{name}/cache")
-        server.request("PUT", "/matrix")
-        catalogs = Path(name) / "catalogs"
-        catalogs.mkdir()
-        matrix = Matrix(proxy, "s3://matrix", prepare_folder(Path(name) / "98"), catalogs)
-        cases = list(matrix.cases(every))
-        faults = []
-        for number, case in enumerate(cases):
-            faults += matrix.problems(case)
-            if number % 50 == 0:
-                sys.stderr.write(f"{number} of {len(cases)} cases, {len(faults)} problems\n")
-        report = {"requests": matrix.num_requests, "cases": len(cases), "outcomes": dict(sorted(matrix.seen.items()))}
-        sys.stdout.write(json.dumps({**report, "problems": faults}, indent=2) + "\n")
-        return 1 if faults else 0
+
+def report_on(
+    num_requests: object, cases: Sequence[Case], problems: Callable[[Case], list[str]], seen: Counter[str]
+) -> int:
+    """Try ``cases`` and print a report; 1 if anything is wrong."""
+    faults: list[str] = []
+    for number, case in enumerate(cases):
+        faults += problems(case)
+        if number % 50 == 0:
+            sys.stderr.write(f"{number} of {len(cases)} cases, {len(faults)} problems\n")
+    report = {"requests": num_requests, "cases": len(cases), "outcomes": dict(sorted(seen.items())), "problems": faults}
+    sys.stdout.write(json.dumps(report, indent=2) + "\n")
+    return 1 if faults else 0
+
+
+def main(every: str = "1", scheme: str = "s3") -> int:
+    """Try the whole matrix."""
+    with behind_proxy(scheme) as (proxy, bucket, folder):
+        (folder / "catalogs").mkdir()
+        matrix = Matrix(proxy, bucket, prepare_folder(folder / "98"), folder / "catalogs")
+        return report_on(matrix.num_requests, matrix.cases(int(every)), matrix.problems, matrix.seen)
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:])))
+    sys.exit(main(*sys.argv[1:]))

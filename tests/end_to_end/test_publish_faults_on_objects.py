@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import warm_python
+from clouds import on_clouds
 from fault_proxy import FaultProxy
 from levels import either
 from prepared_samples import animals, prepare
@@ -167,6 +168,7 @@ def test_every_pair_of_requests_may_have_a_rival_between_them(
     assert winners == {False}, "the reservation decides, which is older than the first request"
 
 
+@on_clouds
 @pytest.mark.parametrize("rounds", either(2, 8))
 def test_one_of_many_racing_publishers_wins_and_the_others_get_an_error(
     bucket: str, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None], rounds: int

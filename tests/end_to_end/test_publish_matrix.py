@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from clouds import on_clouds
 from fault_proxy import FaultProxy
 from levels import either
 from publish_matrix import LIMITS, Matrix, prepare_folder
@@ -14,6 +15,7 @@ SEED = int(os.environ.get("REGISTRY_MATRIX_SEED", "19"))
 COUNT = int(os.environ.get("REGISTRY_MATRIX_CASES", "8"))
 
 
+@on_clouds
 @pytest.mark.parametrize("number", either(2, COUNT))
 def test_after_a_fault_at_some_request_of_a_publish_nothing_is_lost_or_mixed_and_the_next_run_finishes(
     bucket: str, fault_proxy: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from clouds import on_clouds
 from fault_proxy import FaultProxy
 from prepared_samples import animals, prepare
 
@@ -212,6 +213,7 @@ def test_a_reservation_of_another_machine_is_named_and_released(
             catalog.reservations.release("animals")
 
 
+@on_clouds
 @pytest.mark.parametrize("way", ["publish", "build", "add"])
 def test_a_publication_takes_one_request_for_each_file_and_three(
     bucket: str, fault_proxy: FaultProxy, tmp_path: Path, folders: Callable[[int], Path], way: str
