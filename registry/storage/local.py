@@ -232,6 +232,16 @@ class LocalStore(Store):
         """Create a staged folder next to ``final``."""
         return StagedOnDisk(self, final=final)
 
+    def missing_folders(self, name: str) -> Sequence[str]:
+        """The paths of the folders that have to be created before ``name`` can be written, the innermost first."""
+        return _missing_folders(self._inside(check_relative_name(name).rpartition("/")[0]))
+
+    def remove_empty(self, folders: Sequence[str]) -> None:
+        """Remove those of ``missing_folders`` that exist now and are empty. The others are in use."""
+        for path in folders:
+            with suppress(OSError):  # it is not empty, or was not created
+                os.rmdir(path)
+
     def clear_abandoned(self, parent: str = "") -> Names:
         """Remove the staged folders in ``parent`` that dead processes left, and return their names."""
         return clear_abandoned(self, parent)
@@ -346,14 +356,19 @@ class _ReadFile(io.FileIO):
 
 def make_folders(path: str) -> None:
     """Create ``path`` and its missing parents, and sync each new folder's entry in its parent."""
+    for folder in reversed(_missing_folders(path)):
+        with suppress(FileExistsError):  # another process made it just now; a file of that name fails below
+            os.mkdir(folder)
+        sync_folder(os.path.dirname(folder))
+
+
+def _missing_folders(path: str) -> list[str]:
+    """``path`` and its parents, if they are not folders, the innermost first."""
     missing = []
     while not os.path.isdir(path):
         missing.append(path)
         path = os.path.dirname(path)
-    for folder in reversed(missing):
-        with suppress(FileExistsError):  # another process made it just now; a file of that name fails below
-            os.mkdir(folder)
-        sync_folder(os.path.dirname(folder))
+    return missing
 
 
 def sync_folder(path: str) -> None:

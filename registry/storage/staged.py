@@ -133,9 +133,11 @@ class InnerFolder:
 
 
 class StagedOnDisk(StagedFolder):
-    """A staged folder next to its final place."""
+    """A staged folder next to its final place. Discarding it also removes the empty folders that were made for it."""
 
     def __init__(self, parent: LocalStore, *, final: str) -> None:
+        # A dry run or a build that fails must not leave the empty folders of a dataset that was never published.
+        self._missing = parent.missing_folders(final)
         self._folder = InnerFolder(parent, final)
         super().__init__(self._folder.store, final=final)
         self._parent = parent
@@ -146,6 +148,7 @@ class StagedOnDisk(StagedFolder):
 
     def _remove(self) -> None:
         self._folder.discard()
+        self._parent.remove_empty(self._missing)
 
 
 def warn_of_leftover(place: str, error: StorageError) -> None:

@@ -71,14 +71,14 @@ def test_a_command_that_publishes_nothing_creates_nothing(
     ],
     ids=" ".join,
 )
-def test_a_dry_run_needs_no_catalog_and_creates_none(
+def test_a_dry_run_needs_no_catalog_and_leaves_no_file_and_no_folder(
     cli: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
     monkeypatch.chdir(workspace)
     Path("rows.jsonl").write_text('{"a": 1}\n')
     ran = cli(*arguments)
     assert (ran.code, ran.err) == (0, "")
-    assert not list(workspace.glob("catalog.db*"))
+    assert [one.name for one in workspace.iterdir()] == ["rows.jsonl"]
 
 
 def test_a_path_after_the_option(empty: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:

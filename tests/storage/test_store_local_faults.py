@@ -228,6 +228,26 @@ def test_the_staged_folder_of_a_killed_process_is_cleared(tmp_path: Path) -> Non
         assert store.folders("mnist") == [live.name.removeprefix("mnist/")]
 
 
+def test_a_discarded_folder_leaves_no_folder_that_did_not_exist_before(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "data")
+    with store.stage("mnist/rotated/3.0.1") as staged:
+        put(staged.store, "a", b"a")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "data/mnist").mkdir(parents=True)
+    with store.stage("mnist/rotated/3.0.1"):
+        pass
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "data", tmp_path / "data/mnist"]
+
+
+def test_a_discarded_folder_leaves_the_folders_that_others_use_meanwhile(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "data")
+    with store.stage("mnist/rotated/3.0.1"), store.stage("mnist/plain/3.0.1") as other:
+        put(other.store, "a", b"a")
+        other.commit()
+    assert store.list() == ["mnist/plain/3.0.1/a"]
+    assert store.folders("mnist") == ["plain"]
+
+
 def test_of_many_publishers_of_one_folder_exactly_one_wins(local_store: Store) -> None:
     outcomes: list[str] = []
     start = threading.Barrier(8)
