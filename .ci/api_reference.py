@@ -60,6 +60,7 @@ PAGES: Final = {
             *("registry.api.reports:ImportReport", "registry.api.reports:ImportedVersion"),
             *("registry.api.exporting:ExportReport", "registry.api.exporting:ExportedFile"),
             *("registry.api.reports:CatalogReport", "registry.api.reports:VerifiedVersion"),
+            *("restore", "registry.api.backups:Backup", "registry.api.backups:Restoration"),
             *("Reference", "Version", "VersionRequest", "VersionStatus", "DatasetVersion", "Split", "SlicingRule"),
         ),
     ),

@@ -1,6 +1,7 @@
 """Runs the migrations for Alembic: in one transaction, one process at a time.
 
-`registry.catalog.schema` passes a connection without a transaction (``config.attributes["connection"]``).
+`registry.catalog.schema` passes a connection without a transaction (``config.attributes["connection"]``), or one with a
+transaction that the migrations join: then, on SQLite, foreign keys are off already.
 
 SQLite: Alembic's batch mode creates a new table, copies the rows, drops the old table and renames the new one. With
 foreign keys on, dropping the table deletes the child rows; in any case, it drops the triggers. Foreign keys can be
@@ -12,6 +13,7 @@ PostgreSQL: DDL is transactional; an advisory lock of the transaction makes a se
 from __future__ import annotations
 
 import re
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import sqlalchemy as sa
@@ -31,8 +33,12 @@ def main() -> None:
         migrate_postgresql(connection)
 
 
+def transaction(connection: sa.Connection) -> AbstractContextManager[object]:
+    return nullcontext() if connection.in_transaction() else connection.begin()
+
+
 def migrate_postgresql(connection: sa.Connection) -> None:
-    with connection.begin():
+    with transaction(connection):
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(:a, :b)"), {"a": LOCK[0], "b": LOCK[1]})
         context.run_migrations()
 
@@ -49,7 +55,7 @@ def migrate_sqlite(connection: sa.Connection) -> None:
     sa.event.listen(connection, "before_cursor_execute", note_dropped)
     try:
         # The engine of the catalog emits BEGIN IMMEDIATE here (session.py, write transactions).
-        with connection.begin():
+        with transaction(connection):
             triggers = list_triggers(connection)
             context.run_migrations()
             restore_triggers(connection, triggers, dropped_on_purpose)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         load,
         load_pin,
         locked,
+        restore,
     )
     from registry.building import BuilderConfig, DatasetBuilder
     from registry.errors import RegistryError, RegistryWarning, YankedVersionWarning
@@ -106,6 +107,7 @@ __all__ = [
     "locked",
     "relation",
     "resolve",
+    "restore",
     "slim",
     "split_for_process",
     # registry.torch is not here: "from registry import *" has to work without torch
@@ -115,7 +117,8 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "": "slim torch",
-        "api": "AddReport Catalog Dataset DatasetLike add as_dataframe builder connect is_locked load load_pin locked",
+        "api": "AddReport Catalog Dataset DatasetLike add as_dataframe builder connect is_locked load load_pin locked "
+        "restore",
         "building": "BuilderConfig DatasetBuilder",
         "errors": "RegistryError RegistryWarning YankedVersionWarning",
         "model": "DatasetVersion Progress Reference SlicingRule Split Version VersionRequest VersionStatus",

@@ -26,6 +26,7 @@
     │   ├── AliasMovedError                     an alias points elsewhere than the caller expected
     │   ├── ProtectedError                      only `registry promote` may move this canonical version
     │   ├── NeighboursChangedError              an adjacent version was published meanwhile: prove again
+    │   ├── CatalogNotEmptyError                a backup is restored only into an empty catalog
     │   └── ReservedError                       another publisher holds the version's place in an object store
     │       └── ReservationLostError            our reservation was taken away
     ├── PartialFailureError                     some of several versions could not be imported or verified
@@ -42,6 +43,7 @@
     │   └── VersionTooSmallError                the changes require a larger step of the version number
     ├── PreparedFormatError (ValueError)        not a prepared dataset
     ├── PinFormatError (ValueError)             not a pin file; every fault with its key path
+    ├── BackupFormatError (ValueError)          not a backup of a catalog, or a damaged one
     ├── FeatureError (ValueError)               a value that does not fit its feature, or an invalid schema
     ├── SourceError (ValueError)                data that cannot be added: unreadable, ambiguous, or of no known kind
     │   └── UnusableRowsError                   rows or files that cannot be used, all of them reported
@@ -299,6 +301,10 @@ class NeighboursChangedError(ConflictError, code="neighbours_changed"):
     """Another version was published right below or above this one while its number was proved."""
 
 
+class CatalogNotEmptyError(ConflictError, code="catalog_not_empty"):
+    """A backup was to be restored into a catalog that has rows; ``details['table']`` names a table with rows."""
+
+
 class ReservedError(ConflictError, code="reserved"):
     """Another publisher holds a version's place in an object store; ``details`` says who and since when."""
 
@@ -399,6 +405,13 @@ class PinFormatError(RegistryError, ValueError, code="pin_format", exit_code=Ver
                 "faults": [{"key": key, "line": line, "problem": problem} for key, line, problem in found[:1000]],
             },
         )
+
+
+class BackupFormatError(RegistryError, ValueError, code="backup_format", exit_code=VerificationError.exit_code):
+    """A file that is not a backup of a catalog, or is damaged, cut off or changed.
+
+    ``details`` holds ``file``, ``line`` (from 1) and ``problem``.
+    """
 
 
 class PreparedFormatError(RegistryError, ValueError, code="prepared_format"):

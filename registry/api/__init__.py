@@ -9,6 +9,7 @@ Only this folder wires the parts together; the command line is built on it.
 
 from registry.api.adding import Addition, AddReport
 from registry.api.arguments import DatasetLike, read_uses
+from registry.api.backups import back_up, restore
 from registry.api.catalog import Catalog, connect
 from registry.api.dataset import Dataset
 from registry.api.lifecycle import Lifecycle
@@ -29,6 +30,7 @@ __all__ = [
     "Lifecycle",
     "add",
     "as_dataframe",
+    "back_up",
     "builder",
     "catalog_url",
     "connect",
@@ -39,4 +41,5 @@ __all__ = [
     "locked",
     "make_catalog_folder",
     "read_uses",
+    "restore",
 ]

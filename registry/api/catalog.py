@@ -64,6 +64,7 @@ from registry.model import (
 )
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or published
+    from registry.api.backups import Backup
     from registry.api.pinning import CatalogPins
     from registry.publishing import VersionDiff
 
@@ -381,6 +382,29 @@ class Catalog(Adding):
         total = None if progress is None else self.backend.log.num_rows()
         advance = count_progress(progress, "verifying", "the log", total=total, unit="rows")
         return self.backend.log.verify(anchor=anchor, advance=advance)
+
+    @typed_arguments
+    def backup(
+        self, path: str | os.PathLike[str], *, force: bool = False, progress: ProgressCallback | None = None
+    ) -> Backup:
+        """Write a backup of the catalog while it is in use; ``registry.restore`` restores it into either database.
+
+        The backup has every row at one moment, and neither files of datasets nor passwords. Copy the data directory
+        after it: files are written before their row.
+
+        Args:
+            path: the new file, a path or URL. It appears when it is complete.
+            force: replace the file if it exists.
+            progress: called with a ``Progress``, in rows.
+
+        Raises:
+            AlreadyStoredError: the file exists, and ``force`` is False.
+            StorageError: the file cannot be written.
+        """
+        from registry.api.backups import write_backup
+
+        advance = count_progress(progress, "backing up", os.fspath(path), unit="rows")
+        return write_backup(path, self.backend.backup(advance=advance), force=force)
 
     @typed_arguments
     def verify_all(

@@ -11,7 +11,7 @@ call them. With ``dry_run=True`` a call does everything except writing: it has t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol, TypeAlias
@@ -484,6 +484,13 @@ class CatalogBackend(Protocol):
                 is retired.
             ExperimentNotFoundError: it overrides a flag that was never added.
             UsageError: the shards do not fit the version, or look-ups would fold the name to another.
+        """
+
+    def backup(self, *, advance: Advance | None = None) -> Iterator[bytes]:
+        """The lines of a backup: every row at one moment, in pieces of at most some megabytes.
+
+        ``registry.catalog.backup_file`` describes the lines; the first piece is the first line, the last piece the last
+        one. Others may publish meanwhile.
         """
 
     def close(self) -> None:

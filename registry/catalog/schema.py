@@ -197,7 +197,11 @@ def _engine(url: str | os.PathLike[str]) -> Iterator[sa.Engine]:
 
 def _upgrade(engine: sa.Engine, revision: str) -> list[RemovedSecrets]:
     use_wal(engine)
-    changes = _migrate(engine, "upgrade", revision)
+    return finish_upgrade(engine, _migrate(engine, "upgrade", revision))
+
+
+def finish_upgrade(engine: sa.Engine, changes: list[dict[str, Any]]) -> list[RemovedSecrets]:
+    """After the transaction of an upgrade: erase what was removed, and describe the changes that it reported."""
     is_erased = bool(changes) and erase_free_space(engine)
     return [
         RemovedSecrets(**{**change, "columns": tuple(change["columns"]), "is_erased": is_erased}) for change in changes
@@ -206,14 +210,32 @@ def _upgrade(engine: sa.Engine, revision: str) -> list[RemovedSecrets]:
 
 def _migrate(engine: sa.Engine, direction: Literal["upgrade", "downgrade"], revision: str) -> list[dict[str, Any]]:
     """Run the migrations; returns the changes of rows that they report."""
+    with migrating(engine) as connection:
+        return _run(connection, direction, revision)
+
+
+def migrate_within(connection: sa.Connection, revision: str) -> list[dict[str, Any]]:
+    """Bring the schema to ``revision``, up or down, in the caller's transaction; returns the reported changes of rows.
+
+    On SQLite, foreign keys must be off.
+
+    Raises:
+        CatalogError: a migration failed.
+    """
+    before = read_revision(connection)
+    if before == revision:
+        return []
+    return _run(connection, "upgrade" if _age(revision) > _age(before) else "downgrade", revision)
+
+
+def _run(connection: sa.Connection, direction: Literal["upgrade", "downgrade"], revision: str) -> list[dict[str, Any]]:
     from alembic import command, util
 
     try:
-        with migrating(engine) as connection:
-            settings = config(connection)
-            (command.upgrade if direction == "upgrade" else command.downgrade)(settings, revision)
-            changes: list[dict[str, Any]] = settings.attributes.get("changes", [])
-            return changes
+        settings = config(connection)
+        (command.upgrade if direction == "upgrade" else command.downgrade)(settings, revision)
+        changes: list[dict[str, Any]] = settings.attributes.get("changes", [])
+        return changes
     except (RuntimeError, sa.exc.IntegrityError, util.CommandError) as error:
         raise CatalogError(
             f"the {direction} to {revision} failed and nothing was changed: {error}",
@@ -357,11 +379,22 @@ def read_status(engine: sa.Engine) -> SchemaStatus:
     if is_sqlite(engine.url) and not Path(engine.url.database or "").exists():
         return SchemaStatus(url=shown, revision=None, head=HEAD, state="absent")
     with reading(engine) as connection:
-        names = set(sa.inspect(connection).get_table_names())
-        revision = None
-        if _REVISION_TABLE.name in names:
-            revision = connection.execute(sa.select(_REVISION_TABLE.c.version_num)).scalars().first()
-    return SchemaStatus(url=shown, revision=revision, head=HEAD, state=_state(names - {_REVISION_TABLE.name}, revision))
+        return read_status_of(connection)
+
+
+def read_status_of(connection: sa.Connection) -> SchemaStatus:
+    """The state of the schema, as the transaction of ``connection`` sees it."""
+    names = set(sa.inspect(connection).get_table_names())
+    revision = read_revision(connection) if _REVISION_TABLE.name in names else None
+    state = _state(names - {_REVISION_TABLE.name}, revision)
+    return SchemaStatus(url=describe_url(connection.engine.url), revision=revision, head=HEAD, state=state)
+
+
+def read_revision(connection: sa.Connection) -> str | None:
+    """The stored revision of the schema; None if there is none."""
+    if not sa.inspect(connection).has_table(_REVISION_TABLE.name):
+        return None
+    return connection.execute(sa.select(_REVISION_TABLE.c.version_num)).scalars().first()
 
 
 def require_current(status: SchemaStatus) -> None:

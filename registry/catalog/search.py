@@ -338,17 +338,18 @@ def wrong_contents(engine: sa.Engine) -> Iterator[str]:
 
 def rebuild_index(engine: sa.Engine) -> int:
     """Repair every document and the search index, in one transaction; returns the number of outdated documents."""
+    return write(engine, rebuild_documents)
 
-    def action(connection: sa.Connection) -> int:
-        if connection.dialect.name == "sqlite":
-            # First, because the triggers cannot delete from an index that does not contain what they pass to it.
-            connection.exec_driver_sql(f"INSERT INTO {INDEX}({INDEX}) VALUES ('rebuild')")  # noqa: S608 (a name of ours)
-        stale = sorted(config_id for config_id, _ in _stale_documents(connection))
-        for config_id in stale:
-            refresh(connection, config_id)
-        return len(stale)
 
-    return write(engine, action)
+def rebuild_documents(connection: sa.Connection) -> int:
+    """Repair every document and the search index; returns the number of outdated documents."""
+    if connection.dialect.name == "sqlite":
+        # First, because the triggers cannot delete from an index that does not contain what they pass to it.
+        connection.exec_driver_sql(f"INSERT INTO {INDEX}({INDEX}) VALUES ('rebuild')")  # noqa: S608 (a name of ours)
+    stale = sorted(config_id for config_id, _ in _stale_documents(connection))
+    for config_id in stale:
+        refresh(connection, config_id)
+    return len(stale)
 
 
 def _is_index_sound(engine: sa.Engine) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Iterator
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from registry.catalog import history, schema, search
+from registry.catalog.backend import Advance
 from registry.catalog.configs import SqlConfigs
 from registry.catalog.experiments import SqlExperiments
 from registry.catalog.queries import SqlLookUps, list_versions
@@ -117,6 +119,11 @@ class SqlCatalog(SqlLookUps, SqlPublications):
     def explain_no_hits(self, text: str) -> str:
         with reading(self._engine) as connection:
             return search.explain_no_hits(connection, text)
+
+    def backup(self, *, advance: Advance | None = None) -> Iterator[bytes]:
+        from registry.catalog.backup import backup_lines
+
+        return backup_lines(self._engine, advance=advance)
 
     def close(self) -> None:
         self._engine.dispose()

@@ -7,7 +7,7 @@ on the network needs these values too.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -450,6 +450,27 @@ class Reservation:
     def living(self) -> tuple[Holder, ...]:
         """The holders that may still be running."""
         return tuple(holder for holder in self.holders if not holder.owner.is_dead())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupFacts:
+    """What a backup says about itself.
+
+    Attributes:
+        schema: the revision of the schema.
+        rows: the number of rows of each table.
+        head: the hash of the last event, which seals the log; 64 zeros if there are no events.
+        made_at: when the backup was made.
+        made_by: the software and its version.
+        sha256: of the lines, without the last one; 64 hex digits.
+    """
+
+    schema: str
+    rows: Mapping[str, int]
+    head: str
+    made_at: datetime
+    made_by: str
+    sha256: str
 
 
 def refuse_protected(version: Reference, scope: str) -> ProtectedError:

@@ -47,6 +47,8 @@ COMMANDS: Final = {
         "Manage the places in object stores that publishers reserve.",
     ),
     "log": ("registry.cli.log:log", "Show who did what and when, or verify the log."),
+    "backup": ("registry.cli.backup:backup", "Save the catalog to a file, while it is in use."),
+    "restore": ("registry.cli.backup:restore", "Fill an empty catalog from a backup."),
     "db": ("registry.cli.db:db", "Manage the catalog database."),
     "completion": ("registry.cli.completion:completion", "Print the shell's completion script."),
 }

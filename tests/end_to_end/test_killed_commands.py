@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[list[str], tuple[int, ...]]] = {
     "pin from-citation": (["pin", "from-citation", "CITED", "-o", "made.yaml"], (0,)),
     "pin bundle": (["pin", "bundle", "given.lock.yaml", "-o", "made.tar"], (0, 1)),
     "pin keygen": (["pin", "keygen", "made.key"], (0, 1)),
+    "backup": (["backup", "made.gz"], (0, 1)),
     "export croissant": (["export", "croissant", "animals", "-o", "made.json"], (0,)),
 }
 

@@ -1,0 +1,183 @@
+"""Backs up catalogs to files, and restores them: ``Catalog.backup`` and ``registry.restore``.
+
+A backup has every row of a catalog and no file of a dataset. ``registry.catalog.backup_file`` describes the format.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from registry.api.locations import catalog_url, make_catalog_folder, name_origin
+from registry.argument_types import typed_arguments
+from registry.catalog import BackupFacts, LogReport
+from registry.errors import AlreadyStoredError, UsageError
+from registry.model import ProgressCallback, count_progress
+
+if TYPE_CHECKING:  # fsspec is loaded when a store is opened
+    from registry.catalog.schema import RemovedSecrets
+    from registry.storage import Store
+
+_LEVEL: Final = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backup:
+    """A backup that was written.
+
+    Attributes:
+        path: the path or URL of the file.
+        num_bytes: its size.
+        facts: the schema of the catalog, the numbers of rows, the head of the event log, and the sha256 of the lines.
+    """
+
+    path: str
+    num_bytes: int
+    facts: BackupFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restoration:
+    """A catalog that was restored.
+
+    Attributes:
+        url: the database, without its password.
+        facts: what the backup says about itself.
+        log: the comparison of the rows with the event log; None with ``verify=False``.
+        secrets_removed: the versions of an older schema whose URLs had passwords or tokens, which were removed.
+    """
+
+    url: str
+    facts: BackupFacts
+    log: LogReport | None
+    secrets_removed: tuple[RemovedSecrets, ...] = ()
+
+
+@typed_arguments
+def back_up(
+    path: str | os.PathLike[str],
+    url: str | os.PathLike[str] | None = None,
+    *,
+    force: bool = False,
+    progress: ProgressCallback | None = None,
+) -> Backup:
+    """Write a backup of the catalog at ``url``, which may have an older schema than this registry.
+
+    ``Catalog.backup`` does the same for a catalog that is open.
+
+    Args:
+        path: the new file, a path or URL.
+        url: the catalog, see ``connect``.
+        force: replace the file if it exists.
+        progress: called with a ``Progress``, in rows.
+
+    Raises:
+        AlreadyStoredError: the file exists, and ``force`` is False.
+        CatalogNotFoundError, NotACatalogError, SchemaAheadError: there is no catalog of this registry.
+        StorageError: the file cannot be written.
+    """
+    from registry.catalog.backup import open_backup
+
+    with name_origin(url), open_backup(catalog_url(url), advance=_count(progress, "backing up", path)) as lines:
+        return write_backup(path, lines, force=force)
+
+
+@typed_arguments
+def restore(
+    path: str | os.PathLike[str],
+    url: str | os.PathLike[str] | None = None,
+    *,
+    verify: bool = True,
+    anchor: str | None = None,
+    progress: ProgressCallback | None = None,
+) -> Restoration:
+    """Restore a backup into an empty catalog, of the same or the other kind of database, in one transaction.
+
+    The database is a new SQLite file, a database without tables, or a catalog without rows. A backup of an older schema
+    is upgraded. The whole file is checked first; if anything is wrong, nothing is restored.
+
+    Restore only backups whose origin you trust: the rows name the places from which readers fetch files.
+
+    Args:
+        path: the backup, a path or URL.
+        url: the catalog to create, see ``connect``.
+        verify: compare the rows with the event log, and refuse a backup of a catalog that was tampered with.
+        anchor: the ``head`` of the log when the backup was made, or an earlier one. The log must contain it.
+        progress: called with a ``Progress``, in rows.
+
+    Raises:
+        NotStoredError: there is no such file.
+        BackupFormatError: the file is not a backup, or is damaged, cut off or changed; the message names the line.
+        CatalogNotEmptyError: the catalog has rows.
+        LogTamperedError: the rows differ from the event log, or the log does not contain ``anchor``.
+        SchemaAheadError: a newer registry made the backup or the catalog.
+        NotACatalogError: the database holds something else.
+        CatalogUnavailableError: the database does not answer, or is in use.
+
+    Example:
+        >>> _ = catalog.backup("catalog.backup.gz")
+        >>> restored = registry.restore("catalog.backup.gz", "restored.db")
+        >>> restored.facts.rows["dataset_version"], restored.log.is_sound
+        (1, True)
+    """
+    from registry.catalog.restore import restore_backup
+
+    chosen = catalog_url(url)
+    store, name = _store_of(path)
+    with name_origin(url):
+        with store.open(name):  # before the folder of the catalog is created
+            pass
+        make_catalog_folder(chosen)
+        done = restore_backup(
+            chosen,
+            lambda: store.open(name),
+            shown=store.locate(name),
+            verify=verify,
+            anchor=anchor,
+            advance=_count(progress, "restoring", path),
+        )
+    return Restoration(url=done.url, facts=done.facts, log=done.log, secrets_removed=done.secrets_removed)
+
+
+def write_backup(path: str | os.PathLike[str], lines: Iterable[bytes], *, force: bool) -> Backup:
+    """Write the lines of a backup to a new file, which appears when it is complete."""
+    from registry.catalog.backup_file import facts_of
+
+    store, name = _store_of(path)
+    head = last = b""
+    try:
+        # gzip's own name and time are left out: the last line has the time.
+        with (
+            store.create(name, overwrite=force) as file,
+            gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=_LEVEL, mtime=0) as packed,
+        ):
+            for piece in lines:
+                head, last = head or piece, piece
+                packed.write(piece)
+    except AlreadyStoredError as error:
+        raise AlreadyStoredError(
+            f"{store.locate(name)} already exists",
+            hint="Name another file, or replace it with --force.",
+            details={"path": store.locate(name)},
+        ) from error
+    return Backup(path=store.locate(name), num_bytes=store.size(name), facts=facts_of(head, last))
+
+
+def _store_of(path: str | os.PathLike[str]) -> tuple[Store, str]:
+    """The folder of a file, as a store, and the name of the file in it."""
+    from registry.storage import open_store
+
+    text = os.fspath(path)
+    if "://" not in text:
+        text = os.path.abspath(os.path.expanduser(text)) if text and not text.endswith("/") else ""  # noqa: PTH100, PTH111
+    folder, _, name = text.rpartition("/")
+    if not name:
+        raise UsageError(f"{os.fspath(path)!r} does not name a file", hint="Name a file, e.g. catalog.backup.gz.")
+    return open_store(folder if folder.strip("/") and not folder.endswith("/") else f"{folder}/"), name
+
+
+def _count(progress: ProgressCallback | None, doing: str, path: str | os.PathLike[str]) -> Callable[[int], None] | None:
+    return count_progress(progress, doing, os.fspath(path), unit="rows")

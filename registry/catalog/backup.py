@@ -1,0 +1,133 @@
+"""Writes a catalog as the lines of a backup, and reads its tables as they are stored, in any revision of the schema.
+
+All tables are read in one snapshot, while others publish. The columns come from the database, so a new table or column
+is included without a change here. ``restore`` inserts the rows; ``backup_file`` describes the lines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from registry.catalog.backend import Advance
+from registry.catalog.backup_file import MAX_LINE_BYTES, end_line, head_line, row_line, table_line
+from registry.catalog.events import FIRST_PREVIOUS
+from registry.catalog.schema import HEAD, SchemaStatus, read_status, read_status_of, require_current
+from registry.catalog.session import open_engine, reading
+from registry.catalog.tables import UtcDateTime, event, metadata, search_document
+from registry.catalog.values import BackupFacts, damaged, stored_values
+
+DERIVED: Final = {search_document.name: "made from the rows of versions; a restored catalog makes it again"}
+"""The tables that are not in a backup, and why."""
+
+_BATCH: Final = 1000
+
+
+@contextmanager
+def open_backup(url: str, *, advance: Advance | None = None) -> Iterator[Iterator[bytes]]:
+    """The lines of a backup of the catalog at ``url``, see ``backup_lines``; for the block."""
+    engine = open_engine(url)
+    try:
+        yield backup_lines(engine, advance=advance)
+    finally:
+        engine.dispose()
+
+
+def backup_lines(engine: sa.Engine, *, advance: Advance | None = None) -> Iterator[bytes]:
+    """The lines of a backup, in pieces of at most some megabytes; the last piece is the last line.
+
+    The catalog may have an older schema than this registry.
+
+    Raises:
+        CatalogNotFoundError, SchemaAheadError, NotACatalogError: not a catalog of this registry.
+        SchemaBehindError: the database has no tables.
+        CatalogError: a stored value is not one that the registry writes.
+    """
+    _require_schema(read_status(engine))  # before a connection creates the file
+    with reading(engine) as connection, stored_values():
+        if connection.dialect.name == "postgresql":
+            connection.execution_options(postgresql_readonly=True)
+        schema = _require_schema(read_status_of(connection))
+        digest, rows = hashlib.sha256(), {}
+        head = head_line(schema)
+        digest.update(head)
+        yield head
+        for table in stored_tables(connection):
+            piece, count = table_line(table.name, table.columns.keys()), 0
+            query = _in_order(connection, table).execution_options(yield_per=_BATCH)
+            for batch in connection.execute(query).partitions():
+                count += len(batch)
+                for row in batch:
+                    line = row_line(tuple(row))
+                    if len(line) > MAX_LINE_BYTES:
+                        raise damaged(f"a row of {table.name} is longer than {MAX_LINE_BYTES:,} bytes")
+                    piece += line
+                digest.update(piece)
+                yield piece
+                piece = b""
+                if advance is not None:
+                    advance(len(batch))
+            digest.update(piece)
+            yield piece
+            rows[table.name] = count
+        last = sa.select(event.c.hash).order_by(event.c.id.desc()).limit(1)
+        yield end_line(
+            BackupFacts(
+                schema=schema,
+                rows=rows,
+                head=connection.execute(last).scalar() or FIRST_PREVIOUS,
+                made_at=datetime.now(UTC),
+                made_by=f"shardbook {version('shardbook')}",
+                sha256=digest.hexdigest(),
+            )
+        )
+
+
+def stored_tables(connection: sa.Connection) -> list[sa.Table]:
+    """The tables of a backup that the database has, by name, with the columns that it has, without generated ones."""
+    inspector = sa.inspect(connection)
+    present = set(inspector.get_table_names())
+    found = []
+    for name in sorted(metadata.tables.keys() - DERIVED.keys()):
+        if name in present:
+            key = set(inspector.get_pk_constraint(name)["constrained_columns"])
+            columns = [
+                sa.Column(one["name"], _kind(one["type"]), primary_key=one["name"] in key, autoincrement=False)
+                for one in inspector.get_columns(name)
+                if one.get("computed") is None
+            ]
+            found.append(sa.Table(name, sa.MetaData(), *columns))
+    return found
+
+
+def _require_schema(status: SchemaStatus) -> str:
+    if status.state != "behind" or status.revision is None:
+        require_current(status)
+    return status.revision or HEAD
+
+
+def _kind(stored: sa.types.TypeEngine[Any]) -> sa.types.TypeEngine[Any]:
+    """The type whose values have the same Python class on both databases."""
+    match stored:
+        case sa.Boolean():
+            return sa.Boolean()
+        case sa.Integer():
+            return sa.BigInteger()
+        case sa.DateTime():
+            return UtcDateTime()
+    return sa.Text()
+
+
+def _in_order(connection: sa.Connection, table: sa.Table) -> sa.Select[tuple[Any, ...]]:
+    """Every row, by its primary key; texts by their bytes, independent of PostgreSQL's collation."""
+    collation = "C" if connection.dialect.name == "postgresql" else "BINARY"
+    order = [
+        sa.collate(column, collation) if isinstance(column.type, sa.Text) else column for column in table.primary_key
+    ]
+    return sa.select(table).order_by(*order)

@@ -1,0 +1,305 @@
+"""Restores a backup into an empty catalog of either database, in one transaction.
+
+    check the whole file  ->  one transaction:  schema of the backup  ->  rows  ->  schema of this registry
+                                                ->  search documents  ->  compare the rows with the event log
+
+If anything fails, the database is as it was. Statements contain names of our own tables only: names in the file are
+compared with them, and its values are bound parameters. ``backup_file`` reads the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, Final
+
+import sqlalchemy as sa
+
+from registry.catalog.backend import Advance
+from registry.catalog.backup import stored_tables
+from registry.catalog.backup_file import BackupReader
+from registry.catalog.log_verify import verify_log
+from registry.catalog.schema import (
+    HEAD,
+    REVISIONS,
+    RemovedSecrets,
+    finish_upgrade,
+    migrate_within,
+    read_status_of,
+    require_ours,
+)
+from registry.catalog.search import rebuild_documents
+from registry.catalog.session import migrating, open_engine, use_wal
+from registry.catalog.tables import UtcDateTime
+from registry.catalog.urls import describe_url, is_sqlite, quote_catalog
+from registry.catalog.values import BackupFacts, LogReport
+from registry.errors import BackupFormatError, CatalogNotEmptyError, LogTamperedError, SchemaAheadError
+
+_BATCH: Final = 5000
+_MIGRATORS: Final = (0x72656769, 1)  # "regi", and the lock of migrations/env.py
+_MOST: Final = 2**63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """The result of a restoration.
+
+    Attributes:
+        url: the database, without its password.
+        facts: what the backup says about itself.
+        log: the comparison of the rows with the event log; None if it was not wanted.
+        secrets_removed: the versions of an older schema whose URLs had secrets, which were removed.
+    """
+
+    url: str
+    facts: BackupFacts
+    log: LogReport | None
+    secrets_removed: tuple[RemovedSecrets, ...]
+
+
+def check_backup(file: IO[bytes], *, shown: str) -> BackupFacts:
+    """Read a whole backup, and compare it with its checksum; ``shown`` is its name in messages.
+
+    Raises:
+        BackupFormatError: it is damaged, cut off or not a backup.
+        SchemaAheadError: a newer registry made it.
+    """
+    facts = BackupReader(file, shown=shown).check()
+    if facts.schema not in REVISIONS:
+        raise SchemaAheadError(
+            f"{shown} has the schema {facts.schema:.20}, made by a newer registry than this one ({HEAD})",
+            hint="Install a newer version: pip install --upgrade shardbook",
+            details={"revision": facts.schema, "head": HEAD},
+        )
+    return facts
+
+
+def restore_backup(
+    url: str,
+    open_file: Callable[[], IO[bytes]],
+    *,
+    shown: str,
+    verify: bool = True,
+    anchor: str | None = None,
+    advance: Advance | None = None,
+) -> Restored:
+    """Fill the empty catalog at ``url`` from a backup; an SQLite file that does not exist is created.
+
+    Args:
+        url: see ``registry.catalog.open_catalog``.
+        open_file: opens the backup, which is read twice.
+        shown: the name of the file in messages.
+        verify: compare the rows with the event log, and refuse a backup that differs from it.
+        anchor: the hash of an event that the log must contain.
+        advance: called with the number of rows that were inserted since its last call.
+
+    Raises:
+        BackupFormatError, SchemaAheadError: see ``check_backup``; or the rows contradict each other.
+        CatalogNotEmptyError: the catalog has rows.
+        NotACatalogError: the database holds something else.
+        LogTamperedError: the rows differ from the event log.
+    """
+    with open_file() as file:
+        facts = check_backup(file, shown=shown)
+    engine = open_engine(url)
+    path = Path(engine.url.database or "") if is_sqlite(engine.url) else None
+    is_new = path is not None and not path.exists()
+    try:
+        changes: list[dict[str, Any]] = []
+        with open_file() as file, _one_transaction(engine) as connection:
+            _require_empty(connection)
+            reader = BackupReader(file, shown=shown)
+            migrate_within(connection, reader.schema)
+            _insert_everything(connection, reader, advance)
+            if reader.facts != facts:
+                raise BackupFormatError(f"{shown} was replaced while it was read", hint="Nothing was restored.")
+            changes += migrate_within(connection, HEAD)
+            rebuild_documents(connection)
+            log = verify_log(connection, anchor=anchor) if verify else None
+            if log is not None:
+                _require_sound(log, shown)
+        use_wal(engine)
+        removed = tuple(finish_upgrade(engine, changes))
+        return Restored(url=describe_url(engine.url), facts=facts, log=log, secrets_removed=removed)
+    except BaseException:
+        if is_new and path is not None:
+            with suppress(OSError):
+                if not path.stat().st_size:
+                    path.unlink()
+        raise
+    finally:
+        engine.dispose()
+
+
+@contextmanager
+def _one_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """A transaction without time limits that creates tables and checks foreign keys at its end only."""
+    with migrating(engine) as connection:
+        if connection.dialect.name == "sqlite":
+            # Only outside of transactions. The connection is not used again.
+            driver: Any = connection.connection.driver_connection
+            driver.execute("PRAGMA foreign_keys=OFF")
+        with connection.begin():
+            if connection.dialect.name == "postgresql":
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(*_MIGRATORS)))
+            yield connection
+
+
+def _require_empty(connection: sa.Connection) -> None:
+    """Refuse a catalog that has rows. On PostgreSQL, nobody else can write to its tables from now on."""
+    status = read_status_of(connection)
+    require_ours(status)
+    tables = stored_tables(connection)
+    if tables and connection.dialect.name == "postgresql":
+        names = ", ".join(table.name for table in tables)
+        connection.exec_driver_sql(f"LOCK TABLE {names} IN EXCLUSIVE MODE")
+    for table in tables:
+        if connection.execute(sa.select(sa.literal(1)).select_from(table).limit(1)).first() is not None:
+            shown = describe_url(connection.engine.url)
+            raise CatalogNotEmptyError(
+                f"{shown} is not empty: it has rows in the table {table.name}",
+                hint="A backup is restored into an empty catalog only. Name another file or database with --catalog; "
+                f"to see what is there: registry list {quote_catalog(shown)}",
+                details={"table": table.name},
+            )
+
+
+def _insert_everything(connection: sa.Connection, reader: BackupReader, advance: Advance | None) -> None:
+    """Insert the rows of all tables, in any order, and check every foreign key at the end."""
+    known = {table.name: table for table in stored_tables(connection)}
+    missing = set(known)
+    is_postgresql = connection.dialect.name == "postgresql"
+    keys = _foreign_keys(connection, known) if is_postgresql else []
+    for table, key in keys:
+        connection.exec_driver_sql(f"ALTER TABLE {table} ALTER CONSTRAINT {key} DEFERRABLE INITIALLY DEFERRED")
+    try:
+        for name, columns, lines in reader.tables():
+            found = known.get(name)
+            if found is None or sorted(map(str, columns)) != sorted(found.columns.keys()):
+                raise reader.fault(
+                    f"the schema {reader.schema} has no table {name!r:.60}"
+                    if found is None
+                    else f"the table {name} has other columns in the schema {reader.schema}"
+                )
+            missing.discard(name)
+            rows = _rows(reader, [found.columns[str(column)] for column in columns], lines)
+            while batch := list(islice(rows, _BATCH)):
+                _insert(connection, found, columns, batch)
+                if advance is not None:
+                    advance(len(batch))
+        if is_postgresql:
+            connection.exec_driver_sql("SET CONSTRAINTS ALL IMMEDIATE")
+        elif broken := connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall():
+            raise reader.fault(f"the rows contradict each other: a row of {broken[0][0]} has no {broken[0][2]}")
+    except (sa.exc.IntegrityError, sa.exc.DataError) as error:
+        raise reader.fault(f"the rows contradict each other: {_first_line(error)}") from error
+    if missing:
+        raise reader.fault(f"it lacks the tables {', '.join(sorted(missing))}")
+    for table, key in keys:
+        connection.exec_driver_sql(f"ALTER TABLE {table} ALTER CONSTRAINT {key} NOT DEFERRABLE")
+    if is_postgresql:
+        _advance_sequences(connection, known.values())
+
+
+def _rows(reader: BackupReader, columns: Sequence[sa.Column[Any]], lines: Iterable[bytes]) -> Iterator[list[Any]]:
+    """The values of each row, as the columns take them."""
+    checks = [_CHECKS[type(column.type)] for column in columns]
+    for line in lines:
+        values = reader.parse_row(line, len(columns))
+        try:
+            yield [None if value is None else check(value) for check, value in zip(checks, values, strict=True)]
+        except (ValueError, OverflowError) as error:
+            raise reader.fault(str(error)) from error
+
+
+def _insert(connection: sa.Connection, table: sa.Table, columns: Sequence[str], rows: list[list[Any]]) -> None:
+    if connection.dialect.name == "postgresql":
+        _copy(connection, table, columns, rows)
+    else:
+        connection.execute(sa.insert(table), [dict(zip(columns, row, strict=True)) for row in rows])
+
+
+def _copy(connection: sa.Connection, table: sa.Table, columns: Sequence[str], rows: list[list[Any]]) -> None:
+    import psycopg
+
+    driver: Any = connection.connection.driver_connection
+    copy = f"COPY {table.name} ({', '.join(columns)}) FROM STDIN"  # they are names of our table: see the caller
+    try:
+        with driver.cursor() as cursor, cursor.copy(copy) as target:
+            for row in rows:
+                target.write_row(row)
+    except psycopg.Error as error:  # COPY bypasses SQLAlchemy, which therefore cannot wrap the error
+        raise sa.exc.DBAPIError.instance(copy, None, error, psycopg.Error, dialect=connection.dialect) from error
+
+
+def _foreign_keys(connection: sa.Connection, tables: Iterable[str]) -> list[tuple[str, str]]:
+    """The table and the name of each foreign key."""
+    inspector = sa.inspect(connection)
+    return [(name, str(key["name"])) for name in tables for key in inspector.get_foreign_keys(name)]
+
+
+def _advance_sequences(connection: sa.Connection, tables: Iterable[sa.Table]) -> None:
+    """Let the database continue to count after the highest id; the rows brought their own."""
+    for table in tables:
+        for column in table.primary_key:
+            if not isinstance(column.type, sa.Integer):
+                continue
+            sequence = sa.func.pg_get_serial_sequence(table.name, column.name)
+            highest = connection.execute(sa.select(sa.func.max(column))).scalar()
+            if highest is not None and connection.execute(sa.select(sequence)).scalar() is not None:
+                connection.execute(sa.select(sa.func.setval(sequence, highest)))
+
+
+def _require_sound(log: LogReport, shown: str) -> None:
+    try:
+        log.require_sound()
+    except LogTamperedError as error:
+        raise LogTamperedError(
+            f"{shown}: {error.message}",
+            hint="Nothing was restored. The catalog was changed by another program before the backup was made. Use an "
+            "earlier backup, or restore it as it is with --no-verify.",
+            details=error.details,
+        ) from error
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"expected a text, found {value!r:.40}")
+    if "\0" in value or (not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value)):
+        raise ValueError("a text contains a NUL or a lone surrogate, which databases cannot store")
+    return value
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int or not -_MOST <= value < _MOST:
+        raise ValueError(f"expected a whole number of 64 bits, found {value!r:.40}")
+    return value
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"expected true or false, found {value!r:.40}")
+    return value
+
+
+def _moment(value: Any) -> datetime:
+    found = datetime.fromisoformat(_text(value))
+    if found.tzinfo is None:
+        raise ValueError(f"expected a moment with its time zone, found {value!r:.40}")
+    return found
+
+
+_CHECKS: Final[dict[type, Callable[[Any], Any]]] = {
+    sa.Text: _text,
+    sa.BigInteger: _integer,
+    sa.Boolean: _boolean,
+    UtcDateTime: _moment,
+}
+
+
+def _first_line(error: sa.exc.DBAPIError) -> str:
+    return str(error.orig).strip().partition("\n")[0][:200]

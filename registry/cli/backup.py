@@ -1,0 +1,91 @@
+"""``registry backup`` and ``registry restore``: save a catalog to a file, and fill an empty catalog from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from registry.cli.commands import Session, examples, session_command
+from registry.cli.options import file_argument, force_option
+from registry.cli.output import Block, Fields, Note, size
+from registry.cli.progress import show_progress
+from registry.envelope import fields_of
+from registry.splits import counted
+
+if TYPE_CHECKING:
+    from registry.catalog import BackupFacts
+
+
+@session_command(
+    "backup",
+    epilog=examples("registry backup catalog.backup.gz", "registry backup s3://bucket/backups/2026-11-23.gz"),
+)
+@file_argument
+@force_option
+def backup(session: Session, file: str, force: bool) -> None:
+    """Save every row of the catalog to FILE, while others use the catalog.
+
+    FILE can be restored into SQLite and into PostgreSQL. It contains no files of datasets: copy the data directory
+    after it. Keep the head that is printed.
+    """
+    from registry.api import back_up
+
+    with session.name_origin(), show_progress(session.out) as progress:
+        done = back_up(file, session.catalog_url, force=force, progress=progress)
+    value = {"file": done.path, "num_bytes": done.num_bytes, **_facts(done.facts)}
+
+    def human(it: dict[str, Any]) -> Iterator[Block]:
+        yield f"saved {_described(done.facts)} to {it['file']} ({size(it['num_bytes'])})"
+        yield Fields({"schema": it["schema"], "head": it["head"], "sha256": it["sha256"]})
+        yield Note("note: the files of the datasets are not in it; copy the data directory after the backup")
+
+    session.out.present("backup", value, human)
+
+
+@session_command(
+    "restore",
+    epilog=examples(
+        "registry restore catalog.backup.gz --catalog restored.db",
+        "registry restore catalog.backup.gz --catalog postgresql://host/name",
+    ),
+)
+@file_argument
+@click.option("--anchor", metavar="HEAD", help="The head that was printed with the backup: the log must contain it.")
+@click.option("--no-verify", is_flag=True, help="Do not compare the rows with the event log.")
+def restore(session: Session, file: str, anchor: str | None, no_verify: bool) -> None:
+    """Fill an empty catalog from a backup, in one transaction.
+
+    The catalog is a new SQLite file, or an empty database. FILE is checked first. If it is damaged, or its rows do not
+    match its event log, nothing is restored.
+    """
+    from registry.api import restore as restore_file
+
+    with session.name_origin(), show_progress(session.out) as progress:
+        done = restore_file(file, session.catalog_url, verify=not no_verify, anchor=anchor, progress=progress)
+    value = {
+        "catalog": done.url,
+        **_facts(done.facts),
+        "is_verified": done.log is not None,
+        "secrets_removed": [fields_of(one, "reference", "columns", "location") for one in done.secrets_removed],
+    }
+
+    def human(it: dict[str, Any]) -> Iterator[Block]:
+        yield f"restored {_described(done.facts)} to {it['catalog']}"
+        if done.log is not None:
+            yield f"the log and the rows match: {counted(done.log.num_events, 'event')}, head {done.log.head}"
+        for one in it["secrets_removed"]:
+            yield f"{one['reference']}: secrets were removed from URLs in {', '.join(one['columns'])}"
+        yield Note("note: to compare the files of the datasets with the catalog: registry verify --all")
+
+    session.out.present("restore", value, human)
+
+
+def _facts(facts: BackupFacts) -> dict[str, Any]:
+    return fields_of(facts, "schema", "rows", "head", "made_at", "made_by", "sha256")
+
+
+def _described(facts: BackupFacts) -> str:
+    tables = {"version": "dataset_version", "shard": "shard", "event": "event"}
+    return ", ".join(counted(facts.rows.get(table, 0), noun) for noun, table in tables.items())

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import registry
+from registry.cli.main import run
+from registry.errors import BackupFormatError, NotStoredError
+
+
+def test_a_catalog_is_saved_and_restored(digits: Callable[..., Any], workspace: Path) -> None:
+    saved = digits("backup", str(workspace / "catalog.gz"))
+    head = registry.connect().verify_log().head
+    lines = saved.out.splitlines()
+    size = (workspace / "catalog.gz").stat().st_size / 1024
+    assert lines[0] == f"saved 1 version, 4 shards, 1 event to {workspace / 'catalog.gz'} ({size:.1f} KiB)"
+    assert lines[1:3] == ["schema  0008", f"head    {head}"] or lines[2] == f"head    {head}"
+    assert "copy the data directory after the backup" in saved.err
+
+    url = f"sqlite:///{workspace / 'restored.db'}"
+    restored = digits("restore", str(workspace / "catalog.gz"), "--catalog", url, "--anchor", head)
+    assert restored.code == 0
+    assert restored.out.splitlines() == [
+        f"restored 1 version, 4 shards, 1 event to {url}",
+        f"the log and the rows match: 1 event, head {head}",
+    ]
+    assert digits("verify", "digits", "--catalog", url).code == 0
+    assert digits("db", "check", "--catalog", url).code == 0
+
+
+def test_json_has_the_facts_of_the_backup(digits: Callable[..., Any], workspace: Path) -> None:
+    saved = digits("backup", str(workspace / "catalog.gz"), "--format", "json").json()
+    assert saved["schema"] == "registry.backup/1"
+    told = saved["data"]
+    assert told["file"] == str(workspace / "catalog.gz")
+    assert (told["rows"]["shard"], told["rows"]["event"], len(told["sha256"])) == (4, 1, 64)
+
+    again = digits("restore", told["file"], "--catalog", str(workspace / "new.db"), "--no-verify", "--format", "json")
+    data = again.json()["data"]
+    assert again.json()["schema"] == "registry.restore/1"
+    assert {name: data[name] for name in ("rows", "head", "sha256")} == {
+        name: told[name] for name in ("rows", "head", "sha256")
+    }
+    assert (data["is_verified"], data["secrets_removed"]) == (False, [])
+
+
+def test_a_file_is_replaced_only_on_request(digits: Callable[..., Any], workspace: Path) -> None:
+    path = workspace / "catalog.gz"
+    path.write_text("mine")
+    refused = digits("backup", str(path))
+    assert refused.code == 1
+    assert refused.err == (f"error: {path} already exists\nhint: Name another file, or replace it with --force.\n")
+    assert path.read_text() == "mine"
+    assert digits("backup", str(path), "--force").code == 0
+    assert gzip.decompress(path.read_bytes()).startswith(b'{"format":"registry.backup/1"')
+
+
+def test_a_catalog_with_rows_and_a_damaged_file_are_refused(digits: Callable[..., Any], workspace: Path) -> None:
+    path = workspace / "catalog.gz"
+    digits("backup", str(path))
+    full = digits("restore", str(path))
+    assert (full.code, full.err.splitlines()[0]) == (
+        4,
+        f"error: sqlite:///{workspace / 'catalog.db'} is not empty: it has rows in the table builder",
+    )
+    path.write_bytes(path.read_bytes()[:-100])
+    damaged = digits("restore", str(path), "--catalog", str(workspace / "new" / "catalog.db"))
+    assert damaged.code == BackupFormatError.exit_code
+    assert "the file ends too early: it was cut off" in damaged.err
+    missing = digits(
+        "restore", str(workspace / "no.gz"), "--catalog", str(workspace / "other" / "catalog.db"), "--format", "json"
+    )
+    assert missing.error()["code"] == NotStoredError.code
+    assert not (workspace / "other").exists()
+    assert not (workspace / "new" / "catalog.db").exists()
+
+
+def test_what_does_not_name_a_file_is_refused(digits: Callable[..., Any], workspace: Path) -> None:
+    assert digits("backup", f"{workspace}/").code == 2
+    assert digits("backup", "").code == 2
+
+
+def test_a_backup_goes_to_a_bucket_and_comes_back(digits: Callable[..., Any], workspace: Path, bucket: str) -> None:
+    assert digits("backup", f"{bucket}/backups/catalog.gz").code == 0
+    assert digits("backup", f"{bucket}/backups/catalog.gz").code == 1
+    assert digits("restore", f"{bucket}/backups/catalog.gz", "--catalog", str(workspace / "new.db")).code == 0
+    assert run(["show", "digits", "--catalog", str(workspace / "new.db")]) == 0
+
+
+def test_an_open_catalog_is_saved_by_the_python_call(digits: Callable[..., Any], workspace: Path) -> None:
+    seen: list[registry.Progress] = []
+    with registry.connect() as catalog:
+        made = catalog.backup(workspace / "catalog.gz", progress=seen.append)
+        assert made.num_bytes == (workspace / "catalog.gz").stat().st_size
+        assert seen[-1].done == sum(made.facts.rows.values())
+        restored = registry.restore(workspace / "catalog.gz", workspace / "new.db", progress=seen.append)
+        assert restored.facts == made.facts
+        assert restored.log is not None
+        assert restored.log.head == catalog.verify_log().head == made.facts.head
+    assert (seen[-1].stage, seen[-1].done) == ("restoring", sum(made.facts.rows.values()))
