@@ -186,6 +186,17 @@ def _verify_tampered(world: SimpleNamespace) -> None:
     world.catalog.verify_log().require_sound()
 
 
+def _restore_over_rows(world: SimpleNamespace) -> None:
+    world.catalog.backup("catalog.gz")
+    registry.restore("catalog.gz", "catalog.db")
+
+
+def _restore_a_part(world: SimpleNamespace) -> None:
+    world.catalog.backup("catalog.gz")
+    Path("part.gz").write_bytes(Path("catalog.gz").read_bytes()[:-20])
+    registry.restore("part.gz", "restored.db")
+
+
 def _open_text(world: SimpleNamespace) -> None:
     (world.folder / "notes.db").write_text("hello " * 1000)
     registry.connect("notes.db")
@@ -253,6 +264,8 @@ PROVOKED: dict[str, Callable[[SimpleNamespace], object]] = {
     "… is not a database": _open_text,
     "… is '…': expected a positive number": _open_with_bad_limit,
     "the catalog does not match its event log: …": _verify_tampered,
+    "… is not empty: it has rows in the table …": _restore_over_rows,
+    "…: line …: the file ends too early: it was cut off": _restore_a_part,
     "…: this was changed since the file was written: its digest does not match its content": _load_edited_pins,
     "the files of … are not in any folder that was searched": _read_lost_pins,
     "there is no pin file …": lambda _: registry.load_pin("absent.yaml"),
