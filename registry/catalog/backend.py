@@ -319,6 +319,13 @@ class ReservationCalls(Protocol):
     def end_cleaning(self, held: Reservation, holder: Holder) -> Reservation:
         """Let others join again."""
 
+    def require(self, held: Reservation, holder: Holder) -> None:
+        """Check that ``holder`` still holds the reservation.
+
+        Raises:
+            ReservationLostError: it was taken away, or another publisher of the same content has written the row.
+        """
+
     def leave(self, held: Reservation, holder: Holder, *, forget: bool) -> None:
         """Remove ``holder``. With ``forget``, the last holder deletes the reservation, because no file is left.
 

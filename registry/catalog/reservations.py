@@ -102,6 +102,10 @@ class SqlReservations:
     def end_cleaning(self, held: Reservation, holder: Holder) -> Reservation:
         return _change(self._engine, held, holder, lambda present: replace(present, is_cleaning=False))
 
+    def require(self, held: Reservation, holder: Holder) -> None:
+        with reading(self._engine) as connection:
+            _require(connection, held, holder)
+
     def leave(self, held: Reservation, holder: Holder, *, forget: bool) -> None:
         def action(connection: sa.Connection) -> None:
             present = _load(connection, held.location)

@@ -252,6 +252,14 @@ class ObjectPlace:
             details={"location": self.held.location, "reference": self.held.reference},
         )
 
+    def _require_reserved(self) -> None:
+        """The last check before a large object appears, which may replace another one.
+
+        This process may have been paused for so long that a person gave the location to another publisher.
+        """
+        self._reservations.require(self.held, self.holder)
+        self._require_marker()
+
     def _unmark(self) -> None:
         try:
             if self._is_alone or self._is_marked_by_us():  # a moment ago, it was ours
@@ -376,7 +384,7 @@ class ObjectPlace:
                     name,
                     sha256=self._promised[name].sha256 if name in self._promised else None,
                     writer=self.held.token,
-                    is_reserved=True,
+                    require_reserved=self._require_reserved,
                 )
             except AlreadyStoredError:
                 return False

@@ -4,7 +4,8 @@
 
 An operation is one call of a store: read a range, list a folder, copy an object. Retries of the libraries below are
 switched off, so an operation never takes longer than ``Limits.retry_seconds`` and never sends more than
-``Limits.tries`` requests of a kind. Exception: the parts of one large upload are retried one by one.
+``Limits.tries`` requests of a kind. Exceptions: the parts of one large upload are retried one by one, and bytes that do
+not match their ETag are requested twice.
 """
 
 from __future__ import annotations

@@ -6,11 +6,12 @@ Ctrl-C does not interrupt obstore's synchronous calls, so this module uses the a
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import re
 import uuid
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -18,7 +19,7 @@ from functools import partial
 from types import ModuleType
 from typing import IO, Any, Final, TypeAlias, TypeVar
 
-from registry.errors import AlreadyStoredError, NotStoredError, StorageError, StorageUnavailableError
+from registry.errors import AlreadyStoredError, NotStoredError, RegistryError, StorageUnavailableError
 from registry.storage.faults import HashedFile, printable_cause, replaced
 from registry.storage.network import (
     Limits,
@@ -93,18 +94,18 @@ class BucketClient:
         if facts.entity_tag is not None:
             options["if_match"] = facts.entity_tag
         is_whole = start == 0 and stop == facts.num_bytes
-        require_intact = self._tag_check()
 
         async def ask(api: ModuleType, store: Any) -> memoryview:
-            answer = await api.get_async(store, facts.key, options=options)
-            if facts.entity_tag is not None and _tag(answer.meta) not in (None, facts.entity_tag):
-                raise replaced(shown)  # a server that does not know If-Match
-            content = memoryview(await answer.bytes_async())
-            if len(content) != stop - start:
-                raise TransientFault(f"expected {stop - start} bytes, received {len(content)}")
-            if is_whole:
-                require_intact(facts.entity_tag, content)
-            return content
+            async def fetch() -> tuple[str | None, memoryview]:
+                answer = await api.get_async(store, facts.key, options=options)
+                if facts.entity_tag is not None and _tag(answer.meta) not in (None, facts.entity_tag):
+                    raise replaced(shown)  # a server that does not know If-Match
+                content = memoryview(await answer.bytes_async())
+                if len(content) != stop - start:
+                    raise TransientFault(f"expected {stop - start} bytes, received {len(content)}")
+                return facts.entity_tag if is_whole else None, content
+
+            return await self._intact(fetch)
 
         api, store = self._store(uploading=False, doing="read", shown=shown)
         attempt = partial(self._typed, api, store, ask, doing="read", shown=shown)
@@ -133,36 +134,38 @@ class BucketClient:
         Raises:
             NotStoredError: it does not exist.
         """
-        require_intact = self._tag_check()
 
         async def ask(api: ModuleType, store: Any) -> bytes | None:
-            answer = await api.get_async(store, key)
-            num_bytes = answer.meta["size"]
-            if num_bytes > limit:
-                return None
-            content = bytes(await answer.bytes_async())
-            if len(content) != num_bytes:
-                raise TransientFault(f"expected {num_bytes} bytes, received {len(content)}")
-            require_intact(_tag(answer.meta), content)
-            return content
+            async def fetch() -> tuple[str | None, bytes | None]:
+                answer = await api.get_async(store, key)
+                num_bytes = answer.meta["size"]
+                if num_bytes > limit:
+                    return None, None
+                content = bytes(await answer.bytes_async())
+                if len(content) != num_bytes:
+                    raise TransientFault(f"expected {num_bytes} bytes, received {len(content)}")
+                return _tag(answer.meta), content
+
+            return await self._intact(fetch)
 
         return self._ask("read", shown, ask)
 
-    def _tag_check(self) -> Callable[[str | None, Any], None]:
-        """Make a function that raises a TransientFault if an object's bytes do not match its ETag."""
-        found: bytes | None = None
+    async def _intact(self, fetch: Callable[[], Coroutine[Any, Any, tuple[str | None, T]]]) -> T:
+        """Return the content that ``fetch`` finds with its ETag; fetch it a second time if the ETag contradicts it.
 
-        def require_intact(tag: str | None, content: Any) -> None:
-            nonlocal found
-            if self._tags_are_digests and _contradicts(tag, content):
-                # The ETags of a store that encrypts look the same but are not digests. Such a store sends the same
-                # bytes again; damage in transit does not repeat.
-                if found is None or found != content:
-                    found = bytes(content)
-                    raise TransientFault("the server sent bytes that do not match their ETag")
-                self._tags_are_digests = False
-
-        return require_intact
+        The ETags of objects that S3 encrypts with a key of KMS or of the customer look like digests, but are not. Such
+        a store sends the same bytes again; damage in transit does not repeat. This is not left to the retries, because
+        there may be a single try.
+        """
+        tag, content = await fetch()
+        if not self._tags_are_digests or not _contradicts(tag, content):
+            return content
+        tag, again = await fetch()
+        if again == content:
+            self._tags_are_digests = False
+        elif _contradicts(tag, again):
+            raise TransientFault("the server sent bytes that do not match their ETag")
+        return again
 
     def put(self, key: str, content: bytes, *, overwrite: bool, writer: str = "", shown: str) -> str | None:
         """Write a small object in one request that stores all of it or nothing.
@@ -194,21 +197,38 @@ class BucketClient:
         return _tag(found) if found is not None else self.facts(key, shown=shown).entity_tag
 
     def upload(
-        self, key: str, file: IO[bytes] | HashedFile, num_bytes: int, *, overwrite: bool, writer: str = "", shown: str
+        self,
+        key: str,
+        file: IO[bytes] | HashedFile,
+        num_bytes: int,
+        *,
+        overwrite: bool,
+        writer: str = "",
+        before_end: Callable[[], None] | None = None,
+        shown: str,
     ) -> str | None:
         """Write a large object in parts; it appears, or replaces the old one, when the last part has arrived.
 
         Each part is retried separately, within the same limits. Without ``overwrite``, the caller must ensure that
-        nothing else uses the name. ``writer`` and the result are those of ``put``.
+        nothing else uses the name: ``before_end`` is called when the file was read to its end. The last part is not
+        sent by then, and if it raises an error, the object does not appear and its parts are removed. ``writer`` and
+        the result are those of ``put``.
         """
         before = self._present(key, shown=shown) if overwrite else None
+
+        async def parts() -> AsyncIterator[bytes]:
+            # In other threads: disks are slow, and `before_end` sends requests, which the event loop has to serve.
+            while part := await asyncio.to_thread(file.read, PART_BYTES):
+                yield part
+            if before_end is not None:
+                await asyncio.to_thread(before_end)
 
         async def ask(api: ModuleType, store: Any) -> Any:
             file.seek(0)
             return await api.put_async(
                 store,
                 key,
-                file,
+                parts(),
                 attributes={_WRITER: f"{writer}{_WRITER_END}"} if writer else None,
                 use_multipart=True,
                 chunk_size=PART_BYTES,
@@ -289,7 +309,7 @@ class BucketClient:
         """Await ``ask``, and convert obstore's errors to ours."""
         try:
             return await ask(api, store)
-        except StorageError:
+        except RegistryError:
             raise
         except (api.exceptions.BaseError, OSError, ValueError) as error:
             raise typed_fault(error, doing=doing, path=shown, bucket=self._bucket) from printable_cause(error)

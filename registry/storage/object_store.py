@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import io
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import IO, TYPE_CHECKING, BinaryIO, Final
@@ -175,12 +175,13 @@ class ObjectStore(RemoteStore):
         *,
         sha256: str | None = None,
         writer: str = "",
-        is_reserved: bool = False,
+        require_reserved: Callable[[], None] | None = None,
     ) -> str | None:
         """Upload a file to a free name: in one request up to 8 MiB, more in parts.
 
-        An upload in parts cannot be conditional. If the name is reserved, it goes there directly, after a request that
-        finds the name free; otherwise to a unique name, from which the store copies it.
+        An upload in parts cannot be conditional. If the name is reserved, it goes there directly: one request finds the
+        name free before the first part is sent, and another one before the last part, which is sent with the request
+        that completes the object. Otherwise it goes to a unique name, from which the store copies it.
         """
         key, shown = self._key(check_relative_name(name)), self.locate(name)
         with source.open(source_name) as opened:
@@ -189,17 +190,23 @@ class ObjectStore(RemoteStore):
                 content = file.read()
                 file.require(sha256)
                 return self._bucket.put(key, content, overwrite=False, writer=writer, shown=shown)
-            if not is_reserved:
+            if require_reserved is None:
                 return super().create_from(name, source, source_name, sha256=sha256)
-            if self._bucket.has(key, shown=shown):
-                raise already_stored(shown)
-            tag = self._bucket.upload(key, file, num_bytes, overwrite=False, writer=writer, shown=shown)
-            try:
+            require_free = partial(self._require_free, key, shown)
+            require_free()
+
+            def before_end() -> None:
                 file.require(sha256)
-            except StorageError:
-                self._bucket.delete([key], shown=shown)
-                raise
-            return tag
+                require_reserved()
+                require_free()
+
+            return self._bucket.upload(
+                key, file, num_bytes, overwrite=False, writer=writer, before_end=before_end, shown=shown
+            )
+
+    def _require_free(self, key: str, shown: str) -> None:
+        if self._bucket.has(key, shown=shown):
+            raise already_stored(shown)
 
     def writer_of(self, name: str) -> str | None:
         """The ``writer`` that ``create_from`` was given for an object; None if it is unknown."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import errno
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import BinaryIO, Final, NoReturn, TypeAlias
@@ -194,7 +194,7 @@ class Store(abc.ABC):
         *,
         sha256: str | None = None,
         writer: str = "",
-        is_reserved: bool = False,
+        require_reserved: Callable[[], None] | None = None,
     ) -> str | None:
         """Copy a complete file to a free name.
 
@@ -204,8 +204,9 @@ class Store(abc.ABC):
             source_name: its name there.
             sha256: the expected digest of its bytes.
             writer: kept with the file if the store has ``keeps_writers``.
-            is_reserved: only this caller, and others with the same bytes, write to ``name`` meanwhile. Then an object
-                store may upload a large file directly, without a copy in the store.
+            require_reserved: given if the name is reserved: only this caller, and others with the same bytes, write to
+                it meanwhile. Then an object store may upload a large file directly, without a copy in the store. It is
+                called when all bytes were sent, right before they appear, and raises if the reservation was lost.
 
         Returns:
             The ETag of what was written, or None if the store has no such tags.
@@ -214,7 +215,7 @@ class Store(abc.ABC):
             AlreadyStoredError: the name is taken.
             StorageError: the file has another digest. Then it is not there under the new name.
         """
-        del writer, is_reserved
+        del writer, require_reserved
         with source.open(source_name) as file, self.create(name) as target:
             hashed = HashedFile(file)
             while piece := hashed.read(_PIECE_BYTES):

@@ -10,7 +10,7 @@ import pytest
 from catalog_samples import sample
 
 from registry.catalog import CatalogBackend, Holder, Reservation, open_catalog, schema
-from registry.errors import ConflictError, NotFoundError, ReservedError, VersionExistsError
+from registry.errors import ConflictError, NotFoundError, ReservationLostError, ReservedError, VersionExistsError
 from registry.model import Reference
 from registry.storage.names import Owner
 
@@ -157,6 +157,21 @@ def test_the_reservation_of_a_dead_publisher_can_be_released(catalog: CatalogBac
     assert catalog.reservations.list("other") == ()
     with pytest.raises(NotFoundError):
         catalog.reservations.release("mnist", "1.0.1")
+
+
+def test_a_publisher_learns_that_its_reservation_was_taken_away(catalog: CatalogBackend) -> None:
+    mine = holder()
+    held, _ = reserve(catalog, mine)
+    catalog.reservations.require(held, mine)
+    catalog.reservations.release("mnist", "1.0.0", force=True)
+    with pytest.raises(ReservationLostError) as caught:
+        catalog.reservations.require(held, mine)
+    assert str(caught.value) == "the reservation of mnist:1.0.0 was taken away while its files were uploaded"
+    other = holder()
+    taken, _ = reserve(catalog, other, "b")
+    with pytest.raises(ReservationLostError, match=r"; now .* holds it(?m:$)"):
+        catalog.reservations.require(held, mine)
+    catalog.reservations.require(taken, other)
 
 
 def test_of_many_who_reserve_at_once_one_content_wins(catalog: CatalogBackend) -> None:

@@ -17,7 +17,7 @@ from clouds import on_clouds
 from fault_proxy import FaultProxy
 from s3_server import S3Server
 
-from registry.errors import AlreadyStoredError, NotStoredError, StorageError
+from registry.errors import AlreadyStoredError, NotStoredError, ReservationLostError, StorageError
 from registry.storage import FolderExistsError, Store, open_store
 from registry.storage.names import Owner
 
@@ -156,13 +156,35 @@ def test_a_file_of_this_machine_is_uploaded_to_a_free_name(
 ) -> None:
     here = open_store(tmp_path)
     here.write_bytes("one", b"x" * num_bytes)
-    tag = objects.create_from("folder/two", here, "one", writer="me", is_reserved=is_reserved)
+    require_reserved = (lambda: None) if is_reserved else None
+    tag = objects.create_from("folder/two", here, "one", writer="me", require_reserved=require_reserved)
     assert (tag, objects.entity_tag("folder/two")) == (tag, tag)
     assert objects.read_bytes("folder/two") == b"x" * num_bytes
     assert objects.writer_of("folder/two") == ("me" if is_reserved or num_bytes < LARGE else None)
     with pytest.raises(AlreadyStoredError):
-        objects.create_from("folder/two", here, "one", is_reserved=is_reserved)
+        objects.create_from("folder/two", here, "one", require_reserved=require_reserved)
     assert objects.list() == ["folder/two"]
+
+
+def test_a_large_file_whose_reservation_is_lost_does_not_appear_and_leaves_no_parts(
+    bucket: str, s3_server: S3Server, tmp_path: Path
+) -> None:
+    here, store = open_store(tmp_path), open_store(f"{bucket}/data")
+    here.write_bytes("one", b"x" * LARGE)
+
+    def lost() -> None:
+        raise ReservationLostError("it was taken away")
+
+    with pytest.raises(ReservationLostError, match=r"^it was taken away$"):
+        store.create_from("two", here, "one", require_reserved=lost)
+    with pytest.raises(AlreadyStoredError):
+        store.create_from("two", here, "one", require_reserved=lambda: put(store, "two", b"a rival's"))
+    with pytest.raises(StorageError, match="it was changed meanwhile: expected sha256 0, found "):
+        store.create_from("three", here, "one", sha256="0", require_reserved=lambda: None)
+    assert (store.list(), store.read_bytes("two")) == (["two"], b"a rival's")
+    uploads = s3_server.request("GET", f"/{bucket.removeprefix('s3://')}?uploads")[1]
+    assert b"ListMultipartUploadsResult" in uploads
+    assert b"UploadId>" not in uploads.replace(b"UploadIdMarker", b"")
 
 
 @on_clouds

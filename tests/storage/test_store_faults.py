@@ -182,7 +182,7 @@ def test_bytes_damaged_in_transit_are_requested_again(store: Store, fault_proxy:
     assert str(caught.value) == (
         f"cannot read {store.locate('folder/file')}: the server sent bytes that do not match their ETag"
     )
-    assert faulty(fault_proxy) == 3
+    assert faulty(fault_proxy) == 2 * 3
 
 
 def test_bytes_that_are_copied_have_a_tag_that_is_looked_at_too(store: Store, fault_proxy: FaultProxy) -> None:
@@ -192,9 +192,12 @@ def test_bytes_that_are_copied_have_a_tag_that_is_looked_at_too(store: Store, fa
     assert faulty(fault_proxy) == 1
 
 
+@pytest.mark.parametrize("tries", ["1", "3"])
 def test_a_tag_that_is_not_a_digest_is_trusted_after_the_same_bytes_arrived_twice(
-    store: Store, fault_proxy: FaultProxy
+    store: Store, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch, tries: str
 ) -> None:
+    monkeypatch.setenv("REGISTRY_TRIES", tries)
+    store = open_store(store.url)
     fault_proxy.inject("retag")
     assert store.read_bytes("folder/file") == b"content"
     assert sum(map(is_get, fault_proxy.requests)) == 2
