@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         add,
         as_dataframe,
         builder,
+        cache,
         connect,
         is_locked,
         load,
@@ -97,6 +98,7 @@ __all__ = [
     "add",
     "as_dataframe",
     "builder",
+    "cache",
     "connect",
     "even_splits",
     "explain",
@@ -117,8 +119,8 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "": "slim torch",
-        "api": "AddReport Catalog Dataset DatasetLike add as_dataframe builder connect is_locked load load_pin locked "
-        "restore",
+        "api": "AddReport Catalog Dataset DatasetLike add as_dataframe builder cache connect is_locked load load_pin "
+        "locked restore",
         "building": "BuilderConfig DatasetBuilder",
         "errors": "RegistryError RegistryWarning YankedVersionWarning",
         "model": "DatasetVersion Progress Reference SlicingRule Split Version VersionRequest VersionStatus",

@@ -10,6 +10,7 @@ Only this folder wires the parts together; the command line is built on it.
 from registry.api.adding import Addition, AddReport
 from registry.api.arguments import DatasetLike, read_uses
 from registry.api.backups import back_up, restore
+from registry.api.caching import Cache, FetchReport, cache
 from registry.api.catalog import Catalog, connect
 from registry.api.dataset import Dataset
 from registry.api.lifecycle import Lifecycle
@@ -24,14 +25,17 @@ __all__ = [
     "DATA_DIR_VARIABLE",
     "AddReport",
     "Addition",
+    "Cache",
     "Catalog",
     "Dataset",
     "DatasetLike",
+    "FetchReport",
     "Lifecycle",
     "add",
     "as_dataframe",
     "back_up",
     "builder",
+    "cache",
     "catalog_url",
     "connect",
     "data_folder",

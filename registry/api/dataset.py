@@ -36,6 +36,7 @@ from registry.splits import Plan, ReadInstruction
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     import datasets
 
+    from registry.api.caching import FetchReport
     from registry.api.exporting import ExportKind, ExportReport
     from registry.api.info import DatasetInfo
     from registry.api.provenance import Provenance
@@ -634,6 +635,44 @@ class Dataset:
         from registry.interop.croissant import describe_croissant
 
         return describe_croissant(self.facts, self.features, self._all_shards(), base_url=base_url, creators=creators)
+
+    @typed_arguments
+    def fetch(
+        self,
+        split: str | ReadInstruction | None = None,
+        *,
+        slicing: SlicingRule | str | None = None,
+        rounding: str | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> FetchReport:
+        """Fetch the files of a slice into the cache of this machine, to read it in any order without the store.
+
+        Files are fetched as a whole, several at a time, and compared with their sha256. Files of this machine need not
+        be fetched.
+
+        >>> report = digits.fetch("train[:10%]")
+        >>> report.num_files, report.num_new_bytes, report.folder
+        (1, 0, None)
+
+        Args:
+            split: an expression, see ``resolve``. None is every split, or every pin of a pin file.
+            slicing: see ``resolve``.
+            rounding: see ``resolve``.
+            progress: called with a ``Progress``, in bytes.
+
+        Raises:
+            SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: see ``resolve``.
+            UsageError: the cache is switched off; or see ``resolve``.
+            ShardMismatchError: a file differs from the published one.
+            StorageError: a file cannot be read, or the cache is too small or cannot be written.
+        """
+        from registry.api.caching import fetch_slices
+
+        if split is None:
+            found = list(self.provenance.slices(self.features))
+        else:
+            found = [self.slice_of(split, slicing=slicing, rounding=rounding)]
+        return fetch_slices(self.reference, None if split is None else found[0].name, found, progress)
 
     @typed_arguments
     def verify(

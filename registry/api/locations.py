@@ -14,11 +14,14 @@ from registry.model import DatasetVersion, version_folder
 
 if TYPE_CHECKING:  # numpy is loaded when something is read
     from registry.storage import Store
+    from registry.storage.cache import FileCache
     from registry.tfrecord import IndexFolder
 
 CATALOG_VARIABLE: Final = "REGISTRY_CATALOG"
 DATA_DIR_VARIABLE: Final = "REGISTRY_DATA_DIR"
 CACHE_VARIABLE: Final = "REGISTRY_CACHE"
+CACHE_DIR_VARIABLE: Final = "REGISTRY_CACHE_DIR"
+CACHE_BYTES_VARIABLE: Final = "REGISTRY_CACHE_BYTES"
 
 _OLD_NAME: Final = "dataset-registry"
 """The distribution's name before version 0.2. On PyPI that name belongs to another project."""
@@ -74,11 +77,7 @@ def data_folder(url: str, data_dir: str | os.PathLike[str] | None = None) -> str
 
 def index_folder() -> str:
     """The cache folder for the offsets of records in files. It can be deleted at any time."""
-    if chosen := os.environ.get(CACHE_VARIABLE):
-        return str(Path(chosen) / "indexes")
-    import platformdirs
-
-    return str(Path(platformdirs.user_cache_dir("shardbook", appauthor=False)) / "indexes")
+    return str(_cache_folder() / "indexes")
 
 
 def open_indexes() -> IndexFolder:
@@ -86,6 +85,30 @@ def open_indexes() -> IndexFolder:
     from registry.tfrecord import IndexFolder
 
     return IndexFolder(index_folder())
+
+
+def open_cache() -> FileCache | None:
+    """The cache of files of other machines; None if it is switched off.
+
+    Raises:
+        UsageError: ``$REGISTRY_CACHE_BYTES`` is not a number of bytes.
+    """
+    found = find_cache()
+    return None if found.is_off else found
+
+
+def find_cache() -> FileCache:
+    """The cache of files of other machines, which all processes of a user share, also if it is switched off.
+
+    Raises:
+        UsageError: ``$REGISTRY_CACHE_BYTES`` is not a number of bytes.
+    """
+    from registry.storage.cache import FileCache, parse_bytes
+
+    text = os.environ.get(CACHE_BYTES_VARIABLE, "").strip()
+    max_bytes = parse_bytes(text, CACHE_BYTES_VARIABLE) if text else None
+    chosen = os.environ.get(CACHE_DIR_VARIABLE)
+    return FileCache((Path(chosen).expanduser() if chosen else _cache_folder()) / "blocks", max_bytes=max_bytes)
 
 
 def open_data(data_dir: str) -> Store:
@@ -129,6 +152,15 @@ def make_catalog_folder(url: str) -> None:
             hint="Choose another catalog with --catalog or $REGISTRY_CATALOG.",
             details={"path": str(path.parent), "errno": error.errno},
         ) from error
+
+
+def _cache_folder() -> Path:
+    """The folder of everything that is kept to save time. It can be deleted at any time."""
+    if chosen := os.environ.get(CACHE_VARIABLE):
+        return Path(chosen)
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("shardbook", appauthor=False))
 
 
 def _user_folder() -> Path:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from registry.api.locations import catalog_url, data_folder, index_folder
+from registry.api.locations import catalog_url, data_folder, index_folder, open_cache
 from registry.argument_types import typed_arguments
 from registry.errors import UsageError, YankedVersionWarning
 
@@ -101,6 +101,7 @@ def pin_places(
         beside=text.rpartition("/")[0] if "://" in text else str(Path(text).absolute().parent),
         data_dirs=(fallback or data_folder(catalog_url()),),
         index_folder=index_folder(),
+        cache=open_cache(),
         allowed=_allowed_by_environment(),
     )
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from registry.api.locations import index_folder, open_indexes, open_version
+from registry.api.locations import index_folder, open_cache, open_indexes, open_version
 from registry.catalog import PublishedShards, load_shards
 from registry.model import (
     Candidate,
@@ -225,6 +225,7 @@ class FoundNow:
             features=features,
             proof=FileProof(promises=PublishedShards.of_version(self.catalog.backend.shards, self.facts), hint=hint),
             indexes=open_indexes(),
+            cache=open_cache(),
         )
 
     def readable_for(self, plan: Plan, features: FeaturesDict, config: ReadConfig | None) -> ReadableVersion:  # noqa: ARG002 (the same for every slice)
@@ -283,7 +284,10 @@ class FoundNow:
         facts = self.facts
         folder = version_folder(facts.name, facts.config, facts.version)
         return Places(
-            data_dirs=(self.catalog.data_dir,), folders={folder: self.store().url}, index_folder=index_folder()
+            data_dirs=(self.catalog.data_dir,),
+            folders={folder: self.store().url},
+            index_folder=index_folder(),
+            cache=open_cache(),
         )
 
 

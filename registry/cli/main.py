@@ -41,6 +41,7 @@ COMMANDS: Final = {
         "Manage experiments: flags that versions switch on or off.",
     ),
     "alias": ("registry.cli.alias:alias", "Give versions names that may be moved: mnist@paper."),
+    "cache": ("registry.cli.cache:cache", "Show, fill and clear the cache of files of other machines."),
     "pin": ("registry.cli.pin:pin", "Pin slices for a paper; verify, restore, cite and sign pins."),
     "reservation": (
         "registry.cli.reservation:reservation",

@@ -246,6 +246,7 @@ class Pin:
             default_order=self.read_config,
             proof=FileProof(promises=promises_of(self.entry), records=PinnedRecords(self._parts), hint=hint),
             indexes=self.places.indexes(),
+            cache=self.places.cache,
         )
 
     def check_samples(self) -> None:

@@ -34,6 +34,7 @@ from registry.pins.layout import folder_of, reference_of
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.splits import counted
 from registry.storage import Allowed, Store, open_named, open_store
+from registry.storage.cache import FileCache
 from registry.storage.consent import needs_name
 from registry.storage.names import check_relative_name
 from registry.tfrecord import IndexFolder
@@ -102,6 +103,7 @@ class Places:
         data_dirs: data directories of this machine.
         folders: the folders from which a catalog reads versions stored elsewhere, by their path below a data directory.
         index_folder: where readers cache the offsets of records, or None.
+        cache: the cache of files of other machines, or None.
         allowed: which of the places that pins name may be used. The other places are the reader's own.
     """
 
@@ -110,6 +112,7 @@ class Places:
     data_dirs: tuple[str, ...] = ()
     folders: Mapping[str, str] = field(default_factory=dict)
     index_folder: str | None = None
+    cache: FileCache | None = None
     allowed: Allowed = field(default_factory=Allowed)
 
     def __repr__(self) -> str:
@@ -147,7 +150,7 @@ class Places:
                 rejected.append(place)
                 continue
             try:
-                missing = first_missing(place, entry)
+                missing = first_missing(place, entry, self.cache)
             except StorageError as error:  # a server does not answer, or redirects to one that is not allowed
                 rejected.append(RejectedSource.of(place.url, error))
                 continue
@@ -415,13 +418,19 @@ def agreement_hint(allow: Sequence[str]) -> str:
     )
 
 
-def first_missing(store: Store, entry: PinEntry) -> str | None:
+def first_missing(store: Store, entry: PinEntry, cache: FileCache | None = None) -> str | None:
     """A sentence on the first file of a pin that ``store`` lacks; None if it has all of them with their pinned sizes.
+
+    A store of another machine is not asked for a file that is in the ``cache``.
 
     Raises:
         FetchNotAllowedError, StorageUnavailableError: the store does not answer.
     """
     for file in entry.files:
+        if cache is not None and store.local_root is None:
+            sha256 = file.sha256.removeprefix("sha256:")
+            if cache.file(sha256, file.num_bytes).is_complete():
+                continue
         try:
             num_bytes = store.size(file.name)
         except NotStoredError:

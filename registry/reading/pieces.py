@@ -63,6 +63,7 @@ class RecordSource:
         self._indexes = indexes
         self._open: OrderedDict[str, ShardReader] = OrderedDict()
         self._seen: set[int] = set()
+        self._doubted: set[str] = set()
         self._most_open = _most_open()
         self._instructions: dict[int, FileInstruction] = {}
 
@@ -116,6 +117,13 @@ class RecordSource:
                     raise
                 self._most_open //= 2
                 self._close_all_but(self._most_open)
+            except VerificationError:
+                # The bytes that a cache holds may have been damaged on their way here.
+                name = self.instruction(index).filename
+                if name in self._doubted or not self._store.forget(name):
+                    raise
+                self._doubted.add(name)
+                self._open.pop(name, None)
 
     def _read(self, index: int, records: Places) -> Block:
         shard = self._shard(self.instruction(index))

@@ -20,6 +20,7 @@ from registry.order import ReadConfig, check_read_config
 from registry.prepared import PreparedDataset
 from registry.shards import SEQUENTIAL_FORMATS, ProvedStore, RecordsProof
 from registry.storage import Store
+from registry.storage.cache import FileCache
 from registry.tfrecord import IndexFolder
 
 
@@ -49,6 +50,7 @@ class ReadableVersion:
         default_order: the order of a read without a ``ReadConfig``.
         proof: what proves the files; None for a folder that was never published, for which no digests exist.
         indexes: the cache of record places and of stamps of proved files; None caches nothing.
+        cache: the cache of files of other machines; None caches nothing.
     """
 
     facts: DatasetVersion
@@ -57,6 +59,7 @@ class ReadableVersion:
     default_order: ReadConfig
     proof: FileProof | None = None
     indexes: IndexFolder | None = None
+    cache: FileCache | None = None
 
     @property
     def file_format(self) -> str:
@@ -93,6 +96,7 @@ class ReadableVersion:
             features=self.features,
             records=self.proof.records,
             indexes=self.indexes,
+            cache=self.cache,
             hint=self.proof.hint,
         )
 
@@ -115,6 +119,7 @@ def make_readable(
     default_order: ReadConfig | None = None,
     proof: FileProof | None = None,
     indexes: IndexFolder | None = None,
+    cache: FileCache | None = None,
 ) -> ReadableVersion:
     """The readable version of ``facts`` with its files in ``store``.
 
@@ -126,6 +131,7 @@ def make_readable(
             the version keeps its records in order.
         proof: what proves the files; None proves nothing.
         indexes: the cache of record places; None caches nothing.
+        cache: the cache of files of other machines; None caches nothing.
     """
     return ReadableVersion(
         facts=facts,
@@ -134,6 +140,7 @@ def make_readable(
         default_order=default_order or check_read_config(None, is_ordered=keeps_order(facts)),
         proof=proof,
         indexes=indexes,
+        cache=cache,
     )
 
 

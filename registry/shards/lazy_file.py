@@ -28,7 +28,7 @@ class LazyFile(RangedFile):
             sources: functions that open the file, in the order in which they are tried.
             path: the whole path or URL, for messages.
             num_bytes: the size of the file.
-            entity_tag: its ETag at the first source.
+            entity_tag: its ETag at the first source; the attribute is that of the present source.
         """
         super().__init__(path=path, num_bytes=num_bytes, entity_tag=entity_tag)
         self._waiting = list(sources)
@@ -63,6 +63,7 @@ class LazyFile(RangedFile):
         if self._source is None:
             self._source = self._waiting[0]()  # if this fails, the next read tries it again
             self._waiting = self._waiting[1:]
+            self.entity_tag = self._source.entity_tag
         return self._source
 
     def _leave(self, source: StoredFile, error: StorageError) -> None:

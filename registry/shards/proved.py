@@ -7,6 +7,7 @@ stamp, or if the file has changed since, it is hashed again.
 
     file  --open-->  proved in this process | by a stamp | by its sha256  -->  that very file
     object with a recorded ETag  --open-->  a file of which each request requires that ETag
+    object in the cache  --open-->  its blocks, which were kept under its sha256; no request
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from threading import Event, Lock
@@ -27,6 +28,7 @@ from registry.model import Promises, Shard
 from registry.shards.formats import walk_file
 from registry.shards.lazy_file import LazyFile
 from registry.storage import Store
+from registry.storage.cache import CachedBlocks, CachedFile, FileCache
 from registry.storage.faults import StoredFile, cannot
 from registry.storage.store import WrappedStore
 from registry.tfrecord import IndexFolder
@@ -69,6 +71,7 @@ class ProvedStore(WrappedStore):
         features: FeaturesDict | None = None,
         records: RecordsProof | None = None,
         indexes: IndexFolder | None,
+        cache: FileCache | None = None,
         hint: str,
     ) -> None:
         """Wrap the files in ``store``.
@@ -81,6 +84,7 @@ class ProvedStore(WrappedStore):
             records: the only records that will be read; another file that contains them is accepted. None accepts only
                 the published files.
             indexes: the folder of the stamps; with None, each process hashes every file that it reads.
+            cache: keeps the bytes of files of other machines on this one; None keeps nothing.
             hint: the hint of the error for a file that differs.
         """
         super().__init__(store)
@@ -89,6 +93,7 @@ class ProvedStore(WrappedStore):
         self._features = features
         self._records = records
         self._indexes = indexes
+        self._cache = cache
         self._hint = hint
 
     def open(self, name: str) -> StoredFile:
@@ -103,17 +108,61 @@ class ProvedStore(WrappedStore):
             StorageError: it is missing, or cannot be read.
         """
         promised = self._promises.find(name)
-        if promised is None or (tag := self._recorded_tag(promised)) is None:
+        if promised is None:
+            return self._store.open(name)
+        blocks = self._blocks_of(promised)
+        if blocks is None:
+            return self._open_source(name, promised)
+        if self._recorded_tag(promised) is not None:
+            return CachedFile(blocks, self._open_source(name, promised))
+        if blocks.is_complete():
+            return CachedFile(blocks, self._open_later(name, promised))
+        file = self._open_proved(name, promised)
+        is_stable = file.entity_tag is not None or blocks.is_complete()  # it was kept while it was hashed
+        return CachedFile(blocks, file) if is_stable and self._is_published(file, name, promised) else file
+
+    def _open_source(self, name: str, promised: Shard) -> StoredFile:
+        """Open a file without the cache."""
+        tag = self._recorded_tag(promised)
+        if tag is None:
             return self._open_proved(name, promised)
         recorded = partial(self._store.open_known, name, num_bytes=promised.num_bytes, entity_tag=tag)
         proved = partial(self._open_proved, name, promised)
         return LazyFile([recorded, proved], path=self.locate(name), num_bytes=promised.num_bytes, entity_tag=tag)
 
-    def _open_proved(self, name: str, promised: Shard | None, stop: Event | None = None) -> StoredFile:
+    def _open_later(self, name: str, promised: Shard) -> StoredFile:
+        """Open a file that is in the cache as a whole: no request is sent unless a block is damaged or evicted."""
+        later = partial(self._open_published, name, promised)
+        return LazyFile([later], path=self.locate(name), num_bytes=promised.num_bytes, entity_tag=None)
+
+    def _open_published(self, name: str, promised: Shard) -> StoredFile:
+        file = self._open_proved(name, promised)
+        if not self._is_published(file, name, promised):
+            file.close()
+            hint = "Run `registry cache clear`, then read it again."
+            reason = "the cache holds parts of the published file, and the store another file with the same records"
+            raise cannot("read", self.locate(name), reason, hint=hint)
+        return file
+
+    def _is_published(self, file: StoredFile, name: str, promised: Shard) -> bool:
+        """Whether an object that was proved is the published file, and not another one with the same records."""
+        return _proofs.holds(ObjectState(self.locate(name), file.entity_tag or ""), promised.sha256)
+
+    def forget(self, name: str) -> bool:
+        """Delete the blocks of a file from the cache: its records are damaged, perhaps since they were fetched."""
+        promised = self._promises.find(name)
+        blocks = None if promised is None else self._blocks_of(promised)
+        return blocks is not None and blocks.forget()
+
+    def _blocks_of(self, promised: Shard) -> CachedBlocks | None:
+        """The cached blocks of a file of another machine; None without a cache."""
+        if self._cache is None or self.local_root is not None:
+            return None
+        return self._cache.file(promised.sha256, promised.num_bytes)
+
+    def _open_proved(self, name: str, promised: Shard, stop: Event | None = None) -> StoredFile:
         """Open a file and prove it now; once ``stop`` is set, hashing ends with an error that the caller drops."""
         file = self._store.open(name)
-        if promised is None:
-            return file
         try:
             if self.local_root is None:
                 self._prove_object(file, name, promised, stop)
@@ -134,16 +183,21 @@ class ProvedStore(WrappedStore):
         """
         stop = Event()
 
-        def prove(name: str) -> None:
+        def prove(found: tuple[str, Shard]) -> None:
             try:
-                self._open_proved(name, self._promises.find(name), stop).close()
+                self._open_proved(*found, stop).close()
             except StorageUnavailableError:
                 raise  # the other files would wait for the same store
             except RegistryError:
                 return
 
         with choose_engine(num_bytes=None, is_local=self.local_root is not None, is_unlocked=True) as engine:
-            pieces = (Piece(prove, name, (FileRange(self.url, name),)) for name in names if self._needs_proof(name))
+            found = ((name, self._promises.find(name)) for name in names)
+            pieces = (
+                Piece(prove, (name, promised), (FileRange(self.url, name),))
+                for name, promised in found
+                if promised is not None and self._needs_proof(promised)
+            )
             try:
                 for _ in engine.run(pieces, doing="hashed files", failure=StorageError):
                     pass
@@ -151,9 +205,11 @@ class ProvedStore(WrappedStore):
                 stop.set()
                 raise
 
-    def _needs_proof(self, name: str) -> bool:
-        promised = self._promises.find(name)
-        return promised is None or self._recorded_tag(promised) is None
+    def _needs_proof(self, promised: Shard) -> bool:
+        if self._recorded_tag(promised) is not None:
+            return False
+        blocks = self._blocks_of(promised)
+        return blocks is None or not blocks.is_complete()
 
     def _recorded_tag(self, promised: Shard) -> str | None:
         """The ETag by which an object is proved; None if its bytes have to be."""
@@ -196,11 +252,21 @@ class ProvedStore(WrappedStore):
                 return
             if self._is_known(state, promised):
                 return
-            found = _hash(file, stop)
+            found = self._hash_object(file, promised, stop)
             if found == promised.sha256:
                 self._keep(state, promised, 0)
             else:
                 self._require_records(state, name, promised, found)
+
+    def _hash_object(self, file: StoredFile, promised: Shard, stop: Event | None) -> str:
+        """Hash an object, and keep it in the cache meanwhile, so that it is fetched once."""
+        blocks = self._blocks_of(promised)
+        if blocks is None:
+            return _hash(file, stop)
+        with blocks.fill() as filling:
+            found = _hash(file, stop, filling.add)
+            filling.is_right = found == promised.sha256
+        return found
 
     def _is_known(self, state: State, promised: Shard) -> bool:
         """Whether a file in this state is already proved, by this process or by a stamp."""
@@ -285,12 +351,17 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_proofs.free)
 
 
-def _hash(file: StoredFile, stop: Event | None) -> str:
-    """Hash an open file from its start, and seek back to it; raises InterruptedError once ``stop`` is set."""
+def _hash(file: StoredFile, stop: Event | None, keep: Callable[[memoryview], None] | None = None) -> str:
+    """Hash an open file from its start, and seek back to it; raises InterruptedError once ``stop`` is set.
+
+    ``keep`` is called with each piece.
+    """
     digest = hashlib.sha256()
     for piece in file.pieces():
         if stop is not None and stop.is_set():
             raise InterruptedError("the read was ended")
         digest.update(piece)
+        if keep is not None:
+            keep(piece)
     file.seek(0)
     return digest.hexdigest()

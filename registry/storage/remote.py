@@ -191,13 +191,19 @@ def plan_requests(ranges: Sequence[Range]) -> Iterator[Request]:
     >>> [(one.start, one.stop, one.wanted) for one in plan_requests([(500, 600), (0, 100), (9_000_000, 9_000_010)])]
     [(0, 600, (1, 0)), (9000000, 9000010, (2,))]
     """
+    for batch in batches(ranges):
+        yield from _plan_batch(ranges, batch)
+
+
+def batches(ranges: Sequence[Range]) -> Iterator[range]:
+    """Divide the indexes of ``ranges`` so that memory may hold the bytes of each part."""
     first = 0
     while first < len(ranges):
         stop, num_bytes = first, 0
         while stop < len(ranges) and stop - first < _BATCH_RANGES and num_bytes < _BATCH_BYTES:
             num_bytes += ranges[stop][1] - ranges[stop][0]
             stop += 1
-        yield from _plan_batch(ranges, range(first, stop))
+        yield range(first, stop)
         first = stop
 
 
@@ -226,7 +232,7 @@ def _cut(start: int, stop: int) -> list[Range]:
     return [(place, min(place + REQUEST_BYTES, stop)) for place in range(start, stop, REQUEST_BYTES)]
 
 
-class _Arrived:
+class Arrived:
     """Collects the bytes of ``ranges`` as requests arrive, and hands out the ranges that are complete."""
 
     def __init__(self, ranges: Sequence[Range], *, in_order: bool) -> None:
@@ -238,6 +244,7 @@ class _Arrived:
         self._parts: dict[int, tuple[memoryview, int]] = {}  # ranges of several requests, and the bytes still missing
 
     def add(self, request: Request, content: memoryview) -> None:
+        """Take the bytes that a request returned."""
         num_wanted = sum(self._ranges[index][1] - self._ranges[index][0] for index in request.wanted)
         for index in request.wanted:
             start, stop = self._ranges[index]
@@ -278,7 +285,7 @@ class _Arrived:
 
 
 def _fetch(ranges: Sequence[Range], begin: Begin, path: str, *, in_order: bool) -> Iterator[tuple[int, memoryview]]:
-    arrived, waiting = _Arrived(ranges, in_order=in_order), plan_requests(ranges)
+    arrived, waiting = Arrived(ranges, in_order=in_order), plan_requests(ranges)
     under_way: dict[Future[Any], Request] = {}
     process, num_bytes = os.getpid(), 0
     if not in_order:

@@ -144,6 +144,11 @@ class Store(abc.ABC):
         A plain store has no digests to check files against, so it does nothing.
         """
 
+    def forget(self, name: str) -> bool:
+        """Delete what a cache holds of a file, because its content is damaged; False if nothing was held."""
+        check_relative_name(name)
+        return False
+
     def exclusive(self, name: str) -> AbstractContextManager[None]:
         """Lock the folder that contains ``name`` against other processes and threads of this machine.
 

@@ -23,9 +23,10 @@ from typing import Final
 
 import numpy as np
 
+from registry.storage.folder_key import FolderKey, replace_file
 from registry.tfrecord.block import Octets, Places, find_fault, walk_frames
 from registry.tfrecord.framing import FRAMING_BYTES
-from registry.tfrecord.stamps import FileState, FolderKey, StampFolder, replace_file
+from registry.tfrecord.stamps import FileState, StampFolder
 
 _MAGIC: Final = b"shardix1"
 _TAG_BYTES: Final = 16

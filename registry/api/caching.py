@@ -1,0 +1,226 @@
+"""The cache of files of other machines: ``registry.cache()`` shows and clears it, ``Dataset.fetch`` fills it.
+
+Reading fills it, too: every file of a published version is read through it (``registry.storage.cache``).
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from threading import Event, Lock
+from typing import TYPE_CHECKING, Final
+
+from registry.api.locations import CACHE_BYTES_VARIABLE, find_cache
+from registry.errors import ShardMismatchError, StorageError, UsageError
+from registry.model import ProgressCallback, Reference, count_progress
+
+if TYPE_CHECKING:  # numpy is loaded when something is read
+    from registry.model import Shard
+    from registry.model.progress import Advance
+    from registry.reading import Slice
+    from registry.storage import Store
+    from registry.storage.cache import CacheUsage, FileCache
+
+_TRIES: Final = 2
+
+
+class Cache:
+    """The cache of this machine, which all processes of a user share: parts of files that are stored on other machines.
+
+    >>> registry.cache().usage().num_files
+    0
+    """
+
+    def __init__(self, files: FileCache) -> None:
+        self._files = files
+
+    @property
+    def folder(self) -> str:
+        """The path of its folder, which need not exist yet."""
+        return str(self._files.folder)
+
+    def usage(self) -> CacheUsage:
+        """What it holds: ``num_files``, ``num_blocks`` and ``num_bytes``, of at most ``max_bytes``.
+
+        Raises:
+            StorageError: the disk does not report its free space.
+        """
+        return self._files.usage()
+
+    def clear(self) -> CacheUsage:
+        """Delete everything in it. A read that uses it meanwhile continues with the store.
+
+        Returns:
+            What it held before.
+
+        Raises:
+            StorageError: the folder cannot be written.
+        """
+        before = self._files.usage()
+        self._files.clear()
+        return before
+
+    def __repr__(self) -> str:
+        return f"<Cache {self.folder}>"
+
+
+def cache() -> Cache:
+    """The cache of files that are stored on other machines.
+
+    Its folder is ``$REGISTRY_CACHE_DIR``, else the user's cache folder; ``$REGISTRY_CACHE_BYTES`` limits its size.
+
+    Raises:
+        UsageError: ``$REGISTRY_CACHE_BYTES`` is not a number of bytes.
+    """
+    return Cache(find_cache())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchReport:
+    """The result of ``Dataset.fetch``: what can be read without the store now.
+
+    Attributes:
+        reference: the version.
+        split: the split expression, or None for everything.
+        num_files: files that the records are in.
+        num_bytes: their size.
+        num_new_bytes: how many of these bytes were not in the cache before.
+        folder: the cache's folder; None if all files are on this machine, so that nothing had to be fetched.
+    """
+
+    reference: Reference
+    split: str | None
+    num_files: int
+    num_bytes: int
+    num_new_bytes: int
+    folder: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A file to fetch: its name, what was published, and the store of its version."""
+
+    name: str
+    shard: Shard
+    files: Store
+
+
+def fetch_slices(
+    reference: Reference, split: str | None, slices: Iterable[Slice], progress: ProgressCallback | None
+) -> FetchReport:
+    """Fetch the files of ``slices`` into the cache; see ``Dataset.fetch``."""
+    wanted, num_local, num_local_bytes = _list_files(slices)
+    num_bytes = sum(one.shard.num_bytes for one in wanted)
+    if not wanted:
+        return FetchReport(
+            reference=reference,
+            split=split,
+            num_files=num_local,
+            num_bytes=num_local_bytes,
+            num_new_bytes=0,
+            folder=None,
+        )
+    found = find_cache()
+    blocks = {one.shard.sha256: found.file(one.shard.sha256, one.shard.num_bytes) for one in wanted}
+    _require_room(found, sum(one.num_kept_bytes() for one in blocks.values()))
+    num_new_bytes = sum(one.num_missing_bytes() for one in blocks.values())
+    _fetch(wanted, count_progress(progress, "fetching", str(reference), total=num_bytes, unit="bytes", announce=True))
+    lost = [one for one in wanted if not blocks[one.shard.sha256].is_complete()]
+    if lost:
+        found.require_writable()
+        raise StorageError(
+            f"{len(lost):,} of {len(wanted):,} files of {reference} could not be kept in the cache {found.folder}",
+            hint="Its disk is full, or others filled the cache meanwhile. See its size with: registry cache show",
+            details={"path": str(found.folder), "files": [one.name for one in lost[:100]]},
+        )
+    return FetchReport(
+        reference=reference,
+        split=split,
+        num_files=len(wanted) + num_local,
+        num_bytes=num_bytes + num_local_bytes,
+        num_new_bytes=num_new_bytes,
+        folder=str(found.folder),
+    )
+
+
+def _list_files(slices: Iterable[Slice]) -> tuple[list[_Wanted], int, int]:
+    """The files of other machines, each once; the number of files of this machine, and their size."""
+    wanted: dict[str, _Wanted] = {}
+    local: dict[str, int] = {}
+    for one in slices:
+        proof = one.readable.proof
+        if proof is None:
+            continue
+        files = one.readable.files(dict.fromkeys(part.split for part in one.plan))
+        for name in dict.fromkeys(part.filename for part in one.plan):
+            shard = proof.promises.find(name)
+            if shard is None:
+                continue
+            if files.local_root is None:
+                wanted.setdefault(shard.sha256, _Wanted(name, shard, files))
+            else:
+                local[files.locate(name)] = shard.num_bytes
+    return list(wanted.values()), len(local), sum(local.values())
+
+
+def _require_room(found: FileCache, num_bytes: int) -> None:
+    """Check that the cache may hold ``num_bytes`` before anything is fetched.
+
+    Raises:
+        UsageError: it is switched off.
+        StorageError: its limit is lower.
+    """
+    limit = found.usage().max_bytes
+    if limit == 0:
+        raise UsageError(
+            f"the cache is switched off: {CACHE_BYTES_VARIABLE} is 0", hint=f"Set {CACHE_BYTES_VARIABLE}, e.g. to 20GB."
+        )
+    if num_bytes > limit:
+        error = StorageError(
+            f"the files need {num_bytes:,} bytes, and the cache {found.folder} is limited to {limit:,}",
+            hint=f"Set {CACHE_BYTES_VARIABLE} to a larger number, or fetch a smaller slice.",
+            details={"path": str(found.folder), "num_bytes": num_bytes, "max_bytes": limit},
+        )
+        error.errno = errno.ENOSPC
+        raise error
+
+
+def _fetch(wanted: list[_Wanted], advance: Advance | None) -> None:
+    """Read all files, several at a time: what the cache lacks is fetched and kept, the rest is checked."""
+    from registry.engines import FileRange, Piece, choose_engine
+
+    stop, alone = Event(), Lock()
+
+    def count(num_bytes: int) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        if advance is not None:
+            with alone:
+                advance(num_bytes)
+
+    def fetch(one: _Wanted) -> None:
+        for attempt in range(_TRIES):
+            digest = hashlib.sha256()
+            with one.files.open(one.name) as file:
+                for piece in file.pieces():
+                    digest.update(piece)
+                    count(0 if attempt else len(piece))
+            if digest.hexdigest() == one.shard.sha256:
+                return
+            one.files.forget(one.name)  # a block was damaged on its way
+        path = one.files.locate(one.name)
+        raise ShardMismatchError(
+            f"{path}: sha256 mismatch: expected {one.shard.sha256}, found {digest.hexdigest()}",
+            hint="It was damaged on its way, or the store returns wrong bytes. Fetch it again.",
+            details={"path": path},
+        )
+
+    with choose_engine(num_bytes=None, is_local=False, is_unlocked=True) as engine:
+        pieces = (Piece(fetch, one, (FileRange(one.files.url, one.name),)) for one in wanted)
+        try:
+            for _ in engine.run(pieces, doing="fetched files", failure=StorageError):
+                pass
+        finally:
+            stop.set()  # ends the other threads with the piece that they read, after an error or Ctrl-C

@@ -1,0 +1,98 @@
+"""``registry cache``: shows, fills and clears the cache of files that are stored on other machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from registry.cli.commands import Session, examples, session_command, version_values
+from registry.cli.completion import complete_split
+from registry.cli.options import Slicing, reference_argument, slicing_options
+from registry.cli.output import Fields, size
+from registry.cli.progress import show_progress
+from registry.envelope import fields_of
+from registry.splits import counted
+
+
+@click.group("cache", epilog=examples("registry cache show", "registry cache fetch mnist:3.0.1 'train[:10%]'"))
+def cache() -> None:
+    """Show, fill and clear the cache of files that are stored on other machines.
+
+    Reading keeps what it fetches from buckets and web servers in REGISTRY_CACHE_DIR, up to REGISTRY_CACHE_BYTES; the
+    least recently used parts of files are deleted first. The cache can be deleted at any time.
+    """
+
+
+@session_command(
+    "show", group=cache, catalog=False, epilog=examples("registry cache show", "registry cache show --format json")
+)
+def show(session: Session) -> None:
+    """Show the folder of the cache, its size and its limit."""
+    from registry.api import cache as open_cache
+
+    found = open_cache()
+    value = {"folder": found.folder, **fields_of(found.usage(), "num_files", "num_blocks", "num_bytes", "max_bytes")}
+    session.out.present(
+        "cache.show",
+        value,
+        lambda it: [
+            Fields(
+                {
+                    "folder": it["folder"],
+                    "size": size(it["num_bytes"]),
+                    "limit": size(it["max_bytes"]) if it["max_bytes"] else "switched off",
+                    "parts of": counted(it["num_files"], "file"),
+                }
+            )
+        ],
+    )
+
+
+@session_command("clear", group=cache, catalog=False, epilog=examples("registry cache clear"))
+def clear(session: Session) -> None:
+    """Delete everything in the cache. Reads that use it continue with the store."""
+    from registry.api import cache as open_cache
+
+    found = open_cache()
+    value = {"folder": found.folder, **fields_of(found.clear(), "num_files", "num_blocks", "num_bytes")}
+    session.out.present("cache.clear", value, lambda it: [f"deleted {size(it['num_bytes'])} of {it['folder']}"])
+
+
+@session_command(
+    "fetch",
+    group=cache,
+    at=True,
+    locked=True,
+    epilog=examples(
+        "registry cache fetch mnist:3.0.1",
+        "registry cache fetch mnist:3.0.1 'train[:10%]'",
+        "REGISTRY_LOCKED=dataset.lock.yaml registry cache fetch mnist",
+    ),
+)
+@reference_argument
+@click.argument("split", metavar="[SPLIT]", required=False, shell_complete=complete_split)
+@slicing_options
+def fetch(session: Session, reference: str, split: str | None, *, slicing: Slicing) -> None:
+    """Fetch the files of REF, or those with the records of SPLIT, to read them later without the store.
+
+    Each file is compared with its published sha256. Reading an exact version, or a pin, then sends no request to the
+    store, in any order.
+    """
+    with session.connect_unless_pinned() as catalog:
+        dataset = session.look_up(catalog, reference)
+        with show_progress(session.out) as progress:
+            found = dataset.fetch(split, **slicing, progress=progress)
+    value = {
+        **version_values(found.reference),
+        **fields_of(found, "split", "num_files", "num_bytes", "num_new_bytes", "folder"),
+    }
+
+    def human(it: dict[str, Any]) -> list[str]:
+        what = f"{found.reference}{f' {found.split}' if found.split else ''}"
+        files = f"{counted(it['num_files'], 'file')} ({size(it['num_bytes'])})"
+        if it["folder"] is None:
+            return [f"{what}: {files}, on this machine: nothing to fetch"]
+        return [f"{what}: {files} in the cache, of which {size(it['num_new_bytes'])} were fetched now"]
+
+    session.out.present("cache.fetch", value, human)

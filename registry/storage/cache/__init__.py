@@ -1,0 +1,20 @@
+"""Keeps parts of published files of other machines on a disk of this one, so that they are fetched once.
+
+    ProvedStore.open(name)  ->  CachedFile  --a block is kept-->     FileCache: a file of this machine
+                                            --a block is missing-->  the store, then FileCache
+
+``FileCache`` is the folder, ``CachedBlocks`` one published file in it, and ``CachedFile`` an open file that uses both.
+The names of the folder's files and their times say everything; there is no index that could be lost.
+
+    blocks/ab/abcdef...(sha256 of the published file)/0000001f   seal | the 32nd 256 KiB of the published file
+    blocks/key, blocks/size                                       the key of the seals; how many bytes are kept
+
+A cache only saves time. If its disk is full, or its folder is damaged, read-only or deleted meanwhile, the bytes come
+from the store.
+"""
+
+from registry.storage.cache.blocks import BLOCK_BYTES, CachedBlocks
+from registry.storage.cache.file import CachedFile
+from registry.storage.cache.folder import CacheUsage, FileCache, parse_bytes
+
+__all__ = ["BLOCK_BYTES", "CacheUsage", "CachedBlocks", "CachedFile", "FileCache", "parse_bytes"]

@@ -1,0 +1,244 @@
+"""``CachedBlocks``: the blocks of one published file that a cache holds; they are read, checked and written here.
+
+A block is a file: a seal, then up to 256 KiB of the published file. The seal is a digest of the content, the published
+sha256 and the number of the block, with the key of the folder. It is checked when an open file first uses the block. A
+block that is damaged, or that another user made, is deleted and fetched again.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from registry.storage.cache.room import lock_file, unlock_file
+
+if TYPE_CHECKING:
+    from registry.storage.cache.folder import FileCache
+    from registry.storage.faults import Range
+
+BLOCK_BYTES: Final = 2**18
+"""As many bytes as one request fetches too many to save another one (see ``remote``), so a larger block costs time."""
+
+_SEAL_BYTES: Final = 32
+_MAGIC: Final = b"shardbl1"
+
+
+class CachedBlocks:
+    """The blocks of one published file. Each open file has its own object, which one thread at a time may use."""
+
+    def __init__(self, cache: FileCache, sha256: str, num_bytes: int) -> None:
+        self.num_bytes = num_bytes
+        self._cache = cache
+        self._sha256 = sha256
+        self._folder = cache.folder / sha256[:2] / sha256
+        self._checked: dict[int, tuple[int, int]] = {}  # the inode and time of each block whose seal is right
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of blocks of the whole file."""
+        return -(-self.num_bytes // BLOCK_BYTES)
+
+    def range_of(self, number: int) -> Range:
+        """The bytes of the file that are in block ``number``."""
+        start = number * BLOCK_BYTES
+        return start, min(start + BLOCK_BYTES, self.num_bytes)
+
+    def is_complete(self) -> bool:
+        """Whether there is a file for every block. Their content is checked when it is used."""
+        if not self.num_blocks:
+            return True
+        try:
+            found = {path.name for path in self._folder.iterdir()}
+        except OSError:
+            return False
+        return len(found) >= self.num_blocks and all(_name_of(number) in found for number in range(self.num_blocks))
+
+    def num_kept_bytes(self) -> int:
+        """How many bytes the whole file needs in the cache."""
+        return self.num_bytes + self.num_blocks * _SEAL_BYTES
+
+    def num_missing_bytes(self) -> int:
+        """How many bytes of the file are in blocks that are not held."""
+        missing = (self.range_of(number) for number in range(self.num_blocks) if not self.holds(number))
+        return sum(stop - start for start, stop in missing)
+
+    @property
+    def can_be_kept(self) -> bool:
+        """Whether a whole block could be kept now, as far as is known without writing one."""
+        return not self._cache.is_paused and self._cache.room.may_hold(BLOCK_BYTES + _SEAL_BYTES)
+
+    def holds(self, number: int) -> bool:
+        """Whether there is a file for a block."""
+        return self._path(number).exists()
+
+    def load(self, number: int, start: int, stop: int) -> memoryview | None:
+        """Bytes ``start`` to ``stop`` of the published file, all in block ``number``; None if it is not held.
+
+        It becomes the most recently used block, and no process evicts it while it is read.
+        """
+        first, last = self.range_of(number)
+        path = self._path(number)
+        try:
+            # Without O_NONBLOCK, a pipe of this name would never be opened.
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        except OSError:
+            return None
+        try:
+            lock_file(descriptor, is_shared=True)
+            try:
+                facts = os.fstat(descriptor)
+                state = facts.st_ino, facts.st_mtime_ns
+                is_whole = facts.st_size == _SEAL_BYTES + last - first
+                if is_whole and self._checked.get(number) == state:
+                    found = memoryview(os.pread(descriptor, stop - start, _SEAL_BYTES + start - first))
+                elif is_whole and self._is_sealed(number, content := os.pread(descriptor, facts.st_size, 0)):
+                    self._checked[number] = state
+                    found = memoryview(content)[_SEAL_BYTES + start - first : _SEAL_BYTES + stop - first]
+                else:
+                    path.unlink()
+                    return None
+                with suppress(OSError):  # a cache that is only read may be on a disk that is mounted read-only
+                    os.utime(descriptor, ns=(time.time_ns(), facts.st_mtime_ns))
+            finally:
+                unlock_file(descriptor)
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
+        return found.toreadonly() if len(found) == stop - start else None
+
+    def keep(self, number: int, content: memoryview) -> None:
+        """Keep the content of a block, which comes from the published file."""
+        if not self.holds(number) and (written := self.write(number, content)) is not None:
+            self.finish(number, written)
+
+    def fill(self) -> Filling:
+        """Keep the whole file while it is hashed: the blocks become visible when the digest is known to be right."""
+        return Filling(self)
+
+    def forget(self) -> bool:
+        """Delete the blocks of this file, because their records are damaged; False if there were none."""
+        self._checked.clear()
+        found = False
+        with suppress(OSError):
+            for path in self._folder.iterdir():
+                path.unlink()
+                found = True
+        return found
+
+    def write(self, number: int, content: memoryview) -> Path | None:
+        """Write a block under a temporary name; None if there is no room for it, or the disk fails."""
+        cache, num_bytes = self._cache, len(content) + _SEAL_BYTES
+        if cache.is_paused:
+            return None
+        path = self._path(number)
+        temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+        try:
+            if not cache.room.take(num_bytes):
+                return None
+            try:
+                seal = self._seal(number, content, cache.key.read_again(make=True))
+                _write_file(temporary, seal, content)
+            except BaseException:
+                with suppress(OSError):
+                    temporary.unlink(missing_ok=True)
+                    cache.room.give_back(num_bytes)
+                raise
+        except OSError:
+            cache.pause()
+            return None
+        return temporary
+
+    def finish(self, number: int, temporary: Path) -> None:
+        """Give a block that was written its name."""
+        with suppress(OSError):  # somebody has deleted the folder
+            temporary.rename(self._path(number))
+
+    def _is_sealed(self, number: int, content: bytes) -> bool:
+        key, seal, block = self._cache.key, content[:_SEAL_BYTES], memoryview(content)[_SEAL_BYTES:]
+        if secrets.compare_digest(seal, self._seal(number, block, key.read(make=False))):
+            return True
+        # The folder may have been deleted, and made again with another key.
+        return secrets.compare_digest(seal, self._seal(number, block, key.read_again(make=False)))
+
+    def _seal(self, number: int, block: memoryview, key: bytes) -> bytes:
+        named = _MAGIC + self._sha256.encode() + number.to_bytes(8, "little")
+        seal = blake2b(named, key=key, digest_size=_SEAL_BYTES)
+        seal.update(block)
+        return seal.digest()
+
+    def _path(self, number: int) -> Path:
+        return self._folder / _name_of(number)
+
+
+class Filling:
+    """Keeps a whole file while it is hashed. At the end of the ``with`` block, it is discarded unless ``is_right``.
+
+    Attributes:
+        is_right: set it when the digest of the bytes is known to be the published one.
+    """
+
+    def __init__(self, blocks: CachedBlocks) -> None:
+        self.is_right = False
+        self._blocks = blocks
+        self._rest = bytearray()
+        self._next = 0
+        self._written: list[tuple[int, Path]] = []
+        self._has_room = True
+
+    def add(self, piece: memoryview) -> None:
+        """Keep the next bytes of the file."""
+        if not self._has_room:
+            return
+        self._rest += piece
+        while len(self._rest) >= BLOCK_BYTES:
+            self._write(bytes(self._rest[:BLOCK_BYTES]))
+            del self._rest[:BLOCK_BYTES]
+
+    def __enter__(self) -> Filling:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.is_right and self._rest and self._has_room:
+            self._write(bytes(self._rest))
+        for number, temporary in self._written:
+            if self.is_right:
+                self._blocks.finish(number, temporary)
+            else:
+                with suppress(OSError):
+                    temporary.unlink()
+
+    def _write(self, content: bytes) -> None:
+        number, self._next = self._next, self._next + 1
+        if self._blocks.holds(number):
+            return
+        written = self._blocks.write(number, memoryview(content))
+        if written is None:  # the file is larger than the cache: its first blocks are as good as any others
+            self._has_room = False
+            self._rest.clear()
+        else:
+            self._written.append((number, written))
+
+
+def _name_of(number: int) -> str:
+    return f"{number:08x}"
+
+
+def _write_file(path: Path, *parts: bytes | memoryview) -> None:
+    """Write a new file that only this user can read. It is not synced: after a power cut, its seal may be wrong."""
+    for is_last in (False, True):
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:  # another process has deleted the folder, because it was empty
+            if is_last:
+                raise
+        else:
+            break
+    with os.fdopen(descriptor, "wb") as file:
+        file.writelines(parts)

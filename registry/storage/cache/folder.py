@@ -1,0 +1,141 @@
+"""``FileCache``: the folder in which blocks of published files are kept, for all processes of a user."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from registry.errors import UsageError
+from registry.storage.cache.blocks import CachedBlocks
+from registry.storage.cache.room import Room
+from registry.storage.faults import storage_errors
+from registry.storage.folder_key import FolderKey, replace_file
+
+_PAUSE_SECONDS: Final = 1.0
+"""After a fault of its disk, nothing is written to the cache for this time."""
+
+_UNITS: Final[dict[str, int]] = {
+    "": 1,
+    "B": 1,
+    **{f"{letter}{end}": 1000**power for power, letter in enumerate("KMGT", 1) for end in ("", "B")},
+    **{f"{letter}IB": 1024**power for power, letter in enumerate("KMGT", 1)},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheUsage:
+    """What a cache holds.
+
+    Attributes:
+        num_files: published files of which it holds blocks.
+        num_blocks: blocks of all of them.
+        num_bytes: the size of all files of the cache.
+        max_bytes: the most that they may have.
+    """
+
+    num_files: int
+    num_blocks: int
+    num_bytes: int
+    max_bytes: int
+
+
+class FileCache:
+    """A folder that keeps blocks of published files. Threads may share it, and it can be pickled.
+
+    No file is open, and nothing is created before the first block is kept.
+
+    Attributes:
+        folder: its path.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, max_bytes: int | None = None) -> None:
+        """``max_bytes`` limits the size of all its files; None is a tenth of what the disk has free."""
+        self.folder = Path(folder)
+        self.room = Room(self.folder, max_bytes)
+        self.key = FolderKey(self.folder)
+        self._paused_until = 0.0
+
+    def file(self, sha256: str, num_bytes: int) -> CachedBlocks:
+        """The blocks of the published file with this digest and size."""
+        return CachedBlocks(self, sha256, num_bytes)
+
+    @property
+    def is_off(self) -> bool:
+        """Whether nothing may be kept."""
+        return not self.room.may_hold(1)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the cache could not be written a moment ago."""
+        return time.monotonic() < self._paused_until
+
+    def pause(self) -> None:
+        """Write nothing for a moment: the disk is full, or the folder cannot be written."""
+        self._paused_until = time.monotonic() + _PAUSE_SECONDS
+
+    def usage(self) -> CacheUsage:
+        """Look what the folder holds now.
+
+        Raises:
+            StorageError: the disk does not report its free space.
+        """
+        folders, num_blocks, num_bytes = set(), 0, 0
+        for file in self.room.files():
+            folders.add(file.path.rpartition("/")[0])
+            num_blocks += file.is_block
+            num_bytes += file.num_bytes
+        with storage_errors("read", str(self.folder)):
+            limit = self.room.limit(num_bytes)
+        return CacheUsage(num_files=len(folders), num_blocks=num_blocks, num_bytes=num_bytes, max_bytes=limit)
+
+    def clear(self) -> None:
+        """Delete every block. A read that uses the cache meanwhile continues with the store.
+
+        Raises:
+            StorageError: the folder cannot be written.
+        """
+        if self.folder.is_dir():
+            with storage_errors("remove", str(self.folder)):
+                self.room.clear()
+
+    def require_writable(self) -> None:
+        """Try to write a file.
+
+        Raises:
+            StorageError: the folder cannot be created or written, or its disk is full.
+        """
+        probe = self.folder / "probe"
+        with storage_errors("write", str(self.folder)):
+            replace_file(probe, bytes(2**16))
+            probe.unlink(missing_ok=True)
+
+    def __reduce__(self) -> tuple[type[FileCache], tuple[Path], dict[str, Room]]:
+        return FileCache, (self.folder,), {"room": self.room}
+
+    def __repr__(self) -> str:
+        return f"FileCache({str(self.folder)!r})"
+
+
+def parse_bytes(text: str, name: str) -> int:
+    """Read a number of bytes, with or without a unit; ``name`` is the variable or option, for the message.
+
+    >>> parse_bytes("20GB", "REGISTRY_CACHE_BYTES"), parse_bytes("1.5 KiB", "REGISTRY_CACHE_BYTES")
+    (20000000000, 1536)
+
+    Raises:
+        UsageError: it is not a number, or has an unknown unit.
+    """
+    found = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?) ?([A-Za-z]{0,3})", text.strip())
+    unit = _UNITS.get(found[2].upper()) if found else None
+    if found is None or unit is None:
+        raise UsageError(
+            f"{name} is {text[:80]!r}: expected a number of bytes",
+            hint=f"Write the number alone or with a unit, e.g. {name}=500MB, 20GB or 1.5TiB; 0 switches the cache off.",
+            details={"name": name, "value": text[:80]},
+        )
+    whole, _, part = found[1].partition(".")
+    return int(whole) * unit + (int(part) * unit // 10 ** len(part) if part else 0)

@@ -1,0 +1,265 @@
+"""Keeps the files of a cache folder within a number of bytes; the least recently used ones are deleted first.
+
+Every process reserves the size of a file before it writes it. How many bytes are reserved is the content of the file
+``size``, which is locked meanwhile. It may be too high after a crash, and never becomes too low: when it reaches the
+limit, the folder is walked, which gives the right number and the files to delete.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from heapq import heappop, heappush
+from pathlib import Path
+from typing import Final, NamedTuple
+
+_LOCK_SECONDS: Final = 0.5
+_LOCK_STEP_SECONDS: Final = 0.005
+_LEFT_BEHIND_NS: Final = 3600 * 10**9
+"""An unfinished file that was not written to for an hour belongs to a process that was killed."""
+
+_BLOCK_NAME: Final = re.compile(r"[0-9a-f]{8}")
+_FILE_NAME: Final = re.compile(r"[0-9a-f]{8}(\.[0-9a-f]{16})?")
+_SPARE_PART: Final = 16
+_SMALL_BYTES: Final = 64 * 2**20
+"""The whole folder is walked to free some room. So a sixteenth of a large cache is freed at a time."""
+
+
+_NUMBER_BYTES: Final = 20
+
+
+class KeptFile(NamedTuple):
+    """A file in the folder: a block, or an unfinished one."""
+
+    path: str
+    num_bytes: int
+    used_ns: int
+
+    @property
+    def is_block(self) -> bool:
+        """Whether it is complete."""
+        return _BLOCK_NAME.fullmatch(self.path.rpartition("/")[2]) is not None
+
+
+class Room:
+    """The room in a folder; ``max_bytes`` is its limit, None a tenth of what the disk has free."""
+
+    def __init__(self, folder: Path, max_bytes: int | None) -> None:
+        self._folder = folder
+        self._max_bytes = max_bytes
+
+    def limit(self, num_held: int) -> int:
+        """The most bytes of all files, if they have ``num_held`` bytes now. Raises OSError."""
+        if self._max_bytes is not None:
+            return self._max_bytes
+        existing = next(folder for folder in (self._folder, *self._folder.parents) if folder.exists())
+        disk = os.statvfs(existing)
+        return (disk.f_bavail * disk.f_frsize + num_held) // 10
+
+    def may_hold(self, num_bytes: int) -> bool:
+        """Whether a file of this size may ever fit."""
+        return self._max_bytes is None or num_bytes <= self._max_bytes
+
+    def take(self, num_bytes: int) -> bool:
+        """Reserve room for a file, and delete others if necessary; False if there is not enough.
+
+        Raises:
+            OSError: the folder cannot be written, or another process does not release its lock.
+        """
+        with self._locked() as ledger:
+            held = _read_number(ledger)
+            if held is None:
+                held = sum(file.num_bytes for file in self.files())
+            limit = self.limit(held)
+            if num_bytes > limit:
+                return False
+            if held + num_bytes > limit:
+                held = self._evict(held, limit - num_bytes - _spare(limit - num_bytes))
+            fits = held + num_bytes <= limit
+            _write_number(ledger, held + num_bytes if fits else held)
+            return fits
+
+    def give_back(self, num_bytes: int) -> None:
+        """Release reserved room, because the file was not written. Raises OSError."""
+        with self._locked() as ledger:
+            held = _read_number(ledger)
+            if held is not None:
+                _write_number(ledger, max(0, held - num_bytes))
+
+    def files(self) -> Iterator[KeptFile]:
+        """Every file in the folder, in any order. Files that others put there are left out."""
+        for first in _subfolders(str(self._folder), re.compile("[0-9a-f]{2}")):
+            for folder in _subfolders(first, re.compile("[0-9a-f]{64}")):
+                for entry in _entries(folder):
+                    with suppress(OSError):
+                        if _FILE_NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                            facts = entry.stat(follow_symlinks=False)
+                            used = max(facts.st_atime_ns, facts.st_mtime_ns)
+                            yield KeptFile(entry.path, facts.st_size, used)
+
+    def clear(self) -> None:
+        """Delete every file that is not in use. Raises OSError."""
+        with self._locked() as ledger:
+            held = 0
+            for file in self.files():
+                held += 0 if self._delete(file) else file.num_bytes
+            _write_number(ledger, held)
+
+    def _evict(self, held: int, target: int) -> int:
+        """Delete the least recently used files until the folder has ``target`` bytes or nothing else can be deleted.
+
+        Args:
+            held: how many bytes it is said to have, at least as many as it has.
+            target: how many bytes may stay.
+
+        Returns:
+            How many bytes it has afterwards.
+        """
+        kept: set[str] = set()
+        while True:
+            total, oldest = 0, _Oldest(held - target)
+            for file in self.files():
+                total += file.num_bytes
+                if file.path not in kept and self._may_be_deleted(file):
+                    oldest.add(file)
+            candidates = oldest.in_order()
+            for file in candidates:
+                if total <= target:
+                    break
+                if self._delete(file):
+                    total -= file.num_bytes
+                else:
+                    kept.add(file.path)
+            if total <= target or not candidates:
+                return total
+            held = total
+
+    @staticmethod
+    def _may_be_deleted(file: KeptFile) -> bool:
+        return file.is_block or file.used_ns < time.time_ns() - _LEFT_BEHIND_NS
+
+    @staticmethod
+    def _delete(file: KeptFile) -> bool:
+        """Delete a file and its folder, if that is empty then; False if a process uses the file, or it cannot be."""
+        try:
+            descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        try:
+            lock_file(descriptor)
+            Path(file.path).unlink()
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+        with suppress(OSError):
+            Path(file.path).parent.rmdir()
+        return True
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        """Lock the folder against other processes and threads; yields the descriptor of the file ``size``."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(self._folder / "size", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+        try:
+            _wait_for_lock(descriptor)
+            try:
+                yield descriptor
+            finally:
+                unlock_file(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def lock_file(descriptor: int, *, is_shared: bool = False) -> None:
+    """Lock an open file against other processes and threads.
+
+    Raises:
+        BlockingIOError: it is locked.
+        OSError: its file system has no locks.
+    """
+    if sys.platform == "win32":
+        raise OSError("there are no such locks on Windows")
+    import fcntl
+
+    fcntl.flock(descriptor, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+
+
+def unlock_file(descriptor: int) -> None:
+    """Unlock a file before it is closed: a child that another thread forked meanwhile has its descriptor, too."""
+    if sys.platform != "win32":
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+class _Oldest:
+    """The least recently used files with at least ``num_bytes`` together; memory holds no others."""
+
+    def __init__(self, num_bytes: int) -> None:
+        self._wanted = num_bytes
+        self._num_bytes = 0
+        self._newest_first: list[tuple[int, KeptFile]] = []
+
+    def add(self, file: KeptFile) -> None:
+        """Add a file, and drop those that need not be deleted if this one is."""
+        heappush(self._newest_first, (-file.used_ns, file))
+        self._num_bytes += file.num_bytes
+        while self._newest_first and self._num_bytes - self._newest_first[0][1].num_bytes >= self._wanted:
+            self._num_bytes -= heappop(self._newest_first)[1].num_bytes
+
+    def in_order(self) -> list[KeptFile]:
+        """The files, the least recently used first."""
+        return [file for _, file in sorted(self._newest_first, key=lambda one: -one[0])]
+
+
+def _spare(limit: int) -> int:
+    """How many bytes to free in addition to what is needed."""
+    return max(0, limit - _SMALL_BYTES) // _SPARE_PART
+
+
+def _wait_for_lock(descriptor: int) -> None:
+    """Lock an open file. Raises TimeoutError if another process keeps the lock, e.g. because it is suspended."""
+    end = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            lock_file(descriptor)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                raise TimeoutError("another process keeps the cache locked") from None
+            time.sleep(_LOCK_STEP_SECONDS)
+        else:
+            return
+
+
+def _read_number(descriptor: int) -> int | None:
+    text = os.pread(descriptor, _NUMBER_BYTES + 1, 0)
+    if len(text) == _NUMBER_BYTES and text.isdigit():
+        return int(text)
+    os.ftruncate(descriptor, 0)
+    return None
+
+
+def _write_number(descriptor: int, number: int) -> None:
+    # Always of the same length: a file that is cut is written to the disk at once, which takes milliseconds.
+    os.pwrite(descriptor, str(number).zfill(_NUMBER_BYTES).encode(), 0)
+
+
+def _subfolders(folder: str, name: re.Pattern[str]) -> Iterator[str]:
+    for entry in _entries(folder):
+        if name.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
+            yield entry.path
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError:
+        return []

@@ -1,0 +1,73 @@
+"""The secret key of a cache folder, which seals what this user keeps there, and the writing of its small files.
+
+A seal is a keyed digest. It detects damage, and nobody without the key can forge it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+_KEY_BYTES: Final = 32
+
+
+class FolderKey:
+    """The key of a folder: made when it is first needed, then read once for each process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._known: bytes | None = None
+
+    def read(self, *, make: bool) -> bytes:
+        """Return the key, which is needed to make a seal.
+
+        Raises:
+            OSError: the key does not exist and ``make`` is False, or it cannot be read or written.
+        """
+        if self._known is None:
+            self._known = self._read(make=make)
+        return self._known
+
+    def read_again(self, *, make: bool) -> bytes:
+        """Return the key that the folder has now: it may have been deleted and made again. Raises as ``read``."""
+        self._known = None
+        return self.read(make=make)
+
+    def __reduce__(self) -> tuple[type[FolderKey], tuple[Path]]:
+        return FolderKey, (self._folder,)  # a pickled reader must not contain the key
+
+    def _read(self, *, make: bool) -> bytes:
+        file = self._folder / "key"
+        if make and not file.exists():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            temporary = file.with_name(f"key.{secrets.token_hex(8)}")
+            try:
+                descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                with os.fdopen(descriptor, "wb") as out:
+                    out.write(secrets.token_bytes(_KEY_BYTES))
+                with suppress(FileExistsError):
+                    os.link(temporary, file)
+            finally:
+                temporary.unlink(missing_ok=True)
+        key = file.read_bytes()
+        if len(key) != _KEY_BYTES:
+            raise OSError(f"{file} is not a key of {_KEY_BYTES} bytes")
+        return key
+
+
+def replace_file(target: Path, *parts: bytes | memoryview) -> None:
+    """Write a temporary file next to ``target``, then rename it. Raises OSError.
+
+    It is not synced: after a power cut, a damaged file has the wrong seal and is made again.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f"{target.name}.{secrets.token_hex(8)}")
+    try:
+        with temporary.open("xb") as file:
+            file.writelines(parts)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
