@@ -60,6 +60,8 @@ PAGES: Final = {
             *("registry.api.reports:ImportReport", "registry.api.reports:ImportedVersion"),
             *("registry.api.exporting:ExportReport", "registry.api.exporting:ExportedFile"),
             *("registry.api.reports:CatalogReport", "registry.api.reports:VerifiedVersion"),
+            *("cache", "registry.api.caching:Cache", "registry.storage.cache:CacheUsage"),
+            "registry.api.caching:FetchReport",
             *("restore", "registry.api.backups:Backup", "registry.api.backups:Restoration"),
             *("Reference", "Version", "VersionRequest", "VersionStatus", "DatasetVersion", "Split", "SlicingRule"),
         ),

@@ -27,10 +27,12 @@ _TRIES: Final = 2
 
 
 class Cache:
-    """The cache of this machine, which all processes of a user share: parts of files that are stored on other machines.
+    """The cache of this machine: parts of files that are stored on other machines. All processes of a user share it.
 
-    >>> registry.cache().usage().num_files
-    0
+    >>> import registry
+    >>> usage = registry.cache().usage()
+    >>> usage.num_bytes <= usage.max_bytes
+    True
     """
 
     def __init__(self, files: FileCache) -> None:
