@@ -25,6 +25,7 @@ from registry.catalog.values import (
     DatasetSummary,
     DefaultChange,
     Holder,
+    LocationChange,
     LogReport,
     PastLookUp,
     Promotion,
@@ -266,6 +267,37 @@ class LifecycleCalls(Protocol):
         """Undo ``action``: the event log says which state the version had before."""
 
 
+class LocationCalls(Protocol):
+    """The locations of the files of published versions; ``DatasetVersion.locations`` are the present ones.
+
+    The caller has proved that the files are there. Each call that changes something raises NotFoundError if no version
+    matches, or it is dropped, and UsageError if a location contains a secret.
+    """
+
+    def add(self, exactly: Reference, location: str, *, actor: str, dry_run: bool = False) -> LocationChange:
+        """Append a mirror; adding it again changes nothing."""
+
+    def remove(self, exactly: Reference, location: str, *, actor: str, dry_run: bool = False) -> LocationChange:
+        """Withdraw a location.
+
+        Raises:
+            NotFoundError: it is not a location of the version.
+            ConflictError: it is the only one.
+        """
+
+    def relocate(
+        self, exactly: Reference, before: str, after: str, *, actor: str, dry_run: bool = False
+    ) -> LocationChange:
+        """Replace the location ``before`` by ``after``: the first one by a first one, a mirror by a mirror.
+
+        Raises:
+            ConflictError: ``before`` is not a location of the version by now.
+        """
+
+    def outside(self) -> tuple[tuple[Reference, tuple[str, ...]], ...]:
+        """Every version that is not dropped and has a location outside the data directory, with all its locations."""
+
+
 class LogCalls(Protocol):
     """The event log: append-only, each event sealed with the hash of the one before it."""
 
@@ -365,6 +397,8 @@ class CatalogBackend(Protocol):
     @property
     def lifecycle(self) -> LifecycleCalls: ...
     @property
+    def locations(self) -> LocationCalls: ...
+    @property
     def log(self) -> LogCalls: ...
     @property
     def reservations(self) -> ReservationCalls: ...
@@ -398,7 +432,7 @@ class CatalogBackend(Protocol):
         """The version with exactly this number in any state, including dropped, or None."""
 
     def published_at(self, location: str) -> tuple[Reference, ...]:
-        """The versions in any state whose files are at an absolute ``location``: they were imported in place."""
+        """The versions in any state that have this location now, because they were published there or moved there."""
 
     def published_digest(self, name: str, config: str | None, version: Version) -> str | None:
         """The content digest ever published under this number, or None if the number is free."""

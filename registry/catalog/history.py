@@ -13,6 +13,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from registry.catalog.events import find_datasets, read_events
+from registry.catalog.locations import MIRROR_ADD, MIRROR_REMOVE, RELOCATE, told_steps
 from registry.catalog.queries import list_versions, load_version
 from registry.catalog.selection import explain_refusal, no_default_config
 from registry.catalog.values import PastLookUp, VersionSummary, damaged, stored_values
@@ -41,6 +42,9 @@ DATASET_ACTIONS: Final = frozenset(
         "deprecate",
         "yank",
         "drop",
+        MIRROR_ADD,
+        MIRROR_REMOVE,
+        RELOCATE,
     }
 )
 """Actions that change the versions, aliases or configs of a dataset. An action that begins with ``undo-`` does, too."""
@@ -135,7 +139,8 @@ class ReplayedVersion:
     """One version after its events: ``candidate`` is its state.
 
     ``experiments`` are the flags it was built with and ``seal`` is the digest of its other rows (``rows.py``); both are
-    None if the event lacks them. ``fingerprints`` are the seals of the fingerprints of its splits.
+    None if the event lacks them. ``fingerprints`` are the seals of the fingerprints of its splits. ``steps`` are the
+    changes of its locations: kind, location, and who made it.
     """
 
     candidate: Candidate
@@ -144,6 +149,7 @@ class ReplayedVersion:
     experiments: Mapping[str, bool] | None = None
     seal: str | None = None
     fingerprints: Mapping[str, str] = field(default_factory=dict)
+    steps: tuple[tuple[str, str, str], ...] = ()
 
 
 @dataclass(slots=True)
@@ -209,6 +215,12 @@ class Replayed:
                 config.versions[version] = replace(config.versions[version], fingerprints=dict(details))
             case "remove-secrets":
                 _change_seal(config, _published(config, event.version), details.get("seal"))
+            case "mirror-add" | "mirror-remove" | "relocate":
+                version = _published(config, event.version)
+                known = config.versions[version]
+                steps = told_steps(event.action, details)
+                told = tuple((kind, _text(location), event.actor) for kind, location in steps)
+                config.versions[version] = replace(known, steps=(*known.steps, *told))
             case "alias-remove":
                 if config.aliases.pop(details["alias"], None) is None:
                     raise ValueError(f"there was no alias {details['alias']!r}")

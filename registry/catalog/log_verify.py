@@ -30,6 +30,7 @@ from registry.catalog.tables import (
     split,
     version_experiment,
     version_ledger,
+    version_location,
 )
 from registry.catalog.values import LogReport, stored_values
 from registry.catalog.writes import load_fingerprints
@@ -170,7 +171,7 @@ class TableComparison:
             self._faults.add(f"{dataset}@{name}", f"does not exist; its events say it points to {version}")
 
     def _compare_versions(self, config_id: int, name: str, config: str | None, told_of: ReplayedConfig) -> None:
-        overrides = _overrides(self._connection, config_id)
+        overrides, steps = _overrides(self._connection, config_id), _location_steps(self._connection, config_id)
         last = -1
         while rows := self._connection.execute(_version_query(config_id, name, config, last)).all():
             last = rows[-1].id
@@ -189,6 +190,8 @@ class TableComparison:
                 else:
                     self._compare_version(where, row, told, content.hasher.hexdigest(), overrides.get(row.id, {}))
                     self._compare_seals(where, row, told, content.splits, overrides.get(row.id, {}))
+                    if steps.get(row.id, ()) != told.steps:
+                        self._faults.add(where, "has other changes of its locations than its events say")
         self._report_missing(name, config, told_of)
 
     def _compare_version(
@@ -318,6 +321,21 @@ def _overrides(connection: sa.Connection, config_id: int) -> dict[int, dict[str,
     )
     for version_id, name, enabled in rows:
         found.setdefault(version_id, {})[name] = bool(enabled)
+    return found
+
+
+def _location_steps(connection: sa.Connection, config_id: int) -> dict[int, tuple[tuple[str, str, str], ...]]:
+    """The changes of the locations of the versions of a config, in order, by the version's id."""
+    found: dict[int, tuple[tuple[str, str, str], ...]] = {}
+    changed = version_location.c.change, version_location.c.location, version_location.c.actor
+    rows = connection.execute(
+        sa.select(version_location.c.version_id, *changed)
+        .join_from(version_location, dataset_version)
+        .where(dataset_version.c.config_id == config_id)
+        .order_by(version_location.c.id)
+    )
+    for version_id, *step in rows:
+        found[version_id] = (*found.get(version_id, ()), tuple(step))
     return found
 
 

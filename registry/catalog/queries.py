@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from registry.catalog.backend import Neighbours
 from registry.catalog.configs import is_protected
+from registry.catalog.locations import find_at_location
 from registry.catalog.paging import LoadedShardLengths
 from registry.catalog.rows import decode_metadata, json_agg, read_canonical, read_json, read_number, read_version
 from registry.catalog.selection import (
@@ -70,10 +71,8 @@ class SqlLookUps:
             return load_version(connection, name, config, version)
 
     def published_at(self, location: str) -> tuple[Reference, ...]:
-        query = sa.select(builder.c.name, builder_config.c.name, *NUMBER).select_from(published_versions())
-        with reading(self._engine) as connection, stored_values():
-            rows = connection.execute(query.where(dataset_version.c.location == location)).all()
-            return tuple(Reference.exactly(name, config or None, Version(*number)) for name, config, *number in rows)
+        with reading(self._engine) as connection:
+            return find_at_location(connection, location)
 
     def published_digest(self, name: str, config: str | None, version: Version) -> str | None:
         with reading(self._engine) as connection:

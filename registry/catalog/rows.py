@@ -20,6 +20,7 @@ from registry.masking import has_secret, mask, mask_all, remove_secrets
 from registry.model import (
     DatasetMetadata,
     DatasetVersion,
+    LocationStep,
     SlicingRule,
     Split,
     SplitFingerprint,
@@ -100,7 +101,7 @@ def version_values(version: DatasetVersion) -> dict[str, Any]:
         "features_json": check_text(version.features_json, "feature schema"),
         "labels_json": canonical_json({stem: list(names) for stem, names in version.labels.items()}),
         "metadata_json": encode_metadata(version.metadata),
-        "location": _check_location(version.location),
+        "location": check_location(version.location),
         "content_digest": version.content_digest,
     }
 
@@ -116,6 +117,7 @@ def read_version(row: sa.Row[*tuple[Any, ...]], splits: Sequence[Split]) -> Data
         labels={stem: tuple(map(_text, names)) for stem, names in json.loads(row.labels_json).items()},
         location=_text(row.location),
         content_digest=row.content_digest,
+        location_steps=read_steps(row.location_steps),
         state=VersionState(row.state),
         state_message=row.state_message,
         superseded_by=read_number(row.superseded_by),
@@ -130,6 +132,12 @@ def read_version(row: sa.Row[*tuple[Any, ...]], splits: Sequence[Split]) -> Data
         published_at=row.published_at,
         published_by=row.published_by,
     )
+
+
+def read_steps(value: Any) -> tuple[LocationStep, ...]:
+    """The changes of locations in the column ``location_steps``; None is an empty one on PostgreSQL."""
+    steps = (text.partition(" ") for text in read_json(value) or ())
+    return tuple(LocationStep(kind, location) for kind, _, location in steps)
 
 
 def _code_version(value: Any) -> str | None:
@@ -162,7 +170,7 @@ def check_text(text: str, what: str) -> str:
     return text
 
 
-def _check_location(location: str) -> str:
+def check_location(location: str) -> str:
     """``location`` if both databases can store it and it contains no secret."""
     if has_secret(location):
         raise UsageError(

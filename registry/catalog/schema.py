@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["HEAD", "SchemaStatus", "check", "create_or_require", "downgrade", "reindex", "status", "upgrade"]
 
 
-REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
 """Every revision of ``registry.migrations``, in order; a test compares them."""
 
 HEAD: Final = REVISIONS[-1]

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from registry.catalog.rows import json_object_agg, read_canonical, read_number
+from registry.catalog.rows import json_agg, json_object_agg, read_canonical, read_number
 from registry.catalog.tables import (
     READABLE,
     alias,
@@ -21,6 +21,7 @@ from registry.catalog.tables import (
     dataset_version,
     experiment,
     version_experiment,
+    version_location,
 )
 from registry.catalog.values import stored_values
 from registry.errors import (
@@ -99,8 +100,9 @@ def choose_row(connection: sa.Connection, wanted: Reference) -> tuple[Choice, An
 def version_query(reference: Reference) -> sa.Select[Any]:
     """The query for the one version that ``reference`` may name.
 
-    Its columns are those of ``dataset_version``, and ``builder_name``, ``config_name``, ``canonical_*`` and
-    ``experiments``, a JSON object of the flags that the version overrides.
+    Its columns are those of ``dataset_version``, and ``builder_name``, ``config_name``, ``canonical_*``,
+    ``experiments``, a JSON object of the flags that the version overrides, and ``location_steps``, a JSON array of
+    texts: the change of its locations, a blank, and the location.
     """
     overrides = (
         sa.select(json_object_agg(experiment.c.name, version_experiment.c.enabled))
@@ -115,6 +117,7 @@ def version_query(reference: Reference) -> sa.Select[Any]:
             builder_config.c.name.label("config_name"),
             *CANONICAL_NUMBER,
             overrides.label("experiments"),
+            location_steps().label("location_steps"),
         )
         .select_from(published_versions())
         .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
@@ -138,6 +141,18 @@ def version_query(reference: Reference) -> sa.Select[Any]:
         chosen = chosen.where(sa.text(READABLE))
     chosen = chosen.order_by(*(part.desc() for part in NUMBER)).limit(1)
     return query.where(dataset_version.c.id == chosen.scalar_subquery())
+
+
+def location_steps() -> sa.ScalarSelect[Any]:
+    """The changes of the locations of the version in ``dataset_version``, as ``rows.read_steps`` reads them."""
+    in_order = (
+        sa.select((version_location.c.change + " " + version_location.c.location).label("step"))
+        .where(version_location.c.version_id == dataset_version.c.id)
+        .order_by(version_location.c.id)
+        .correlate(dataset_version)
+        .subquery("in_order")
+    )
+    return sa.select(json_agg(in_order.c.step)).scalar_subquery()
 
 
 def read_candidate(row: Any) -> Candidate:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # loaded when they are used, to keep look-ups on the command 
 
     from registry.catalog.aliases import SqlAliases
     from registry.catalog.lifecycle import SqlLifecycle
+    from registry.catalog.locations import SqlLocations
     from registry.catalog.log import SqlLog
 
 
@@ -79,6 +80,12 @@ class SqlCatalog(SqlLookUps, SqlPublications):
         from registry.catalog.lifecycle import SqlLifecycle
 
         return SqlLifecycle(self._engine)
+
+    @cached_property
+    def locations(self) -> SqlLocations:
+        from registry.catalog.locations import SqlLocations
+
+        return SqlLocations(self._engine)
 
     @cached_property
     def log(self) -> SqlLog:

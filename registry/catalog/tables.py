@@ -5,6 +5,7 @@ the two. These are SQLAlchemy Core tables, without the ORM: rows never leave thi
 
     builder ─< builder_config ─< dataset_version ─< split ─< shard
                      │                  │              └──< fingerprint
+                     │                  ├─< version_location
                      ├─< alias          └─< version_experiment >─ experiment
                      ├─< alias_event
                      └── search_document
@@ -148,6 +149,20 @@ version_experiment: Final = sa.Table(
     sa.Column("version_id", sa.ForeignKey("dataset_version.id"), primary_key=True),
     sa.Column("experiment_id", sa.ForeignKey("experiment.id"), primary_key=True, index=True),
     sa.Column("enabled", sa.Boolean, nullable=False),
+)
+
+# Changes of the locations of a version, which begin with the one in its row; see model.current_locations.
+version_location: Final = sa.Table(
+    "version_location",
+    metadata,
+    _id(),
+    sa.Column("version_id", sa.ForeignKey("dataset_version.id"), nullable=False),
+    _text("change"),
+    _text("location", index=True),
+    sa.Column("at", UtcDateTime, nullable=False),
+    _text("actor"),
+    sa.Index(None, "version_id", "id"),
+    sa.CheckConstraint("change IN ('add', 'first', 'remove')", name="change"),
 )
 
 split: Final = sa.Table(
@@ -350,6 +365,7 @@ MAY_CHANGE: Final = {"dataset_version": ("state", "state_message", "superseded_b
 IMMUTABLE: Final = (
     dataset_version,
     version_experiment,
+    version_location,
     split,
     shard,
     fingerprint,

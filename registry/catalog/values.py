@@ -175,6 +175,27 @@ class AliasChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LocationChange:
+    """The result of a change of the locations of a version.
+
+    Attributes:
+        reference: the exact version.
+        before, after: its locations before and after, the one that is read first in front.
+        is_dry_run: nothing was written.
+    """
+
+    reference: Reference
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    is_dry_run: bool = False
+
+    @property
+    def is_change(self) -> bool:
+        """Whether the call changed anything, or would have without ``dry_run``."""
+        return self.before != self.after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogFault:
     """An event or a row that contradicts the log: ``where`` names it, ``problem`` says what is wrong."""
 

@@ -174,6 +174,10 @@ def _words(event: Event) -> str | None:
             return "" if event.dataset else "the whole catalog"
         case "remove-secrets":
             return f"secrets in URLs: {', '.join(details['columns'])}"
+        case "mirror-add" | "mirror-remove":
+            return str(details["location"])
+        case "relocate":
+            return f"{before} -> {after}"
         case "fingerprint":
             return ", ".join(details)
         case "experiment-add" | "experiment-set-default":

@@ -23,6 +23,7 @@ from registry.model.digests import (
 )
 from registry.model.event import ACTIONS, Event, describe_moment, parse_moment
 from registry.model.experiment import Experiment, ExperimentChange, experiment_name, no_experiment
+from registry.model.locations import LocationStep, current_locations, is_absolute
 from registry.model.numbers import shown, whole_number
 from registry.model.progress import Advance, Progress, ProgressCallback, count_progress
 from registry.model.reference import (
@@ -89,6 +90,7 @@ __all__ = [
     "ExperimentChange",
     "FeatureFingerprint",
     "KnownShards",
+    "LocationStep",
     "Progress",
     "ProgressCallback",
     "Promises",
@@ -119,11 +121,13 @@ __all__ = [
     "choose",
     "content_digest",
     "count_progress",
+    "current_locations",
     "default_effects",
     "describe_moment",
     "describe_trouble",
     "experiment_name",
     "fold_name",
+    "is_absolute",
     "is_config",
     "natural_effects",
     "no_experiment",

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from registry.errors import SplitNotFoundError, UsageError
+from registry.model.locations import LocationStep, current_locations, is_absolute
 from registry.model.reference import Reference, check_config, check_name
 from registry.model.split import Split, check_splits
 from registry.model.version import Version
@@ -93,7 +94,8 @@ class DatasetVersion:
         splits: the splits in the order of publication, which is also the order of ``all``.
         features_json: the schema as TFDS writes it, as JSON with sorted keys.
         labels: the class names, by the stem of the file in which TFDS keeps them.
-        location: the version's folder, relative to the data directory, or an absolute path or URL.
+        location: the folder that it was published with, relative to the data directory, or an absolute path or URL.
+        location_steps: the mirrors that were added since, and the folders that were moved; see ``locations``.
         content_digest: 64 hex digits over everything that decides which records a reader gets (see ``content_digest``).
         superseded_by: the version to use instead of a yanked one, or None.
         canonical: the canonical version of the config when this one was looked up, or None.
@@ -108,6 +110,7 @@ class DatasetVersion:
     features_json: str
     location: str
     content_digest: str
+    location_steps: tuple[LocationStep, ...] = ()
     config: str | None = None
     state: VersionState = VersionState.SUPPORTED
     state_message: str = ""
@@ -154,9 +157,14 @@ class DatasetVersion:
         raise SplitNotFoundError.of(name, (split.name for split in self.splits), where=str(self.reference))
 
     @property
+    def locations(self) -> tuple[str, ...]:
+        """The folders that hold its files, the one that is read first in front; never empty."""
+        return current_locations(self.location, self.location_steps)
+
+    @property
     def is_elsewhere(self) -> bool:
-        """Whether its folder is outside the data directory: it was imported in place."""
-        return self.location.startswith("/") or "://" in self.location
+        """Whether the folder that is read first is outside the data directory."""
+        return is_absolute(self.locations[0])
 
     @property
     def layout(self) -> Mapping[str, Split]:

@@ -29,6 +29,9 @@ ACTIONS: Final = (
     "protect",
     "unprotect",
     "remove-secrets",
+    "mirror-add",
+    "mirror-remove",
+    "relocate",
 )
 """Every action that this release writes. A log may hold others from a newer release."""
 

@@ -7,12 +7,13 @@ import pytest
 from catalog_samples import execute, publish
 
 from registry.catalog import CatalogBackend
-from registry.model import Version, VersionState
+from registry.model import Reference, Version, VersionState
 
 DIGEST = "0" * 64
 PUBLISHED = {
     "dataset_version": "location = 'elsewhere'",
     "version_experiment": "enabled = (1 = 0)",
+    "version_location": "location = 'elsewhere'",
     "split": "num_examples = 1",
     "shard": f"sha256 = '{DIGEST}'",
     "fingerprint": f"digest = '{DIGEST}'",
@@ -27,6 +28,7 @@ Refused = (sqlite3.IntegrityError, psycopg.errors.RestrictViolation)
 def populated(catalog: CatalogBackend, catalog_url: str) -> str:
     """A catalog with a row in every table whose rows never change."""
     publish(catalog, "mnist:1.0.0", experiments={"flag": True})
+    catalog.locations.add(Reference.parse("mnist:1.0.0"), "s3://mirror/mnist", actor="ann")
     execute(catalog_url, "INSERT INTO fingerprint VALUES (1, '', 'a', 0, 7, 'f00d')")
     execute(
         catalog_url,
@@ -96,6 +98,7 @@ def test_the_state_of_a_version_may_change(populated: str, catalog: CatalogBacke
         "VALUES (1, 'second default', (1 = 1), CURRENT_TIMESTAMP)",
         "INSERT INTO shard SELECT 1, 99, 0, -1, 0, sha256, NULL FROM shard WHERE split_id = 1 AND shard_index = 0",
         "INSERT INTO shard VALUES (1, 99, 0, 0, 0, 'short', NULL)",
+        "INSERT INTO version_location SELECT 99, version_id, 'lose', location, at, actor FROM version_location",
     ],
 )
 def test_constraints_hold_against_plain_sql(populated: str, statement: str) -> None:

@@ -58,6 +58,20 @@ def test_a_frozen_sqlite_catalog_answers_as_before(catalogs: Path, data: Path) -
     check_catalog(str(catalogs / "catalog.db"), data, "sqlite", CATALOG)
 
 
+def test_the_schema_of_a_frozen_catalog_is_behind_until_it_is_upgraded_and_can_be_taken_back(
+    catalogs: Path, tmp_path: Path
+) -> None:
+    url = shutil.copyfile(catalogs / "catalog.db", tmp_path / "catalog.db")  # other tests may have upgraded theirs
+    assert schema.upgrade(url)[1] == schema.HEAD
+    assert schema.check(url) == []
+    assert schema.downgrade(url, "0008") == (schema.HEAD, "0008")
+    with pytest.raises(registry.RegistryError) as caught:
+        registry.connect(url)
+    assert caught.value.code == "schema_behind"
+    assert schema.upgrade(url) == ("0008", schema.HEAD)
+    assert schema.check(url) == []
+
+
 def test_a_frozen_postgresql_catalog_answers_as_before(
     catalogs: Path, data: Path, postgres_server: PostgresServer
 ) -> None:

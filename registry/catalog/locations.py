@@ -1,0 +1,171 @@
+"""The locations of published versions in SQL: mirrors, and folders that were moved.
+
+A published row keeps the location that it was published with. Each change appends a row to ``version_location`` and an
+event to the log, in one transaction; ``model.current_locations`` computes the locations from these rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+
+import sqlalchemy as sa
+
+from registry.catalog.events import append_event
+from registry.catalog.rows import check_location, check_text, read_steps
+from registry.catalog.selection import (
+    NUMBER,
+    choose_row,
+    explain_refusal,
+    location_steps,
+    lock_dataset,
+    published_versions,
+)
+from registry.catalog.session import reading, transact
+from registry.catalog.tables import builder, builder_config, dataset_version, version_location
+from registry.catalog.values import LocationChange, stored_values
+from registry.errors import ConflictError, NotFoundError
+from registry.model import LocationStep, Reference, Version, VersionState, current_locations, is_absolute
+
+Plan: TypeAlias = Callable[[Reference, tuple[str, ...]], tuple[LocationStep, ...]]
+"""The steps to append, for a version and its present locations."""
+
+MIRROR_ADD = "mirror-add"
+MIRROR_REMOVE = "mirror-remove"
+RELOCATE = "relocate"
+
+
+class SqlLocations:
+    """``LocationCalls`` in SQL."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def add(self, exactly: Reference, location: str, *, actor: str, dry_run: bool = False) -> LocationChange:
+        def plan(_: Reference, before: tuple[str, ...]) -> tuple[LocationStep, ...]:
+            return () if location in before else (LocationStep("add", check_location(location)),)
+
+        return self._change(MIRROR_ADD, exactly, plan, {"location": location}, actor=actor, dry_run=dry_run)
+
+    def remove(self, exactly: Reference, location: str, *, actor: str, dry_run: bool = False) -> LocationChange:
+        def plan(reference: Reference, before: tuple[str, ...]) -> tuple[LocationStep, ...]:
+            if location not in before:
+                raise NotFoundError(
+                    f"{location} is not a location of {reference}",
+                    hint=f"To list its locations: registry mirror list {reference}",
+                    details={"name": location, "known": list(before)},
+                )
+            if len(before) == 1:
+                raise ConflictError(
+                    f"{location} is the only location of {reference}",
+                    hint=f"Record another one first: registry mirror add {reference} URL",
+                    details={"location": location},
+                )
+            return (LocationStep("remove", location),)
+
+        return self._change(MIRROR_REMOVE, exactly, plan, {"location": location}, actor=actor, dry_run=dry_run)
+
+    def relocate(
+        self, exactly: Reference, before: str, after: str, *, actor: str, dry_run: bool = False
+    ) -> LocationChange:
+        details: dict[str, Any] = {"before": before, "after": after}
+
+        def plan(reference: Reference, present: tuple[str, ...]) -> tuple[LocationStep, ...]:
+            if before not in present:
+                raise ConflictError(
+                    f"{before} is no longer a location of {reference}",
+                    hint=f"Another call changed its locations. To list them: registry mirror list {reference}",
+                    details={"location": before, "locations": list(present)},
+                )
+            if before == after:
+                return ()
+            details["is_first"] = present[0] == before
+            return told_steps(RELOCATE, details | {"after": check_location(after)})
+
+        return self._change(RELOCATE, exactly, plan, details, actor=actor, dry_run=dry_run)
+
+    def outside(self) -> tuple[tuple[Reference, tuple[str, ...]], ...]:
+        is_outside = sa.or_(dataset_version.c.location.like("/%"), dataset_version.c.location.like("%://%"))
+        is_changed = sa.exists().where(version_location.c.version_id == dataset_version.c.id)
+        query = (
+            _locations_query()
+            .where(sa.or_(is_outside, is_changed), dataset_version.c.state != VersionState.DROPPED.value)
+            .order_by(dataset_version.c.id)
+        )
+        with reading(self._engine) as connection:
+            found = _read_locations(connection, query)
+        return tuple((reference, locations) for reference, locations in found if any(map(is_absolute, locations)))
+
+    def _change(
+        self, action: str, exactly: Reference, plan: Plan, details: dict[str, Any], *, actor: str, dry_run: bool
+    ) -> LocationChange:
+        check_text(actor, "actor")
+
+        def act(connection: sa.Connection) -> LocationChange:
+            if not dry_run:
+                lock_dataset(connection, exactly.name)
+            choice, row = choose_row(connection, exactly)
+            if row is None or choice.version is None:
+                raise explain_refusal(choice)
+            reference = choice.standing.exactly(choice.version)
+            with stored_values():
+                done = read_steps(row.location_steps)
+            before = current_locations(row.location, done)
+            steps = plan(reference, before)
+            after = current_locations(row.location, (*done, *steps))
+            if steps and not dry_run:
+                now = datetime.now(UTC)
+                for kind, location in steps:
+                    values = {"version_id": row.id, "change": kind, "location": location, "at": now, "actor": actor}
+                    connection.execute(sa.insert(version_location).values(**values))
+                append_event(
+                    connection,
+                    at=now,
+                    actor=actor,
+                    action=action,
+                    dataset=reference.dataset,
+                    version=str(choice.version),
+                    details=details,
+                )
+            return LocationChange(reference=reference, before=before, after=after, is_dry_run=dry_run)
+
+        return transact(self._engine, act, dry_run=dry_run)
+
+
+def told_steps(action: str, details: Mapping[str, Any]) -> tuple[LocationStep, ...]:
+    """The steps that an event records."""
+    if action != RELOCATE:
+        return (LocationStep("add" if action == MIRROR_ADD else "remove", details["location"]),)
+    kind = "first" if details["is_first"] else "add"
+    return (LocationStep(kind, details["after"]), LocationStep("remove", details["before"]))  # type: ignore[arg-type]
+
+
+def find_at_location(connection: sa.Connection, location: str) -> tuple[Reference, ...]:
+    """See ``CatalogBackend.published_at``."""
+    moved_there = sa.select(version_location.c.version_id).where(version_location.c.location == location)
+    query = _locations_query().where(
+        sa.or_(dataset_version.c.location == location, dataset_version.c.id.in_(moved_there))
+    )
+    return tuple(reference for reference, found in _read_locations(connection, query) if location in found)
+
+
+def _locations_query() -> sa.Select[Any]:
+    return sa.select(
+        builder.c.name.label("builder_name"),
+        builder_config.c.name.label("config_name"),
+        *NUMBER,
+        dataset_version.c.location,
+        location_steps().label("location_steps"),
+    ).select_from(published_versions())
+
+
+def _read_locations(connection: sa.Connection, query: sa.Select[Any]) -> list[tuple[Reference, tuple[str, ...]]]:
+    with stored_values():
+        return [
+            (
+                Reference.exactly(row.builder_name, row.config_name or None, Version(row.major, row.minor, row.patch)),
+                current_locations(row.location, read_steps(row.location_steps)),
+            )
+            for row in connection.execute(query)
+        ]

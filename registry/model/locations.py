@@ -1,0 +1,49 @@
+"""Where the files of a published version are: where they were published, and the steps since then.
+
+A published row never changes. Mirrors and folders that were moved are recorded as steps, which are only appended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, TypeAlias
+
+StepKind: TypeAlias = Literal["add", "first", "remove"]
+
+
+class LocationStep(NamedTuple):
+    """One change of the locations of a version.
+
+    Attributes:
+        kind: ``add`` appends the location, ``first`` puts it in front of the others, ``remove`` takes it away.
+        location: a path below the data directory, an absolute path, or a URL.
+    """
+
+    kind: StepKind
+    location: str
+
+
+def current_locations(published: str, steps: Iterable[LocationStep]) -> tuple[str, ...]:
+    """The locations of a version now, in the order in which they are read.
+
+    >>> current_locations("mnist/1.0.0", [LocationStep("add", "s3://bucket/mnist"), LocationStep("first", "/data/m")])
+    ('/data/m', 'mnist/1.0.0', 's3://bucket/mnist')
+
+    Args:
+        published: the location in the published row.
+        steps: the changes since, oldest first.
+    """
+    found = [published]
+    for kind, location in steps:
+        if kind == "add" and location in found:
+            continue
+        if location in found:
+            found.remove(location)
+        if kind != "remove":
+            found.insert(0 if kind == "first" else len(found), location)
+    return tuple(found)
+
+
+def is_absolute(location: str) -> bool:
+    """Whether a location is an absolute path or a URL, and not a path below the data directory."""
+    return location.startswith("/") or "://" in location
