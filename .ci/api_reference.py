@@ -49,6 +49,8 @@ PAGES: Final = {
         (
             *("connect", "Catalog", "registry.api.lifecycle:Lifecycle", "registry.api.lifecycle:Aliases"),
             *("registry.api.lifecycle:Experiments", "registry.api.lifecycle:Reservations"),
+            *("registry.api.mirrors:Mirrors", "registry.api.mirrors:Location", "registry.api.reports:LocationReport"),
+            *("registry.api.reports:RelocationReport", "registry.api.reports:RelocatedVersion"),
             *(
                 "registry.api.pinning:CatalogPins",
                 "Dataset",

@@ -108,6 +108,10 @@ class LeftoverWarning(RegistryWarning):
     """Files that are no longer needed could not be removed; a later run removes them."""
 
 
+class MirrorWarning(RegistryWarning):
+    """A location of a version failed, and another one is read instead."""
+
+
 class RegistryError(Exception):
     """Base of every error of the registry.
 

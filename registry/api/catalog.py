@@ -32,6 +32,7 @@ from registry.api.dataset import Dataset
 from registry.api.lifecycle import Aliases, Experiments, Lifecycle, Reservations
 from registry.api.locations import catalog_url, data_folder, make_catalog_folder, name_origin, open_data, open_indexes
 from registry.api.lock import current_lock, refuse_moving
+from registry.api.mirrors import Mirrors
 from registry.api.provenance import FoundAt, FoundNow
 from registry.api.reports import CatalogReport, VerifiedVersion
 from registry.argument_types import typed_arguments
@@ -271,6 +272,11 @@ class Catalog(Adding):
     def aliases(self) -> Aliases:
         """Aliases of versions, which can be moved: ``set``, ``remove``, ``list``, ``history``."""
         return Aliases(self.backend.aliases, actor=log_actor())
+
+    @cached_property
+    def mirrors(self) -> Mirrors:
+        """The places that hold the files of a version: ``list``, ``add``, ``remove``, ``check``, ``relocate``."""
+        return Mirrors(self.backend, data_dir=self.data_dir)
 
     @cached_property
     def reservations(self) -> Reservations:

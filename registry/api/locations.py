@@ -118,8 +118,17 @@ def open_data(data_dir: str) -> Store:
     return open_store(data_dir)
 
 
+def mirrors_of(data_dir: str, version: DatasetVersion) -> tuple[str, ...]:
+    """The paths and URLs of the folders that are read where ``open_version`` fails."""
+    if len(version.locations) == 1:
+        return ()
+    from registry.storage import open_locations
+
+    return open_locations(open_data(data_dir), version.locations)[1]
+
+
 def open_version(data_dir: str, version: DatasetVersion) -> Store:
-    """The folder that holds the shards of ``version``.
+    """The folder that holds the shards of ``version``: its first location.
 
     A version may have been imported in place, on this machine. If that folder is gone, its copy in ``data_dir`` is
     read.
@@ -127,9 +136,10 @@ def open_version(data_dir: str, version: DatasetVersion) -> Store:
     from registry.storage import open_location
 
     data = open_data(data_dir)
-    found = open_location(data, version.location)
+    location = version.locations[0]
+    found = open_location(data, location)
     root = found.local_root
-    if version.location.startswith("/") and root is not None and not os.path.isdir(root):  # noqa: PTH112 (Path.is_dir raises if a parent is unreadable)
+    if location.startswith("/") and root is not None and not os.path.isdir(root):  # noqa: PTH112 (Path.is_dir raises if a parent is unreadable)
         copy = data.child(version_folder(version.name, version.config, version.version))
         return copy if copy.exists("dataset_info.json") else found
     return found

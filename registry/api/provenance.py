@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from registry.api.locations import index_folder, open_cache, open_indexes, open_version
+from registry.api.locations import index_folder, mirrors_of, open_cache, open_indexes, open_version
 from registry.catalog import PublishedShards, load_shards
 from registry.model import (
     Candidate,
@@ -226,6 +226,7 @@ class FoundNow:
             proof=FileProof(promises=PublishedShards.of_version(self.catalog.backend.shards, self.facts), hint=hint),
             indexes=open_indexes(),
             cache=open_cache(),
+            mirrors=mirrors_of(self.catalog.data_dir, self.facts),
         )
 
     def readable_for(self, plan: Plan, features: FeaturesDict, config: ReadConfig | None) -> ReadableVersion:  # noqa: ARG002 (the same for every slice)
@@ -258,7 +259,7 @@ class FoundNow:
     @property
     def recovery(self) -> str:
         if self.facts.is_elsewhere:
-            where = self.facts.location
+            where = self.facts.locations[0]
             return f"This version was imported in place. Put its files back from a copy: {where}"
         return (
             "Files of another publication are among those of this version. Restore its own with: registry build "

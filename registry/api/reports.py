@@ -181,6 +181,68 @@ class CatalogReport(_Report[VerifiedVersion]):
         return f"<CatalogReport: {self.num_sound:,} of {_counted(len(self))} match what was published>"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocationReport:
+    """The result of comparing the files at one location of a version: a report, or the error that prevented it.
+
+    Attributes:
+        location: as the catalog records it.
+        url: its path or URL.
+        report: what was compared and what differs, or None if there is an error.
+        error: why the location could not be compared, or None.
+    """
+
+    location: str
+    url: str
+    report: VerifyReport | None = None
+    error: RegistryError | None = None
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether every file there is the published one."""
+        return self.report is not None and not self.report.faults
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelocatedVersion:
+    """One location below a folder that was moved.
+
+    Attributes:
+        reference: the version.
+        before, after: the location before and after.
+        is_dry_run: nothing was written.
+        error: why it was refused, else None.
+    """
+
+    reference: Reference
+    before: str
+    after: str
+    is_dry_run: bool = False
+    error: RegistryError | None = None
+
+
+class RelocationReport(_Report[RelocatedVersion]):
+    """The result of ``catalog.mirrors.relocate_all``: one ``RelocatedVersion`` for each location that was found."""
+
+    @property
+    def failed(self) -> tuple[RelocatedVersion, ...]:
+        """The locations that were refused."""
+        return tuple(one for one in self if one.error is not None)
+
+    def require_all(self) -> RelocationReport:
+        """The report itself, if no location was refused.
+
+        Raises:
+            PartialFailureError: a location was refused. The message names the versions and reasons.
+        """
+        errors = [(one.reference, one.error) for one in self if one.error is not None]
+        _raise_for_errors("relocated", len(self), errors)
+        return self
+
+    def __repr__(self) -> str:
+        return f"<RelocationReport: {len(self) - len(self.failed):,} of {_counted(len(self))} relocated>"
+
+
 def _error_of(one: VerifiedVersion) -> RegistryError:
     if one.error is not None or one.report is None:
         return one.error or VerificationError("not verified")

@@ -18,7 +18,16 @@ from typing import Any, Final, NamedTuple, TypeAlias, overload
 from registry.catalog.backend import EventFilter, LengthBlock, LogCalls, ShardCalls
 from registry.catalog.values import damaged, stored_values
 from registry.errors import SplitNotFoundError, UsageError
-from registry.model import AbstractShardLengths, DatasetVersion, Event, Shard, ShardLengths, Split
+from registry.model import (
+    AbstractShardLengths,
+    DatasetVersion,
+    Event,
+    Promises,
+    Shard,
+    ShardLengths,
+    Split,
+    UntaggedShards,
+)
 
 _EVENTS: Final = 1000
 """Number of events on a page."""
@@ -118,9 +127,10 @@ class PublishedShards:
         self._blocks = blocks
 
     @classmethod
-    def of_version(cls, shards: ShardCalls, version: DatasetVersion) -> PublishedShards:
-        """The files of ``version``; nothing is loaded yet."""
-        return cls(partial(_load_range, shards, version), version.splits, {})
+    def of_version(cls, shards: ShardCalls, version: DatasetVersion) -> Promises:
+        """The files of ``version``, without ETags if its folder was moved; nothing is loaded yet."""
+        found = cls(partial(_load_range, shards, version), version.splits, {})
+        return found if version.locations[0] == version.location else UntaggedShards(found)
 
     def find(self, name: str) -> Shard | None:
         """The published facts of the file ``name``, or None if it is not a shard of these splits."""

@@ -436,6 +436,23 @@ class Promises(Protocol):
         """The promises for the files of these splits only, to send along with a reader of them."""
 
 
+class UntaggedShards:
+    """The promises for copies of published files in another place, where their ETags are unknown."""
+
+    def __init__(self, promises: Promises) -> None:
+        """``promises`` are those for the place where the files were published."""
+        self._promises = promises
+
+    def find(self, name: str) -> Shard | None:
+        """The published shard with the file ``name``, without its ETag, or None."""
+        found = self._promises.find(name)
+        return None if found is None else replace(found, entity_tag=None)
+
+    def within(self, splits: Collection[str]) -> UntaggedShards:
+        """The promises for the files of these splits only."""
+        return UntaggedShards(self._promises.within(splits))
+
+
 class KnownShards:
     """The promises for files that are listed one by one, as in a pin."""
 

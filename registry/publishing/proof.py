@@ -18,8 +18,8 @@ from registry.publishing.changes import ChangeLevel, Changes, FingerprintedVersi
 from registry.publishing.fingerprint import Advance, StoredSplits, fingerprint_splits
 from registry.publishing.record_diff import RecordDiff, diff_records, first_difference
 from registry.publishing.verify import verify_shards
-from registry.shards import ProvedStore
-from registry.storage import Store, open_location
+from registry.shards import ProvedStore, with_mirrors
+from registry.storage import Store, open_location, open_locations
 from registry.tfrecord import IndexFolder
 
 _MOST_TOLD: Final = 5
@@ -149,10 +149,7 @@ class Prover:
         if found:
             return FingerprintedVersion(version=version, fingerprints=found)
         try:
-            files = StoredSplits.of(version, open_location(self.data, version.location))
-            promised = {split.name: load_shards(self.catalog.shards, version, split.name) for split in version.splits}
-            report = verify_shards(files.store, version.splits, promised, indexes=self.indexes, advance=self.advance)
-            report.raise_for_faults(str(version.reference))
+            files = self._whole_files(version)
             found = self.fingerprint(files)
         except (StorageError, VerificationError, MissingExtraError) as error:
             why = error.message.partition("\n")[0]
@@ -163,14 +160,36 @@ class Prover:
 
     def files(self, version: DatasetVersion) -> StoredSplits:
         """Return the files of a published version. Each is checked against its published sha256 when it is opened."""
-        store = ProvedStore(
-            open_location(self.data, version.location),
+        first, others = open_locations(self.data, version.locations)
+        proved = ProvedStore(
+            first,
             PublishedShards.of_version(self.catalog.shards, version),
             file_format=version.file_format,
             indexes=self.indexes,
             hint=f"To list every damaged shard: registry verify {version.reference}",
         )
-        return StoredSplits.of(version, store)
+        return StoredSplits.of(version, with_mirrors(proved, others, reference=str(version.reference)))
+
+    def _whole_files(self, version: DatasetVersion) -> StoredSplits:
+        """The files at the first location of a published version that has all of them.
+
+        Raises:
+            StorageError, VerificationError, MissingExtraError: no location has; the error of the first one.
+        """
+        promised = {split.name: load_shards(self.catalog.shards, version, split.name) for split in version.splits}
+        errors: list[StorageError | VerificationError | MissingExtraError] = []
+        for location in version.locations:
+            try:
+                files = StoredSplits.of(version, open_location(self.data, location))
+                report = verify_shards(
+                    files.store, version.splits, promised, indexes=self.indexes, advance=self.advance
+                )
+                report.raise_for_faults(str(version.reference))
+            except (StorageError, VerificationError, MissingExtraError) as error:
+                errors.append(error)
+            else:
+                return files
+        raise errors[0]
 
     def prove(self, version: DatasetVersion, fingerprints: Mapping[str, SplitFingerprint]) -> Proof:
         """Compare ``version``, which has these ``fingerprints``, with its neighbours."""

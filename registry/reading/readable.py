@@ -18,7 +18,7 @@ from registry.features.schema import features_to_json
 from registry.model import DatasetVersion, Promises, SlicingRule
 from registry.order import ReadConfig, check_read_config
 from registry.prepared import PreparedDataset
-from registry.shards import SEQUENTIAL_FORMATS, ProvedStore, RecordsProof
+from registry.shards import SEQUENTIAL_FORMATS, ProvedStore, RecordsProof, with_mirrors
 from registry.storage import Store
 from registry.storage.cache import FileCache
 from registry.tfrecord import IndexFolder
@@ -51,6 +51,7 @@ class ReadableVersion:
         proof: what proves the files; None for a folder that was never published, for which no digests exist.
         indexes: the cache of record places and of stamps of proved files; None caches nothing.
         cache: the cache of files of other machines; None caches nothing.
+        mirrors: paths and URLs of other folders with the same files, which ``files`` reads where ``store`` fails.
     """
 
     facts: DatasetVersion
@@ -60,6 +61,7 @@ class ReadableVersion:
     proof: FileProof | None = None
     indexes: IndexFolder | None = None
     cache: FileCache | None = None
+    mirrors: tuple[str, ...] = ()
 
     @property
     def file_format(self) -> str:
@@ -89,7 +91,7 @@ class ReadableVersion:
         """The files of ``splits``. Each file is proved when it is opened."""
         if self.proof is None:
             return self.store
-        return ProvedStore(
+        proved = ProvedStore(
             self.store,
             self.proof.promises.within(splits),
             file_format=self.file_format,
@@ -99,6 +101,7 @@ class ReadableVersion:
             cache=self.cache,
             hint=self.proof.hint,
         )
+        return with_mirrors(proved, self.mirrors, reference=str(self.facts.reference))
 
     def with_features(self, features: FeaturesDict) -> ReadableVersion:
         """The same version with the schema ``features``."""
@@ -120,6 +123,7 @@ def make_readable(
     proof: FileProof | None = None,
     indexes: IndexFolder | None = None,
     cache: FileCache | None = None,
+    mirrors: tuple[str, ...] = (),
 ) -> ReadableVersion:
     """The readable version of ``facts`` with its files in ``store``.
 
@@ -132,6 +136,7 @@ def make_readable(
         proof: what proves the files; None proves nothing.
         indexes: the cache of record places; None caches nothing.
         cache: the cache of files of other machines; None caches nothing.
+        mirrors: other folders with the same files.
     """
     return ReadableVersion(
         facts=facts,
@@ -141,6 +146,7 @@ def make_readable(
         proof=proof,
         indexes=indexes,
         cache=cache,
+        mirrors=mirrors,
     )
 
 

@@ -21,6 +21,7 @@ from registry.shards.formats import (
     read_records,
     walk_file,
 )
+from registry.shards.mirrored import with_mirrors
 from registry.shards.proved import ProvedStore, RecordsProof
 from registry.shards.row_groups import BlockCache
 
@@ -41,4 +42,5 @@ __all__ = [
     "read_flat_values",
     "read_records",
     "walk_file",
+    "with_mirrors",
 ]

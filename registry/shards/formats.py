@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final, Protocol, TypeVar
 
 import numpy as np
@@ -136,8 +137,10 @@ def open_shard(
     """
     check_verify(verify)
     if check_file_format(file_format, store.locate(name)) == "tfrecord":
-        return open_frames(store, name, num_records=num_records, verify=verify, indexes=indexes)
-    return _OPENERS[file_format](ShardFile(store, name, features, num_records, verify, cache))
+        return store.attempt(
+            name, lambda one: open_frames(one, name, num_records=num_records, verify=verify, indexes=indexes)
+        )
+    return _open(ShardFile(store, name, features, num_records, verify, cache), file_format)
 
 
 def read_records(
@@ -196,7 +199,7 @@ def walk_file(
     """
     if check_file_format(file_format, store.locate(name)) == "tfrecord":
         return walk_frames(store, name, num_records=num_records)
-    shard = _OPENERS[file_format](ShardFile(store, name, features))
+    shard = _open(ShardFile(store, name, features), file_format)
     if num_records is not None and shard.num_records != num_records:
         raise not_so_many(store.locate(name), num_records, found=shard.num_records)
     num_payload_bytes = num_walked = 0
@@ -206,6 +209,10 @@ def walk_file(
     with store.open(name) as file:
         num_bytes, sha256 = hash_pieces(file)
     return FileFacts(num_records=num_walked, num_payload_bytes=num_payload_bytes, num_bytes=num_bytes, sha256=sha256)
+
+
+def _open(wanted: ShardFile, file_format: str) -> CountedShard:
+    return wanted.store.attempt(wanted.name, lambda store: _OPENERS[file_format](replace(wanted, store=store)))
 
 
 def _read(wanted: ShardFile, file_format: str, *, skip: int, take: int | None) -> Iterator[bytes]:
@@ -232,7 +239,7 @@ def _sound_items(block: TableBlock, items: Callable[[TableBlock], list[T]], name
 
 def _blocks(wanted: ShardFile, file_format: str, *, skip: int, take: int | None) -> Iterator[tuple[Block, int]]:
     """Yield blocks with the index of their first record; blocks of long records are short, because they are copied."""
-    shard, num_records = _OPENERS[file_format](wanted), wanted.num_records
+    shard, num_records = _open(wanted, file_format), wanted.num_records
     stop = max(skip, shard.num_records if num_records is None else num_records) if take is None else skip + take
     check_promise(wanted.store.locate(wanted.name), stop, found=shard.num_records, promised=num_records)
     for many in shard.stream(skip, stop - skip):

@@ -24,7 +24,7 @@ from typing import Final, Protocol
 from registry.engines import FileRange, Piece, choose_engine
 from registry.errors import RegistryError, ShardMismatchError, StorageError, StorageUnavailableError, VerificationError
 from registry.features import FeaturesDict
-from registry.model import Promises, Shard
+from registry.model import Promises, Shard, UntaggedShards
 from registry.shards.formats import walk_file
 from registry.shards.lazy_file import LazyFile
 from registry.storage import Store
@@ -95,6 +95,19 @@ class ProvedStore(WrappedStore):
         self._indexes = indexes
         self._cache = cache
         self._hint = hint
+
+    def over(self, store: Store) -> ProvedStore:
+        """The same proof for copies of the files in another folder, which have ETags of their own."""
+        return ProvedStore(
+            store,
+            UntaggedShards(self._promises),
+            file_format=self._file_format,
+            features=self._features,
+            records=self._records,
+            indexes=self._indexes,
+            cache=self._cache,
+            hint=self._hint,
+        )
 
     def open(self, name: str) -> StoredFile:
         """Open a file and prove that it is the published one.

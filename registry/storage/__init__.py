@@ -6,7 +6,7 @@ layers above opens no paths: it receives a ``Store`` that is rooted at one folde
 
 from registry.errors import FolderExistsError
 from registry.storage.consent import Allowed
-from registry.storage.location import open_location, open_named, open_store, require_no_secrets
+from registry.storage.location import open_location, open_locations, open_named, open_store, require_no_secrets
 from registry.storage.staged import StagedFolder
 from registry.storage.store import RenamedStore, Store
 
@@ -17,6 +17,7 @@ __all__ = [
     "StagedFolder",
     "Store",
     "open_location",
+    "open_locations",
     "open_named",
     "open_store",
     "require_no_secrets",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from registry.errors import StorageError, UsageError
 from registry.masking import has_secret, mask
+from registry.model import is_absolute
 from registry.storage.consent import Allowed
 from registry.storage.local import LocalStore
 from registry.storage.names import OBJECT_SCHEMES
@@ -104,6 +106,15 @@ def open_named(url_or_path: str, allowed: Allowed) -> Store:
     return open_store(f"{scheme.lower()}://{rest}" if separator else url_or_path)
 
 
+def open_locations(data: Store, locations: Sequence[str]) -> tuple[Store, tuple[str, ...]]:
+    """Return the store of the first location of a version, and the paths and URLs of the others.
+
+    The others are opened when they are needed: their servers may be away, or their packages not installed.
+    """
+    first, *others = locations
+    return open_location(data, first), tuple(one if is_absolute(one) else data.child(one).url for one in others)
+
+
 def open_location(data: Store, location: str) -> Store:
     """Return the store of a version's ``location``: a name below the folder ``data``, an absolute path, or a URL."""
-    return open_store(location) if "://" in location or location.startswith("/") else data.child(location)
+    return open_store(location) if is_absolute(location) else data.child(location)

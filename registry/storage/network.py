@@ -246,6 +246,11 @@ def interrupt() -> None:
     _LOOP.interrupt()
 
 
+def is_interrupted() -> bool:
+    """Whether ``interrupt`` was called in this process."""
+    return _LOOP.interrupted.is_set()
+
+
 def _pause(seconds: float) -> None:
     if _LOOP.interrupted.wait(seconds):
         raise _interrupted()

@@ -107,13 +107,13 @@ class RangedFile(StoredFile):
 
     def pieces(self) -> Iterator[memoryview]:
         """Yield all bytes from the start; the next pieces are fetched while one is used."""
-        return (view for _, view in self.read_ranges(_cut(0, self._num_bytes), in_order=True))
+        return (view for _, view in self.read_ranges(cut(0, self._num_bytes), in_order=True))
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Read the next ``size`` bytes; if it is negative or None, read the rest by concurrent requests."""
         if size is not None and size >= 0:
             return super().read(size)
-        rest = _cut(self.tell(), self._num_bytes)
+        rest = cut(self.tell(), self._num_bytes)
         content = b"".join(view for _, view in self.read_ranges(rest, in_order=True))
         self.seek(0, io.SEEK_END)
         return content
@@ -215,7 +215,7 @@ def _plan_batch(ranges: Sequence[Range], batch: range) -> Iterator[Request]:
             spans[-1][1] = max(spans[-1][1], stop)
         else:
             spans.append([start, stop])
-    cuts = [cut for start, stop in spans for cut in _cut(start, stop)]
+    cuts = [cut for start, stop in spans for cut in cut(start, stop)]
     starts = [start for start, _ in cuts]
     wanted: list[list[int]] = [[] for _ in cuts]
     for start, stop, index in by_start:
@@ -227,7 +227,7 @@ def _plan_batch(ranges: Sequence[Range], batch: range) -> Iterator[Request]:
     yield from sorted(found, key=lambda request: min(request.wanted))
 
 
-def _cut(start: int, stop: int) -> list[Range]:
+def cut(start: int, stop: int) -> list[Range]:
     """Split bytes ``start`` to ``stop`` into pieces of one request each."""
     return [(place, min(place + REQUEST_BYTES, stop)) for place in range(start, stop, REQUEST_BYTES)]
 

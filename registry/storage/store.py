@@ -7,13 +7,15 @@ import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import BinaryIO, Final, NoReturn, TypeAlias
+from typing import BinaryIO, Final, NoReturn, TypeAlias, TypeVar
 
 from registry.errors import NotStoredError
 from registry.masking import mask
 from registry.storage.faults import HashedFile, Range, StoredFile, cannot, replaced, too_long
 from registry.storage.names import check_folder_name, check_relative_name
 from registry.storage.staged import StagedFolder
+
+T = TypeVar("T")
 
 DEFAULT_READ_LIMIT: Final = 64 * 2**20
 _PIECE_BYTES: Final = 4 * 2**20
@@ -75,6 +77,14 @@ class Store(abc.ABC):
             file.close()
             raise
         return _and_close(views, file)
+
+    def attempt(self, name: str, call: Callable[[Store], T]) -> T:
+        """Call ``call`` with the store to read ``name`` from: this one, or a mirror of it (``shards.mirrored``).
+
+        For code that opens a file by its path, or asks whether it is on this machine.
+        """
+        check_relative_name(name)
+        return call(self)
 
     @abc.abstractmethod
     def size(self, name: str) -> int:

@@ -1,4 +1,4 @@
-"""Where the files of a published version are: mirrors and folders that were moved, as appended rows with their events."""
+"""Where the files of a published version are: mirrors and moved folders, as appended rows with their events."""
 
 from __future__ import annotations
 

@@ -1,0 +1,355 @@
+"""``catalog.mirrors``: the places that hold the files of a version, proved by digest before they are recorded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from registry.api.arguments import DatasetLike, exact_version, log_actor, read_reference
+from registry.api.locations import open_data, open_indexes
+from registry.api.reports import LocationReport, RelocatedVersion, RelocationReport
+from registry.argument_types import typed_arguments
+from registry.catalog import CatalogBackend, LocationChange, load_shards
+from registry.errors import (
+    CatalogError,
+    MissingExtraError,
+    NotFoundError,
+    RegistryError,
+    StorageError,
+    UsageError,
+)
+from registry.model import DatasetVersion, ProgressCallback, Reference, count_progress, is_absolute
+
+if TYPE_CHECKING:  # numpy is loaded when files are compared
+    from registry.publishing import VerifyReport
+    from registry.storage import Store
+
+_SAME: Final = "Nothing would change: give two different places."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Location:
+    """A place that holds the files of a version.
+
+    Attributes:
+        location: as the catalog records it: a path below the data directory, an absolute path, or a URL.
+        url: its path or URL.
+        is_published: whether the version was published there.
+    """
+
+    location: str
+    url: str
+    is_published: bool
+
+
+class Mirrors:
+    """``catalog.mirrors``: the places that hold the files of a version.
+
+    A version is read from its first location. If that fails, or holds another file than the published one, the next one
+    is read, with a warning. A location is recorded only after every file there was compared with the catalog by sha256.
+    Every change is one transaction with its event, and the published row never changes.
+
+    >>> [one.location for one in catalog.mirrors.list("digits")]
+    ['digits/1.0.0']
+    """
+
+    def __init__(self, catalog: CatalogBackend, *, data_dir: str) -> None:
+        self._catalog = catalog
+        self._data_dir = data_dir
+
+    def list(self, reference: DatasetLike) -> tuple[Location, ...]:
+        """The locations of a version, in the order in which they are read.
+
+        Args:
+            reference: the version, see ``Catalog.dataset``.
+
+        Raises:
+            NotFoundError, VersionWithdrawnError, UsageError: see ``Catalog.dataset``.
+        """
+        version = self._catalog.find(read_reference(reference))
+        return tuple(
+            Location(location=one, url=self._url(one), is_published=one == version.location)
+            for one in version.locations
+        )
+
+    @typed_arguments
+    def add(
+        self,
+        reference: DatasetLike,
+        url: str | os.PathLike[str],
+        *,
+        processes: int | None = None,
+        dry_run: bool = False,
+        progress: ProgressCallback | None = None,
+    ) -> LocationChange:
+        """Record a folder with copies of a version's files as its last location. Adding it again changes nothing.
+
+        Args:
+            reference: the version, see ``Catalog.dataset``.
+            url: path or URL of the folder. Below the data directory it is recorded relative to it.
+            processes: the number of files that are hashed at the same time. None decides by their size.
+            dry_run: compare the files, and record nothing.
+            progress: called with a ``Progress``, in records.
+
+        Raises:
+            NotFoundError, VersionWithdrawnError: see ``Catalog.dataset``.
+            ShardMismatchError: a file there is missing, or is not the published one; each is named.
+            StorageUnavailableError: the place does not answer.
+            UsageError: ``url`` contains a password or another secret, or ``reference`` has a wrong type.
+        """
+        version = self._catalog.find(read_reference(reference))
+        location = self._location_of(url)
+        if location not in version.locations:
+            self._require_copy(version, location, processes=processes, progress=progress)
+        return self._catalog.locations.add(version.reference, location, actor=log_actor(), dry_run=dry_run)
+
+    @typed_arguments
+    def remove(self, reference: DatasetLike, url: str | os.PathLike[str], *, dry_run: bool = False) -> LocationChange:
+        """Withdraw a location: it is no longer read. Its files stay where they are.
+
+        Args:
+            reference: the version, see ``Catalog.dataset``.
+            url: the path or URL of the location, or its text in ``list``.
+            dry_run: compute the change, and write nothing.
+
+        Raises:
+            NotFoundError: the version does not exist, or has no such location.
+            ConflictError: it is the only location.
+            UsageError: ``reference`` has a wrong type.
+        """
+        version = self._catalog.find(read_reference(reference))
+        location = self._known(version, url) or os.fspath(url)
+        return self._catalog.locations.remove(version.reference, location, actor=log_actor(), dry_run=dry_run)
+
+    @typed_arguments
+    def check(
+        self,
+        reference: DatasetLike,
+        url: str | os.PathLike[str] | None = None,
+        *,
+        processes: int | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> tuple[LocationReport, ...]:
+        """Compare the files at every location of a version with the catalog, by size and sha256.
+
+        Args:
+            reference: the version, see ``Catalog.dataset``.
+            url: only this location.
+            processes: the number of files that are hashed at the same time. None decides by their size.
+            progress: called with a ``Progress``, in records; ``subject`` is the location.
+
+        Returns:
+            One result for each location. A location that cannot be reached has an ``error``.
+
+        Raises:
+            NotFoundError: the version does not exist, or has no location ``url``.
+            UsageError: ``reference`` has a wrong type, or ``processes`` is not a positive whole number.
+        """
+        version = self._catalog.find(read_reference(reference))
+        wanted = version.locations
+        if url is not None:
+            known = self._known(version, url)
+            if known is None:
+                raise NotFoundError(
+                    f"{os.fspath(url)} is not a location of {version.reference}",
+                    hint=f"To list its locations: registry mirror list {version.reference}",
+                    details={"name": os.fspath(url), "known": list(wanted)},
+                )
+            wanted = (known,)
+        return tuple(self._check(version, one, processes=processes, progress=progress) for one in wanted)
+
+    @typed_arguments
+    def relocate(
+        self,
+        reference: DatasetLike,
+        url: str | os.PathLike[str],
+        *,
+        processes: int | None = None,
+        dry_run: bool = False,
+        progress: ProgressCallback | None = None,
+    ) -> LocationChange:
+        """Record that the folder of a version was moved: ``url`` takes the place of its first location.
+
+        If ``url`` is one of the mirrors, that mirror becomes the first location.
+
+        Args:
+            reference: the version, see ``Catalog.dataset``.
+            url: path or URL of the folder where the files are now.
+            processes: the number of files that are hashed at the same time. None decides by their size.
+            dry_run: compare the files, and record nothing.
+            progress: called with a ``Progress``, in records.
+
+        Raises:
+            NotFoundError, VersionWithdrawnError: see ``Catalog.dataset``.
+            ShardMismatchError: a file there is missing, or is not the published one; each is named.
+            StorageUnavailableError: the place does not answer.
+            ConflictError: another call changed the locations meanwhile.
+            UsageError: ``url`` contains a password or another secret, or ``reference`` has a wrong type.
+        """
+        version = self._catalog.find(read_reference(reference))
+        first, after = version.locations[0], self._location_of(url)
+        if first != after:
+            self._require_copy(version, after, processes=processes, progress=progress)
+        return self._catalog.locations.relocate(version.reference, first, after, actor=log_actor(), dry_run=dry_run)
+
+    @typed_arguments
+    def relocate_all(
+        self,
+        old: str | os.PathLike[str],
+        new: str | os.PathLike[str],
+        *,
+        processes: int | None = None,
+        dry_run: bool = False,
+        progress: ProgressCallback | None = None,
+    ) -> RelocationReport:
+        """Record that everything below a folder was moved: every location below ``old`` becomes the same below ``new``.
+
+        A version that is refused does not stop the next. Relocating again changes nothing. Locations below the data
+        directory are recorded relative to it, and need no change: open the catalog with the new data directory.
+
+        Args:
+            old: the path or URL that locations begin with.
+            new: the path or URL that takes its place.
+            processes: the number of files that are hashed at the same time. None decides by their size.
+            dry_run: compare the files, and record nothing.
+            progress: called with a ``Progress``, in records; ``subject`` is the new location.
+
+        Returns:
+            One result for each location below ``old``, in the order of publication. ``require_all()`` raises if one was
+            refused.
+
+        Raises:
+            CatalogError: the catalog failed. Locations that were recorded before stay recorded.
+            UsageError: ``new`` contains a password or another secret, or is the same as ``old``.
+        """
+        befores, after = _spellings(old), _absolute(new)
+        if after in befores:
+            raise UsageError(f"{after} is the old place and the new one", hint=_SAME)
+        found = []
+        for reference, locations in self._catalog.locations.outside():
+            for location in locations:
+                rest = next((rest for one in befores if (rest := _below(location, one)) is not None), None)
+                if rest is None:
+                    continue
+                place = f"{after}{rest}"
+                error = None
+                try:
+                    self._relocate(reference, location, place, processes=processes, dry_run=dry_run, progress=progress)
+                except CatalogError:
+                    raise
+                except RegistryError as fault:
+                    error = fault
+                found.append(
+                    RelocatedVersion(reference=reference, before=location, after=place, is_dry_run=dry_run, error=error)
+                )
+        return RelocationReport(found)
+
+    def _relocate(
+        self,
+        reference: Reference,
+        before: str,
+        place: str,
+        *,
+        processes: int | None,
+        dry_run: bool,
+        progress: ProgressCallback | None,
+    ) -> None:
+        after = self._location_of(place)
+        version = self._catalog.published(reference.name, reference.config, exact_version(reference))
+        if version is None:
+            raise AssertionError("the catalog has just listed this version")
+        self._require_copy(version, after, processes=processes, progress=progress)
+        self._catalog.locations.relocate(reference, before, after, actor=log_actor(), dry_run=dry_run)
+
+    def _require_copy(
+        self, version: DatasetVersion, location: str, *, processes: int | None, progress: ProgressCallback | None
+    ) -> None:
+        """Refuse a place that does not hold exactly the published files."""
+        report = self._compare(version, self._open(location), processes=processes, progress=progress)
+        report.raise_for_faults(f"{self._url(location)} is not a copy of {version.reference}")
+
+    def _check(
+        self, version: DatasetVersion, location: str, *, processes: int | None, progress: ProgressCallback | None
+    ) -> LocationReport:
+        report = error = None
+        try:
+            report = self._compare(version, self._open(location), processes=processes, progress=progress)
+        except (StorageError, MissingExtraError) as fault:
+            error = fault
+        return LocationReport(location=location, url=self._url(location), report=report, error=error)
+
+    def _compare(
+        self, version: DatasetVersion, store: Store, *, processes: int | None, progress: ProgressCallback | None
+    ) -> VerifyReport:
+        from registry.publishing import verify_shards
+
+        return verify_shards(
+            store,
+            version.splits,
+            {split.name: load_shards(self._catalog.shards, version, split.name) for split in version.splits},
+            walk=False,
+            indexes=open_indexes(),
+            processes=processes,
+            advance=count_progress(progress, "hashing", store.url, total=version.num_examples),
+        )
+
+    def _open(self, location: str) -> Store:
+        from registry.storage import open_location
+
+        return open_location(open_data(self._data_dir), location)
+
+    def _url(self, location: str) -> str:
+        """The path or URL of a location. Its store is not opened: its package may not be installed."""
+        if is_absolute(location):
+            return location
+        store = open_data(self._data_dir).child(location)
+        return store.url if store.local_root is None else str(store.local_root)
+
+    def _location_of(self, url: str | os.PathLike[str]) -> str:
+        """How the catalog records a place: relative to the data directory if it is below it."""
+        place = _absolute(url)
+        data = open_data(self._data_dir)
+        rest = _below(place, data.url if data.local_root is None else str(data.local_root))
+        return rest.removeprefix("/") if rest else place
+
+    def _known(self, version: DatasetVersion, url: str | os.PathLike[str]) -> str | None:
+        """The location of ``version`` that a caller means, or None."""
+        text = os.fspath(url)
+        return next((one for one in (text, *self._spelled(text)) if one in version.locations), None)
+
+    def _spelled(self, text: str) -> Iterator[str]:
+        try:
+            yield from _spellings(text)
+            yield self._location_of(text)
+        except (StorageError, MissingExtraError, UsageError):  # the location itself can still be named
+            return
+
+
+def _absolute(url: str | os.PathLike[str]) -> str:
+    """The path or URL of a folder that a caller named.
+
+    Raises:
+        UsageError: it contains a password, which would be stored where others can read it.
+    """
+    from registry.storage import open_store, require_no_secrets
+
+    store = open_store(require_no_secrets(url, "the location"))
+    return (store.url if store.local_root is None else str(store.local_root)).rstrip("/") or "/"
+
+
+def _spellings(url: str | os.PathLike[str]) -> tuple[str, ...]:
+    """The texts that locations in a folder may begin with: a link in the path may be gone since they were recorded."""
+    text = os.fspath(url)
+    if "://" in text:
+        return (_absolute(text),)
+    path = str(Path(text).expanduser().absolute())
+    return tuple(dict.fromkeys((path.rstrip("/") or "/", _absolute(text))))
+
+
+def _below(location: str, folder: str) -> str | None:
+    """The rest of a location in ``folder``, with its first slash: ``""`` for ``folder`` itself; None if it is outside."""
+    start = folder.rstrip("/")
+    return location[len(start) :] if location == start or location.startswith(f"{start}/") else None

@@ -1,0 +1,239 @@
+"""``registry mirror`` and ``relocate``: the places that hold the files of a version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from registry.cli.commands import Session, examples, joint_exit_code, session_command, version_values
+from registry.cli.options import dry_run_option, reference_argument
+from registry.cli.output import Column, Note, Table, size
+from registry.cli.progress import show_progress
+from registry.envelope import fields_of
+from registry.errors import UsageError, VerificationError
+from registry.splits import counted
+
+if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
+    from registry.api.reports import LocationReport
+    from registry.catalog import LocationChange
+
+
+@click.group(
+    "mirror",
+    epilog=examples("registry mirror list mnist", "registry mirror add mnist:3.0.1 s3://mirror/mnist/3.0.1"),
+)
+def mirror() -> None:
+    """Manage the places that hold the files of a version.
+
+    A version is read from its first location. If that cannot be reached, lacks a file or holds another one, the next
+    location is read, with a note.
+    """
+
+
+url_argument = click.argument("url", metavar="URL")
+processes_option = click.option(
+    "-j",
+    "--processes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Hash N files at the same time.  [default: by the size of the data]",
+)
+
+
+@session_command(
+    "list",
+    group=mirror,
+    epilog=examples("registry mirror list mnist", "registry mirror list mnist/plain:3.0.1 --format json"),
+)
+@reference_argument
+def list_(session: Session, reference: str) -> None:
+    """List the locations of REF in the order in which they are read."""
+    with session.connect() as catalog:
+        dataset = session.look_up(catalog, reference)
+        found = catalog.mirrors.list(dataset)
+    value = {
+        **version_values(dataset.reference),
+        "locations": [fields_of(one, "location", "url", "is_published") for one in found],
+    }
+    columns: dict[str, Column] = {
+        "LOCATION": "url",
+        "RECORDED": lambda one: "published there" if one["is_published"] else "later",
+    }
+    session.out.present("mirror.list", value, lambda it: [Table(it["locations"], columns)])
+
+
+@session_command(
+    "add",
+    group=mirror,
+    epilog=examples(
+        "registry mirror add mnist:3.0.1 s3://mirror/mnist/3.0.1",
+        "registry mirror add mnist /mnt/copy/mnist/3.0.1 --dry-run",
+    ),
+)
+@reference_argument
+@url_argument
+@processes_option
+@dry_run_option
+def add(session: Session, reference: str, url: str, processes: int | None, dry_run: bool) -> None:
+    """Record the folder URL, which holds copies of the files of REF, as another location of REF.
+
+    Every file there is hashed and compared with the catalog first. If one is missing or differs, nothing is recorded,
+    and the exit code is 5.
+    """
+    with session.connect() as catalog, show_progress(session.out) as progress:
+        change = catalog.mirrors.add(reference, url, processes=processes, dry_run=dry_run, progress=progress)
+    _present(session, "mirror.add", change, f"{url} is a location of it already")
+
+
+@session_command(
+    "remove",
+    group=mirror,
+    epilog=examples("registry mirror remove mnist:3.0.1 s3://mirror/mnist/3.0.1 --dry-run"),
+)
+@reference_argument
+@url_argument
+@dry_run_option
+def remove(session: Session, reference: str, url: str, dry_run: bool) -> None:
+    """Withdraw the location URL of REF: it is no longer read. Its files stay where they are."""
+    with session.connect() as catalog:
+        change = catalog.mirrors.remove(reference, url, dry_run=dry_run)
+    _present(session, "mirror.remove", change, "")
+
+
+@session_command(
+    "check",
+    group=mirror,
+    epilog=examples(
+        "registry mirror check mnist:3.0.1", "registry mirror check mnist s3://mirror/mnist/3.0.1 --format json"
+    ),
+)
+@reference_argument
+@click.argument("url", metavar="[URL]", required=False)
+@processes_option
+def check(session: Session, reference: str, url: str | None, processes: int | None) -> int:
+    """Compare the files at every location of REF, or at URL, with the catalog, by size and sha256.
+
+    If files are missing or differ, names them and ends with exit code 5; if a location cannot be reached, with 75.
+    """
+    with session.connect() as catalog:
+        dataset = session.look_up(catalog, reference)
+        with show_progress(session.out) as progress:
+            found = catalog.mirrors.check(dataset, url, processes=processes, progress=progress)
+    value = {**version_values(dataset.reference), "locations": list(map(_report_values, found))}
+    session.out.present("mirror.check", value, lambda _: (line for one in found for line in _describe(one)))
+    return joint_exit_code((one.error or VerificationError).exit_code for one in found if not one.is_sound)
+
+
+@session_command(
+    "relocate",
+    epilog=examples(
+        "registry relocate mnist:3.0.1 /archive/mnist/3.0.1",
+        "registry relocate --from /data/tfds --to s3://bucket/tfds --dry-run",
+    ),
+)
+@click.argument("reference", metavar="[REF]", required=False)
+@click.argument("url", metavar="[URL]", required=False)
+@click.option("--from", "old", metavar="OLD", help="Relocate every location that begins with this path or URL.")
+@click.option("--to", "new", metavar="NEW", help="The path or URL that takes its place.")
+@processes_option
+@dry_run_option
+def relocate(
+    session: Session,
+    reference: str | None,
+    url: str | None,
+    old: str | None,
+    new: str | None,
+    processes: int | None,
+    dry_run: bool,
+) -> int:
+    """Record that the folder of REF was moved by hand to URL, or everything below OLD to NEW.
+
+    Every file there is hashed and compared with the catalog first. URL takes the place of the first location of REF;
+    the published row does not change. Locations below the data directory are relative to it: if the whole directory was
+    moved, only name the new one with --data-dir.
+    """
+    is_one, is_all = reference is not None and url is not None, old is not None and new is not None
+    if is_one == is_all or (is_all and reference is not None) or (is_one and (old is not None or new is not None)):
+        raise UsageError(
+            "name one version and its new place, or --from and --to",
+            hint="Try: registry relocate mnist:3.0.1 URL, or: registry relocate --from OLD --to NEW",
+        )
+    with session.connect() as catalog, show_progress(session.out) as progress:
+        if reference is not None and url is not None:
+            change = catalog.mirrors.relocate(reference, url, processes=processes, dry_run=dry_run, progress=progress)
+            _present(session, "relocate", change, f"{url} is its first location already")
+            return 0
+        report = catalog.mirrors.relocate_all(
+            old or "", new or "", processes=processes, dry_run=dry_run, progress=progress
+        )
+    value = {
+        "from": old,
+        "to": new,
+        "dry_run": dry_run,
+        "locations": [
+            {
+                **version_values(one.reference),
+                **fields_of(one, "before", "after"),
+                "error": None if one.error is None else fields_of(one.error, "code", "message", "hint"),
+            }
+            for one in report
+        ],
+    }
+
+    def human(_: object) -> Iterator[str | Note]:
+        verb = "would relocate" if dry_run else "relocated"
+        for one in report:
+            if one.error is None:
+                yield f"{verb} {one.reference} from {one.before} to {one.after}"
+            else:
+                yield f"{one.reference}: not relocated: {one.error.message}"
+        if not report:
+            yield Note(f"No location begins with {old}. Locations below the data directory are relative to it.")
+
+    session.out.present("relocate.all", value, human)
+    return joint_exit_code(one.error.exit_code for one in report if one.error is not None)
+
+
+def _present(session: Session, schema: str, change: LocationChange, unchanged: str) -> None:
+    value = {
+        **version_values(change.reference),
+        "before": change.before,
+        "after": change.after,
+        "changed": change.is_change and not change.is_dry_run,
+        "would_change": change.is_change,
+        "dry_run": change.is_dry_run,
+    }
+
+    def human(it: dict[str, Any]) -> Iterator[str]:
+        if not it["would_change"]:
+            yield f"{change.reference}: {unchanged}"
+            return
+        yield f"{change.reference} {'would be' if change.is_dry_run else 'is'} read from {', then '.join(it['after'])}"
+
+    session.out.present(schema, value, human)
+
+
+def _describe(one: LocationReport) -> Iterator[str]:
+    if one.report is None:
+        yield f"{one.url}: not checked: {'' if one.error is None else one.error.message}"
+        return
+    sound = sum(map(len, one.report.shards.values()))
+    yield (
+        f"{one.url}: {sound} of {counted(one.report.num_shards, 'file')} as published ({size(one.report.num_bytes)})"
+    )
+    yield from (f"  {fault.problem}" for fault in one.report.faults)
+
+
+def _report_values(one: LocationReport) -> dict[str, Any]:
+    report, error = one.report, one.error
+    sizes = ("num_shards", "num_bytes")
+    return {
+        **fields_of(one, "location", "url", "is_sound"),
+        **(dict.fromkeys(sizes) if report is None else fields_of(report, *sizes)),
+        "faults": []
+        if report is None
+        else [fields_of(fault, "split", "filename", "code", "problem") for fault in report.faults],
+        "error": None if error is None else fields_of(error, "code", "message", "hint"),
+    }
