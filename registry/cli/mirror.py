@@ -32,7 +32,7 @@ def mirror() -> None:
     """
 
 
-url_argument = click.argument("url", metavar="URL")
+place_argument = click.argument("place", metavar="URL")
 processes_option = click.option(
     "-j",
     "--processes",
@@ -73,18 +73,18 @@ def list_(session: Session, reference: str) -> None:
     ),
 )
 @reference_argument
-@url_argument
+@place_argument
 @processes_option
 @dry_run_option
-def add(session: Session, reference: str, url: str, processes: int | None, dry_run: bool) -> None:
+def add(session: Session, reference: str, place: str, processes: int | None, dry_run: bool) -> None:
     """Record the folder URL, which holds copies of the files of REF, as another location of REF.
 
     Every file there is hashed and compared with the catalog first. If one is missing or differs, nothing is recorded,
     and the exit code is 5.
     """
     with session.connect() as catalog, show_progress(session.out) as progress:
-        change = catalog.mirrors.add(reference, url, processes=processes, dry_run=dry_run, progress=progress)
-    _present(session, "mirror.add", change, f"{url} is a location of it already")
+        change = catalog.mirrors.add(reference, place, processes=processes, dry_run=dry_run, progress=progress)
+    _present(session, "mirror.add", change, f"{place} is a location of it already")
 
 
 @session_command(
@@ -93,12 +93,12 @@ def add(session: Session, reference: str, url: str, processes: int | None, dry_r
     epilog=examples("registry mirror remove mnist:3.0.1 s3://mirror/mnist/3.0.1 --dry-run"),
 )
 @reference_argument
-@url_argument
+@place_argument
 @dry_run_option
-def remove(session: Session, reference: str, url: str, dry_run: bool) -> None:
+def remove(session: Session, reference: str, place: str, dry_run: bool) -> None:
     """Withdraw the location URL of REF: it is no longer read. Its files stay where they are."""
     with session.connect() as catalog:
-        change = catalog.mirrors.remove(reference, url, dry_run=dry_run)
+        change = catalog.mirrors.remove(reference, place, dry_run=dry_run)
     _present(session, "mirror.remove", change, "")
 
 
@@ -110,9 +110,9 @@ def remove(session: Session, reference: str, url: str, dry_run: bool) -> None:
     ),
 )
 @reference_argument
-@click.argument("url", metavar="[URL]", required=False)
+@click.argument("place", metavar="[URL]", required=False)
 @processes_option
-def check(session: Session, reference: str, url: str | None, processes: int | None) -> int:
+def check(session: Session, reference: str, place: str | None, processes: int | None) -> int:
     """Compare the files at every location of REF, or at URL, with the catalog, by size and sha256.
 
     If files are missing or differ, names them and ends with exit code 5; if a location cannot be reached, with 75.
@@ -120,7 +120,7 @@ def check(session: Session, reference: str, url: str | None, processes: int | No
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)
         with show_progress(session.out) as progress:
-            found = catalog.mirrors.check(dataset, url, processes=processes, progress=progress)
+            found = catalog.mirrors.check(dataset, place, processes=processes, progress=progress)
     value = {**version_values(dataset.reference), "locations": list(map(_report_values, found))}
     session.out.present("mirror.check", value, lambda _: (line for one in found for line in _describe(one)))
     return joint_exit_code((one.error or VerificationError).exit_code for one in found if not one.is_sound)
@@ -134,7 +134,7 @@ def check(session: Session, reference: str, url: str | None, processes: int | No
     ),
 )
 @click.argument("reference", metavar="[REF]", required=False)
-@click.argument("url", metavar="[URL]", required=False)
+@click.argument("place", metavar="[URL]", required=False)
 @click.option("--from", "old", metavar="OLD", help="Relocate every location that begins with this path or URL.")
 @click.option("--to", "new", metavar="NEW", help="The path or URL that takes its place.")
 @processes_option
@@ -142,7 +142,7 @@ def check(session: Session, reference: str, url: str | None, processes: int | No
 def relocate(
     session: Session,
     reference: str | None,
-    url: str | None,
+    place: str | None,
     old: str | None,
     new: str | None,
     processes: int | None,
@@ -154,16 +154,16 @@ def relocate(
     the published row does not change. Locations below the data directory are relative to it: if the whole directory was
     moved, only name the new one with --data-dir.
     """
-    is_one, is_all = reference is not None and url is not None, old is not None and new is not None
+    is_one, is_all = reference is not None and place is not None, old is not None and new is not None
     if is_one == is_all or (is_all and reference is not None) or (is_one and (old is not None or new is not None)):
         raise UsageError(
             "name one version and its new place, or --from and --to",
             hint="Try: registry relocate mnist:3.0.1 URL, or: registry relocate --from OLD --to NEW",
         )
     with session.connect() as catalog, show_progress(session.out) as progress:
-        if reference is not None and url is not None:
-            change = catalog.mirrors.relocate(reference, url, processes=processes, dry_run=dry_run, progress=progress)
-            _present(session, "relocate", change, f"{url} is its first location already")
+        if reference is not None and place is not None:
+            change = catalog.mirrors.relocate(reference, place, processes=processes, dry_run=dry_run, progress=progress)
+            _present(session, "relocate", change, f"{place} is its first location already")
             return 0
         report = catalog.mirrors.relocate_all(
             old or "", new or "", processes=processes, dry_run=dry_run, progress=progress

@@ -215,7 +215,7 @@ def _plan_batch(ranges: Sequence[Range], batch: range) -> Iterator[Request]:
             spans[-1][1] = max(spans[-1][1], stop)
         else:
             spans.append([start, stop])
-    cuts = [cut for start, stop in spans for cut in cut(start, stop)]
+    cuts = [one for start, stop in spans for one in cut(start, stop)]
     starts = [start for start, _ in cuts]
     wanted: list[list[int]] = [[] for _ in cuts]
     for start, stop, index in by_start:
@@ -223,7 +223,7 @@ def _plan_batch(ranges: Sequence[Range], batch: range) -> Iterator[Request]:
         while place < len(cuts) and cuts[place][0] < stop:
             wanted[place].append(index)
             place += 1
-    found = [Request(*cut, tuple(indexes)) for cut, indexes in zip(cuts, wanted, strict=True) if indexes]
+    found = [Request(*one, tuple(indexes)) for one, indexes in zip(cuts, wanted, strict=True) if indexes]
     yield from sorted(found, key=lambda request: min(request.wanted))
 
 

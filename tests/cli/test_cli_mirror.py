@@ -1,0 +1,134 @@
+"""``registry mirror`` and ``registry relocate``."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from registry.errors import MirrorWarning
+from registry.shards import mirrored, proved
+
+Cli = Callable[..., Any]
+FILE = "digits-train.tfrecord-00000-of-00004"
+
+
+@pytest.fixture(autouse=True)
+def _new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirrored, "_troubles", mirrored._Troubles())
+    monkeypatch.setattr(proved, "_proofs", proved._Proofs())
+
+
+@pytest.fixture
+def home(digits: Cli, workspace: Path) -> Path:
+    return next((workspace / "datasets/digits").glob("[0-9]*"))
+
+
+@pytest.fixture
+def copy(home: Path, workspace: Path) -> Path:
+    return Path(shutil.copytree(home, workspace / "copy"))
+
+
+def test_a_mirror_is_added_listed_checked_and_removed(digits: Cli, home: Path, copy: Path) -> None:
+    reference = f"digits:{home.name}"
+    ran = digits("mirror", "add", "digits", str(copy), "--dry-run")
+    assert (ran.code, ran.out) == (0, f"{reference} would be read from digits/{home.name}, then {copy}\n")
+    ran = digits("mirror", "add", "digits", str(copy))
+    assert (ran.code, ran.out) == (0, f"{reference} is read from digits/{home.name}, then {copy}\n")
+    ran = digits("mirror", "add", "digits", str(copy))
+    assert ran.out == f"{reference}: {copy} is a location of it already\n"
+
+    ran = digits("mirror", "list", "digits")
+    assert ran.out.splitlines() == [
+        f"{'LOCATION':<{len(str(home))}}  RECORDED",
+        f"{home}  published there",
+        f"{copy!s:<{len(str(home))}}  later",
+    ]
+    assert digits("mirror", "list", "digits", "--format", "json").json()["data"] == {
+        "dataset": "digits",
+        "version": home.name,
+        "locations": [
+            {"location": f"digits/{home.name}", "url": str(home), "is_published": True},
+            {"location": str(copy), "url": str(copy), "is_published": False},
+        ],
+    }
+
+    (copy / FILE).unlink()
+    ran = digits("mirror", "check", "digits")
+    assert ran.code == 5
+    assert ran.out.splitlines()[0].startswith(f"{home}: 4 of 4 files as published (")
+    assert ran.out.splitlines()[1].startswith(f"{copy}: 3 of 4 files as published (")
+    assert f"cannot read {copy / FILE}" in ran.out.splitlines()[2]
+    checked = digits("mirror", "check", "digits", str(copy), "--format", "json").json()["data"]["locations"]
+    assert [(one["url"], one["is_sound"], [fault["filename"] for fault in one["faults"]]) for one in checked] == [
+        (str(copy), False, [FILE])
+    ]
+
+    ran = digits("mirror", "remove", "digits", str(copy))
+    assert (ran.code, ran.out) == (0, f"{reference} is read from digits/{home.name}\n")
+    ran = digits("mirror", "remove", "digits", str(copy), "--format", "json")
+    assert (ran.code, ran.error()["code"]) == (3, "not_found")
+    ran = digits("mirror", "remove", "digits", f"digits/{home.name}")
+    assert (ran.code, f"digits/{home.name} is the only location of {reference}" in ran.err) == (4, True)
+
+
+def test_a_mirror_with_a_wrong_file_is_refused(digits: Cli, copy: Path) -> None:
+    (copy / FILE).write_bytes(b"other")
+    ran = digits("mirror", "add", "digits", str(copy), "--format", "json")
+    assert (ran.code, ran.error()["code"]) == (5, "shard_mismatch")
+    assert len(digits("mirror", "list", "digits", "--format", "json").json()["data"]["locations"]) == 1
+
+
+def test_reading_notes_that_a_location_failed(digits: Cli, home: Path, copy: Path) -> None:
+    digits("mirror", "add", "digits", str(copy))
+    (home / FILE).unlink()
+    ran = digits("read", "digits", "train", "--take", "1")
+    assert ran.code == 0
+    assert f"note: digits:{home.name}: the location {home.as_uri()} failed" in ran.err
+    assert f"reading from {copy} instead" in ran.err
+    assert issubclass(MirrorWarning, UserWarning)
+
+
+def test_a_moved_folder_is_relocated(digits: Cli, home: Path, workspace: Path) -> None:
+    moved = home.rename(workspace / "moved")
+    assert digits("read", "digits", "train", "--take", "1").code == 1
+    ran = digits("relocate", "digits", str(workspace / "nowhere"))
+    assert ran.code == 5
+    ran = digits("relocate", "digits", str(moved))
+    assert (ran.code, ran.out) == (0, f"digits:{home.name} is read from {moved}\n")
+    assert digits("read", "digits", "train", "--take", "1").code == 0
+    assert digits("log", "verify").code == 0
+    ran = digits("log", "--action", "relocate")
+    assert f"digits/{home.name} -> {moved}" in ran.out
+
+    moved.rename(workspace / "again")
+    ran = digits("relocate", "--from", str(moved), "--to", str(workspace / "again"), "--dry-run", "--format", "json")
+    assert ran.json()["data"]["locations"] == [
+        {
+            "dataset": "digits",
+            "version": home.name,
+            "before": str(moved),
+            "after": str(workspace / "again"),
+            "error": None,
+        }
+    ]
+    ran = digits("relocate", "--from", str(moved), "--to", str(workspace / "wrong"))
+    assert (ran.code, f"digits:{home.name}: not relocated: {workspace}/wrong is not a copy of" in ran.out) == (5, True)
+    ran = digits("relocate", "--from", str(moved), "--to", str(workspace / "again"))
+    assert (ran.code, ran.out) == (0, f"relocated digits:{home.name} from {moved} to {workspace}/again\n")
+    ran = digits("relocate", "--from", str(moved), "--to", str(workspace / "again"))
+    assert (ran.code, ran.out) == (0, "")
+    assert f"No location begins with {moved}." in ran.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["digits"], ["digits", "x", "--from", "y"], ["--from", "x"], ["digits", "--from", "x", "--to", "y"]],
+)
+def test_relocate_takes_one_version_or_two_prefixes(digits: Cli, arguments: list[str]) -> None:
+    ran = digits("relocate", *arguments)
+    assert ran.code == 2
+    assert "name one version and its new place, or --from and --to" in ran.err
