@@ -350,6 +350,6 @@ def _spellings(url: str | os.PathLike[str]) -> tuple[str, ...]:
 
 
 def _below(location: str, folder: str) -> str | None:
-    """The rest of a location in ``folder``, with its first slash: ``""`` for ``folder`` itself; None if it is outside."""
+    """The rest of a location in ``folder`` from its slash on, ``""`` for ``folder`` itself; None if it is outside."""
     start = folder.rstrip("/")
     return location[len(start) :] if location == start or location.startswith(f"{start}/") else None

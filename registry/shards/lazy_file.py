@@ -6,9 +6,9 @@ the recorded size and ETag, no request  ->  a HEAD request and a proof  ->  ...
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
-from registry.errors import NotStoredError, StorageError
+from registry.errors import NotStoredError, StorageError, VerificationError
 from registry.storage.faults import Range, ReplacedError, StoredFile, check_ranges
 from registry.storage.remote import RangedFile
 
@@ -20,6 +20,9 @@ class LazyFile(RangedFile):
 
     The sources have to prove that they deliver the same bytes.
     """
+
+    faults: ClassVar[tuple[type[StorageError | VerificationError], ...]] = (NotStoredError, ReplacedError)
+    """The errors of a source that let the next one take over."""
 
     def __init__(self, sources: Sequence[OpenSource], *, path: str, num_bytes: int, entity_tag: str | None) -> None:
         """Open nothing yet.
@@ -54,7 +57,7 @@ class LazyFile(RangedFile):
                 for place, view in source.read_ranges([ranges[index] for index in wanted], in_order=in_order):
                     del left[wanted[place]]
                     yield wanted[place], view
-            except (NotStoredError, ReplacedError) as error:
+            except self.faults as error:
                 self._leave(source, error)
             else:
                 return
@@ -66,7 +69,7 @@ class LazyFile(RangedFile):
             self.entity_tag = self._source.entity_tag
         return self._source
 
-    def _leave(self, source: StoredFile, error: StorageError) -> None:
+    def _leave(self, source: StoredFile, error: StorageError | VerificationError) -> None:
         """Let the next source take over from one that failed; raises ``error`` if it was the last one."""
         if source is not self._source:
             return  # another iterator has done so

@@ -24,9 +24,9 @@ from registry.errors import (
     StorageUnavailableError,
     VerificationError,
 )
+from registry.shards.lazy_file import LazyFile
 from registry.shards.proved import ProvedStore
 from registry.storage import Store, open_store
-from registry.storage.fall_over import FallOverFile
 from registry.storage.faults import StoredFile
 from registry.storage.store import WrappedStore
 
@@ -182,6 +182,26 @@ class _FallOverStore(WrappedStore):
             return file
 
         return FallOverFile(self._store.open(name), open_next)
+
+
+class FallOverFile(LazyFile):
+    """An open file, and the function that opens its next copy after an error.
+
+    The copies have the same bytes. After a fault, only the bytes that have not arrived are requested again.
+    """
+
+    faults = (StorageError, VerificationError)
+
+    def __init__(self, file: StoredFile, open_next: Callable[[StorageError | VerificationError], StoredFile]) -> None:
+        """``open_next`` gets the error of the present copy, and raises one if no copy is left."""
+        super().__init__([], path=file.path, num_bytes=file.num_bytes, entity_tag=file.entity_tag)
+        self._source = file
+        self._open_next = open_next
+
+    def _leave(self, source: StoredFile, error: StorageError | VerificationError) -> None:
+        if source is self._source:  # else another iterator has done so
+            self._source = self._open_next(error)
+            source.close()
 
 
 class _UnopenedError(Exception):

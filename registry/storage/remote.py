@@ -107,13 +107,13 @@ class RangedFile(StoredFile):
 
     def pieces(self) -> Iterator[memoryview]:
         """Yield all bytes from the start; the next pieces are fetched while one is used."""
-        return (view for _, view in self.read_ranges(cut(0, self._num_bytes), in_order=True))
+        return (view for _, view in self.read_ranges(_cut(0, self._num_bytes), in_order=True))
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Read the next ``size`` bytes; if it is negative or None, read the rest by concurrent requests."""
         if size is not None and size >= 0:
             return super().read(size)
-        rest = cut(self.tell(), self._num_bytes)
+        rest = _cut(self.tell(), self._num_bytes)
         content = b"".join(view for _, view in self.read_ranges(rest, in_order=True))
         self.seek(0, io.SEEK_END)
         return content
@@ -215,7 +215,7 @@ def _plan_batch(ranges: Sequence[Range], batch: range) -> Iterator[Request]:
             spans[-1][1] = max(spans[-1][1], stop)
         else:
             spans.append([start, stop])
-    cuts = [one for start, stop in spans for one in cut(start, stop)]
+    cuts = [cut for start, stop in spans for cut in _cut(start, stop)]
     starts = [start for start, _ in cuts]
     wanted: list[list[int]] = [[] for _ in cuts]
     for start, stop, index in by_start:
@@ -223,11 +223,11 @@ def _plan_batch(ranges: Sequence[Range], batch: range) -> Iterator[Request]:
         while place < len(cuts) and cuts[place][0] < stop:
             wanted[place].append(index)
             place += 1
-    found = [Request(*one, tuple(indexes)) for one, indexes in zip(cuts, wanted, strict=True) if indexes]
+    found = [Request(*cut, tuple(indexes)) for cut, indexes in zip(cuts, wanted, strict=True) if indexes]
     yield from sorted(found, key=lambda request: min(request.wanted))
 
 
-def cut(start: int, stop: int) -> list[Range]:
+def _cut(start: int, stop: int) -> list[Range]:
     """Split bytes ``start`` to ``stop`` into pieces of one request each."""
     return [(place, min(place + REQUEST_BYTES, stop)) for place in range(start, stop, REQUEST_BYTES)]
 

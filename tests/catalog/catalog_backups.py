@@ -42,6 +42,8 @@ def fill(catalog: CatalogBackend) -> None:
     catalog.lifecycle.deprecate(at("numbers:1.0.0"), "old", actor="ann")
     catalog.lifecycle.yank(at("numbers:1.2.0"), "wrong", Version(1, 3, 0), actor="ann")
     catalog.lifecycle.drop(at("numbers:1.4.0"), "private", actor="ann")
+    catalog.locations.add(at("dessert:1.0.0"), "s3://mirror/dessert", actor="ann")
+    catalog.locations.relocate(at("proved:1.0.0"), "/elsewhere/proved", "/archive/proved", actor="bob")
     catalog.experiments.set_default("fast", True, actor="ann")
     catalog.experiments.retire("fast", actor="ann")
     catalog.configs.set_protection(at("mnist/plain"), protect=True, actor="ann")

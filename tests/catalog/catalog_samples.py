@@ -130,7 +130,7 @@ def damage(url: str, statement: str) -> None:
     if path is None:
         with psycopg.connect(url) as connection:
             for table in IMMUTABLE:
-                connection.execute(f"ALTER TABLE {table.name} DISABLE TRIGGER USER")
+                connection.execute(f"ALTER TABLE IF EXISTS {table.name} DISABLE TRIGGER USER")
             connection.execute(statement)
         return
     with closing(sqlite3.connect(path, isolation_level=None)) as stranger:

@@ -17,7 +17,7 @@ from prepared_samples import animals, prepare
 import registry
 from registry.errors import MirrorWarning, NotStoredError, StorageUnavailableError, VerificationError
 from registry.model import LocationStep, current_locations
-from registry.storage.fall_over import FallOverFile
+from registry.shards.mirrored import FallOverFile
 from registry.storage.faults import Range, StoredFile
 
 COUNT, SHARDS = 20, 4
