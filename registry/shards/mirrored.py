@@ -14,6 +14,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Final, TypeAlias, TypeVar
 
 from registry.errors import (
@@ -84,6 +85,14 @@ class MirroredStore(WrappedStore):
             store.prove(wanted)
 
         self._attempt("", prove, [])
+
+    def forget(self, name: str) -> bool:
+        """Delete what the cache holds of a file, from whichever location it came."""
+        found = False
+        for place in range(1 + len(self._others)):
+            with suppress(_UnopenedError):
+                found = self._at(place).forget(name) or found
+        return found
 
     def _falling_over(self, place: int, store: ProvedStore) -> Store:
         """``store``, whose files continue at the next location after a fault.
