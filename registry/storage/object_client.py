@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import IO, Any, Final, TypeAlias, TypeVar
 
 from registry.errors import AlreadyStoredError, NotStoredError, RegistryError, StorageUnavailableError
-from registry.storage.faults import HashedFile, printable_cause, replaced
+from registry.storage.faults import HashedFile, replaced
 from registry.storage.network import (
     Limits,
     Operation,
@@ -32,7 +32,7 @@ from registry.storage.network import (
     run,
     unavailable,
 )
-from registry.storage.object_library import bucket_options, is_no_bucket, load_obstore, typed_fault
+from registry.storage.object_library import bucket_options, is_no_bucket, load_obstore, printable_fault, typed_fault
 
 T = TypeVar("T")
 
@@ -312,7 +312,7 @@ class BucketClient:
         except RegistryError:
             raise
         except (api.exceptions.BaseError, OSError, ValueError) as error:
-            raise typed_fault(error, doing=doing, path=shown, bucket=self._bucket) from printable_cause(error)
+            raise typed_fault(error, doing=doing, path=shown, bucket=self._bucket) from printable_fault(error)
 
     def has(self, key: str, *, shown: str) -> bool:
         """Whether an object has this key."""
@@ -370,7 +370,7 @@ class BucketClient:
         api = load_obstore(needed_for=f"reading {self._scheme}://{self._bucket}")
         limits = self.limits
         options = bucket_options(self._scheme, doing=doing, shown=shown)
-        options["client_options"] = options.get("client_options", {}) | {
+        options["client_options"] |= {
             "connect_timeout": timedelta(seconds=min(limits.connect_seconds, limits.retry_seconds)),
             "read_timeout": timedelta(seconds=min(limits.read_seconds, limits.retry_seconds)),
             "timeout": timedelta(seconds=limits.retry_seconds),

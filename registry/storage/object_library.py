@@ -24,7 +24,8 @@ from types import ModuleType
 from typing import Any, Final
 
 from registry.errors import MissingExtraError, NotStoredError, StorageError
-from registry.storage.faults import already_stored, cannot, replaced
+from registry.masking import mask
+from registry.storage.faults import already_stored, cannot, printable_cause, replaced
 from registry.storage.network import TransientFault
 
 _NATIVE: Final = (
@@ -46,20 +47,39 @@ def bucket_options(scheme: str, *, doing: str, shown: str) -> dict[str, Any]:
         MissingExtraError: an AWS profile is configured, and boto3 is not installed.
     """
     options = _s3_options(doing=doing, shown=shown) if scheme == "s3" else {}
+    client_options: dict[str, Any] = {}
     # obstore refuses http:// without `allow_http`. An http:// endpoint in the environment is deliberate.
     settings = [value for name, value in os.environ.items() if name.startswith(("AWS_", "GOOGLE_", "AZURE_"))]
     if any("http://" in value for value in [*settings, str(options.get("endpoint", ""))]):
-        options["client_options"] = {"allow_http": True}
-    return options
+        client_options["allow_http"] = True
+    if scheme == "gs" and (project := os.environ.get("GOOGLE_CLOUD_QUOTA_PROJECT")):
+        client_options["default_headers"] = {"x-goog-user-project": project}  # pays for buckets whose requesters pay
+    return options | {"client_options": client_options}
 
 
 def no_credentials(shown: str, *, doing: str) -> StorageError:
     """Make the error for missing credentials."""
-    hint = (
-        "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or the variables of your cloud. For a "
-        "public bucket set AWS_SKIP_SIGNATURE=true or GOOGLE_SKIP_SIGNATURE=true."
-    )
+    scheme = shown.partition("://")[0]
+    public = {"gs": "GOOGLE_SKIP_SIGNATURE", "az": "AZURE_SKIP_SIGNATURE"}.get(scheme, "AWS_SKIP_SIGNATURE")
+    hint = f"{credentials_hint(scheme)} For a public bucket set {public}=true."
     return cannot(doing, shown, "no credentials were found", number=errno.EACCES, hint=hint)
+
+
+def credentials_hint(scheme: str) -> str:
+    """Return the sentence that names the variables with the credentials of a scheme."""
+    if scheme == "gs":
+        return "Set GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT to the file of a key."
+    if scheme == "az":
+        return "Set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_KEY."
+    return "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE."
+
+
+def _endpoint_hint(path: str) -> str:
+    if path.startswith("gs:"):
+        return "Check its name, and GOOGLE_BASE_URL if the server is not Google's."
+    if path.startswith("az:"):
+        return "Check its name, AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ENDPOINT if it is another server."
+    return "Check its name, and AWS_ENDPOINT_URL if the store is not Amazon's."
 
 
 def _s3_options(*, doing: str, shown: str) -> dict[str, Any]:
@@ -102,6 +122,7 @@ def _profile_options(*, doing: str, shown: str) -> dict[str, Any]:
 
 
 _STATUS: Final = re.compile(r"status code: (\d{3})(?: ([A-Za-z][A-Za-z \-]*))?")
+_CODE: Final = re.compile(r"<Code>(\w+)</Code>")
 _KIND: Final = re.compile(r"\bkind: (Timeout|Connect)\b")
 _RETRIES: Final = re.compile(r"\bmax_retries: (\d+)")
 _PASSING: Final = frozenset({408, 409, 425, 429})  # 409: another conditional request for that name is under way
@@ -125,9 +146,8 @@ def typed_fault(error: Exception, *, doing: str, path: str, bucket: str) -> Stor
         kind = NotStoredError if number == errno.ENOENT else StorageError
         return cannot(doing, path, reason, number=number, hint=hint, kind=kind, **details)
 
-    if "NoSuchBucket" in text:
-        hint = "Check its name, and AWS_ENDPOINT_URL if the store is not Amazon's."
-        return refusal(f"the bucket {bucket!r} does not exist", hint, errno.ENOENT, bucket=bucket)
+    if "NoSuchBucket" in text or "ContainerNotFound" in text:
+        return refusal(f"the bucket {bucket!r} does not exist", _endpoint_hint(path), errno.ENOENT, bucket=bucket)
     if name == "AlreadyExistsError":
         return already_stored(path)
     if name == "PreconditionError":
@@ -153,6 +173,21 @@ def typed_fault(error: Exception, *, doing: str, path: str, bucket: str) -> Stor
         reason, number = "the server cannot be reached", errno.ECONNREFUSED
     retries = _RETRIES.search(text)
     return TransientFault(reason, number=number, was_retried=retries is not None and retries[1] != "0")
+
+
+def printable_fault(error: Exception) -> BaseException:
+    """Return the ``__cause__`` of the error that ``typed_fault`` makes, without what the server answered.
+
+    A server that refuses a signature repeats the request in its answer, with the token of a session, and tracebacks
+    print the text of a cause. The status and the server's own code for the fault remain.
+    """
+    text = str(error)
+    status = _STATUS.search(text)
+    if status is None:
+        return printable_cause(error)
+    code = _CODE.search(text)
+    shown = f"{type(error).__name__}: {mask(text[: status.end()])}{f' ({code[1]})' if code else ''}"
+    return OSError(shown).with_traceback(error.__traceback__)
 
 
 def is_no_bucket(error: NotStoredError) -> bool:

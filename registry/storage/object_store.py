@@ -26,7 +26,7 @@ from registry.storage.names import (
     new_unfinished_name,
 )
 from registry.storage.object_client import PART_BYTES, BucketClient, ObjectFacts, open_bucket
-from registry.storage.object_library import is_no_bucket
+from registry.storage.object_library import credentials_hint, is_no_bucket
 from registry.storage.remote import RemoteFile, RemoteStore
 from registry.storage.store import DEFAULT_READ_LIMIT, Names, Store
 
@@ -281,7 +281,7 @@ def open_objects(url: str) -> ObjectStore:
         shown = f"{scheme}://***@{bucket.rpartition('@')[2]}" if "@" in bucket else mask(url)[:200]
         raise StorageError(
             f"cannot open {shown}: credentials do not belong in a URL",
-            hint="Leave them out. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE.",
+            hint=f"Leave them out. {credentials_hint(OBJECT_SCHEMES[scheme])}",
             details={"path": shown},
         )
     if not bucket:

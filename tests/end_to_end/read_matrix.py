@@ -5,7 +5,8 @@ python tests/end_to_end/read_matrix.py [EVERY [STORE]]     prints a report
 EVERY is 1 for each request (the default), 5 for each fifth; STORE is s3 (the default), gs or az.
 
 A reader with an empty cache must get the published records or a typed error, and never other records. A fault that
-passes must not be noticed. ``test_read_matrix.py`` tries a few cases.
+passes must not be noticed, except for a flipped bit where the store has no digest of what was requested (a part of an
+object, or Azure): then a checksum of a record finds it. ``test_read_matrix.py`` tries a few cases.
 """
 
 from __future__ import annotations
@@ -119,6 +120,8 @@ class ReadMatrix:
             return [f"{case}: the reader did not end"]
         if "rows" in outcome:
             return [] if outcome["rows"] == self._right[case.way] else [f"{case}: wrong records"]
+        if case.fault == "corrupt" and outcome["error"] == "corrupt_record":
+            return []
         if outcome["error"] == "untyped" or outcome["exit_code"] not in (1, 75, 5 if case.way == "verify" else 1):
             return [f"{case}: {outcome}"]  # `verify` reports a shard that it cannot read as a fault
         if case.manner == "once" and case.fault != "forbidden":

@@ -35,6 +35,7 @@ Fault = Literal[
     "weaken",
     "hook",
     "hook after",
+    "echo",
 ]
 """What happens to a request.
 
@@ -45,6 +46,7 @@ truncate: half of the answer's body, then the connection is closed. corrupt: one
 each time. silence: no answer, until the client leaves. delay: the answer comes late.
 retag: the ETag has the form of a digest and is none, as from a store that encrypts; to be injected into all requests.
 weaken: the ETag is a weak one, as from a proxy that compresses.
+echo: 403, and the body repeats the headers of the request, as S3 does if a signature is wrong.
 hook: a function is called before the server sees the request; hook after: when the server has answered.
 """
 
@@ -195,6 +197,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._wait_for_the_client_to_leave()
         elif fault in _STATUS:
             self._refuse(*_STATUS[fault])
+        elif fault == "echo":
+            self._refuse(403, "SignatureDoesNotMatch", f"<CanonicalRequest>{self.headers}</CanonicalRequest>")
         else:
             if rule is not None and fault == "delay":
                 time.sleep(rule.delay_seconds)
@@ -240,8 +244,8 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self.wfile.write(content)
 
-    def _refuse(self, status: int, code: str) -> None:
-        content = f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{code}</Code></Error>'.encode()
+    def _refuse(self, status: int, code: str, more: str = "") -> None:
+        content = f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{code}</Code>{more}</Error>'.encode()
         self.send_response_only(status)
         self.send_header("Content-Type", "application/xml")
         self.send_header("Content-Length", str(len(content)))

@@ -327,8 +327,8 @@ def test_without_credentials_the_variables_are_named(
         open_store(bucket).size("file")
     assert str(caught.value) == f"cannot read {bucket}/file: no credentials were found"
     assert caught.value.hint == (
-        "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or the variables of your cloud. For a public "
-        "bucket set AWS_SKIP_SIGNATURE=true or GOOGLE_SKIP_SIGNATURE=true."
+        "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE. "
+        "For a public bucket set AWS_SKIP_SIGNATURE=true."
     )
 
 
