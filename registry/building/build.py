@@ -9,7 +9,7 @@ for any number of processes and any memory budget.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -111,6 +111,7 @@ def build_dataset(
                     codec=codec_of(features),
                     split=name,
                     store=staged.store,
+                    grow=staged.grow,
                     engine=engine,
                     num_shards=counts[name],
                     hasher=hashers[name],
@@ -147,6 +148,7 @@ class _SplitJob:
     codec: Codec
     split: str
     store: Store
+    grow: Callable[[int], None]
     engine: Engine
     num_shards: int | None
     hasher: SplitHasher
@@ -185,10 +187,12 @@ class _SplitJob:
             keyer = Keyer(self.split, shuffled=not self.builder.DISABLE_SHUFFLING, unsorted_keys=unsorted_keys)
             with closing(run_generator(self.split, examples)) as items:
                 for made in watch_frames(self._blocks(keyer, items), "encoding", self.split, None, self.progress):
+                    before = sorter.num_payload_bytes
                     if isinstance(made, MadeRun):
                         sorter.add_run(made.run, num_payload_bytes=made.num_payload_bytes)
                     else:
                         sorter.add(made)
+                    self.grow(sorter.num_payload_bytes - before)
             for _ in unsorted_keys.sorted_frames():
                 pass  # raises DuplicateKeyError if a key is used twice
 

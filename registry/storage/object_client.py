@@ -32,7 +32,14 @@ from registry.storage.network import (
     run,
     unavailable,
 )
-from registry.storage.object_library import bucket_options, is_no_bucket, load_obstore, printable_fault, typed_fault
+from registry.storage.object_library import (
+    bucket_options,
+    is_no_bucket,
+    load_obstore,
+    misses_bucket,
+    printable_fault,
+    typed_fault,
+)
 
 T = TypeVar("T")
 
@@ -195,6 +202,29 @@ class BucketClient:
             is_done=lambda: self._mark_of(key, shown=shown) == mark,
         )
         return _tag(found) if found is not None else self.facts(key, shown=shown).entity_tag
+
+    def require_writable(self, key: str, *, shown: str) -> None:
+        """Ask whether objects may be written, by a request on a condition that no object fulfils, so it writes none.
+
+        Args:
+            key: a key that no object has.
+            shown: the URL for messages.
+
+        Raises:
+            StorageError: they may not.
+        """
+
+        async def ask(api: ModuleType, store: Any) -> bool:
+            try:
+                await api.put_async(store, key, b"", mode={"e_tag": '"none"', "version": "1"})
+            except api.exceptions.PreconditionError as error:
+                if misses_bucket(error):
+                    raise
+                return False
+            return True
+
+        if self._ask("write", shown, ask):  # the server does not know such conditions
+            self.delete([key], shown=shown)
 
     def upload(
         self,

@@ -146,7 +146,7 @@ def typed_fault(error: Exception, *, doing: str, path: str, bucket: str) -> Stor
         kind = NotStoredError if number == errno.ENOENT else StorageError
         return cannot(doing, path, reason, number=number, hint=hint, kind=kind, **details)
 
-    if "NoSuchBucket" in text or "ContainerNotFound" in text:
+    if misses_bucket(error):
         return refusal(f"the bucket {bucket!r} does not exist", _endpoint_hint(path), errno.ENOENT, bucket=bucket)
     if name == "AlreadyExistsError":
         return already_stored(path)
@@ -188,6 +188,11 @@ def printable_fault(error: Exception) -> BaseException:
     code = _CODE.search(text)
     shown = f"{type(error).__name__}: {mask(text[: status.end()])}{f' ({code[1]})' if code else ''}"
     return OSError(shown).with_traceback(error.__traceback__)
+
+
+def misses_bucket(error: Exception) -> bool:
+    """Whether an error of obstore says that the bucket or container does not exist."""
+    return any(code in str(error) for code in ("NoSuchBucket", "ContainerNotFound"))
 
 
 def is_no_bucket(error: NotStoredError) -> bool:

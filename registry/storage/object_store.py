@@ -167,6 +167,11 @@ class ObjectStore(RemoteStore):
         """Write a small object, in one request; the store decides whether the name is free."""
         self._bucket.put(self._key(check_relative_name(name)), content, overwrite=overwrite, shown=self.locate(name))
 
+    def require_writable(self, folder: str) -> None:
+        """Send one request that would write an object below ``folder``, on a condition that is not fulfilled."""
+        name = f"{check_relative_name(folder)}/{new_unfinished_name('probe')}"
+        self._bucket.require_writable(self._key(name), shown=self.locate(folder))
+
     def create_from(
         self,
         name: str,

@@ -201,6 +201,16 @@ class Store(abc.ABC):
         with self.create(name, overwrite=overwrite) as file:
             file.write(content)
 
+    def require_writable(self, folder: str) -> None:
+        """Ask an object store whether files may be written below ``folder``, before hours of work are spent on them.
+
+        Other stores do nothing: a local folder is written to from the start.
+
+        Raises:
+            StorageError: they may not.
+        """
+        check_relative_name(folder)
+
     def create_from(
         self,
         name: str,

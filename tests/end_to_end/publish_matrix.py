@@ -154,11 +154,14 @@ class Matrix:
 _NUM_RECORDS: Final = 20
 
 
-def prepare_folder(folder: Path) -> Path:
-    """The folder that is published: animals:1.0.0, 20 records in 2 shards."""
+def prepare_folder(folder: Path, *, is_large: bool = False) -> Path:
+    """The folder that is published: animals:1.0.0, 20 records in 2 shards; the second one has 9 MB if ``is_large``."""
     from prepared_samples import animals, prepare
 
-    return prepare(folder, splits={"train": animals(_NUM_RECORDS, age=98)}, shards=2)
+    rows = animals(_NUM_RECORDS, age=98)
+    if is_large:
+        rows[-1]["name"] = "x" * 9_000_000
+    return prepare(folder, splits={"train": rows}, shards=2)
 
 
 @contextmanager
@@ -192,7 +195,7 @@ def main(every: str = "1", scheme: str = "s3") -> int:
     """Try the whole matrix."""
     with behind_proxy(scheme) as (proxy, bucket, folder):
         (folder / "catalogs").mkdir()
-        matrix = Matrix(proxy, bucket, prepare_folder(folder / "98"), folder / "catalogs")
+        matrix = Matrix(proxy, bucket, prepare_folder(folder / "98", is_large=True), folder / "catalogs")
         return report_on(matrix.num_requests, matrix.cases(int(every)), matrix.problems, matrix.seen)
 
 

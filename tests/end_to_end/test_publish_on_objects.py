@@ -236,6 +236,43 @@ def test_a_publication_takes_one_request_for_each_file_and_three(
     )
 
 
+@pytest.mark.parametrize("way", ["publish", "build", "add"])
+def test_who_may_not_write_a_large_version_learns_it_before_the_work(
+    bucket: str,
+    fault_proxy: FaultProxy,
+    tmp_path: Path,
+    folders: Callable[[int], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
+) -> None:
+    from registry.building import build
+    from registry.intake import staging
+    from registry.publishing import publish
+    from registry.storage import upload
+
+    folder = folders(98)
+    ways: dict[str, Callable[[Catalog], object]] = {
+        "publish": lambda catalog: catalog.publish(folder),
+        "build": lambda catalog: catalog.build("digits"),
+        "add": lambda catalog: catalog.add([{"price": number} for number in range(200)], "prices"),
+    }
+    for module in (publish, upload):
+        monkeypatch.setattr(module, "LARGE_BYTES", 200)
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+        fault_proxy.inject("forbidden", when=lambda request: request.method != "GET")
+        with monkeypatch.context() as patch:
+            patch.setattr(publish, "verify_shards", lambda *_, **__: pytest.fail("the shards are hashed"))
+            patch.setattr(build, "write_split", lambda *_, **__: pytest.fail("shards are written"))
+            patch.setattr(staging._Sorters, "write", lambda *_, **__: pytest.fail("shards are written"))
+            with pytest.raises(StorageError, match="Permission denied"):
+                ways[way](catalog)
+        assert [request.method for request in fault_proxy.requests] == ["PUT"]
+        fault_proxy.reset()
+        ways[way](catalog)
+        requests = list(fault_proxy.requests)
+    assert len(requests) == len(open_store(bucket).list()) + 4
+
+
 def test_a_large_file_is_uploaded_once_and_in_parts(bucket: str, fault_proxy: FaultProxy, tmp_path: Path) -> None:
     rows = [{"noise": np.random.default_rng(number).bytes(2**20)} for number in range(20)]
     with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:

@@ -33,6 +33,7 @@ Fault = Literal[
     "delay",
     "retag",
     "weaken",
+    "unconditional",
     "hook",
     "hook after",
     "echo",
@@ -46,6 +47,7 @@ truncate: half of the answer's body, then the connection is closed. corrupt: one
 each time. silence: no answer, until the client leaves. delay: the answer comes late.
 retag: the ETag has the form of a digest and is none, as from a store that encrypts; to be injected into all requests.
 weaken: the ETag is a weak one, as from a proxy that compresses.
+unconditional: the server does not see If-Match, as if it did not know it.
 echo: 403, and the body repeats the headers of the request, as S3 does if a signature is wrong.
 hook: a function is called before the server sees the request; hook after: when the server has answered.
 """
@@ -210,6 +212,8 @@ class _Handler(BaseHTTPRequestHandler):
         server = http.client.HTTPConnection("127.0.0.1", self.server_port, timeout=60)
         try:
             headers = dict(self.headers.items())
+            if fault == "unconditional":
+                headers = {name: value for name, value in headers.items() if name.lower() != "if-match"}
             if fault == "retag" and "if-match" in headers:
                 headers["if-match"] = _other_tag(headers["if-match"])
             server.request(self.command, self.path, body=body, headers=headers)

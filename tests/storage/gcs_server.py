@@ -59,14 +59,19 @@ class GcsServer:
         if method in ("GET", "HEAD") or "partNumber" in query or "uploads" in query:
             return self._forward(method, target, headers, body)
         with self._writing:
-            exists = self._forward("HEAD", path, {"authorization": SIGNED["Authorization"]}, b"")[0] == 200
+            exists = self._exists(path)
             generation = self._generations.get(path, 1) if exists else 0
             if condition is not None and int(condition) != generation:
+                if not self._exists("/" + path.split("/")[1]):
+                    return _refusal(404, "NoSuchBucket")
                 return _refusal(412, "PreconditionFailed")
             if method == "DELETE" and not exists and "uploadId" not in query:
                 return _refusal(404, "NoSuchKey")  # S3 does not mind
             self._generations[path] = next(self._numbers)
             return self._forward(method, target, headers, body)
+
+    def _exists(self, path: str) -> bool:
+        return self._forward("HEAD", path, {"authorization": SIGNED["Authorization"]}, b"")[0] == 200
 
     def _forward(
         self, method: str, target: str, headers: dict[str, str], body: bytes

@@ -188,6 +188,30 @@ def test_a_large_file_whose_reservation_is_lost_does_not_appear_and_leaves_no_pa
 
 
 @on_clouds
+def test_a_store_says_whether_it_may_be_written_without_being_written(bucket: str, fault_proxy: FaultProxy) -> None:
+    store = open_store(f"{bucket}/data")
+    store.require_writable("mnist/1.0.0")
+    assert [request.method for request in fault_proxy.requests] == ["PUT"]
+    assert store.folders() == []
+    fault_proxy.inject("forbidden", when=lambda request: request.method == "PUT")
+    with pytest.raises(StorageError) as caught:
+        store.require_writable("mnist/1.0.0")
+    assert str(caught.value) == (
+        f"cannot write {store.locate('mnist/1.0.0')}: Permission denied (the server answered 403 Forbidden)"
+    )
+    fault_proxy.reset()
+    with pytest.raises(NotStoredError, match="does not exist"):
+        open_store(f"{bucket}-other").require_writable("mnist/1.0.0")
+
+
+def test_a_server_without_conditions_keeps_nothing_of_the_question(bucket: str, fault_proxy: FaultProxy) -> None:
+    store = open_store(f"{bucket}/data")
+    fault_proxy.inject("unconditional", when=lambda request: request.method == "PUT")
+    store.require_writable("mnist/1.0.0")
+    assert store.folders() == []
+
+
+@on_clouds
 def test_a_small_file_is_read_by_one_request(bucket: str, fault_proxy: FaultProxy) -> None:
     store = open_store(f"{bucket}/data")
     store.write_bytes("one", b"x" * 1000)
