@@ -88,6 +88,10 @@ class YankedVersionWarning(RegistryWarning):
     """A look-up by an exact number or an alias gave a yanked version."""
 
 
+class CatalogUnavailableWarning(RegistryWarning):
+    """The catalog cannot be reached; a version is described by what this machine knows about it."""
+
+
 class UnknownFeatureWarning(RegistryWarning):
     """A dataset has features of an unknown class or form; they are read as their stored values."""
 

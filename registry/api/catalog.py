@@ -29,11 +29,12 @@ from registry.api.arguments import (
     read_reference,
 )
 from registry.api.dataset import Dataset
+from registry.api.known_versions import MOST_SHARDS, KnownVersions, open_known_versions, unreachable
 from registry.api.lifecycle import Aliases, Experiments, Lifecycle, Reservations
 from registry.api.locations import catalog_url, data_folder, make_catalog_folder, name_origin, open_data, open_indexes
 from registry.api.lock import current_lock, refuse_moving
 from registry.api.mirrors import Mirrors
-from registry.api.provenance import FoundAt, FoundNow
+from registry.api.provenance import FoundAt, FoundBefore, FoundNow
 from registry.api.reports import CatalogReport, VerifiedVersion
 from registry.argument_types import typed_arguments
 from registry.catalog import (
@@ -47,6 +48,8 @@ from registry.catalog import (
 )
 from registry.errors import (
     CatalogError,
+    CatalogUnavailableError,
+    CatalogUnavailableWarning,
     DatasetNotFoundError,
     NotFoundError,
     RegistryError,
@@ -54,6 +57,7 @@ from registry.errors import (
     YankedVersionWarning,
 )
 from registry.model import (
+    DatasetVersion,
     Event,
     Progress,
     ProgressCallback,
@@ -61,6 +65,7 @@ from registry.model import (
     Standing,
     VersionState,
     count_progress,
+    describe_moment,
     whole_number,
 )
 
@@ -94,7 +99,8 @@ def connect(
         StorageError: the folder of the SQLite file cannot be created.
         NotACatalogError: the database or file is not a catalog.
         SchemaBehindError, SchemaAheadError: the catalog was created by an older or a newer release.
-        CatalogUnavailableError: the database does not answer.
+        CatalogUnavailableError: the database does not answer. If this machine knows versions of a catalog on a server,
+            this is raised later, by every call but the look-up of such a version.
 
     Example:
         >>> catalog = registry.connect()
@@ -102,10 +108,16 @@ def connect(
         ['digits']
     """
     chosen = catalog_url(url)
-    with name_origin(url):
-        if create:
-            make_catalog_folder(chosen)
-        backend = open_catalog(chosen, create=create)
+    try:
+        with name_origin(url):
+            if create:
+                make_catalog_folder(chosen)
+            backend = open_catalog(chosen, create=create)
+    except CatalogUnavailableError as error:
+        known = open_known_versions(chosen)
+        if known is None or known.is_empty():
+            raise
+        backend = unreachable(known.url, error)
     return Catalog(backend, data_dir=data_folder(chosen, data_dir))
 
 
@@ -504,12 +516,44 @@ class Catalog(Adding):
     def _find(self, wanted: Reference, moment: datetime | None) -> Dataset:
         try:
             if moment is None:
-                facts = self.backend.find(wanted)
-                return Dataset(facts, FoundNow(facts, self, wanted))
+                return self._find_now(wanted)
             past = self.backend.find_at(wanted, moment)
         except DatasetNotFoundError as error:
             raise _offer_builder(error, wanted.name) from error
         return Dataset(past.version, FoundAt(past, self, moment))
+
+    def _find_now(self, wanted: Reference) -> Dataset:
+        """Ask the catalog; if it cannot be reached, what this machine knows about an exact version."""
+        try:
+            facts = self.backend.find(wanted)
+        except CatalogUnavailableError as error:
+            known = None if wanted.exact is None or self._known is None else self._known.find(wanted)
+            if known is None:
+                raise
+            since = describe_moment(known.since.replace(microsecond=0))
+            warnings.warn(
+                f"{error.message}\n{known.facts.reference} is as this machine looked it up at {since}",
+                CatalogUnavailableWarning,
+                stacklevel=5,
+            )
+            return Dataset(known.facts, FoundBefore(known, self, wanted))
+        self.keep_known(wanted, facts, most=MOST_SHARDS)
+        return Dataset(facts, FoundNow(facts, self, wanted))
+
+    @cached_property
+    def _known(self) -> KnownVersions | None:
+        return open_known_versions(self.url)
+
+    def keep_known(self, wanted: Reference, facts: DatasetVersion, *, most: int | None) -> None:
+        """Keep what an exact reference gave, to find it again while the catalog cannot be reached. Internal.
+
+        Args:
+            wanted: the reference. Nothing is kept if it does not name one version by its number.
+            facts: the version.
+            most: keep nothing about a version with more shards.
+        """
+        if wanted.exact is not None and self._known is not None:
+            self._known.keep(wanted, facts, self.backend, most=most)
 
     def _verify(
         self, one: VersionSummary, *, deep: bool, processes: int | None, progress: ProgressCallback

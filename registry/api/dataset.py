@@ -672,7 +672,9 @@ class Dataset:
             found = list(self.provenance.slices(self.features))
         else:
             found = [self.slice_of(split, slicing=slicing, rounding=rounding)]
-        return fetch_slices(self.reference, None if split is None else found[0].name, found, progress)
+        report = fetch_slices(self.reference, None if split is None else found[0].name, found, progress)
+        self.provenance.keep_facts()
+        return report
 
     @typed_arguments
     def verify(

@@ -107,8 +107,13 @@ def find_cache() -> FileCache:
 
     text = os.environ.get(CACHE_BYTES_VARIABLE, "").strip()
     max_bytes = parse_bytes(text, CACHE_BYTES_VARIABLE) if text else None
+    return FileCache(shared_folder() / "blocks", max_bytes=max_bytes)
+
+
+def shared_folder() -> Path:
+    """The folder of what is kept of other machines. It can be deleted at any time."""
     chosen = os.environ.get(CACHE_DIR_VARIABLE)
-    return FileCache((Path(chosen).expanduser() if chosen else _cache_folder()) / "blocks", max_bytes=max_bytes)
+    return Path(chosen).expanduser() if chosen else _cache_folder()
 
 
 def open_data(data_dir: str) -> Store:

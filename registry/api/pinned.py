@@ -211,6 +211,9 @@ class FoundInPins:
     def describe_shards(self, digests: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002 (pins do not know them)
         return {}
 
+    def keep_facts(self) -> None:
+        """The pin file has them."""
+
     @property
     def recovery(self) -> str:
         return "Get the pinned files again: registry pin restore FILE"

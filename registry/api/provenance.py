@@ -1,7 +1,8 @@
 """How a version was found, and what a ``Dataset`` can do because of that.
 
-A look-up returns a ``Dataset``: the facts of a version and a ``Provenance``. ``FoundNow`` and ``FoundAt`` are
-look-ups in a catalog, now and at a moment; ``FoundInPins`` in ``registry.api.pinned`` uses a pin file and no catalog.
+A look-up returns a ``Dataset``: the facts of a version and a ``Provenance``. ``FoundNow`` and ``FoundAt`` are look-ups
+in a catalog, now and at a moment. ``FoundBefore`` repeats an earlier look-up while the catalog cannot be reached.
+``FoundInPins`` in ``registry.api.pinned`` uses a pin file and no catalog.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from registry.model import (
     Choice,
     Considered,
     DatasetVersion,
+    KnownShards,
+    Promises,
     Reference,
     Shard,
     SlicingRule,
@@ -32,6 +35,7 @@ from registry.splits import Plan, ReadInstruction, resolve
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.api.catalog import Catalog
+    from registry.api.known_versions import KnownVersion
     from registry.catalog import PastLookUp
     from registry.features import FeaturesDict
     from registry.order import ReadConfig
@@ -118,6 +122,9 @@ class Provenance(Protocol):
 
     def describe_shards(self, digests: Collection[str]) -> Mapping[str, str]:
         """Descriptions of published shards of the dataset, by sha256, for those in ``digests``."""
+
+    def keep_facts(self) -> None:
+        """Keep on this machine what is needed to look the version up again while the catalog cannot be reached."""
 
     @property
     def recovery(self) -> str:
@@ -223,7 +230,7 @@ class FoundNow:
             self.facts,
             self.store(),
             features=features,
-            proof=FileProof(promises=PublishedShards.of_version(self.catalog.backend.shards, self.facts), hint=hint),
+            proof=FileProof(promises=self._promises(), hint=hint),
             indexes=open_indexes(),
             cache=open_cache(),
             mirrors=mirrors_of(self.catalog.data_dir, self.facts),
@@ -245,6 +252,13 @@ class FoundNow:
         return load_shards(self.catalog.backend.shards, self.facts, split)
 
     all_shards = known_shards
+
+    def keep_facts(self) -> None:
+        self.catalog.keep_known(self.wanted, self.facts, most=None)
+
+    def _promises(self) -> Promises:
+        """The published size and digest of each file."""
+        return PublishedShards.of_version(self.catalog.backend.shards, self.facts)
 
     def describe_shards(self, digests: Collection[str]) -> Mapping[str, str]:
         """The shards of all versions of the dataset in the catalog."""
@@ -343,3 +357,43 @@ class FoundAt(FoundNow):
     def _note_future(self) -> str | None:
         is_past = self.moment is not None and self.moment < datetime.now(UTC)
         return None if is_past else f"{self._when} is in the future: the answer may change until then"
+
+
+class FoundBefore(FoundNow):
+    """A version of a catalog that cannot be reached, as this machine knows it from an earlier look-up."""
+
+    flags_from = "what this machine knows about the version"
+    protected = None
+
+    def __init__(self, known: KnownVersion, catalog: Catalog, wanted: Reference) -> None:
+        super().__init__(known.facts, catalog, wanted)
+        self._known = known
+
+    @property
+    def why(self) -> tuple[str, ...]:
+        since = describe_moment(self._known.since)
+        return (f"The catalog cannot be reached. This machine looked up {self.wanted} at {since}.",)
+
+    @property
+    def considered(self) -> tuple[Considered, ...]:
+        return (Considered(version=self.facts.version, status=self.status, verdict="known on this machine"),)
+
+    @cached_property
+    def flags(self) -> Mapping[str, bool]:
+        """The experiment flags that the version overrides. Only the catalog knows the others."""
+        return self.facts.experiments
+
+    def known_shards(self, split: str) -> tuple[Shard, ...]:
+        return self._known.shards[self.facts.split(split).name]
+
+    all_shards = known_shards
+
+    def describe_shards(self, digests: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002 (only the catalog knows)
+        return {}
+
+    def keep_facts(self) -> None:
+        """They are known already."""
+
+    def _promises(self) -> Promises:
+        shards = ((split, shard) for split in self.facts.splits for shard in self._known.shards[split.name])
+        return KnownShards({split.filename(shard.index): shard for split, shard in shards})

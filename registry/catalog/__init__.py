@@ -63,6 +63,7 @@ __all__ = [
     "Unpromoted",
     "VersionSummary",
     "load_shards",
+    "masked_url",
     "open_catalog",
     "refuse_protected",
     "sqlite_path",
@@ -101,3 +102,14 @@ def sqlite_path(url: str | os.PathLike[str]) -> Path | None:
     from registry.catalog import urls
 
     return urls.sqlite_path(url)
+
+
+def masked_url(url: str | os.PathLike[str]) -> str:
+    """The URL of a catalog for messages, as ``CatalogBackend.url`` gives it: without its passwords.
+
+    >>> masked_url("postgresql+psycopg://ann:secret@host/data")
+    'postgresql://ann:***@host/data'
+    """
+    from registry.catalog import urls
+
+    return urls.describe_url(urls.parse_url(url))

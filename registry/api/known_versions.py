@@ -1,0 +1,239 @@
+"""What this machine knows about exact versions of catalogs on other machines, to find them while these do not answer.
+
+    look-up of mnist:3.0.1, answered   ->  KnownVersions.keep  ->  a sealed file in the cache folder
+    look-up of mnist:3.0.1, no answer  ->  KnownVersions.find  ->  the same facts, and a warning
+
+A published version never changes, except for its state and the canonical version; the warning says since when these are
+known. The files contain what the catalog says about the version: no password, and no URL of the catalog.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+
+from registry.api.locations import open_cache, shared_folder
+from registry.catalog import load_shards, masked_url, sqlite_path
+from registry.errors import CatalogError, CatalogUnavailableError
+from registry.model import (
+    DatasetMetadata,
+    DatasetVersion,
+    Reference,
+    Shard,
+    ShardedFileTemplate,
+    ShardLengths,
+    SlicingRule,
+    Split,
+    Version,
+    VersionState,
+)
+from registry.storage.folder_key import FolderKey, replace_file
+
+if TYPE_CHECKING:
+    from registry.catalog import CatalogBackend
+
+_SEAL_BYTES: Final = 32
+MOST_SHARDS: Final = 20_000
+"""A look-up keeps the digests of at most this many shards, two megabytes. ``Dataset.fetch`` keeps any number."""
+
+
+def open_known_versions(url: str) -> KnownVersions | None:
+    """What this machine knows about the catalog at ``url``; None for a file of this machine, or without a cache."""
+    if sqlite_path(url) is not None or open_cache() is None:
+        return None
+    return KnownVersions(shared_folder() / "catalogs", masked_url(url))
+
+
+def unreachable(url: str, error: CatalogUnavailableError) -> CatalogBackend:
+    """Stands for the backend of a catalog that cannot be reached: every call raises the error of the connection."""
+    return cast("CatalogBackend", _Unreachable(url, error))
+
+
+@dataclass(frozen=True, slots=True)
+class KnownVersion:
+    """A version, the shards of each split, and when the catalog last said so."""
+
+    facts: DatasetVersion
+    shards: Mapping[str, tuple[Shard, ...]]
+    since: datetime
+
+
+class KnownVersions:
+    """The folder with the known versions of one catalog. If it cannot be read or written, nothing is known."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        """``url`` is the catalog's URL without its password."""
+        self.url = url
+        self._key = FolderKey(folder)
+        self._folder = folder / blake2b(url.encode(), digest_size=16).hexdigest()
+
+    def is_empty(self) -> bool:
+        """Whether no version of the catalog is known."""
+        return not self._folder.is_dir()
+
+    def find(self, wanted: Reference) -> KnownVersion | None:
+        """What is known about an exact reference; None if nothing is, or the files are damaged."""
+        file = self._file(str(wanted), "version")
+        try:
+            since = file.stat().st_mtime
+            facts = _version_of(self._read(file))
+            rows = self._read(self._shards_file(facts))
+            shards = {split.name: _shards_of(split, rows[split.name]) for split in facts.splits}
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+        return KnownVersion(facts, shards, datetime.fromtimestamp(since, UTC))
+
+    def keep(self, wanted: Reference, facts: DatasetVersion, backend: CatalogBackend, *, most: int | None) -> None:
+        """Keep what the catalog answered to an exact reference, unless a version has more than ``most`` shards."""
+        if most is not None and sum(split.num_shards for split in facts.splits) > most:
+            return
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            key = self._key.read_again(make=True)
+            shards_file, file = self._shards_file(facts), self._file(str(wanted), "version")
+            if not self._is_sound(shards_file):
+                rows = {
+                    split.name: [
+                        [one.num_bytes, one.sha256, one.entity_tag]
+                        for one in load_shards(backend.shards, facts, split.name)
+                    ]
+                    for split in facts.splits
+                }
+                self._write(shards_file, rows, key)
+            self._write(file, _values_of(facts), key)
+        except (OSError, CatalogError):  # the look-up has succeeded
+            return
+
+    def _file(self, name: str, kind: str) -> Path:
+        digest = blake2b(name.encode(), digest_size=16).hexdigest()
+        return self._folder / f"{digest}.{kind}"
+
+    def _shards_file(self, facts: DatasetVersion) -> Path:
+        return self._file(f"{facts.reference} {facts.content_digest}", "shards")
+
+    def _write(self, file: Path, value: Any, key: bytes) -> None:
+        content = json.dumps(value, sort_keys=True).encode()
+        sealed = self._seal(file, content, key) + content
+        with suppress(OSError):
+            if file.read_bytes() == sealed:
+                os.utime(file)
+                return
+        replace_file(file, sealed)
+
+    def _is_sound(self, file: Path) -> bool:
+        try:
+            self._content(file)
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def _read(self, file: Path) -> Any:
+        return json.loads(self._content(file))
+
+    def _content(self, file: Path) -> bytes:
+        sealed = file.read_bytes()
+        seal, content = sealed[:_SEAL_BYTES], sealed[_SEAL_BYTES:]
+        if not secrets.compare_digest(seal, self._seal(file, content, self._key.read_again(make=False))):
+            raise ValueError(f"{file} is damaged")
+        return content
+
+    def _seal(self, file: Path, content: bytes, key: bytes) -> bytes:
+        """A keyed digest of the content, the catalog and the name, so that no file can take the place of another."""
+        named = f"{self.url}\0{file.name}\0".encode()
+        return blake2b(named + content, key=key, digest_size=_SEAL_BYTES).digest()
+
+
+class _Unreachable:
+    def __init__(self, url: str, error: CatalogUnavailableError) -> None:
+        self.url = url
+        self._error = error
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):  # e.g. asked by pickle
+            raise AttributeError(name)
+        raise self._again()
+
+    def _again(self) -> CatalogUnavailableError:
+        error = self._error
+        return CatalogUnavailableError(error.message, hint=error.hint, details=error.details)
+
+
+def _values_of(facts: DatasetVersion) -> dict[str, Any]:
+    """A version as JSON values."""
+    values = {one.name: getattr(facts, one.name) for one in fields(facts)}
+    numbers = ("version", "superseded_by", "canonical")
+    return values | {
+        **{name: None if values[name] is None else str(values[name]) for name in numbers},
+        "splits": [
+            {
+                "name": split.name,
+                "shard_lengths": list(split.shard_lengths),
+                "num_bytes": split.num_bytes,
+                "files": {one.name: getattr(split.files, one.name) for one in fields(split.files)},
+            }
+            for split in facts.splits
+        ],
+        "labels": dict(facts.labels),
+        "experiments": dict(facts.experiments),
+        "metadata": {one.name: _plain(getattr(facts.metadata, one.name)) for one in fields(facts.metadata)},
+        "published_at": None if facts.published_at is None else facts.published_at.isoformat(),
+    }
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _version_of(values: dict[str, Any]) -> DatasetVersion:
+    """The version with these JSON values. Raises KeyError, TypeError or ValueError if another release wrote them."""
+    metadata, published_at = dict(values["metadata"]), values["published_at"]
+    for name in ("supervised_keys", "config_tags"):
+        metadata[name] = None if metadata[name] is None else tuple(metadata[name])
+    numbers = ("version", "superseded_by", "canonical")
+    return DatasetVersion(
+        **{
+            **values,
+            **{name: None if values[name] is None else Version.parse(values[name]) for name in numbers},
+            "splits": tuple(
+                Split(
+                    name=split["name"],
+                    shard_lengths=ShardLengths(split["shard_lengths"]),
+                    num_bytes=split["num_bytes"],
+                    files=ShardedFileTemplate(**split["files"]),
+                )
+                for split in values["splits"]
+            ),
+            "state": VersionState(values["state"]),
+            "slicing": SlicingRule(values["slicing"]),
+            "labels": {name: tuple(found) for name, found in values["labels"].items()},
+            "metadata": DatasetMetadata(**metadata),
+            "published_at": None if published_at is None else datetime.fromisoformat(published_at),
+        }
+    )
+
+
+def _shards_of(split: Split, rows: list[Any]) -> tuple[Shard, ...]:
+    if len(rows) != split.num_shards:
+        raise ValueError(f"expected {split.num_shards} shards, found {len(rows)}")
+    return tuple(
+        Shard(
+            index=index,
+            first_example=split.shard_lengths.start(index),
+            num_examples=split.shard_lengths[index],
+            num_bytes=num_bytes,
+            sha256=sha256,
+            entity_tag=entity_tag,
+        )
+        for index, (num_bytes, sha256, entity_tag) in enumerate(rows)
+    )
