@@ -26,6 +26,7 @@ from registry.errors import CatalogError, CatalogUnavailableError
 from registry.model import (
     DatasetMetadata,
     DatasetVersion,
+    LocationStep,
     Reference,
     Shard,
     ShardedFileTemplate,
@@ -53,7 +54,7 @@ def open_known_versions(url: str) -> KnownVersions | None:
 
 
 def unreachable(url: str, error: CatalogUnavailableError) -> CatalogBackend:
-    """Stands for the backend of a catalog that cannot be reached: every call raises the error of the connection."""
+    """A backend for a catalog that cannot be reached: every call raises the error of the connection."""
     return cast("CatalogBackend", _Unreachable(url, error))
 
 
@@ -216,6 +217,7 @@ def _version_of(values: dict[str, Any]) -> DatasetVersion:
             ),
             "state": VersionState(values["state"]),
             "slicing": SlicingRule(values["slicing"]),
+            "location_steps": tuple(LocationStep(*step) for step in values["location_steps"]),
             "labels": {name: tuple(found) for name, found in values["labels"].items()},
             "metadata": DatasetMetadata(**metadata),
             "published_at": None if published_at is None else datetime.fromisoformat(published_at),
