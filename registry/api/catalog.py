@@ -57,7 +57,6 @@ from registry.errors import (
     YankedVersionWarning,
 )
 from registry.model import (
-    DatasetVersion,
     Event,
     Progress,
     ProgressCallback,
@@ -527,7 +526,7 @@ class Catalog(Adding):
         try:
             facts = self.backend.find(wanted)
         except CatalogUnavailableError as error:
-            known = None if wanted.exact is None or self._known is None else self._known.find(wanted)
+            known = None if self._known is None else self._known.find(wanted)
             if known is None:
                 raise
             since = describe_moment(known.since.replace(microsecond=0))
@@ -537,23 +536,13 @@ class Catalog(Adding):
                 stacklevel=5,
             )
             return Dataset(known.facts, FoundBefore(known, self, wanted))
-        self.keep_known(wanted, facts, most=MOST_SHARDS)
+        if self._known is not None:
+            self._known.keep(wanted, facts, self.backend, most=MOST_SHARDS)
         return Dataset(facts, FoundNow(facts, self, wanted))
 
     @cached_property
     def _known(self) -> KnownVersions | None:
         return open_known_versions(self.url)
-
-    def keep_known(self, wanted: Reference, facts: DatasetVersion, *, most: int | None) -> None:
-        """Keep what an exact reference gave, to find it again while the catalog cannot be reached. Internal.
-
-        Args:
-            wanted: the reference. Nothing is kept if it does not name one version by its number.
-            facts: the version.
-            most: keep nothing about a version with more shards.
-        """
-        if wanted.exact is not None and self._known is not None:
-            self._known.keep(wanted, facts, self.backend, most=most)
 
     def _verify(
         self, one: VersionSummary, *, deep: bool, processes: int | None, progress: ProgressCallback

@@ -85,31 +85,37 @@ class KnownVersions:
         file = self._file(str(wanted), "version")
         try:
             since = file.stat().st_mtime
-            facts = _version_of(self._read(file))
-            rows = self._read(self._shards_file(facts))
+            values = self._read(file)
+            rows = self._read(self._shards_file(values))
+            facts = _version_of(values, rows)
             shards = {split.name: _shards_of(split, rows[split.name]) for split in facts.splits}
         except (OSError, ValueError, LookupError, TypeError):
             return None
         return KnownVersion(facts, shards, datetime.fromtimestamp(since, UTC))
 
     def keep(self, wanted: Reference, facts: DatasetVersion, backend: CatalogBackend, *, most: int | None) -> None:
-        """Keep what the catalog answered to an exact reference, unless a version has more than ``most`` shards."""
-        if most is not None and sum(split.num_shards for split in facts.splits) > most:
+        """Keep what the catalog answered to ``wanted``.
+
+        Nothing is kept if the reference does not name one version by its number, or if the version has more than
+        ``most`` shards.
+        """
+        if wanted.exact is None or (most is not None and sum(split.num_shards for split in facts.splits) > most):
             return
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             key = self._key.read_again(make=True)
-            shards_file, file = self._shards_file(facts), self._file(str(wanted), "version")
-            if not self._is_sound(shards_file):
+            values = _values_of(facts)
+            shards_file = self._shards_file(values)
+            if not self._is_sound(shards_file):  # they never change, and may be many
                 rows = {
                     split.name: [
-                        [one.num_bytes, one.sha256, one.entity_tag]
+                        [one.num_examples, one.num_bytes, one.sha256, one.entity_tag]
                         for one in load_shards(backend.shards, facts, split.name)
                     ]
                     for split in facts.splits
                 }
                 self._write(shards_file, rows, key)
-            self._write(file, _values_of(facts), key)
+            self._write(self._file(str(wanted), "version"), values, key)
         except (OSError, CatalogError):  # the look-up has succeeded
             return
 
@@ -117,8 +123,9 @@ class KnownVersions:
         digest = blake2b(name.encode(), digest_size=16).hexdigest()
         return self._folder / f"{digest}.{kind}"
 
-    def _shards_file(self, facts: DatasetVersion) -> Path:
-        return self._file(f"{facts.reference} {facts.content_digest}", "shards")
+    def _shards_file(self, values: Mapping[str, Any]) -> Path:
+        names = [values[name] for name in ("name", "config", "version", "content_digest")]
+        return self._file(json.dumps(names), "shards")
 
     def _write(self, file: Path, value: Any, key: bytes) -> None:
         content = json.dumps(value, sort_keys=True).encode()
@@ -171,7 +178,7 @@ class _Unreachable:
 
 
 def _values_of(facts: DatasetVersion) -> dict[str, Any]:
-    """A version as JSON values."""
+    """A version as JSON values, without the lengths of its shards."""
     values = {one.name: getattr(facts, one.name) for one in fields(facts)}
     numbers = ("version", "superseded_by", "canonical")
     return values | {
@@ -179,7 +186,6 @@ def _values_of(facts: DatasetVersion) -> dict[str, Any]:
         "splits": [
             {
                 "name": split.name,
-                "shard_lengths": list(split.shard_lengths),
                 "num_bytes": split.num_bytes,
                 "files": {one.name: getattr(split.files, one.name) for one in fields(split.files)},
             }
@@ -196,7 +202,7 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def _version_of(values: dict[str, Any]) -> DatasetVersion:
+def _version_of(values: dict[str, Any], rows: dict[str, list[Any]]) -> DatasetVersion:
     """The version with these JSON values. Raises KeyError, TypeError or ValueError if another release wrote them."""
     metadata, published_at = dict(values["metadata"]), values["published_at"]
     for name in ("supervised_keys", "config_tags"):
@@ -209,7 +215,7 @@ def _version_of(values: dict[str, Any]) -> DatasetVersion:
             "splits": tuple(
                 Split(
                     name=split["name"],
-                    shard_lengths=ShardLengths(split["shard_lengths"]),
+                    shard_lengths=ShardLengths(num_examples for num_examples, *_ in rows[split["name"]]),
                     num_bytes=split["num_bytes"],
                     files=ShardedFileTemplate(**split["files"]),
                 )
@@ -226,16 +232,14 @@ def _version_of(values: dict[str, Any]) -> DatasetVersion:
 
 
 def _shards_of(split: Split, rows: list[Any]) -> tuple[Shard, ...]:
-    if len(rows) != split.num_shards:
-        raise ValueError(f"expected {split.num_shards} shards, found {len(rows)}")
     return tuple(
         Shard(
             index=index,
             first_example=split.shard_lengths.start(index),
-            num_examples=split.shard_lengths[index],
+            num_examples=num_examples,
             num_bytes=num_bytes,
             sha256=sha256,
             entity_tag=entity_tag,
         )
-        for index, (num_bytes, sha256, entity_tag) in enumerate(rows)
+        for index, (num_examples, num_bytes, sha256, entity_tag) in enumerate(rows)
     )

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
+from registry.api.known_versions import open_known_versions
 from registry.api.locations import index_folder, mirrors_of, open_cache, open_indexes, open_version
 from registry.catalog import PublishedShards, load_shards
 from registry.model import (
@@ -254,7 +255,9 @@ class FoundNow:
     all_shards = known_shards
 
     def keep_facts(self) -> None:
-        self.catalog.keep_known(self.wanted, self.facts, most=None)
+        known = open_known_versions(self.catalog.url)
+        if known is not None:
+            known.keep(self.wanted, self.facts, self.catalog.backend, most=None)
 
     def _promises(self) -> Promises:
         """The published size and digest of each file."""
