@@ -202,7 +202,7 @@ OTHERS = {"generator": draw, "datasets": write_with_datasets, "tensorflow_datase
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Make one row in this process."""
     profiler = cProfile.Profile()
-    with tempfile.TemporaryDirectory(dir=".") as folder, MemoryWatch() as memory:
+    with tempfile.TemporaryDirectory(dir=".", prefix="measured-") as folder, MemoryWatch() as memory:
         if arguments.profile:
             profiler.enable()
         found = OTHERS.get(arguments.row, build)(arguments, Path(folder).resolve())

@@ -211,13 +211,13 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.one:
         way, kind, folder = arguments.one
-        with tempfile.TemporaryDirectory(dir=".") as scratch, MemoryWatch() as memory:
+        with tempfile.TemporaryDirectory(dir=".", prefix="measured-") as scratch, MemoryWatch() as memory:
             seconds = RUNNERS[way](kind, Path(folder), Path(scratch).resolve())
         print(json.dumps({"seconds": seconds, "peak_bytes": memory.most}))
         return
     print("  ".join(f"{title:>12}" for title in TABLE))
     for kind in arguments.kinds or KINDS:
-        with tempfile.TemporaryDirectory(dir=".") as made:
+        with tempfile.TemporaryDirectory(dir=".", prefix="measured-") as made:
             folder = Path(made).resolve()
             number = MAKERS[kind](folder, arguments.size, arguments.count)
             num_bytes = sum(path.stat().st_size for path in data_files(folder))
