@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import errno
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -22,7 +23,7 @@ from registry.reading.state import Intervals, cut, size_of
 from registry.shards import Block, BlockCache, ShardReader, decode_block, join_blocks, name_record, open_shard
 from registry.splits import FileInstruction, Plan
 from registry.storage import Store
-from registry.tfrecord import IndexFolder, Places, RecordBlock, Verify, check_verify
+from registry.tfrecord import IndexFolder, Places, RecordBlock, StreamedShard, Verify, check_verify
 
 _FEWEST_OPEN: Final = 16
 _MOST_OPEN: Final = 4096
@@ -32,6 +33,9 @@ _FIRST_RECORDS: Final = 1
 _MOST_RECORDS: Final = 8192
 _COPIED_BYTES: Final = 4 * 2**20
 _MAPPED_BYTES: Final = 32 * 2**20
+_AHEAD_BYTES: Final = 32 * 2**20
+_PARTS_AHEAD: Final = 8
+_REQUESTED_BYTES: Final = 64 * 2**20
 _LARGE_BYTES: Final = 16 * 2**10
 """Records of this size are decoded where they are, because copying them together costs more than it saves."""
 TFDS_ID: Final = "tfds_id"
@@ -75,22 +79,51 @@ class RecordSource:
             ShardMismatchError: a file is not the published one, or has another number of records.
             StorageError: a file cannot be read.
         """
-        if not instructions.size or (instructions == instructions[0]).all():
-            return self._fetch_from(int(instructions[0]), records) if instructions.size else join_blocks([])
-        by_file = np.argsort(instructions, kind="stable")
-        files = instructions[by_file]
-        bounds = [0, *(np.flatnonzero(files[1:] != files[:-1]) + 1).tolist(), files.size]
+        if not instructions.size:
+            return join_blocks([])
+        groups, places = _by_file(instructions, records)
+        if len(groups) == 1:
+            return self._fetch_from(*groups[0])
+        self._prove_new([index for index, _ in groups])
+        self._begin(groups)
         blocks: list[Block] = []
         some: list[Block] = []
-        self._prove_new(files[bounds[:-1]].tolist())
-        for start, stop in pairwise(bounds):
-            some.append(self._fetch_from(int(files[start]), records[by_file[start:stop]]))
+        for index, wanted in groups:
+            some.append(self._fetch_from(index, wanted))
             if len(some) >= self._most_open // 4:  # a block keeps its file mapped, so it stays open; a copy does not
                 blocks.append(join_blocks(some))
                 some.clear()
-        places = np.empty_like(by_file)
-        places[by_file] = np.arange(by_file.size)
         return join_blocks(blocks + some).take(places)
+
+    @property
+    def is_requested(self) -> bool:
+        """Whether records are requested from another machine, so that ``want`` has an effect."""
+        return self._store.local_root is None and self._file_format == "tfrecord"
+
+    def want(self, instructions: Places, records: Places) -> None:
+        """Begin to fetch records that ``fetch`` will be called for; a fault is raised only by ``fetch``."""
+        groups, _ = _by_file(instructions, records)
+        with suppress(RegistryError):
+            self._prove_new([index for index, _ in groups])
+            self._begin(groups)
+
+    def forget_wanted(self) -> None:
+        """Cancel the requests that ``want`` began, and drop their bytes."""
+        for shard in self._open.values():
+            if isinstance(shard, StreamedShard):
+                shard.forget_wanted()
+
+    def _begin(self, groups: Sequence[tuple[int, Places]]) -> None:
+        """Begin to fetch the records of several files, at most 64 MiB; ``_fetch_from`` fetches what is missing."""
+        if not self.is_requested:
+            return
+        num_bytes = 0
+        for index, records in groups[: self._most_open]:
+            shard = self._shard(self.instruction(index))
+            if isinstance(shard, StreamedShard):
+                num_bytes += shard.want(records)
+            if num_bytes >= _REQUESTED_BYTES:
+                return
 
     def instruction(self, index: int) -> FileInstruction:
         """The file instruction at ``index`` of the plan."""
@@ -167,6 +200,19 @@ def _most_open() -> int:
     return _MOST_OPEN if limit == resource.RLIM_INFINITY else min(max(limit // 8, _FEWEST_OPEN), _MOST_OPEN)
 
 
+def _by_file(instructions: Places, records: Places) -> tuple[list[tuple[int, Places]], Places]:
+    """Group records by file: each instruction with its records, and the place of each record among all groups."""
+    if (instructions == instructions[0]).all():
+        return [(int(instructions[0]), records)], np.arange(records.size)
+    by_file = np.argsort(instructions, kind="stable")
+    files = instructions[by_file]
+    bounds = [0, *(np.flatnonzero(files[1:] != files[:-1]) + 1).tolist(), files.size]
+    groups = [(int(files[start]), records[by_file[start:stop]]) for start, stop in pairwise(bounds)]
+    places = np.empty_like(by_file)
+    places[by_file] = np.arange(by_file.size)
+    return groups, places
+
+
 class Piece(NamedTuple):
     """Records of consecutive positions: where they are stored, and their bytes."""
 
@@ -190,14 +236,42 @@ class PieceReader:
         Raises:
             CorruptRecordError, ShardMismatchError, StorageError: as ``RecordSource.fetch``, after all sound pieces.
         """
+        parts = self._parts(order, left, unit)
+        try:
+            for part in parts if not self._source.is_requested else self._wanted_ahead(order, parts):
+                for piece in self._fetch(order, part, unit):
+                    self._mean_bytes = piece.block.num_bytes / piece.block.num_records
+                    yield piece
+        finally:
+            self._source.forget_wanted()
+
+    def _parts(self, order: Order, left: Intervals, unit: int) -> Iterator[Intervals]:
+        """Cut ``left`` into the positions of one piece each: few at first, then as many as fit the budget."""
         size = _FIRST_RECORDS
         while left:
             count = min(self._size(order, left, size, unit), size_of(left))
             size = min(8 * size, _MOST_RECORDS)
-            for piece in self._fetch(order, cut(left, 0, count), unit):
-                self._mean_bytes = piece.block.num_bytes / piece.block.num_records
-                yield piece
+            yield cut(left, 0, count)
             left = cut(left, count, size_of(left))
+
+    def _wanted_ahead(self, order: Order, parts: Iterator[Intervals]) -> Iterator[Intervals]:
+        """Yield ``parts``, and begin to fetch the next ones, up to 32 MiB, before each is handed out."""
+        ahead: deque[Intervals] = deque()
+        for part in parts:  # the first one alone: the size of a record is not known yet
+            yield part
+            break
+        while True:
+            num_records = sum(map(size_of, ahead))
+            while len(ahead) < _PARTS_AHEAD and num_records * self._mean_bytes < _AHEAD_BYTES:
+                following = next(parts, None)
+                if following is None:
+                    break
+                self._source.want(*_locate(order, following))
+                ahead.append(following)
+                num_records += size_of(following)
+            if not ahead:
+                return
+            yield ahead.popleft()
 
     def located(self, order: Order, left: Intervals) -> Iterator[tuple[Places, Places]]:
         """The places of the records of ``left``, thousands at a time: instructions, and indices in their files."""

@@ -40,7 +40,9 @@ class LazyFile(RangedFile):
     def read_ranges(self, ranges: Sequence[Range], *, in_order: bool = False) -> Iterator[tuple[int, memoryview]]:
         """Yield the bytes of ``ranges``."""
         self._require_open()
-        return self._read(check_ranges(ranges, self.num_bytes, self.path), in_order=in_order)
+        check_ranges(ranges, self.num_bytes, self.path)
+        source = self._open_source()
+        return self._read(ranges, source, source.read_ranges(ranges, in_order=in_order), in_order=in_order)
 
     def close(self) -> None:
         """Close the file."""
@@ -49,18 +51,22 @@ class LazyFile(RangedFile):
             source.close()
         super().close()
 
-    def _read(self, ranges: Sequence[Range], *, in_order: bool) -> Iterator[tuple[int, memoryview]]:
+    def _read(
+        self, ranges: Sequence[Range], source: StoredFile, views: Iterator[tuple[int, memoryview]], *, in_order: bool
+    ) -> Iterator[tuple[int, memoryview]]:
         left = dict.fromkeys(range(len(ranges)))
         while True:
-            source, wanted = self._open_source(), list(left)
+            wanted = list(left)
             try:
-                for place, view in source.read_ranges([ranges[index] for index in wanted], in_order=in_order):
+                for place, view in views:
                     del left[wanted[place]]
                     yield wanted[place], view
             except self.faults as error:
                 self._leave(source, error)
             else:
                 return
+            source = self._open_source()
+            views = source.read_ranges([ranges[index] for index in left], in_order=in_order)
 
     def _open_source(self) -> StoredFile:
         if self._source is None:

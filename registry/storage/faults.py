@@ -243,6 +243,9 @@ class StoredFile(io.BufferedReader, abc.ABC):
     def read_ranges(self, ranges: Sequence[Range], *, in_order: bool = False) -> Iterator[tuple[int, memoryview]]:
         """Read many ranges, and yield each one as soon as it has arrived.
 
+        A file of another machine sends its first requests before this call returns, so that they run while the caller
+        does something else. An iterator that is dropped cancels its requests.
+
         Ranges may overlap, be empty, and be in any order. Memory holds the views that the caller keeps, and a bounded
         number of bytes that were fetched ahead. The position of ``read`` does not change. An iterator that was made
         before the file is closed can still be used.

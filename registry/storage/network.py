@@ -30,6 +30,8 @@ T = TypeVar("T")
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 8.0
 _GRACE_SECONDS: Final = 0.5
+_MOST_AT_ONCE: Final = 64
+"""More requests at the same time would only open more connections that share the same bandwidth."""
 
 UNAVAILABLE_HINT: Final = (
     "Try again later. REGISTRY_CONNECT_TIMEOUT, REGISTRY_READ_TIMEOUT, REGISTRY_RETRY_TIMEOUT and REGISTRY_TRIES set "
@@ -122,22 +124,23 @@ def call_with_retries(operation: Operation, attempt: Callable[[float], T]) -> T:
 
 
 async def retried(operation: Operation, attempt: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Do the same as ``call_with_retries`` on the event loop, where many operations run at the same time."""
-    attempts = _Attempts(operation)
-    while True:
-        try:
-            result = await asyncio.wait_for(attempt(), attempts.seconds_left())
-        except (TransientFault, TimeoutError) as error:
-            fault = error if isinstance(error, TransientFault) else _too_late(error)
-            await asyncio.sleep(attempts.pause_after(fault))
-            if _LOOP.interrupted.is_set():
-                raise _interrupted() from None
-        except Exception:
-            attempts.end()
-            raise
-        else:
-            attempts.end()
-            return result
+    """Do the same as ``call_with_retries`` on the event loop, where up to 64 operations run at the same time."""
+    async with _LOOP.slots:
+        attempts = _Attempts(operation)
+        while True:
+            try:
+                result = await asyncio.wait_for(attempt(), attempts.seconds_left())
+            except (TransientFault, TimeoutError) as error:
+                fault = error if isinstance(error, TransientFault) else _too_late(error)
+                await asyncio.sleep(attempts.pause_after(fault))
+                if _LOOP.interrupted.is_set():
+                    raise _interrupted() from None
+            except Exception:
+                attempts.end()
+                raise
+            else:
+                attempts.end()
+                return result
 
 
 class _Attempts:
@@ -274,6 +277,7 @@ class _Loop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._futures: set[concurrent.futures.Future[Any]] = set()
         self.interrupted = threading.Event()
+        self.slots = asyncio.Semaphore(_MOST_AT_ONCE)
         self.end_of_grace = 0.0
         self._cancelled = self._done = float("-inf")
 

@@ -34,8 +34,8 @@ REQUEST_BYTES: Final = 4 * 2**20
 _NEAR_BYTES: Final = 2**18
 """Ranges with a smaller gap are fetched by one request: a second request would take longer than these bytes."""
 
-_IN_FLIGHT: Final = 8
-_AHEAD_BYTES: Final = _IN_FLIGHT * REQUEST_BYTES
+_IN_FLIGHT: Final = 64
+_AHEAD_BYTES: Final = 8 * REQUEST_BYTES
 """Most bytes that running requests, and results that wait for an earlier one, hold together."""
 
 _BATCH_BYTES: Final = 16 * 2**20
@@ -285,11 +285,23 @@ class Arrived:
 
 
 def _fetch(ranges: Sequence[Range], begin: Begin, path: str, *, in_order: bool) -> Iterator[tuple[int, memoryview]]:
+<<<<<<< HEAD
     arrived, waiting = Arrived(ranges, in_order=in_order), plan_requests(ranges)
+=======
+    """Start the first requests, and return an iterator over the bytes of ``ranges``."""
+    fetched = _fetch_after_start(ranges, begin, path, in_order=in_order)
+    next(fetched)
+    return fetched
+
+
+def _fetch_after_start(
+    ranges: Sequence[Range], begin: Begin, path: str, *, in_order: bool
+) -> Iterator[tuple[int, memoryview]]:
+    """Yield the bytes of ``ranges``, after a first item without meaning: once it is taken, the first requests run."""
+    arrived, waiting = _Arrived(ranges, in_order=in_order), plan_requests(ranges)
+>>>>>>> 9ab7dcec9e (Request the records of a read before they are needed, and keep an index of files on other machines)
     under_way: dict[Future[Any], Request] = {}
-    process, num_bytes = os.getpid(), 0
-    if not in_order:
-        yield from ((index, memoryview(b"")) for index, (start, stop) in enumerate(ranges) if start == stop)
+    process, num_bytes, is_started = os.getpid(), 0, False
     try:
         while True:
             if process != os.getpid():  # a forked child: the running requests belong to its parent
@@ -301,6 +313,12 @@ def _fetch(ranges: Sequence[Range], begin: Begin, path: str, *, in_order: bool) 
                     break
                 num_bytes += request.stop - request.start
                 under_way[begin(request.start, request.stop)] = request
+            if not is_started:
+                is_started = True
+                yield -1, memoryview(b"")
+                if not in_order:
+                    yield from ((index, memoryview(b"")) for index, (start, stop) in enumerate(ranges) if start == stop)
+                continue  # this may be a forked child now
             if not under_way:
                 break
             for future in wait(under_way, return_when=FIRST_COMPLETED).done:

@@ -12,6 +12,7 @@ from registry.tfrecord.framing import FileFacts, RecordWriter, frame_record, mas
 from registry.tfrecord.index import IndexFolder
 from registry.tfrecord.reader import hash_file, read_records, walk_file
 from registry.tfrecord.shard import open_shard
+from registry.tfrecord.streamed import StreamedShard
 from registry.tfrecord.streams import is_gzip, write_gzip_records
 from registry.tfrecord.window import read_blocks
 
@@ -22,6 +23,7 @@ __all__ = [
     "Places",
     "RecordBlock",
     "RecordWriter",
+    "StreamedShard",
     "Verify",
     "check_verify",
     "frame_record",

@@ -1,8 +1,9 @@
 """Finds the positions of a file's records by walking its frames, and keeps them in an index for the next time.
 
 Indexes are kept in the user's cache folder, one file for each shard, never next to the data. An index is valid only for
-the file from which it was made (it contains size, times and inode), and only if this user made it: it is sealed with
-the key in that folder. It only saves the walk: every frame that is read is still checked.
+the file from which it was made (it contains size, times and inode, or the URL and the ETag of an object), and only if
+this user made it: it is sealed with the key in that folder. It only saves the walk: every frame that is read is still
+checked.
 
     seal | identity | number of starts | tag of each 4,096 starts | starts, int64
 
@@ -26,7 +27,7 @@ import numpy as np
 from registry.storage.folder_key import FolderKey, replace_file
 from registry.tfrecord.block import Octets, Places, find_fault, walk_frames
 from registry.tfrecord.framing import FRAMING_BYTES
-from registry.tfrecord.stamps import FileState, StampFolder
+from registry.tfrecord.stamps import StampFolder, State
 
 _MAGIC: Final = b"shardix1"
 _TAG_BYTES: Final = 16
@@ -80,8 +81,8 @@ class IndexFolder:
         self._key = FolderKey(self._folder)
         self.stamps = StampFolder(self._folder, self._key)
 
-    def load(self, path: str, facts: os.stat_result) -> KeptIndex | None:
-        """Load the index of the file at ``path`` with these ``facts``; None if it is missing or invalid."""
+    def load(self, path: str, state: State) -> KeptIndex | None:
+        """Load the index of the file at ``path`` in this ``state``; None if it is missing or invalid."""
         try:
             key = self._key.read(make=False)
             with self._file(path).open("rb") as file:
@@ -98,17 +99,17 @@ class IndexFolder:
             return None
         seal = blake2b(bytes(data[_TAG_BYTES:sealed]), key=key, digest_size=_TAG_BYTES).digest()
         identity = bytes(data[_TAG_BYTES + len(_MAGIC) : head - _COUNT.size])
-        if not secrets.compare_digest(seal, bytes(data[:_TAG_BYTES])) or identity != FileState.of(facts).content():
+        if not secrets.compare_digest(seal, bytes(data[:_TAG_BYTES])) or identity != _identity(state):
             return None
         return KeptIndex(key, bytes(data[head:sealed]), data[sealed:].view("<i8"))
 
-    def keep(self, path: str, facts: os.stat_result, starts: Places) -> None:
-        """Keep ``starts`` for the file at ``path``, which had these ``facts`` when it was opened."""
+    def keep(self, path: str, state: State, starts: Places) -> None:
+        """Keep ``starts`` for the file at ``path``, which was in this ``state`` when it was opened."""
         with suppress(OSError):
             key = self._key.read(make=True)
             starts = np.ascontiguousarray(starts, "<i8")
             tags = b"".join(_tag(key, starts, group) for group in range(-(-starts.size // _STARTS_IN_TAG)))
-            sealed = _MAGIC + FileState.of(facts).content() + _COUNT.pack(starts.size) + tags
+            sealed = _MAGIC + _identity(state) + _COUNT.pack(starts.size) + tags
             seal = blake2b(sealed, key=key, digest_size=_TAG_BYTES).digest()
             replace_file(self._file(path), seal, sealed, starts.data)
 
@@ -122,6 +123,12 @@ class IndexFolder:
         return self._folder / name[:2] / f"{name}.index"
 
 
+def _identity(state: State) -> bytes:
+    """The state in 40 bytes: as it is for a file, hashed for an object."""
+    content = state.content()
+    return content if len(content) == _IDENTITY_BYTES else blake2b(content, digest_size=_IDENTITY_BYTES).digest()
+
+
 def _tag(key: bytes, starts: Places, group: int) -> bytes:
     part = starts[group * _STARTS_IN_TAG : (group + 1) * _STARTS_IN_TAG]
     return blake2b(part.data, key=key, digest_size=_TAG_BYTES, person=group.to_bytes(8, "little")).digest()
@@ -132,11 +139,93 @@ _STEP: Final = 2**16
 
 _MANY_RECORDS: Final = 4096
 _MANY_BYTES: Final = 2**23
-"""Walking a file with fewer records and fewer bytes takes less time than writing its index."""
+"""Walking a local file with fewer records and fewer bytes takes less time than writing its index."""
 
 
-class FramePlaces:
-    """The starts of the frames of one file, and the end of the last one, found as far as they were needed.
+class _Starts:
+    """The starts of the frames of one file that are known, from the first one on, and the end of the last of them."""
+
+    def __init__(
+        self,
+        path: str,
+        state: State | None,
+        *,
+        num_bytes: int,
+        indexes: IndexFolder | None,
+    ) -> None:
+        self._path = path
+        self._num_bytes = num_bytes
+        self._kept_for = None if indexes is None or state is None else (indexes, state)
+        self._buffer: Places = np.zeros(1, np.int64)  # only the first `_size` are valid
+        self._size = 1
+        self._num_kept = 0
+
+    def _load(self) -> KeptIndex | None:
+        return None if self._kept_for is None else self._kept_for[0].load(self._path, self._kept_for[1])
+
+    def _forget(self) -> None:
+        self._buffer, self._size = np.zeros(1, np.int64), 1
+        if self._kept_for is not None:
+            self._kept_for[0].forget(self._path)
+
+    def _append(self, starts: Places) -> None:
+        size = self._size + starts.size
+        if size > self._buffer.size:
+            grown = np.empty(max(size, 2 * self._buffer.size), np.int64)
+            grown[: self._size] = self._buffer[: self._size]
+            self._buffer = grown
+        self._buffer[self._size : size] = starts
+        self._size = size
+
+    def _write(self) -> None:
+        """Write the index whenever the known part has doubled, and at the end of the file."""
+        num_known = self._size - 1
+        if self._kept_for is None or num_known <= self._num_kept:
+            return
+        is_long = num_known >= _MANY_RECORDS or self._buffer[num_known] >= _MANY_BYTES
+        if (is_long and num_known >= 2 * self._num_kept) or self._buffer[num_known] == self._num_bytes:
+            indexes, state = self._kept_for
+            indexes.keep(self._path, state, self._buffer[: self._size])
+            self._num_kept = num_known
+
+
+class StreamPlaces(_Starts):
+    """The starts of the frames of a file that is read forwards: those of its index, and those that were read."""
+
+    def __init__(
+        self,
+        path: str,
+        state: State | None,
+        *,
+        num_bytes: int,
+        indexes: IndexFolder | None,
+    ) -> None:
+        super().__init__(path, state, num_bytes=num_bytes, indexes=indexes)
+        kept = self._load()
+        if kept is not None and kept.check(0, kept.num_starts - 1) and int(kept.starts[-1]) <= num_bytes:
+            self._append(kept.starts[1:])
+            self._num_kept = kept.num_starts - 1
+
+    @property
+    def known(self) -> Places:
+        """The starts of the first frames, and the end of the last of them; int64, in bytes."""
+        return self._buffer[: self._size]
+
+    def add(self, first: int, bounds: Places) -> None:
+        """Add the bounds of sound frames from record ``first`` on: their starts, and the end of the last one."""
+        new = self._size - 1 - first
+        if 0 <= new < bounds.size - 1:
+            self._append(bounds[new + 1 :])
+            self._write()
+
+    def distrust(self) -> None:
+        """Forget all starts, and the index: one of them is wrong, or its frame is damaged."""
+        self._forget()
+        self._num_kept = 0
+
+
+class FramePlaces(_Starts):
+    """The starts of the frames of one mapped file, found as far as they were needed.
 
     They were checked by the checksums of all lengths before them, or come from an index that this user made of this
     file. A caller who finds a wrong start calls ``distrust`` and tries again.
@@ -146,20 +235,15 @@ class FramePlaces:
         self,
         data: Octets,
         path: str,
-        facts: os.stat_result,
+        state: State | None,
         *,
         num_records: int | None,
         indexes: IndexFolder | None,
     ) -> None:
-        self._data = data
-        self._path = path
-        self._facts = facts
         may_be_kept = num_records is None or num_records >= _MANY_RECORDS or data.size >= _MANY_BYTES
-        self._indexes = indexes if may_be_kept else None
-        self._kept: KeptIndex | None = None if self._indexes is None else self._indexes.load(path, facts)
-        self._buffer: Places = np.zeros(1, np.int64)  # only the first `_size` are valid
-        self._size = 1
-        self._num_kept = 0
+        super().__init__(path, state, num_bytes=data.size, indexes=indexes if may_be_kept else None)
+        self._data = data
+        self._kept = self._load()
         self._is_own = True
         self._ended = False
 
@@ -182,10 +266,8 @@ class FramePlaces:
         """Drop the index that was loaded; False if there was none, so that the file itself is at fault."""
         if self._is_own and self._kept is None:
             return False
-        self._kept = None
-        self._buffer, self._size, self._is_own, self._ended = np.zeros(1, np.int64), 1, True, False
-        if self._indexes is not None:
-            self._indexes.forget(self._path)
+        self._kept, self._is_own, self._ended = None, True, False
+        self._forget()
         return True
 
     def end_at(self, record: int) -> None:
@@ -194,15 +276,9 @@ class FramePlaces:
         self._ended = False
 
     def keep(self) -> None:
-        """Write the index if it is worth it: whenever the walked part has doubled, and at the end of the file."""
-        num_known = self._size - 1
-        if self._indexes is None or self._kept is not None or num_known <= self._num_kept:
-            return
-        if num_known < _MANY_RECORDS and self._buffer[num_known] < _MANY_BYTES:
-            return
-        if num_known >= 2 * self._num_kept or self._buffer[num_known] == self._data.size:
-            self._indexes.keep(self._path, self._facts, self._buffer[: self._size])
-            self._num_kept = num_known
+        """Write the index, unless it was loaded."""
+        if self._kept is None:
+            self._write()
 
     def _take_over(self) -> None:
         """Continue at the end of the loaded index, or start from the beginning if it is damaged."""
@@ -228,12 +304,3 @@ class FramePlaces:
             self._ended = found.size - 1 < most
             self._append(found[1:])
         return self._buffer[: self._size]
-
-    def _append(self, starts: Places) -> None:
-        size = self._size + starts.size
-        if size > self._buffer.size:
-            grown = np.empty(max(size, 2 * self._buffer.size), np.int64)
-            grown[: self._size] = self._buffer[: self._size]
-            self._buffer = grown
-        self._buffer[self._size : size] = starts
-        self._size = size

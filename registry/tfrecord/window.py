@@ -25,7 +25,7 @@ from registry.tfrecord.framing import (
 from registry.tfrecord.streams import is_gzip, stream_pieces
 
 WINDOW_BYTES: Final = 2**20
-"""The least size of a window, unless the stream is shorter; a window is larger if a record is longer."""
+"""The usual least size of a window, unless the stream is shorter; a window is larger if a record is longer."""
 
 
 class Window:
@@ -38,8 +38,11 @@ class Window:
         record: int,
         base: int,
         claims: Mapping[int, int] | None = None,
+        least_bytes: int = WINDOW_BYTES,
     ) -> None:
+        """Start with ``record`` at byte ``base`` of the content; at least ``least_bytes`` are read at once."""
         self.record = record
+        self._least_bytes = least_bytes
         self._stream = stream
         self._data: Octets = np.frombuffer(bytes(stream.start), np.uint8)
         self._position = 0
@@ -53,6 +56,11 @@ class Window:
     def is_compressed(self) -> bool:
         """Whether the stream is decompressed."""
         return self._stream.compressed
+
+    @property
+    def place(self) -> int:
+        """Position of the next frame, in bytes of the content."""
+        return self._base + self._position
 
     def places_of(self, block: RecordBlock) -> Places:
         """Starts of the frames of ``block``, in bytes of the content; ``take`` must have returned it last."""
@@ -144,7 +152,7 @@ class Window:
     def _fill(self, needed: int) -> None:
         """Read until the window has ``needed`` bytes from the next record on, and some more, or the stream ends."""
         pieces = [self._data[self._position :].tobytes()] if self._position < self._data.size else []
-        have, wanted = self._data.size - self._position, max(needed, WINDOW_BYTES)
+        have, wanted = self._data.size - self._position, max(needed, self._least_bytes)
         while have < wanted and not self._ended:
             try:
                 piece = self._stream.more()

@@ -25,6 +25,7 @@ from registry.tfrecord import (
     write_gzip_records,
 )
 from registry.tfrecord.framing import crc32c
+from registry.tfrecord.stamps import FileState
 
 RECORDS = [b"first", b"", b"the third record", b"12345", b"54321", b"abcde"]
 CONTENT = b"".join(map(frame_record, RECORDS))
@@ -154,7 +155,7 @@ def many(store: Store, indexes: IndexFolder) -> Store:
 
 def test_an_index_is_made_when_a_shard_is_first_read(many: Store, indexes: IndexFolder, tmp_path: Path) -> None:
     path = many.locate("many")
-    kept = indexes.load(path, Path(path).stat())
+    kept = indexes.load(path, FileState.of(Path(path).stat()))
     assert kept is not None
     assert kept.num_starts == len(MANY) + 1
     assert kept.check(0, len(MANY))
@@ -168,13 +169,13 @@ def test_an_index_grows_with_the_records_read(store: Store, indexes: IndexFolder
     put(store, MANY_CONTENT, "many")
     path = store.locate("many")
     assert open_many(store, indexes).read(0, 10).records() == MANY[:10]
-    assert indexes.load(path, Path(path).stat()) is None
+    assert indexes.load(path, FileState.of(Path(path).stat())) is None
     assert open_many(store, indexes).read(4200, 10).records() == MANY[4200:4210]
-    kept = indexes.load(path, Path(path).stat())
+    kept = indexes.load(path, FileState.of(Path(path).stat()))
     assert kept is not None
     assert kept.num_starts == 4211
     assert open_many(store, indexes).read(0, 5000).records() == MANY
-    kept = indexes.load(path, Path(path).stat())
+    kept = indexes.load(path, FileState.of(Path(path).stat()))
     assert kept is not None
     assert kept.num_starts == 5001
 
@@ -240,9 +241,9 @@ def test_a_false_index_with_a_valid_seal_returns_no_wrong_bytes(
         lies += [np.delete(sound, place), np.insert(sound, place, sound[place])]
     lies += [sound + 16, sound[::-1].copy(), np.zeros_like(sound), sound * 2**40, -sound, sound - 2**62]
     for lie in lies:
-        indexes.keep(path, Path(path).stat(), lie)
+        indexes.keep(path, FileState.of(Path(path).stat()), lie)
         assert open_many(many, indexes).read(0, len(MANY)).records() == MANY
-        indexes.keep(path, Path(path).stat(), lie)
+        indexes.keep(path, FileState.of(Path(path).stat()), lie)
         assert open_many(many, indexes).gather(ALL).records() == MANY
     record_property("lies of an index that were caught", 2 * len(lies))
 
@@ -253,7 +254,7 @@ def test_a_damaged_file_is_named_although_its_index_is_intact(many: Store, index
     start = sum(len(record) + 16 for record in MANY[:3000])
     damaged[start + 13] ^= 1
     path.write_bytes(bytes(damaged))
-    indexes.keep(str(path), path.stat(), np.cumsum([0, *(len(record) + 16 for record in MANY)]))
+    indexes.keep(str(path), FileState.of(path.stat()), np.cumsum([0, *(len(record) + 16 for record in MANY)]))
     shard = open_many(many, indexes)
     assert shard.read(0, 3000).records() == MANY[:3000]
     with pytest.raises(CorruptRecordError) as caught:
