@@ -54,6 +54,7 @@
     │   │   └── FolderExistsError               the final name of a staged folder is taken
     │   ├── NotStoredError (FileNotFoundError)
     │   ├── FetchNotAllowedError (PermissionError)  a URL that a pin names and the reader did not allow
+    │   ├── ReplacedError                       a file that was replaced after it was opened
     │   └── StorageUnavailableError             a store that is unreachable, silent or overloaded: try again
     ├── CatalogError                            the SQL catalog
     │   ├── NotACatalogError                    the database holds something else
@@ -473,6 +474,10 @@ class FetchNotAllowedError(StorageError, PermissionError, code="fetch_not_allowe
 
     ``details['allow']`` is the value for ``--allow-host``, or None if nothing can allow it.
     """
+
+
+class ReplacedError(StorageError, code="replaced"):
+    """A file was replaced after it was opened, or after its ETag was recorded."""
 
 
 class StorageUnavailableError(StorageError, code="storage_unavailable", exit_code=75):

@@ -1,6 +1,6 @@
-"""``LazyFile``: a published file of another machine that is opened at the first read, from the first source that works.
+"""``LazyFile``: a published file of another machine, opened at the first read from the first source that works.
 
-the recorded size and ETag, no request  ->  a HEAD request and a proof  ->  ...
+ProvedStore.open  ->  LazyFile  ->  an object with the recorded size and ETag, or else an object proved by its bytes
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, TypeAlias
 
-from registry.errors import NotStoredError, StorageError, VerificationError
-from registry.storage.faults import Range, ReplacedError, StoredFile, check_ranges
+from registry.errors import NotStoredError, ReplacedError, StorageError, VerificationError
+from registry.storage.faults import Range, StoredFile, check_ranges
 from registry.storage.remote import RangedFile
 
 OpenSource: TypeAlias = Callable[[], StoredFile]

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from registry.errors import AlreadyStoredError, FolderExistsError, NotStoredError, StorageError
+from registry.errors import AlreadyStoredError, FolderExistsError, NotStoredError, ReplacedError, StorageError
 from registry.masking import mask
 
 if TYPE_CHECKING:
@@ -114,10 +114,6 @@ def folder_exists(path: str) -> FolderExistsError:
     """Make the error for a folder whose final name is taken."""
     hint = "Another process has published it, or was killed while it published. Look at what the folder contains."
     return cannot("publish", path, "it exists already", number=errno.EEXIST, hint=hint, kind=FolderExistsError)
-
-
-class ReplacedError(StorageError):
-    """A file was replaced after it was opened, or after its ETag was recorded."""
 
 
 def replaced(path: str) -> ReplacedError:

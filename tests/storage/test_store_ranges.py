@@ -21,7 +21,7 @@ from s3_server import S3Server
 from web_server import serve
 
 from registry.errors import NotStoredError, StorageError, StorageUnavailableError
-from registry.storage import Store, open_store
+from registry.storage import Store, network, open_store
 from registry.storage.network import begin, cancel, run
 
 MIB = 2**20
@@ -176,7 +176,10 @@ def test_neighbours_share_a_request(
     assert (fault_proxy.count("HEAD"), fault_proxy.count("GET")) == (1, gets)
 
 
-def test_requests_run_concurrently_up_to_a_limit(objects: Store, fault_proxy: FaultProxy) -> None:
+def test_requests_run_concurrently_up_to_a_limit(
+    objects: Store, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network._LOOP, "slots", asyncio.Semaphore(8))
     together, lock, now, peak = threading.Barrier(4), threading.Lock(), 0, 0
 
     def hook() -> None:
