@@ -41,8 +41,7 @@ class LazyFile(RangedFile):
         """Yield the bytes of ``ranges``."""
         self._require_open()
         check_ranges(ranges, self.num_bytes, self.path)
-        source = self._open_source()
-        return self._read(ranges, source, source.read_ranges(ranges, in_order=in_order), in_order=in_order)
+        return self._read(ranges, *self._begin(ranges, in_order=in_order), in_order=in_order)
 
     def close(self) -> None:
         """Close the file."""
@@ -65,8 +64,16 @@ class LazyFile(RangedFile):
                 self._leave(source, error)
             else:
                 return
+            source, views = self._begin([ranges[index] for index in left], in_order=in_order)
+
+    def _begin(self, ranges: Sequence[Range], *, in_order: bool) -> tuple[StoredFile, Iterator[tuple[int, memoryview]]]:
+        """Begin to read ``ranges`` from the present source, or from the first one that can be opened."""
+        while True:
             source = self._open_source()
-            views = source.read_ranges([ranges[index] for index in left], in_order=in_order)
+            try:
+                return source, source.read_ranges(ranges, in_order=in_order)
+            except self.faults as error:
+                self._leave(source, error)
 
     def _open_source(self) -> StoredFile:
         if self._source is None:

@@ -204,6 +204,7 @@ class FallOverFile(LazyFile):
     def __init__(self, file: StoredFile, open_next: Callable[[StorageError | VerificationError], StoredFile]) -> None:
         """``open_next`` gets the error of the present copy, and raises one if no copy is left."""
         super().__init__([], path=file.path, num_bytes=file.num_bytes, entity_tag=file.entity_tag)
+        self.published_sha256 = file.published_sha256
         self._source = file
         self._open_next = open_next
 

@@ -123,6 +123,12 @@ class ProvedStore(WrappedStore):
         promised = self._promises.find(name)
         if promised is None:
             return self._store.open(name)
+        file = self._open_cached(name, promised)
+        if self._records is None or isinstance(file, CachedFile) or self._is_published(file, name, promised):
+            file.published_sha256 = promised.sha256
+        return file
+
+    def _open_cached(self, name: str, promised: Shard) -> StoredFile:
         blocks = self._blocks_of(promised)
         if blocks is None:
             return self._open_source(name, promised)

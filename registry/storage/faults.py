@@ -223,7 +223,10 @@ class StoredFile(io.BufferedReader, abc.ABC):
     Attributes:
         path: the whole path or URL, for messages.
         entity_tag: the store's tag (ETag) of these bytes, or None if the store has no such tags.
+        published_sha256: the digest of these bytes if they are a published file, or None if nothing proves it.
     """
+
+    published_sha256: str | None = None
 
     def __init__(self, raw: RawFile, *, path: str, buffer_bytes: int, entity_tag: str | None = None) -> None:
         super().__init__(TypedFile(raw, path=path), buffer_bytes)

@@ -285,9 +285,6 @@ class Arrived:
 
 
 def _fetch(ranges: Sequence[Range], begin: Begin, path: str, *, in_order: bool) -> Iterator[tuple[int, memoryview]]:
-<<<<<<< HEAD
-    arrived, waiting = Arrived(ranges, in_order=in_order), plan_requests(ranges)
-=======
     """Start the first requests, and return an iterator over the bytes of ``ranges``."""
     fetched = _fetch_after_start(ranges, begin, path, in_order=in_order)
     next(fetched)
@@ -298,8 +295,7 @@ def _fetch_after_start(
     ranges: Sequence[Range], begin: Begin, path: str, *, in_order: bool
 ) -> Iterator[tuple[int, memoryview]]:
     """Yield the bytes of ``ranges``, after a first item without meaning: once it is taken, the first requests run."""
-    arrived, waiting = _Arrived(ranges, in_order=in_order), plan_requests(ranges)
->>>>>>> 9ab7dcec9e (Request the records of a read before they are needed, and keep an index of files on other machines)
+    arrived, waiting = Arrived(ranges, in_order=in_order), plan_requests(ranges)
     under_way: dict[Future[Any], Request] = {}
     process, num_bytes, is_started = os.getpid(), 0, False
     try:

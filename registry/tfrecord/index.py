@@ -27,7 +27,7 @@ import numpy as np
 from registry.storage.folder_key import FolderKey, replace_file
 from registry.tfrecord.block import Octets, Places, find_fault, walk_frames
 from registry.tfrecord.framing import FRAMING_BYTES
-from registry.tfrecord.stamps import StampFolder, State
+from registry.tfrecord.stamps import PublishedState, StampFolder, State
 
 _MAGIC: Final = b"shardix1"
 _TAG_BYTES: Final = 16
@@ -85,7 +85,7 @@ class IndexFolder:
         """Load the index of the file at ``path`` in this ``state``; None if it is missing or invalid."""
         try:
             key = self._key.read(make=False)
-            with self._file(path).open("rb") as file:
+            with self._file(path, state).open("rb") as file:
                 data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
         except (OSError, ValueError):  # an empty file cannot be mapped
             return None
@@ -111,15 +111,17 @@ class IndexFolder:
             tags = b"".join(_tag(key, starts, group) for group in range(-(-starts.size // _STARTS_IN_TAG)))
             sealed = _MAGIC + _identity(state) + _COUNT.pack(starts.size) + tags
             seal = blake2b(sealed, key=key, digest_size=_TAG_BYTES).digest()
-            replace_file(self._file(path), seal, sealed, starts.data)
+            replace_file(self._file(path, state), seal, sealed, starts.data)
 
-    def forget(self, path: str) -> None:
+    def forget(self, path: str, state: State) -> None:
         """Delete the index of the file at ``path``."""
         with suppress(OSError):
-            self._file(path).unlink(missing_ok=True)
+            self._file(path, state).unlink(missing_ok=True)
 
-    def _file(self, path: str) -> Path:
-        name = blake2b(os.fsencode(path), digest_size=20).hexdigest()
+    def _file(self, path: str, state: State) -> Path:
+        """The index of a published file has the name of its content, so that every location has the same one."""
+        place = state.place() if isinstance(state, PublishedState) else os.fsencode(path)
+        name = blake2b(place, digest_size=20).hexdigest()
         return self._folder / name[:2] / f"{name}.index"
 
 
@@ -166,7 +168,7 @@ class _Starts:
     def _forget(self) -> None:
         self._buffer, self._size = np.zeros(1, np.int64), 1
         if self._kept_for is not None:
-            self._kept_for[0].forget(self._path)
+            self._kept_for[0].forget(self._path, self._kept_for[1])
 
     def _append(self, starts: Places) -> None:
         size = self._size + starts.size

@@ -114,6 +114,29 @@ class ObjectState(NamedTuple):
         return bool(self.entity_tag)
 
 
+class PublishedState(NamedTuple):
+    """The state of a published file, which is its content: the same at every location."""
+
+    sha256: str
+
+    def place(self) -> bytes:
+        """The digest."""
+        return self.sha256.encode()
+
+    def content(self) -> bytes:
+        """The digest, of a length that no other state has."""
+        return b"published\0" + self.sha256.encode()
+
+    def is_settled(self, now_ns: int) -> bool:  # noqa: ARG002 (a digest is not a time)
+        """Always True: a digest identifies the bytes."""
+        return True
+
+    @property
+    def may_be_kept(self) -> bool:
+        """Always True."""
+        return True
+
+
 def state_of(store: Store, name: str) -> State | None:
     """Return the present state of a stored file, or None if the store cannot tell changes.
 

@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import BinaryIO, Final
 
 import numpy as np
@@ -37,15 +37,18 @@ from registry.tfrecord.framing import (
 )
 from registry.tfrecord.index import IndexFolder, StreamPlaces
 from registry.tfrecord.mapped import MappedShard
-from registry.tfrecord.stamps import ObjectState
+from registry.tfrecord.stamps import ObjectState, PublishedState, State
 from registry.tfrecord.streams import MOST_INFLATION, Member, MembersAhead, find_members, is_gzip, stream_pieces
 from registry.tfrecord.window import WINDOW_BYTES, Window
 
 _DENSE: Final = 4
 """Scattered records are read by reading everything between them, if at least one in 4 is requested."""
 
-_FIRST_BYTES: Final = 2**18
-"""Size of the first request of a file that is read forwards; each further request is twice as large, up to 4 MiB."""
+_FIRST_BYTES: Final = 2**20
+"""Size of the first request of a file that is read forwards; each further request is twice as large, up to 4 MiB.
+
+Requests end at a multiple of it, as the blocks of the cache do, so that no block is requested twice.
+"""
 
 _AHEAD_BYTES: Final = 8 * REQUEST_BYTES
 
@@ -69,11 +72,12 @@ class StreamedShard:
         self._path = path
         self._num_records = num_records
         self._verify = verify
-        self._state = None if file.entity_tag is None else ObjectState(path, file.entity_tag)
         self._indexes = indexes
+        self._state = _state_of(file)
         self._places = StreamPlaces(path, self._state, num_bytes=file.num_bytes, indexes=indexes)
         self._wanted: OrderedDict[bytes, _Frames] = OrderedDict()
         self._ahead: _BytesAhead | None = _BytesAhead(file, 0) if isinstance(file, RangedFile) else None
+        self._next = self._next_wanted = 0  # the records after those that were read, or are wanted
         self._window: Window | None = None
         self._copy: MappedShard | None = None
         self._may_copy = True
@@ -86,26 +90,43 @@ class StreamedShard:
         """
         if self._ahead is None or self._copy is not None or not records.size:
             return 0
-        if self._knows(records):
-            key = records.tobytes()
-            if key in self._wanted:
+        first, stop = int(records.min()), int(records.max()) + 1
+        follows = False
+        if stop - first == records.size:
+            if self._next <= first and stop <= self._next_wanted:
                 return 0
-            while len(self._wanted) >= _MOST_WANTED:
-                self._wanted.popitem(last=False)
-            frames = self._wanted[key] = _Frames(self._file, self._places.known, records)
-            return frames.num_bytes
+            follows, self._next_wanted = first == self._next_wanted, stop
+        if follows or not self._knows(records):
+            return self._want_forwards(first, stop)
+        key = records.tobytes()
+        if key in self._wanted:
+            return 0
+        while len(self._wanted) >= _MOST_WANTED:
+            self._wanted.popitem(last=False)
+        frames = self._wanted[key] = _Frames(self._file, self._places.known, records)
+        return frames.num_bytes
+
+    def _want_forwards(self, first: int, stop: int) -> int:
+        """Begin to fetch the bytes before record ``stop`` of a file that is read forwards."""
+        known = self._places.known
+        if 1 < known.size > first and (self._window is None or self._window.record > first):
+            self._window_at(first)
         window = self._window
         record, place = (0, 0) if window is None else (window.record, window.place)
-        is_behind = int(records.min()) < record
-        if is_behind or not self._num_records or (window is not None and window.is_compressed):
+        if self._ahead is None or first < record or (window is not None and window.is_compressed):
+            return 0
+        if stop < known.size:
+            return self._ahead.want(int(known[stop]))
+        if not self._num_records:
             return 0
         # Records have different lengths; if the estimate is too small, the rest is requested when it is read.
         mean_bytes = (self._file.num_bytes - place) / max(1, self._num_records - record)
-        return self._ahead.want(place + int((int(records.max()) + 1 - record) * mean_bytes))
+        return self._ahead.want(place + int((stop - record) * mean_bytes))
 
     def forget_wanted(self) -> None:
         """Drop what ``want`` began to fetch, except for the next bytes of a file that is read forwards."""
         self._wanted.clear()
+        self._next_wanted = self._next
 
     def read(self, first: int, count: int) -> RecordBlock:
         """Read records ``first`` to ``first + count``, checked."""
@@ -114,10 +135,11 @@ class StreamedShard:
             raise no_such_record(self._path, stop - 1, found=self._num_records)
         if self._copy is not None:
             return self._copy.read(first, count)
-        known = self._read_known(np.arange(first, stop))
-        if known is not None:
+        follows, self._next = first == self._next, stop
+        self._next_wanted = max(self._next_wanted, stop) if follows else stop
+        if not follows and (known := self._read_known(np.arange(first, stop))) is not None:
             return known
-        self.want(np.arange(first, stop))
+        self._want_forwards(first, stop)
         window = self._window_at(first)
         while window.record < first:
             self._step(window, first - window.record, "off", stop)
@@ -194,6 +216,11 @@ class StreamedShard:
         window = self._window
         if window is not None and window.record == first:
             return window
+        known = self._places.known
+        if self._ahead is not None and known.size > 1:
+            if window is None or window.record > first or int(known[min(first, known.size - 1)]) > self._ahead.end:
+                self._window = window = self._open_at(min(first, known.size - 1))
+            return window
         place = bisect_right(self._members, first, key=lambda member: member.first_record) - 1
         begins = self._members[place].first_record if place >= 0 else 0
         if window is None or window.record > first or begins > window.record:
@@ -225,6 +252,14 @@ class StreamedShard:
         claims = {one.content_start: one.first_record for one in members}
         first = members[0]
         return Window(stream, record=first.first_record, base=first.content_start, claims=claims)
+
+    def _open_at(self, record: int) -> Window:
+        """Open a window of a plain file at a record whose position is known."""
+        place = int(self._places.known[record])
+        ahead = self._ahead = _BytesAhead(self._file, place)
+        more, limit = partial(ahead.read, WINDOW_BYTES), self._file.num_bytes - place
+        stream = ByteStream(path=self._path, start=b"", more=more, limit=limit, compressed=False)
+        return Window(stream, record=record, base=place, least_bytes=HEADER_BYTES)
 
     def _reader(self) -> Callable[[int], bytes]:
         """A function that reads on after the first bytes."""
@@ -291,6 +326,13 @@ class StreamedShard:
             raise failed from error
 
 
+def _state_of(file: StoredFile) -> State | None:
+    """The state for which an index of the file is kept, or None if it cannot be identified."""
+    if file.published_sha256 is not None:
+        return PublishedState(file.published_sha256)
+    return None if file.entity_tag is None else ObjectState(file.path, file.entity_tag)
+
+
 class _BytesAhead:
     """The bytes of a file on another machine in order; ``want`` begins to fetch them before they are read."""
 
@@ -301,6 +343,11 @@ class _BytesAhead:
         self._num_bytes = _FIRST_BYTES
         self._under_way: deque[Iterator[tuple[int, memoryview]]] = deque()
         self._arrived = memoryview(b"")
+
+    @property
+    def end(self) -> int:
+        """The end of the bytes that were requested."""
+        return self._next
 
     def want(self, stop: int) -> int:
         """Begin to fetch the bytes before ``stop``, at most 32 MiB; returns the number of requested bytes."""
@@ -329,7 +376,8 @@ class _BytesAhead:
         return piece
 
     def _begin(self, num_bytes: int) -> None:
-        stop = min(self._next + min(num_bytes, REQUEST_BYTES), self._file.num_bytes)
+        stop = self._next + min(num_bytes, REQUEST_BYTES)
+        stop = min(-(-stop // _FIRST_BYTES) * _FIRST_BYTES, self._file.num_bytes)
         self._under_way.append(self._file.read_ranges([(self._next, stop)]))
         self._next = stop
 

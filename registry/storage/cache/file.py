@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from registry.storage.cache.blocks import BLOCK_BYTES, CachedBlocks
 from registry.storage.faults import Range, StoredFile, check_ranges
@@ -34,6 +34,7 @@ class _BlockReader:
         self._source = source
 
     def read(self, ranges: Sequence[Range], *, in_order: bool) -> Iterator[tuple[int, memoryview]]:
+        """Begin to fetch the blocks that the cache lacks, and return an iterator over the bytes of ``ranges``."""
         needed = [one for batch in batches(ranges) for one in _plan_blocks(ranges, batch, self._blocks)]
         by_number: dict[int, Request] = {}
         for one in needed:
@@ -41,21 +42,29 @@ class _BlockReader:
         missing = {
             number: self._to_fetch(one, ranges) for number, one in by_number.items() if not self._blocks.holds(number)
         }
-        fetched = self._fetch(list(missing.values()))  # one call, so that several requests run ahead of this loop
+        fetched = self._fetch(list(missing.values()))  # one call, so that several requests run ahead of the reader
+        return self._arrive(ranges, needed, missing, fetched, in_order=in_order)
+
+    def _arrive(
+        self,
+        ranges: Sequence[Range],
+        needed: Sequence[Request],
+        missing: dict[int, Request],
+        fetched: Iterator[memoryview],
+        *,
+        in_order: bool,
+    ) -> Iterator[tuple[int, memoryview]]:
         arrived = Arrived(ranges, in_order=in_order)
         if not in_order:
             yield from ((index, memoryview(b"")) for index, (start, stop) in enumerate(ranges) if start == stop)
-        try:
-            for one in needed:
-                asked = missing.pop(one.start // BLOCK_BYTES, None)
-                if asked is None:
-                    arrived.add(*self._load(one, ranges))
-                else:
-                    arrived.add(asked, next(fetched))
-                yield from arrived.take()
+        for one in needed:
+            asked = missing.pop(one.start // BLOCK_BYTES, None)
+            if asked is None:
+                arrived.add(*self._load(one, ranges))
+            else:
+                arrived.add(asked, next(fetched))
             yield from arrived.take()
-        finally:
-            fetched.close()
+        yield from arrived.take()
 
     def _load(self, needed: Request, ranges: Sequence[Range]) -> tuple[Request, memoryview]:
         """The needed part of a block, from the cache; from the source if the block is damaged or gone by now."""
@@ -70,13 +79,16 @@ class _BlockReader:
         """The whole block; only what is needed of it if it cannot be kept."""
         return needed if self._blocks.can_be_kept else _narrow(needed, ranges)
 
-    def _fetch(self, requests: Sequence[Request]) -> Generator[memoryview, None, None]:
-        """Yield what the source returns for ``requests``, in this order, and keep it if it is a whole block."""
+    def _fetch(self, requests: Sequence[Request]) -> Iterator[memoryview]:
+        """Begin to fetch ``requests``; the iterator returns their bytes in this order, and keeps whole blocks."""
         if not requests:
-            return
+            return iter(())
         wanted = [(one.start, one.stop) for one in requests]
-        for index, content in self._source.read_ranges(wanted, in_order=True):
-            number = requests[index].start // BLOCK_BYTES
+        return self._keep(wanted, self._source.read_ranges(wanted, in_order=True))
+
+    def _keep(self, wanted: Sequence[Range], views: Iterator[tuple[int, memoryview]]) -> Iterator[memoryview]:
+        for index, content in views:
+            number = wanted[index][0] // BLOCK_BYTES
             if self._source.entity_tag is not None and wanted[index] == self._blocks.range_of(number):
                 self._blocks.keep(number, content)
             yield content
