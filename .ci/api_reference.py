@@ -65,6 +65,8 @@ PAGES: Final = {
             *("cache", "registry.api.caching:Cache", "registry.storage.cache:CacheUsage"),
             "registry.api.caching:FetchReport",
             *("restore", "registry.api.backups:Backup", "registry.api.backups:Restoration"),
+            *("registry.api.usage:Usage", "registry.api.usage:VersionUsage", "registry.api.usage:StoredUsage"),
+            *("registry.api.usage:Total", "registry.api.reports:GarbageReport", "registry.api.reports:Collected"),
             *("Reference", "Version", "VersionRequest", "VersionStatus", "DatasetVersion", "Split", "SlicingRule"),
         ),
     ),

@@ -10,7 +10,7 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from threading import Event as ThreadEvent
 from threading import Lock
@@ -35,7 +35,7 @@ from registry.api.locations import catalog_url, data_folder, make_catalog_folder
 from registry.api.lock import current_lock, refuse_moving
 from registry.api.mirrors import Mirrors
 from registry.api.provenance import FoundAt, FoundBefore, FoundNow
-from registry.api.reports import CatalogReport, VerifiedVersion
+from registry.api.reports import CatalogReport, Collected, GarbageReport, VerifiedVersion
 from registry.argument_types import typed_arguments
 from registry.catalog import (
     DatasetSummary,
@@ -65,12 +65,14 @@ from registry.model import (
     VersionState,
     count_progress,
     describe_moment,
+    parse_duration,
     whole_number,
 )
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or published
     from registry.api.backups import Backup
     from registry.api.pinning import CatalogPins
+    from registry.api.usage import Usage
     from registry.publishing import VersionDiff
 
 
@@ -422,6 +424,69 @@ class Catalog(Adding):
 
         advance = count_progress(progress, "backing up", os.fspath(path), unit="rows")
         return write_backup(path, self.backend.backup(advance=advance), force=force)
+
+    @typed_arguments
+    def usage(self, reference: DatasetLike | None = None, *, check: bool = False) -> Usage:
+        """The disk space of versions in any state: by version, dataset and location. Shared files are counted once.
+
+        >>> total = catalog.usage("digits").total
+        >>> total.num_versions, total.num_files, total.num_bytes
+        (1, 4, 344009)
+
+        Args:
+            reference: only the versions that it means: all of a dataset, or those that a request or an alias names. A
+                name without a config means all its configs.
+            check: also list every location, and compare sizes. Without it, no file system or store is asked.
+
+        Raises:
+            VersionNotFoundError: no such version is published.
+            AliasNotFoundError: the alias does not exist.
+            StorageUnavailableError: with ``check``, a store does not answer.
+        """
+        from registry.api.usage import measure_usage
+
+        wanted = None if reference is None else read_reference(reference)
+        if wanted is not None and wanted.alias is not None:
+            wanted = self.look_up(wanted).reference
+        return measure_usage(self.backend, self.data_dir, wanted, check=check)
+
+    @typed_arguments
+    def collect_garbage(
+        self,
+        *,
+        older_than: str | timedelta = "7d",
+        dry_run: bool = False,
+        each: Callable[[Collected], None] | None = None,
+    ) -> GarbageReport:
+        """Remove what nobody needs from the data directory, TMPDIR and the index cache of this user.
+
+        Garbage is: unfinished files and folders, folders that were moved aside, what publishers to object stores left
+        behind, and files of the cache that were not used. Nothing that a row of any version names is removed, nothing
+        that a running process owns, and nothing that the registry did not make: such files are only listed.
+
+        >>> catalog.collect_garbage(dry_run=True).of("found")
+        ()
+
+        Args:
+            older_than: the grace period, e.g. ``"12h"``. It decides where a process of another machine may still be
+                running, and about folders that were moved aside.
+            dry_run: list it, and remove nothing.
+            each: called with each ``Collected`` as soon as it is known.
+
+        Returns:
+            Every leftover; ``require_all()`` raises if one could not be removed.
+
+        Raises:
+            UsageError: ``older_than`` is malformed or negative.
+            StorageError: the data directory cannot be listed.
+            StorageUnavailableError: its store does not answer.
+        """
+        from registry.api.garbage import collect_garbage
+
+        grace = parse_duration(older_than) if isinstance(older_than, str) else older_than
+        if grace < timedelta(0):
+            raise UsageError(f"older_than is negative: {grace}", hint='Write a duration, e.g. "7d".')
+        return collect_garbage(self.backend, self.data_dir, older_than=grace, dry_run=dry_run, each=each)
 
     @typed_arguments
     def verify_all(

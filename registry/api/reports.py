@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, overload
 
 from registry.catalog import Promotion
-from registry.errors import PartialFailureError, RegistryError, VerificationError
+from registry.errors import PartialFailureError, RegistryError, StorageError, VerificationError
 from registry.model import Reference, VersionState
 
 if TYPE_CHECKING:  # numpy is loaded when something is verified
@@ -241,6 +242,89 @@ class RelocationReport(_Report[RelocatedVersion]):
 
     def __repr__(self) -> str:
         return f"<RelocationReport: {len(self) - len(self.failed):,} of {_counted(len(self))} relocated>"
+
+
+class GarbageOutcome(StrEnum):
+    """What was done with a leftover.
+
+    ``removed``; ``found``: a dry run would remove it; ``kept``: it is in use, or younger than the grace period;
+    ``unknown``: the registry cannot tell whose it is, so a person decides; ``failed``: it could not be removed.
+    """
+
+    REMOVED = "removed"
+    FOUND = "found"
+    KEPT = "kept"
+    UNKNOWN = "unknown"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """One leftover and what was done with it.
+
+    Attributes:
+        kind: ``staged`` (an unfinished folder), ``upload`` (an unfinished file), ``multipart`` (parts of an upload to
+            S3), ``damaged`` and ``leftover`` (folders that were moved aside), ``reservation`` (a publisher to an object
+            store that has ended), ``orphan`` (an object beside a published version), ``marker``, ``unpublished`` (a
+            version folder that no row names), ``extra`` (other files in the folder of a version), ``temporary`` (in
+            TMPDIR), ``cache`` (the index cache).
+        place: its path or URL.
+        outcome: what was done.
+        why: the reason, for people.
+        num_files, num_bytes: the number and the size of its files.
+        changed_at: the last change of one of them, or None if it is unknown.
+        error: why it could not be removed, or None.
+    """
+
+    kind: str
+    place: str
+    outcome: GarbageOutcome
+    why: str
+    num_files: int
+    num_bytes: int
+    changed_at: datetime | None = None
+    error: StorageError | None = None
+
+
+class GarbageReport(_Report[Collected]):
+    """The result of ``Catalog.collect_garbage``: one ``Collected`` for each leftover.
+
+    report = catalog.collect_garbage(dry_run=True)
+    print(report)              # <GarbageReport: 3 found, 1 kept>
+    report.require_all()       # raises if something could not be removed
+
+    ``notes`` say what could not be looked for.
+    """
+
+    def __init__(self, results: Iterable[Collected], *, notes: Iterable[str] = ()) -> None:
+        super().__init__(results)
+        self.notes = tuple(notes)
+
+    def of(self, outcome: GarbageOutcome | str) -> tuple[Collected, ...]:
+        """The leftovers with this outcome, e.g. ``"kept"``."""
+        return tuple(one for one in self if one.outcome == outcome)
+
+    def require_all(self) -> GarbageReport:
+        """The report itself, if everything that is garbage was removed.
+
+        Raises:
+            PartialFailureError: something could not be removed.
+        """
+        failed = self.of(GarbageOutcome.FAILED)
+        if failed:
+            first = failed[0].error
+            raise PartialFailureError(
+                f"{len(failed):,} of {len(self):,} leftovers could not be removed: {failed[0].place}",
+                hint=None if first is None else first.hint,
+                details={"failed": [one.place for one in failed[:100]]},
+            ) from first
+        return self
+
+    def __repr__(self) -> str:
+        counts = {outcome: len(self.of(outcome)) for outcome in GarbageOutcome}
+        return (
+            f"<GarbageReport: {', '.join(f'{count:,} {word}' for word, count in counts.items() if count) or 'clean'}>"
+        )
 
 
 def _error_of(one: VerifiedVersion) -> RegistryError:

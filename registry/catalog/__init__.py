@@ -30,6 +30,7 @@ from registry.catalog.values import (
     Reservation,
     SearchHit,
     Unpromoted,
+    VersionSize,
     VersionSummary,
     refuse_protected,
 )
@@ -61,6 +62,7 @@ __all__ = [
     "Reservation",
     "SearchHit",
     "Unpromoted",
+    "VersionSize",
     "VersionSummary",
     "load_shards",
     "masked_url",

@@ -32,6 +32,7 @@ from registry.catalog.values import (
     ProtectionChange,
     Reservation,
     SearchHit,
+    VersionSize,
     VersionSummary,
 )
 from registry.model import (
@@ -345,6 +346,12 @@ class ReservationCalls(Protocol):
         ``anew``: the marker had to be written again, so any object there may belong to somebody else.
         """
 
+    def take_over(self, held: Reservation, holder: Holder, *, before: datetime) -> Reservation | None:
+        """Reserve the location for ``holder`` alone, to remove what its publishers left; None if one may still run.
+
+        A publisher of another machine, whose end cannot be seen here, counts as ended if it started before ``before``.
+        """
+
     def begin_cleaning(self, held: Reservation, holder: Holder) -> Reservation | None:
         """Hold the location exclusively, to remove objects there; None while others upload to it."""
 
@@ -459,6 +466,9 @@ class CatalogBackend(Protocol):
         Raises:
             DatasetNotFoundError, ConfigNotFoundError
         """
+
+    def sizes(self) -> tuple[VersionSize, ...]:
+        """The number and the size of the shard files of every version in any state, by dataset and version."""
 
     def datasets(self) -> tuple[DatasetSummary, ...]:
         """Every dataset and config, by name."""

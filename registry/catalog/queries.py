@@ -16,7 +16,15 @@ from registry.catalog.backend import Neighbours
 from registry.catalog.configs import is_protected
 from registry.catalog.locations import find_at_location
 from registry.catalog.paging import LoadedShardLengths
-from registry.catalog.rows import decode_metadata, json_agg, read_canonical, read_json, read_number, read_version
+from registry.catalog.rows import (
+    decode_metadata,
+    json_agg,
+    read_canonical,
+    read_json,
+    read_number,
+    read_steps,
+    read_version,
+)
 from registry.catalog.selection import (
     CANONICAL_NUMBER,
     IS_WITHDRAWN,
@@ -26,6 +34,7 @@ from registry.catalog.selection import (
     explain_dataset,
     explain_refusal,
     is_version,
+    location_steps,
     meant_config,
     named_config,
     published_versions,
@@ -34,7 +43,7 @@ from registry.catalog.selection import (
 from registry.catalog.session import reading
 from registry.catalog.shards import SqlShards
 from registry.catalog.tables import builder, builder_config, dataset_version, shard, split, version_ledger
-from registry.catalog.values import DatasetSummary, VersionSummary, damaged, stored_values
+from registry.catalog.values import DatasetSummary, VersionSize, VersionSummary, damaged, stored_values
 from registry.errors import VersionExistsError
 from registry.model import (
     AbstractShardLengths,
@@ -45,6 +54,7 @@ from registry.model import (
     Split,
     Version,
     VersionState,
+    current_locations,
 )
 
 _EAGER: Final = 4096
@@ -87,6 +97,35 @@ class SqlLookUps:
                 for number in find_neighbours(connection, name, config, version)
             )
             return lower, higher
+
+    def sizes(self) -> tuple[VersionSize, ...]:
+        stored = (
+            sa.select(
+                split.c.version_id,
+                sa.func.count(shard.c.shard_index).label("num_files"),
+                sa.cast(sa.func.coalesce(sa.func.sum(shard.c.num_bytes), 0), sa.BigInteger).label("num_bytes"),
+            )
+            .join_from(split, shard, shard.c.split_id == split.c.id)
+            .group_by(split.c.version_id)
+            .subquery("stored")
+        )
+        query = (
+            sa.select(
+                builder.c.name.label("builder_name"),
+                builder_config.c.name.label("config_name"),
+                *NUMBER,
+                dataset_version.c.state,
+                dataset_version.c.location,
+                location_steps().label("location_steps"),
+                sa.func.coalesce(stored.c.num_files, 0).label("num_files"),
+                sa.func.coalesce(stored.c.num_bytes, 0).label("num_bytes"),
+            )
+            .select_from(published_versions())
+            .outerjoin(stored, stored.c.version_id == dataset_version.c.id)
+        )
+        with reading(self._engine) as connection, stored_values():
+            found = [_read_size(row) for row in connection.execute(query)]
+        return tuple(sorted(found, key=lambda one: (one.name, one.config or "", one.version)))
 
     def datasets(self) -> tuple[DatasetSummary, ...]:
         best_first = (sa.case((IS_WITHDRAWN, 1), else_=0), *(part.desc() for part in NUMBER))
@@ -143,6 +182,22 @@ class SqlLookUps:
                 )
                 for row, text in zip(rows, texts, strict=True)
             )
+
+
+def _read_size(row: Any) -> VersionSize:
+    steps = read_steps(row.location_steps)
+    locations = current_locations(row.location, steps)
+    recorded = dict.fromkeys([row.location, *(step.location for step in steps)])
+    return VersionSize(
+        name=row.builder_name,
+        config=row.config_name or None,
+        version=Version(row.major, row.minor, row.patch),
+        state=VersionState(row.state),
+        locations=locations,
+        former=tuple(one for one in recorded if one not in locations),
+        num_files=row.num_files,
+        num_bytes=row.num_bytes,
+    )
 
 
 def load_version(connection: sa.Connection, name: str, config: str | None, version: Version) -> DatasetVersion | None:

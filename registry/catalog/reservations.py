@@ -91,6 +91,19 @@ class SqlReservations:
 
         return _change(self._engine, held, holder, change)
 
+    def take_over(self, held: Reservation, holder: Holder, *, before: datetime) -> Reservation | None:
+        def action(connection: sa.Connection) -> Reservation | None:
+            present = _load(connection, held.location)
+            if present is None or present.token != held.token:
+                return None
+            if any(one.owner.is_of_this_machine() or one.since >= before for one in present.living):
+                return None
+            after = replace(present, is_cleaning=True, holders=(holder,))
+            _store(connection, after)
+            return after
+
+        return write(self._engine, action)
+
     def begin_cleaning(self, held: Reservation, holder: Holder) -> Reservation | None:
         def change(present: Reservation) -> Reservation:
             is_alone = all(one.name == holder.name for one in present.living)

@@ -96,6 +96,34 @@ class VersionSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VersionSize:
+    """The shard files of a published version in any state.
+
+    Attributes:
+        name, config, version: config is None if the dataset has no configs.
+        state: the state of the version.
+        locations: the places of its files now: relative to the data directory, absolute paths or URLs.
+        former: the places that it had before, where files may still be.
+        num_files: the number of its shard files.
+        num_bytes: the sum of their sizes.
+    """
+
+    name: str
+    config: str | None
+    version: Version
+    state: VersionState
+    locations: tuple[str, ...]
+    num_files: int
+    num_bytes: int
+    former: tuple[str, ...] = ()
+
+    @property
+    def reference(self) -> Reference:
+        """The exact version."""
+        return Reference.exactly(self.name, self.config, self.version)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchHit:
     """A hit of a search: a dataset, one of its configs, and the version that was searched.
 

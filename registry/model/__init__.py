@@ -21,7 +21,7 @@ from registry.model.digests import (
     block_size,
     content_digest,
 )
-from registry.model.event import ACTIONS, Event, describe_moment, parse_moment
+from registry.model.event import ACTIONS, Event, describe_moment, parse_duration, parse_moment
 from registry.model.experiment import Experiment, ExperimentChange, experiment_name, no_experiment
 from registry.model.locations import LocationStep, current_locations, is_absolute
 from registry.model.numbers import shown, whole_number
@@ -133,6 +133,7 @@ __all__ = [
     "is_config",
     "natural_effects",
     "no_experiment",
+    "parse_duration",
     "parse_moment",
     "read_code_version",
     "request_bounds",

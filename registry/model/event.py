@@ -116,6 +116,29 @@ def parse_moment(text: str, *, end: bool) -> datetime:
         ) from error
 
 
+_DURATION: Final = re.compile(r"(?P<count>[0-9]{1,6})(?P<unit>[smhdw])")
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def parse_duration(text: str) -> timedelta:
+    """The duration that ``text`` names: a number and ``s``, ``m``, ``h``, ``d`` or ``w``.
+
+    >>> parse_duration("7d"), parse_duration("90m")
+    (datetime.timedelta(days=7), datetime.timedelta(seconds=5400))
+
+    Raises:
+        UsageError: ``text`` is malformed.
+    """
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise UsageError(
+            f"invalid duration {text[:60]!r}",
+            hint="Write a number and s, m, h, d or w, e.g. 7d for seven days.",
+            details={"duration": text[:60]},
+        )
+    return timedelta(**{_UNITS[match["unit"]]: int(match["count"])})
+
+
 def describe_moment(moment: datetime) -> str:
     """A moment for people: to the second, or as the end of a day.
 

@@ -12,6 +12,7 @@ import io
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from typing import Any, BinaryIO, Final
 
 from registry.errors import StorageError
@@ -25,11 +26,12 @@ from registry.storage.faults import (
 )
 from registry.storage.names import (
     OWNER_FILE,
+    check_folder_name,
     check_relative_name,
     new_unfinished_name,
 )
 from registry.storage.remote import PathStore, RemoteFile
-from registry.storage.store import Names
+from registry.storage.store import Names, StoredEntry
 
 _WRITE_BYTES: Final = 2**20
 
@@ -96,6 +98,15 @@ class FsspecStore(PathStore):
         with storage_errors("write", self.locate(final)):
             self._files.cp_file(self._path(name), self._path(final))
 
+    def scan(self, folder: str = "") -> Iterator[StoredEntry]:
+        """Every object below ``folder``."""
+        with storage_errors("list", self.locate(folder)):
+            self._files.invalidate_cache()
+            inside = len(self._root) + 1
+            found = self._files.find(self._path(check_folder_name(folder)), detail=True)
+        for path, facts in sorted(found.items()):
+            yield StoredEntry(name=path[inside:], num_bytes=int(facts["size"]), changed_at=_changed_at(facts))
+
     def child(self, name: str) -> FsspecStore:
         """The store rooted at the prefix ``name``."""
         return type(self)(self._files, self._path(check_relative_name(name)), url=self._url(name))
@@ -132,6 +143,17 @@ def _entity_tag(facts: dict[str, Any]) -> str | None:
     tag = facts.get("ETag")
     # A weak tag (W/...) does not promise equal bytes.
     return tag if isinstance(tag, str) and tag and not tag.startswith("W/") else None
+
+
+def _changed_at(facts: dict[str, Any]) -> datetime | None:
+    """The time of the last change, which file systems give under different names; None if it is none of them."""
+    for name in ("LastModified", "last_modified", "mtime", "modified", "updated", "created"):
+        match facts.get(name):
+            case datetime() as moment:
+                return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+            case int() | float() as seconds:
+                return datetime.fromtimestamp(seconds, UTC)
+    return None
 
 
 def open_fsspec(url: str) -> FsspecStore:

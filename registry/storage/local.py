@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -42,7 +43,7 @@ from registry.storage.names import (
     new_unfinished_file,
 )
 from registry.storage.staged import StagedFolder, StagedOnDisk, clear_abandoned
-from registry.storage.store import Names, Store
+from registry.storage.store import Names, Store, StoredEntry
 
 _BUFFER_BYTES: Final = 256 * 1024
 _SYNCS_AT_ONCE: Final = 16
@@ -105,6 +106,24 @@ class LocalStore(Store):
                 found += [file if inside == "." else f"{inside}/{file}" for file in files]
         # Only the part below `folder` decides: for the store of a staged folder, its files are content.
         return sorted(f"{folder}/{name}" if folder else name for name in found if is_content(name))
+
+    def scan(self, folder: str = "") -> Iterator[StoredEntry]:
+        """Every file and folder below ``folder``. ``changed_at`` is the ctime, which programs cannot set back."""
+        top = self._inside(check_folder_name(folder))
+        with storage_errors("list", top):
+            for path, folders, files in os.walk(top, onerror=_raise_unless_missing):
+                folders.sort()
+                inside = os.path.relpath(path, self._root).replace(os.sep, "/")
+                for name in sorted([*folders, *files]):
+                    with suppress(FileNotFoundError):  # removed just now
+                        facts = os.lstat(os.path.join(path, name))
+                        is_folder = stat.S_ISDIR(facts.st_mode)
+                        yield StoredEntry(
+                            name=name if inside == "." else f"{inside}/{name}",
+                            num_bytes=0 if is_folder else facts.st_size,
+                            changed_at=datetime.fromtimestamp(max(facts.st_ctime, facts.st_mtime), UTC),
+                            is_folder=is_folder,
+                        )
 
     def folders(self, parent: str = "") -> Names:
         """The folders directly in ``parent``, without links."""

@@ -160,6 +160,11 @@ class Owner:
             return False
         return _has_ended(self.pid, self.started)
 
+    def can_judge(self, mark: str) -> bool:
+        """Whether ``mark`` is of this machine, boot and namespace, so that ``knows_dead`` is certain."""
+        found = _MARK.fullmatch(mark)
+        return found is not None and (found["place"], found["boot"]) == (self._place_mark(), _short(self.boot))
+
     def mark(self) -> str:
         """Describe this process in a few letters and digits for file names: ``p<place><boot><pid>t<started>``."""
         return f"p{self._place_mark()}{_short(self.boot)}{self.pid:x}t{self.started}"

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from types import ModuleType
 from typing import IO, Any, Final, TypeAlias, TypeVar
@@ -60,11 +60,12 @@ _WRITER_END: Final = "/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectFacts:
-    """A store's metadata of one object: its full key, its size in bytes, and its ETag if it has one."""
+    """A store's metadata of one object: its full key, its size in bytes, its ETag if it has one, its last change."""
 
     key: str
     num_bytes: int
     entity_tag: str | None
+    changed_at: datetime | None = None
 
 
 class BucketClient:
@@ -442,7 +443,8 @@ def open_bucket(scheme: str, bucket: str) -> BucketClient:
 
 
 def _facts(meta: Mapping[str, Any]) -> ObjectFacts:
-    return ObjectFacts(key=meta["path"], num_bytes=meta["size"], entity_tag=_tag(meta))
+    changed_at = meta.get("last_modified")
+    return ObjectFacts(key=meta["path"], num_bytes=meta["size"], entity_tag=_tag(meta), changed_at=changed_at)
 
 
 def _tag(answer: Mapping[str, Any]) -> str | None:

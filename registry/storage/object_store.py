@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from operator import attrgetter
 from typing import IO, TYPE_CHECKING, BinaryIO, Final
 
 from registry.errors import NotStoredError, StorageError
@@ -28,7 +29,7 @@ from registry.storage.names import (
 from registry.storage.object_client import PART_BYTES, BucketClient, ObjectFacts, open_bucket
 from registry.storage.object_library import credentials_hint, is_no_bucket
 from registry.storage.remote import RemoteFile, RemoteStore
-from registry.storage.store import DEFAULT_READ_LIMIT, Names, Store
+from registry.storage.store import DEFAULT_READ_LIMIT, Names, Store, StoredEntry
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -132,6 +133,12 @@ class ObjectStore(RemoteStore):
             if not is_no_bucket(error):
                 self._facts(name)  # raises if `name` is missing: the store's own error names `final`
             raise
+
+    def scan(self, folder: str = "") -> Iterator[StoredEntry]:
+        """Every object below ``folder``, from one listing."""
+        key, inside = self._key(check_folder_name(folder)), len(self._root) + 1 if self._root else 0
+        for facts in sorted(self._bucket.list(key, shown=self.locate(folder)), key=attrgetter("key")):
+            yield StoredEntry(name=facts.key[inside:], num_bytes=facts.num_bytes, changed_at=facts.changed_at)
 
     def child(self, name: str) -> ObjectStore:
         """The store rooted at the prefix ``name``."""

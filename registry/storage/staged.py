@@ -191,10 +191,10 @@ def abandoned_folders(store: Store, parent: str) -> Iterator[str]:
 def _staged_folders(store: Store, parent: str) -> Iterator[tuple[str, Owner | None]]:
     prefix = f"{check_folder_name(parent)}/" if parent else ""
     for folder in filter(is_unfinished, store.folders(parent)):
-        yield prefix + folder, _read_owner(store, f"{prefix}{folder}/{OWNER_FILE}")
+        yield prefix + folder, read_owner(store, f"{prefix}{folder}/{OWNER_FILE}")
 
 
-def _read_owner(store: Store, name: str) -> Owner | None:
+def read_owner(store: Store, name: str) -> Owner | None:
     """Read the owner of a staged folder; None if the owner file is missing or malformed."""
     try:
         content: Any = json.loads(store.read_bytes(name, limit=10_000))

@@ -6,6 +6,8 @@ import abc
 import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Final, NoReturn, TypeAlias, TypeVar
 
@@ -21,6 +23,23 @@ DEFAULT_READ_LIMIT: Final = 64 * 2**20
 _PIECE_BYTES: Final = 4 * 2**20
 
 Names: TypeAlias = list[str]  # in the classes here, `list` is a method
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredEntry:
+    """A file that a store contains, whatever its name, or a folder of this machine.
+
+    Attributes:
+        name: relative to the store.
+        num_bytes: its size; 0 for a folder.
+        changed_at: when it was last written, renamed or linked, in UTC; None if the store does not say.
+        is_folder: True for a folder of a local disk; other stores have no folders of their own.
+    """
+
+    name: str
+    num_bytes: int
+    changed_at: datetime | None
+    is_folder: bool = False
 
 
 class Store(abc.ABC):
@@ -119,6 +138,14 @@ class Store(abc.ABC):
         Unfinished files and folders (``incomplete.*``) and owner files are left out. If the folder does not exist, the
         list is empty.
         """
+
+    def scan(self, folder: str = "") -> Iterator[StoredEntry]:
+        """Every file below ``folder`` with its size, including unfinished files, owner files and markers.
+
+        Files that have the first part of their names in common come together. Linked folders are not entered.
+        """
+        for name in self.list(folder):
+            yield StoredEntry(name=name, num_bytes=self.size(name), changed_at=None)
 
     @abc.abstractmethod
     def folders(self, parent: str = "") -> Names:

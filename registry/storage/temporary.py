@@ -31,7 +31,8 @@ class TemporaryStore(LocalStore):
 
     def __init__(self) -> None:
         with storage_errors("write", tempfile.gettempdir()):
-            _clear_abandoned(Path(tempfile.gettempdir()))
+            for path in abandoned_temporary():
+                shutil.rmtree(path, ignore_errors=True)
             # A mark of the process, so that others see whether it is still running.
             root = tempfile.mkdtemp(prefix=f"{_PREFIX}{Owner.this_process().mark()}_")
         super().__init__(root)
@@ -85,8 +86,8 @@ def _remove(root: str, process: int) -> None:
         shutil.rmtree(root, ignore_errors=True)
 
 
-def _clear_abandoned(folder: Path) -> None:
+def abandoned_temporary() -> list[Path]:
+    """The folders in TMPDIR that killed processes left."""
     here = Owner.this_process()
-    for path in folder.glob(f"{_PREFIX}p*_*"):
-        if here.knows_dead(path.name.removeprefix(_PREFIX).partition("_")[0]):
-            shutil.rmtree(path, ignore_errors=True)
+    found = Path(tempfile.gettempdir()).glob(f"{_PREFIX}p*_*")
+    return sorted(path for path in found if here.knows_dead(path.name.removeprefix(_PREFIX).partition("_")[0]))

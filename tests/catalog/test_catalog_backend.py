@@ -37,6 +37,7 @@ def test_every_answer_can_be_sent_and_is_equal_there(catalog: CatalogBackend) ->
         catalog.neighbours("mnist", None, Version(1, 5, 0)),
         catalog.standing("mnist"),
         catalog.versions("mnist"),
+        catalog.sizes(),
         catalog.datasets(),
         catalog.search("mnist"),
         catalog.aliases.list(),

@@ -20,6 +20,7 @@ from registry.errors import (
 )
 from registry.model import (
     DatasetMetadata,
+    Reference,
     ShardedFileTemplate,
     ShardLengths,
     SlicingRule,
@@ -429,3 +430,18 @@ def test_a_damaged_row_is_an_error_of_the_catalog(
     for look_up in (catalog.datasets, lambda: catalog.versions("mnist")):
         with suppress(CatalogError):
             look_up()
+
+
+def test_sizes_are_those_of_the_files_of_every_version_in_any_state(catalog: CatalogBackend) -> None:
+    publish(catalog, "mnist:1.0.0", lengths={"train": [3, 0, 4], "test": [2]})
+    publish(catalog, "mnist:2.0.0", lengths={"train": [0]}, content="other")
+    publish(catalog, "apes/big:1.0.0", lengths={"train": [1] * 100}, location="/elsewhere")
+    catalog.lifecycle.drop(Reference.parse("mnist:1.0.0"), "private", actor="ann")
+
+    assert [
+        (str(one.reference), one.state.value, one.locations, one.num_files, one.num_bytes) for one in catalog.sizes()
+    ] == [
+        ("apes/big:1.0.0", "supported", ("/elsewhere",), 100, 1700),
+        ("mnist:1.0.0", "dropped", ("mnist/1.0.0",), 4, 17 * 9),
+        ("mnist:2.0.0", "supported", ("mnist/2.0.0",), 1, 0),
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from catalog_samples import sample
@@ -209,3 +209,29 @@ def test_a_populated_catalog_loses_only_its_reservations_on_the_way_back(catalog
     with open_catalog(catalog_url) as catalog:
         assert catalog.reservations.list() == ()
         assert catalog.find("mnist").content_digest == version.content_digest
+
+
+def test_a_location_is_taken_over_only_from_publishers_that_have_ended(catalog: CatalogBackend) -> None:
+    now, mine = datetime.now(UTC), holder()
+
+    def take(one: Holder, *, before: datetime) -> Reservation | None:
+        held, _ = reserve(catalog, one)
+        taken = catalog.reservations.take_over(held, mine, before=before)
+        for each in (one, mine):
+            catalog.reservations.leave(held, each, forget=True)
+        assert catalog.reservations.list() == ()
+        return taken
+
+    assert take(holder(), before=now + timedelta(days=1)) is None
+    assert take(replace(far(), since=now - timedelta(days=1)), before=now - timedelta(days=2)) is None
+    for one in (replace(far(), since=now - timedelta(days=1)), dead()):
+        taken = take(one, before=now)
+        assert taken is not None
+        assert (taken.is_cleaning, taken.holders) == (True, (mine,))
+
+    held, _ = reserve(catalog, dead())
+    assert catalog.reservations.take_over(replace(held, token="f" * 32), mine, before=now) is None
+    assert catalog.reservations.take_over(held, mine, before=now) is not None
+    with pytest.raises(ReservedError, match="is being cleared by ann"):
+        reserve(catalog, holder())
+    assert catalog.reservations.take_over(held, holder(), before=now) is None

@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import io
 import threading
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from pathlib import Path
 
 import pytest
 
@@ -264,3 +267,40 @@ def test_what_is_not_there_cannot_be_moved(store: Store) -> None:
     with pytest.raises(NotStoredError):
         store.move("none", "some")
     assert store.list() == []
+
+
+def test_a_scan_gives_every_file_with_its_size_and_age(store: Store) -> None:
+    begun = datetime.now(UTC) - timedelta(seconds=2)  # the times of object stores have no fractions
+    put(store, "mnist/1.0.0/shard", b"12345")
+    put(store, "mnist/1.0.0/.owner.json", b"{}")
+    put(store, "mnist/incomplete.0a1b2c3d_1.0.0/shard", b"")
+    put(store, "apes", b"1")
+
+    found = [one for one in store.scan() if not one.is_folder]
+
+    assert {one.name: one.num_bytes for one in found} == {
+        "apes": 1,
+        "mnist/1.0.0/.owner.json": 2,
+        "mnist/1.0.0/shard": 5,
+        "mnist/incomplete.0a1b2c3d_1.0.0/shard": 0,
+    }
+    for one in found:
+        assert one.changed_at is not None
+        assert begun <= one.changed_at <= datetime.now(UTC) + timedelta(seconds=2)
+    assert [one.name for one in store.scan("mnist/1.0.0")] == ["mnist/1.0.0/.owner.json", "mnist/1.0.0/shard"]
+    assert list(store.scan("absent")) == []
+    first_parts = [one.name.partition("/")[0] for one in store.scan()]
+    assert len([part for part, _ in groupby(first_parts)]) == 2
+
+
+def test_a_scan_of_a_disk_gives_folders_too_and_follows_no_links(local_store: Store, tmp_path: Path) -> None:
+    put(local_store, "mnist/1.0.0/shard")
+    (tmp_path / "data/mnist/empty").mkdir()
+    (tmp_path / "data/link").symlink_to(tmp_path)
+    assert {one.name: one.is_folder for one in local_store.scan()} == {
+        "link": False,
+        "mnist": True,
+        "mnist/1.0.0": True,
+        "mnist/1.0.0/shard": False,
+        "mnist/empty": True,
+    }

@@ -1,0 +1,123 @@
+"""Collects garbage: in the data directory of a catalog, in TMPDIR, and in the index cache of this user."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from registry.api.arguments import log_actor
+from registry.api.locations import index_folder, open_data
+from registry.api.reports import Collected, GarbageOutcome, GarbageReport
+from registry.errors import StorageError
+from registry.storage.faults import storage_errors
+
+if TYPE_CHECKING:  # numpy is loaded when something is collected
+    from registry.catalog import CatalogBackend
+    from registry.publishing.garbage import Leftover
+
+
+def collect_garbage(
+    backend: CatalogBackend,
+    data_dir: str,
+    *,
+    older_than: timedelta,
+    dry_run: bool,
+    each: Callable[[Collected], None] | None,
+) -> GarbageReport:
+    """See ``Catalog.collect_garbage``."""
+    from registry.publishing.garbage import GarbageCollector
+
+    collector = GarbageCollector(open_data(data_dir), backend, older_than=older_than, actor=log_actor())
+    found = []
+    for leftovers, remove in ((collector.find(), collector.remove), (_find_local(older_than), _remove_local)):
+        for one in leftovers:
+            found.append(_collect(one, remove, dry_run=dry_run))
+            if each is not None:
+                each(found[-1])
+    return GarbageReport(found, notes=collector.notes)
+
+
+def _collect(one: Leftover, remove: Callable[[Leftover], bool], *, dry_run: bool) -> Collected:
+    """Remove a leftover if it is garbage."""
+    outcome, error = GarbageOutcome.FOUND, None
+    if one.verdict.value != "garbage":
+        outcome = GarbageOutcome(one.verdict.value)
+    elif not dry_run:
+        try:
+            outcome = GarbageOutcome.REMOVED if remove(one) else GarbageOutcome.KEPT
+        except StorageError as fault:
+            outcome, error = GarbageOutcome.FAILED, fault
+    return Collected(
+        kind=one.kind,
+        place=one.place,
+        outcome=outcome,
+        why=one.why,
+        num_files=one.num_files,
+        num_bytes=one.num_bytes,
+        changed_at=one.changed_at,
+        error=error,
+    )
+
+
+def _find_local(older_than: timedelta) -> Iterator[Leftover]:
+    """What killed processes left in TMPDIR, and files of the index cache that were not used for the grace period."""
+    from registry.publishing.garbage import Leftover, Verdict
+    from registry.storage.temporary import abandoned_temporary
+
+    for path in abandoned_temporary():
+        files = [facts for _, facts in _walk(path)]
+        yield Leftover(
+            kind="temporary",
+            name=str(path),
+            place=str(path),
+            verdict=Verdict.GARBAGE,
+            why="the process that made it has ended",
+            num_files=len(files),
+            num_bytes=sum(one.st_size for one in files),
+        )
+    unused = list(_unused(older_than))
+    if unused:
+        yield Leftover(
+            kind="cache",
+            name=index_folder(),
+            place=index_folder(),
+            verdict=Verdict.GARBAGE,
+            why="these files of the index cache were not used for the grace period",
+            num_files=len(unused),
+            num_bytes=sum(facts.st_size for _, facts in unused),
+            details={"seconds": str(older_than.total_seconds())},
+        )
+
+
+def _remove_local(one: Leftover) -> bool:
+    with storage_errors("remove", one.place):
+        if one.kind == "temporary":
+            shutil.rmtree(one.name)
+            return True
+        for path, _ in _unused(timedelta(seconds=float(one.details["seconds"]))):
+            path.unlink(missing_ok=True)
+    return True
+
+
+def _unused(older_than: timedelta) -> Iterator[tuple[Path, os.stat_result]]:
+    """The indexes and stamps that nobody has read for a while, and what killed processes left of new ones."""
+    latest = (datetime.now(UTC) - older_than).timestamp()
+    for path, facts in _walk(Path(index_folder())):
+        # The key of the folder seals all others; it has no suffix of this kind.
+        if re.search(r"\.(index|stamp)(\.[0-9a-f]{16})?$", path.name) and max(facts.st_atime, facts.st_mtime) <= latest:
+            yield path, facts
+
+
+def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    for path in sorted(folder.rglob("*")):
+        with suppress(OSError):  # removed just now
+            facts = path.lstat()
+            if not stat.S_ISDIR(facts.st_mode):
+                yield path, facts

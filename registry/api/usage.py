@@ -1,0 +1,235 @@
+"""The disk space of published versions: ``Catalog.usage``.
+
+Sizes come from the rows of the catalog. Versions that were published in place may share files; each file is counted
+once. With ``check``, every location is listed and compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from registry.api.locations import open_data
+from registry.catalog import CatalogBackend, VersionSize, load_shards
+from registry.errors import VersionNotFoundError
+from registry.masking import mask
+from registry.model import Reference, VersionState
+
+if TYPE_CHECKING:  # fsspec is loaded when a store is opened
+    from registry.storage import Store
+
+_SHOWN: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionUsage:
+    """The shard files of one version at one location.
+
+    Attributes:
+        reference: the exact version.
+        state: its state.
+        location: the path or URL of its folder.
+        num_files, num_bytes: the number and the size of its shard files.
+        num_shared_bytes: the size of those that other versions name, too.
+    """
+
+    reference: Reference
+    state: VersionState
+    location: str
+    num_files: int
+    num_bytes: int
+    num_shared_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredUsage:
+    """What a location contains, compared with the versions whose files are there.
+
+    Attributes:
+        location: the path or URL of the folder.
+        references: the versions.
+        num_files, num_bytes: all files that are stored there, descriptions and unfinished ones included.
+        missing: names of shard files that are not there, at most 100.
+        differing: names of shard files of another size, at most 100.
+        num_faults: the number of both.
+    """
+
+    location: str
+    references: tuple[Reference, ...]
+    num_files: int
+    num_bytes: int
+    missing: tuple[str, ...] = ()
+    differing: tuple[str, ...] = ()
+    num_faults: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Total:
+    """Distinct files: of a dataset, at a location, or of everything."""
+
+    num_versions: int = 0
+    num_files: int = 0
+    num_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """The disk space of versions. Files that several versions name are counted once in every total.
+
+    Attributes:
+        versions: each version at each of its locations, sorted by dataset and version.
+        datasets: the total of each dataset (``name/config``).
+        locations: the total of each location.
+        total: of everything.
+        stored: what each location contains, with ``check=True``.
+    """
+
+    versions: tuple[VersionUsage, ...]
+    datasets: Mapping[str, Total]
+    locations: Mapping[str, Total]
+    total: Total
+    stored: tuple[StoredUsage, ...] = ()
+
+
+def measure_usage(backend: CatalogBackend, data_dir: str, wanted: Reference | None, *, check: bool = False) -> Usage:
+    """The disk space of the versions that ``wanted`` means: a dataset, all configs of a name, or one version.
+
+    Raises:
+        VersionNotFoundError: no such version is published.
+    """
+    sizes = [one for one in backend.sizes() if wanted is None or _is_meant(one, wanted)]
+    if not sizes and wanted is not None:
+        raise VersionNotFoundError(f"no version of {wanted} is published", hint="To list datasets: registry list")
+    groups = _group(backend, open_data(data_dir), sizes)
+    versions = [
+        VersionUsage(
+            reference=copy.size.reference,
+            state=copy.size.state,
+            location=copy.shown,
+            num_files=copy.size.num_files,
+            num_bytes=copy.size.num_bytes,
+            num_shared_bytes=group.num_shared_bytes(copy),
+        )
+        for group in groups
+        for copy in group.copies
+    ]
+    order = {one.reference: number for number, one in enumerate(sizes)}
+    versions.sort(key=lambda one: (order[one.reference], one.location))
+    return Usage(
+        versions=tuple(versions),
+        datasets={name: _total(groups, dataset=name) for name in dict.fromkeys(one.reference.dataset for one in sizes)},
+        locations={place: _total(groups, place=place) for place in sorted({one.location for one in versions})},
+        total=_total(groups),
+        stored=tuple(_compare(backend, group) for group in groups) if check else (),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Copy:
+    """A version at one of its locations."""
+
+    size: VersionSize
+    store: Store
+    shown: str
+
+
+class _Group:
+    """The copies at one location, or at locations inside each other, which may share files.
+
+    Attributes:
+        copies: at least one.
+        files: the size of each file and the copies that name it, by its complete path; empty for a single copy.
+    """
+
+    def __init__(self, backend: CatalogBackend, copies: list[_Copy]) -> None:
+        self.copies = copies
+        self.files: dict[str, tuple[int, list[_Copy]]] = {}
+        for copy in copies if len(copies) > 1 else ():
+            for name, num_bytes in _named_files(backend, copy):
+                self.files.setdefault(f"{copy.shown}/{name}", (num_bytes, []))[1].append(copy)
+
+    def num_shared_bytes(self, copy: _Copy) -> int:
+        """The size of the files of a copy that others name, too."""
+        return sum(size for size, namers in self.files.values() if copy in namers and len(namers) > 1)
+
+    def count(self, chosen: list[_Copy]) -> tuple[int, int]:
+        """The number and the size of the distinct files of some copies."""
+        if not self.files:
+            return sum(one.size.num_files for one in chosen), sum(one.size.num_bytes for one in chosen)
+        sizes = [size for size, namers in self.files.values() if any(one in namers for one in chosen)]
+        return len(sizes), sum(sizes)
+
+
+def _group(backend: CatalogBackend, data: Store, sizes: Sequence[VersionSize]) -> list[_Group]:
+    from registry.storage import open_location
+
+    copies = []
+    for one in sizes:
+        for location in one.locations:
+            store = open_location(data, location)
+            copies.append(_Copy(one, store, mask(store.locate("x")[:-2])))
+    copies.sort(key=lambda copy: f"{copy.shown}/")
+    groups: list[list[_Copy]] = []
+    for copy in copies:
+        if groups and f"{copy.shown}/".startswith(f"{groups[-1][0].shown}/"):
+            groups[-1].append(copy)
+        else:
+            groups.append([copy])
+    return [_Group(backend, group) for group in groups]
+
+
+def _total(groups: Sequence[_Group], *, dataset: str | None = None, place: str | None = None) -> Total:
+    """The distinct files of a dataset, at a place, or of everything."""
+    num_files = num_bytes = 0
+    references = set()
+    for group in groups:
+        chosen = [
+            copy
+            for copy in group.copies
+            if dataset in (None, copy.size.reference.dataset) and place in (None, copy.shown)
+        ]
+        files, size = group.count(chosen)
+        num_files, num_bytes = num_files + files, num_bytes + size
+        references |= {copy.size.reference for copy in chosen}
+    return Total(num_versions=len(references), num_files=num_files, num_bytes=num_bytes)
+
+
+def _compare(backend: CatalogBackend, group: _Group) -> StoredUsage:
+    """List the location of a group, and compare the files that versions name."""
+    outer = group.copies[0]
+    found = {f"{outer.shown}/{one.name}": one.num_bytes for one in outer.store.scan() if not one.is_folder}
+    missing, differing = [], []
+    for copy in group.copies:
+        for name, num_bytes in _named_files(backend, copy):
+            path = f"{copy.shown}/{name}"
+            if path not in found:
+                missing.append(path)
+            elif found[path] != num_bytes:
+                differing.append(path)
+    return StoredUsage(
+        location=outer.shown,
+        references=tuple(dict.fromkeys(copy.size.reference for copy in group.copies)),
+        num_files=len(found),
+        num_bytes=sum(found.values()),
+        missing=tuple(missing[:_SHOWN]),
+        differing=tuple(differing[:_SHOWN]),
+        num_faults=len(missing) + len(differing),
+    )
+
+
+def _named_files(backend: CatalogBackend, copy: _Copy) -> Iterator[tuple[str, int]]:
+    """The name and the size of each shard file of a version."""
+    one = copy.size
+    version = backend.published(one.name, one.config, one.version)
+    if version is None:
+        raise AssertionError("published versions are never removed")
+    for split in version.splits:
+        for shard in load_shards(backend.shards, version, split.name):
+            yield split.filename(shard.index), shard.num_bytes
+
+
+def _is_meant(one: VersionSize, wanted: Reference) -> bool:
+    if wanted.name != one.name or wanted.config not in (None, one.config):
+        return False
+    return wanted.request is None or wanted.request.allows(one.version)

@@ -1,0 +1,518 @@
+"""Finds and removes what nobody needs in a data directory: unfinished files, folders moved aside, abandoned uploads.
+
+One listing gives every file and its age. A file is garbage only if all of these agree:
+
+    its name       the registry made it: ``incomplete.*``, ``damaged.*``, ``leftover.*``, a marker, or an object with
+                   the mark of a reservation of this catalog
+    its owner      the process in the owner file, in the name, or in the reservation has ended; or this machine cannot
+                   tell, and nothing was written there for the grace period
+    the catalog    no row of any version, in any state, names it, or anything inside or around it
+
+All three are checked again just before it is removed. Files in use and young files are kept. Other files without a row
+are only named: they may belong to another catalog, and a person decides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from itertools import groupby
+from typing import Final
+
+from registry.catalog import CatalogBackend, Holder, Reservation, VersionSize
+from registry.errors import NotStoredError, RegistryError, ReservedError
+from registry.model import DatasetVersion, Reference, ShardedFileTemplate, Version
+from registry.prepared import is_description
+from registry.publishing.markers import (
+    is_left_after_row,
+    location_key,
+    read_marker,
+    remove_marker,
+)
+from registry.storage import Store, open_location
+from registry.storage.multipart import UnfinishedUpload, abort_upload, list_unfinished
+from registry.storage.names import MARKER_FILE, OWNER_FILE, Owner, is_own_staged, is_unfinished, owner_of_file
+from registry.storage.staged import read_owner
+from registry.storage.store import StoredEntry
+
+_ASIDE: Final = re.compile(r"(?P<kind>damaged|leftover)\.[0-9a-f]{8}_(?P<version>.+)", flags=re.DOTALL)
+_DEPTH: Final = 4
+"""Names are recognized in the first parts of a path: dataset, config, version, file."""
+
+
+class Verdict(StrEnum):
+    """What is done with a leftover.
+
+    ``garbage``: it is removed. ``kept``: it is in use, or younger than the grace period. ``unknown``: the registry
+    cannot tell whose it is, so a person decides.
+    """
+
+    GARBAGE = "garbage"
+    KEPT = "kept"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftover:
+    """Files that no version needs, or may not need.
+
+    Attributes:
+        kind: ``staged`` (an unfinished folder), ``upload`` (an unfinished file), ``multipart`` (parts of an upload),
+            ``damaged`` and ``leftover`` (folders that were moved aside), ``reservation`` (the files of a publisher that
+            has ended), ``orphan`` (files beside a published version that another publisher put there), ``marker``,
+            ``unpublished`` (a version folder that no row names), ``extra`` (other files in the folder of a version),
+            ``temporary`` (in TMPDIR), ``cache``.
+        name: relative to the data directory, or the complete path.
+        place: the path or URL, for people.
+        verdict: what is done with it.
+        why: the reason, for people.
+        num_files, num_bytes: the number and the size of its files.
+        changed_at: the last change of one of them, or None if it is unknown.
+        details: what ``remove`` needs to find it again.
+    """
+
+    kind: str
+    name: str
+    place: str
+    verdict: Verdict
+    why: str
+    num_files: int = 0
+    num_bytes: int = 0
+    changed_at: datetime | None = None
+    details: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Found:
+    """Files that belong together."""
+
+    kind: str
+    name: str
+    entries: list[StoredEntry] = field(default_factory=list)
+
+    @property
+    def files(self) -> list[StoredEntry]:
+        return [one for one in self.entries if not one.is_folder]
+
+    @property
+    def changed_at(self) -> datetime | None:
+        return _latest(one.changed_at for one in self.entries)
+
+
+class GarbageCollector:
+    """Looks for garbage in the data directory of a catalog, and removes it.
+
+    Attributes:
+        notes: what could not be looked for, for people.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        catalog: CatalogBackend,
+        *,
+        older_than: timedelta,
+        actor: str,
+        now: datetime | None = None,
+    ) -> None:
+        """``older_than`` is the grace period; ``actor`` is who collects, for reservations."""
+        self.notes: list[str] = []
+        self._store = store
+        self._catalog = catalog
+        self._grace = older_than
+        self._actor = actor
+        self._now = now or datetime.now(UTC)
+        self._root = _key_of(store)
+        self._named: dict[str, list[VersionSize]] = {}
+        self._around: set[str] = set()
+        self._reservations: dict[str, Reservation] = {}
+
+    def find(self) -> Iterator[Leftover]:
+        """Every leftover, one dataset after the other.
+
+        Raises:
+            StorageError: the data directory cannot be listed.
+        """
+        # The listing comes after the rows: what is published or reserved later is younger than the listing shows.
+        self._read_catalog()
+        unseen = dict(self._reservations)
+        for _, entries in groupby(self._store.scan(), key=lambda one: one.name.partition("/")[0]):
+            for found in _sort_out(entries):
+                unseen.pop(self._key(found.name), None)
+                yield from self._judge(found)
+        for key, reservation in sorted(unseen.items()):
+            if key.startswith(f"{self._root}/"):
+                yield self._judge_reservation(reservation, _Found("version", key[len(self._root) + 1 :]))
+        yield from self._find_parts()
+
+    def remove(self, one: Leftover) -> bool:
+        """Remove garbage that ``find`` found; False if it is used, or named by a row, by now.
+
+        Raises:
+            StorageError: it cannot be removed.
+        """
+        self._read_catalog()
+        match one.kind:
+            case "staged" | "upload" | "damaged" | "leftover":
+                judged = list(self._judge(_Found(one.kind, one.name, self._look_again(one))))
+                if not judged or any(each.verdict is not Verdict.GARBAGE for each in judged):
+                    return False
+                self._store.remove_tree(one.name)
+            case "reservation":
+                return self._abandon(self._reservations.get(self._key(one.name)))
+            case "orphan":
+                return self._remove_orphan(one)
+            case "marker":
+                version = self._published(one.details["reference"])
+                if version is None or self._key(one.name) in self._reservations:
+                    return False
+                remove_marker(self._store.child(one.name), self._catalog, version)
+            case "multipart":
+                if self._in_use(one.name) is not None:
+                    return False
+                abort_upload(self._store, one.name, one.details["upload"])
+            case _:
+                raise AssertionError(f"{one.kind} is never removed")
+        return True
+
+    def _read_catalog(self) -> None:
+        self._named, self._around = {}, set()
+        for one in self._catalog.sizes():
+            for location in (*one.locations, *one.former):
+                key = _key_of(open_location(self._store, location))
+                self._named.setdefault(key, []).append(one)
+                self._around.update(_parents(key))
+        self._reservations = {one.location: one for one in self._catalog.reservations.list()}
+
+    def _key(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def _is_old(self, changed_at: datetime | None) -> bool:
+        return not self._grace if changed_at is None else self._now - changed_at >= self._grace
+
+    def _leftover(self, found: _Found, verdict: Verdict, why: str, *, kind: str = "", **details: str) -> Leftover:
+        files = found.files
+        return Leftover(
+            kind=kind or found.kind,
+            name=found.name,
+            place=self._store.locate(found.name),
+            verdict=verdict,
+            why=why,
+            num_files=len(files),
+            num_bytes=sum(one.num_bytes for one in files),
+            changed_at=found.changed_at,
+            details=details,
+        )
+
+    def _judge(self, found: _Found) -> Iterator[Leftover]:
+        if found.kind == "version":
+            yield from self._judge_version(found)
+            return
+        key = self._key(found.name)
+        if key in self._named or key in self._around:
+            return  # a folder that was published in place, under a name that looks like ours
+        if found.kind == "upload":
+            folder, _, name = found.name.rpartition("/")
+            if any(_names_file(version, name) for version in self._versions_at(self._key(folder))):
+                return
+        elif self._is_near_rows(key):
+            yield self._leftover(found, Verdict.UNKNOWN, "it is inside the folder of a version")
+            return
+        last_part = found.name.rpartition("/")[2]
+        aside = _ASIDE.fullmatch(last_part)
+        if aside is not None:
+            yield self._judge_aside(found, aside)
+        elif not is_own_staged(last_part):
+            yield self._leftover(found, Verdict.UNKNOWN, "another program, such as TFDS, is writing it or left it")
+        elif found.kind == "upload":
+            yield self._judge_owner(found, owner_of_file(last_part))
+        else:
+            yield self._judge_owner(found, read_owner(self._store, f"{found.name}/{OWNER_FILE}"))
+
+    def _judge_owner(self, found: _Found, owner: Owner | str | None) -> Leftover:
+        """Decide about unfinished files by their owner: a process, or its mark in a name."""
+        here = Owner.this_process()
+        if isinstance(owner, str):
+            is_dead, is_here, who = here.knows_dead(owner), here.can_judge(owner), "a process"
+        elif owner is not None:
+            is_dead, is_here = owner.is_dead(), owner.is_of_this_machine()
+            who = f"process {owner.pid} on {owner.host}"
+        else:
+            is_dead, is_here, who = False, False, "an unknown process"
+        if is_dead:
+            return self._leftover(found, Verdict.GARBAGE, f"{who} left it and has ended")
+        if is_here:
+            return self._leftover(found, Verdict.KEPT, f"{who} is writing it")
+        if not self._is_old(found.changed_at):
+            return self._leftover(found, Verdict.KEPT, f"{who} may be writing it")
+        return self._leftover(found, Verdict.GARBAGE, f"{who} has not written to it for the grace period")
+
+    def _judge_aside(self, found: _Found, aside: re.Match[str]) -> Leftover:
+        parent = found.name.rpartition("/")[0]
+        if aside["kind"] == "damaged" and self._key(f"{parent}/{aside['version']}") not in self._named:
+            return self._leftover(found, Verdict.UNKNOWN, "its version is not in this catalog")
+        if not self._is_old(found.changed_at):
+            return self._leftover(found, Verdict.KEPT, "it was moved aside within the grace period")
+        why = (
+            "it was damaged, and replaced"
+            if aside["kind"] == "damaged"
+            else "`registry reservation clear` moved it aside"
+        )
+        return self._leftover(found, Verdict.GARBAGE, why)
+
+    def _judge_version(self, found: _Found) -> Iterator[Leftover]:
+        key = self._key(found.name)
+        rows, reservation = self._named.get(key, []), self._reservations.get(key)
+        if reservation is not None:
+            yield self._judge_reservation(reservation, found)
+        if rows:
+            yield from self._judge_extras(found, rows, reservation)
+        elif reservation is None and found.files and not self._is_near_rows(key):
+            yield self._leftover(found, Verdict.UNKNOWN, self._why_unpublished(found), kind="unpublished")
+
+    def _is_near_rows(self, key: str) -> bool:
+        """Whether a row names a folder inside or around this one."""
+        return key in self._around or any(parent in self._named for parent in _parents(key))
+
+    def _why_unpublished(self, found: _Found) -> str:
+        if all(one.name != f"{found.name}/{MARKER_FILE}" for one in found.entries):
+            return "no version of this catalog is there"
+        marker = read_marker(self._store.child(found.name)) or {}
+        return f"another catalog holds it: {str(marker.get('catalog', 'unknown'))[:300]}"
+
+    def _judge_extras(
+        self, found: _Found, rows: list[VersionSize], reservation: Reservation | None
+    ) -> Iterator[Leftover]:
+        """The files in the folder of a version that its row does not name."""
+        versions = [version for one in rows if (version := self._published(str(one.reference))) is not None]
+        extra = _Found("extra", found.name)
+        for one in found.files:
+            name = one.name[len(found.name) + 1 :]
+            if name == MARKER_FILE:
+                if reservation is None:
+                    yield self._judge_marker(_Found("marker", found.name, [one]), versions)
+                continue
+            if name == OWNER_FILE or is_description(name) or any(_names_file(version, name) for version in versions):
+                continue
+            if reservation is None and self._is_orphan(one, name, versions):
+                of_one = _Found("orphan", one.name, [one])
+                verdict = Verdict.GARBAGE if self._is_old(one.changed_at) else Verdict.KEPT
+                yield self._leftover(of_one, verdict, "a publisher of other content put it there", folder=found.name)
+            else:
+                extra.entries.append(one)
+        if extra.entries:
+            whose = ", ".join(str(one.reference) for one in rows[:3])
+            yield self._leftover(extra, Verdict.UNKNOWN, f"not among the shards of {whose}")
+
+    def _is_orphan(self, one: StoredEntry, name: str, versions: Iterable[DatasetVersion]) -> bool:
+        """Whether a publisher of the registry put an object there whose name is that of a shard of this dataset.
+
+        Other files that no row names, such as a licence, may be part of the published folder.
+        """
+        if not self._store.keeps_writers:
+            return False
+        if not any(_is_like_shard(version, name) for version in versions):
+            return False
+        with suppress(NotStoredError):
+            return self._store.writer_of(one.name) is not None
+        return False
+
+    def _judge_marker(self, found: _Found, versions: list[DatasetVersion]) -> Leftover:
+        marker = read_marker(self._store.child(found.name))
+        for version in versions:
+            if marker is not None and is_left_after_row(marker, self._catalog, version):
+                verdict = Verdict.GARBAGE if self._is_old(found.changed_at) else Verdict.KEPT
+                why = "the marker of a publisher that has ended"
+                return self._leftover(found, verdict, why, reference=str(version.reference))
+        return self._leftover(found, Verdict.UNKNOWN, "another catalog holds the place")
+
+    def _judge_reservation(self, held: Reservation, found: _Found) -> Leftover:
+        """Decide about the files of a publisher by its reservation. They are removed if no row names the place."""
+        found = _Found("reservation", found.name, [] if self._key(found.name) in self._named else found.entries)
+        kept = self._why_held(held, found.changed_at)
+        if kept is not None:
+            return self._leftover(found, Verdict.KEPT, kept)
+        who = ", ".join(map(str, held.holders)) or "its publisher"
+        return self._leftover(found, Verdict.GARBAGE, f"reserved for {held.reference}; {who} has ended")
+
+    def _why_held(self, held: Reservation, changed_at: datetime | None) -> str | None:
+        """Why a reservation may be in use; None if it is not."""
+        alive = [one for one in held.living if one.owner.is_of_this_machine()]
+        if alive:
+            return f"{', '.join(map(str, alive))} is publishing {held.reference}"
+        latest = _latest([held.reserved_at, changed_at, *(one.since for one in held.holders)])
+        return None if self._is_old(latest) else f"reserved for {held.reference} within the grace period"
+
+    def _in_use(self, name: str) -> str | None:
+        """Why an object with no owner of its own may be in use: the reservation of a place around it."""
+        for key in _parents(self._key(name)):
+            held = self._reservations.get(key)
+            if held is not None and (why := self._why_held(held, None)) is not None:
+                return why
+        return None
+
+    def _abandon(self, held: Reservation | None) -> bool:
+        """Remove the objects of a reservation's publishers, its marker, and then the reservation itself."""
+        if held is None:
+            return True  # somebody else was faster
+        name, holder = held.location[len(self._root) + 1 :], Holder.of_this_process(self._actor)
+        final, calls = self._store.child(name), self._catalog.reservations
+        if self._why_held(held, _latest(one.changed_at for one in self._store.scan(name))) is not None:
+            return False
+        # Holders know when they started to the second.
+        taken = calls.take_over(held, holder, before=(self._now - self._grace).replace(microsecond=0))
+        if taken is None:
+            return False
+        try:
+            marker = read_marker(final)
+            # Without our marker, another catalog may rely on what is there.
+            is_ours = marker is not None and marker.get("token") == taken.token
+            self._read_catalog()
+            if is_ours and self._key(name) not in self._named:
+                for one in self._written_under(final, taken):
+                    calls.begin_cleaning(taken, holder)  # raises if a person has released the reservation meanwhile
+                    final.remove(one)
+            if is_ours:
+                final.remove(MARKER_FILE)
+        except ReservedError:
+            return False
+        except BaseException:
+            with suppress(RegistryError):
+                calls.leave(taken, holder, forget=False)
+            raise
+        calls.leave(taken, holder, forget=True)
+        return True
+
+    def _written_under(self, final: Store, held: Reservation) -> list[str]:
+        """The objects at a place that publishers of this reservation put there."""
+        if held.found is not None:
+            before = set(held.found)
+            return [name for name in final.list() if name not in before]
+        mine = []
+        for name in final.list() if final.keeps_writers else ():
+            with suppress(NotStoredError):
+                if final.writer_of(name) == held.token:
+                    mine.append(name)
+        return mine
+
+    def _remove_orphan(self, one: Leftover) -> bool:
+        """Remove an object beside a published version, while nobody else can publish there."""
+        folder = one.details["folder"]
+        rows, holder = self._named.get(self._key(folder), []), Holder.of_this_process(self._actor)
+        versions = [version for row in rows if (version := self._published(str(row.reference))) is not None]
+        name = one.name[len(folder) + 1 :]
+        if not versions or any(_names_file(version, name) for version in versions):
+            return False
+        calls, version = self._catalog.reservations, versions[0]
+        try:
+            held, before = calls.reserve(self._key(folder), version.reference, version.content_digest, holder)
+        except ReservedError:
+            return False
+        try:
+            is_alone = before is None and calls.begin_cleaning(held, holder) is not None
+            if is_alone:
+                self._store.remove(one.name)
+        finally:
+            calls.leave(held, holder, forget=before is None)
+        return is_alone
+
+    def _find_parts(self) -> Iterator[Leftover]:
+        """Parts of uploads that were never completed; listings do not show them."""
+        for one in list_unfinished(self._store, self.notes):
+            yield self._judge_parts(one)
+
+    def _judge_parts(self, one: UnfinishedUpload) -> Leftover:
+        found = _Found(
+            "multipart", one.name, [StoredEntry(name=one.name, num_bytes=one.num_bytes, changed_at=one.begun_at)]
+        )
+        why = self._in_use(one.name)
+        if why is None and not self._is_old(one.begun_at):
+            why = "the upload was begun within the grace period"
+        if why is not None:
+            return self._leftover(found, Verdict.KEPT, why, upload=one.upload_id)
+        if _classify(one.name, is_folder=False) is None:
+            return self._leftover(found, Verdict.UNKNOWN, "another program began the upload", upload=one.upload_id)
+        return self._leftover(found, Verdict.GARBAGE, "the upload was never completed", upload=one.upload_id)
+
+    def _look_again(self, one: Leftover) -> list[StoredEntry]:
+        """The files of a staged folder, which its process may have filled meanwhile; other names are used only once."""
+        inside = list(self._store.scan(one.name)) if one.kind == "staged" else []
+        return inside or [StoredEntry(name=one.name, num_bytes=one.num_bytes, changed_at=one.changed_at)]
+
+    def _versions_at(self, key: str) -> Iterator[DatasetVersion]:
+        for one in self._named.get(key, ()):
+            version = self._published(str(one.reference))
+            if version is not None:
+                yield version
+
+    def _published(self, reference: str) -> DatasetVersion | None:
+        parsed = Reference.parse(reference)
+        number = None if parsed.request is None else parsed.request.exact
+        return None if number is None else self._catalog.published(parsed.name, parsed.config, number)
+
+
+def _sort_out(entries: Iterable[StoredEntry]) -> list[_Found]:
+    """Sort the files of a dataset into folders and files with names of the registry; others are left out."""
+    found: dict[str, _Found] = {}
+    for one in entries:
+        place = _classify(one.name, is_folder=one.is_folder)
+        if place is not None:
+            kind, name = place
+            found.setdefault(name, _Found(kind, name)).entries.append(one)
+    return list(found.values())
+
+
+def _classify(name: str, *, is_folder: bool) -> tuple[str, str] | None:
+    """The kind of what a file belongs to, and its name; None for names that the registry does not make.
+
+    >>> _classify("mnist/incomplete.0a1b2c3d_1.0.0/shard", is_folder=False)
+    ('staged', 'mnist/incomplete.0a1b2c3d_1.0.0')
+    >>> _classify("mnist/plain/1.0.0/features.json", is_folder=False)
+    ('version', 'mnist/plain/1.0.0')
+    """
+    parts = name.split("/")
+    for place, part in enumerate(parts[:_DEPTH]):
+        is_inside = is_folder or place < len(parts) - 1
+        if is_unfinished(part):
+            return "staged" if is_inside else "upload", "/".join(parts[: place + 1])
+        aside = _ASIDE.fullmatch(part)
+        if aside is not None and is_inside and place in (1, 2):
+            return aside["kind"], "/".join(parts[: place + 1])
+    for place, part in enumerate(parts[1:3], 1):
+        if Version.is_valid(part) and (is_folder or place < len(parts) - 1):
+            return "version", "/".join(parts[: place + 1])
+    return None
+
+
+def _names_file(version: DatasetVersion, name: str) -> bool:
+    """Whether a row names a file as one of its shards."""
+    for split in version.splits:
+        parsed = split.files.parse(name)
+        if parsed is not None and parsed[1] < split.num_shards and split.filename(parsed[1]) == name:
+            return True
+    return False
+
+
+def _is_like_shard(version: DatasetVersion, name: str) -> bool:
+    templates = [split.files for split in version.splits]
+    templates.append(ShardedFileTemplate(dataset=version.name, file_format=version.file_format))
+    return any(template.parse(name) is not None for template in templates)
+
+
+def _key_of(store: Store) -> str:
+    """What identifies a folder: its real path, or its URL as reservations have it."""
+    return location_key(store) if store.local_root is None else str(store.local_root)
+
+
+def _parents(key: str) -> Iterator[str]:
+    while "/" in key:
+        key = key.rpartition("/")[0]
+        yield key
+
+
+def _latest(moments: Iterable[datetime | None]) -> datetime | None:
+    return max((one for one in moments if one is not None), default=None)

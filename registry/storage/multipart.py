@@ -1,0 +1,125 @@
+"""Uploads in parts that were begun and never completed: S3 keeps and bills the parts, and listings do not show them.
+
+obstore cannot list them, so boto3 does (extra ``aws``). Google's and Azure's stores remove such parts by a rule, or by
+themselves after a week.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from registry.errors import StorageError
+from registry.storage.faults import cannot
+from registry.storage.names import OBJECT_SCHEMES
+from registry.storage.network import Limits
+from registry.storage.store import Store
+
+_YES: Final = frozenset({"1", "true", "yes", "on", "y", "t"})
+_RULE: Final = "a rule of the bucket can remove them: AbortIncompleteMultipartUpload"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnfinishedUpload:
+    """An upload that was begun and not completed.
+
+    Attributes:
+        name: of the object, relative to the store.
+        upload_id: what S3 calls the upload.
+        begun_at: when it was begun.
+        num_bytes: the size of the parts that have arrived.
+    """
+
+    name: str
+    upload_id: str
+    begun_at: datetime
+    num_bytes: int
+
+
+def list_unfinished(store: Store, notes: list[str]) -> Iterator[UnfinishedUpload]:
+    """The unfinished uploads below the root of a store; a reason why they cannot be listed is added to ``notes``.
+
+    Raises:
+        StorageUnavailableError, StorageError: the store does not answer.
+    """
+    scheme, _, rest = store.url.partition("://")
+    if OBJECT_SCHEMES.get(scheme) != "s3":
+        return
+    bucket, _, root = rest.partition("/")
+    try:
+        import boto3
+        from botocore.exceptions import BotoCoreError, ClientError
+    except ImportError:
+        notes.append(
+            f"unfinished uploads in parts were not looked for: that needs pip install 'shardbook[aws]'; or {_RULE}"
+        )
+        return
+    prefix = f"{root}/" if root else ""
+    try:
+        client = _client(boto3)
+        pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix)
+        for one in (one for page in pages for one in page.get("Uploads", ())):
+            yield UnfinishedUpload(
+                name=one["Key"][len(prefix) :],
+                upload_id=one["UploadId"],
+                begun_at=one["Initiated"].astimezone(UTC),
+                num_bytes=_num_bytes(client, bucket, one["Key"], one["UploadId"]),
+            )
+    except ClientError as error:
+        code = error.response.get("Error", {}).get("Code", "unknown")
+        notes.append(f"unfinished uploads in parts cannot be listed, the server says {code:.60}; {_RULE}")
+    except BotoCoreError as error:
+        raise _fault(store, "list", error) from error
+
+
+def abort_upload(store: Store, name: str, upload_id: str) -> None:
+    """Remove the parts of an unfinished upload. One that was completed or removed meanwhile is not an error.
+
+    Raises:
+        StorageError: the store refuses, or does not answer.
+    """
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    bucket, _, root = store.url.partition("://")[2].partition("/")
+    key = f"{root}/{name}" if root else name
+    try:
+        _client(boto3).abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload_id)
+    except (BotoCoreError, ClientError) as error:
+        if getattr(error, "response", {}).get("Error", {}).get("Code") == "NoSuchUpload":
+            return
+        raise _fault(store, "remove", error) from error
+
+
+def _client(boto3: Any) -> Any:
+    from botocore import UNSIGNED
+    from botocore.config import Config
+
+    limits = Limits.from_environment()
+    settings: dict[str, Any] = {
+        "connect_timeout": limits.connect_seconds,
+        "read_timeout": limits.read_seconds,
+        "retries": {"total_max_attempts": limits.tries, "mode": "standard"},
+    }
+    if os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in _YES:
+        settings["signature_version"] = UNSIGNED
+    return boto3.client(
+        "s3",
+        region_name=os.environ.get("AWS_REGION") or None,
+        endpoint_url=os.environ.get("AWS_ENDPOINT_URL") or None,
+        config=Config(**settings),
+    )
+
+
+def _num_bytes(client: Any, bucket: str, key: str, upload_id: str) -> int:
+    pages = client.get_paginator("list_parts").paginate(Bucket=bucket, Key=key, UploadId=upload_id)
+    return sum(part["Size"] for page in pages for part in page.get("Parts", ()))
+
+
+def _fault(store: Store, doing: str, error: Exception) -> StorageError:
+    """The text of ``error`` is not repeated: it may contain secrets."""
+    hint = "Check AWS_ENDPOINT_URL and the credentials, then try again."
+    return cannot(doing, store.url, f"the unfinished uploads cannot be reached ({type(error).__name__})", hint=hint)

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from registry.errors import StorageUnavailableError
+from registry.storage.local import LocalStore
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TMPDIR and the cache of the test alone."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path_factory.mktemp("tmp")))
+    monkeypatch.setenv("REGISTRY_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+def test_du_lists_datasets_versions_and_locations(numbers: Callable[..., Any], workspace: Path) -> None:
+    assert numbers("du").out.splitlines() == [
+        "DATASET   VERSIONS  FILES  SIZE",
+        "numbers          4      4  175 B",
+        "words/de         2      2  105 B",
+        "words/en         2      2  105 B",
+        "8 versions, 8 files, 385 B",
+    ]
+    assert numbers("du", "words/de").out.splitlines() == [
+        "VERSION         STATE      FILES  SIZE  LOCATION",
+        f"words/de:1.0.0  supported      1  35 B  {workspace}/datasets/words/de/1.0.0",
+        f"words/de:2.0.0  supported      1  70 B  {workspace}/datasets/words/de/2.0.0",
+        "2 versions, 2 files, 105 B",
+    ]
+    assert numbers("du", "words", "--by", "dataset").out.splitlines()[-1] == "4 versions, 4 files, 210 B"
+    assert numbers("du", "--by", "location").out.splitlines()[0].split() == ["LOCATION", "VERSIONS", "FILES", "SIZE"]
+    assert numbers("du", "nothing").code == 3
+
+
+def test_du_as_json_and_its_check(numbers: Callable[..., Any], workspace: Path) -> None:
+    told = numbers("du", "numbers:1.0.0", "--format", "json").json()
+    assert told["schema"] == "registry.du/1"
+    assert told["data"]["total"] == {"num_versions": 1, "num_files": 1, "num_bytes": 35}
+    assert told["data"]["stored"] is None
+    assert told["data"]["versions"][0]["location"] == f"{workspace}/datasets/numbers/1.0.0"
+
+    assert numbers("du", "numbers:1.0.0", "--check").code == 0
+    (shard,) = (workspace / "datasets/numbers/1.0.0").glob("*.tfrecord*")
+    shard.unlink()
+    checked = numbers("du", "numbers:1.0.0", "--check")
+    assert checked.code == 5
+    assert checked.out.splitlines()[-1] == f"  {shard} is missing"
+    stored = numbers("du", "numbers:1.0.0", "--check", "--format", "json").json()["data"]["stored"]
+    assert [(one["num_faults"], one["missing"], one["versions"]) for one in stored] == [
+        (1, [str(shard)], ["numbers:1.0.0"])
+    ]
+
+
+def test_du_of_an_empty_catalog(empty: Callable[..., Any]) -> None:
+    ran = empty("du")
+    assert (ran.code, ran.out, ran.err) == (0, "0 versions, 0 files, 0 B\n", "Nothing is published.\n")
+
+
+def leave(workspace: Path) -> Path:
+    folder = workspace / "datasets/numbers/incomplete.0a1b2c3d_3.0.0"
+    folder.mkdir()
+    (folder / "shard").write_text("12345")
+    return folder
+
+
+def test_gc_shows_what_it_would_remove_and_removes_it(numbers: Callable[..., Any], workspace: Path) -> None:
+    folder = leave(workspace)
+    (workspace / "datasets/numbers/4.0.0").mkdir()
+    (workspace / "datasets/numbers/4.0.0/shard").write_text("1")
+
+    kept = numbers("gc").out.splitlines()
+    assert kept[:2] == ["removed 0 leftovers, 0 B", "kept 1 leftover, in use or too young, 5 B"]
+    assert kept[2] == "not removed, because the registry cannot tell whose they are; look at them yourself:"
+    assert kept[4].split()[0] == "unpublished"
+    assert kept[4].endswith("no version of this catalog is there")
+
+    planned = numbers("gc", "--dry-run", "--older-than", "0s").out.splitlines()
+    assert planned[0].split() == ["KIND", "FILES", "SIZE", "CHANGED", "(UTC)", "PLACE", "WHY"]
+    assert planned[1].split()[:4] == ["staged", "1", "5", "B"]
+    assert str(folder) in planned[1]
+    assert planned[2] == "would remove 1 leftover, 5 B"
+    assert folder.exists()
+
+    done = numbers("gc", "--older-than", "0s")
+    assert (done.code, done.out.splitlines()[2]) == (0, "removed 1 leftover, 5 B")
+    assert not folder.exists()
+    assert numbers("verify", "--all").code == 0
+
+
+def test_gc_as_json(numbers: Callable[..., Any], workspace: Path) -> None:
+    folder = leave(workspace)
+    told = numbers("gc", "--older-than", "0s", "--format", "json").json()
+    assert told["schema"] == "registry.gc/1"
+    (one,) = told["data"].pop("leftovers")
+    assert told["data"] == {"dry_run": False, "older_than": "0s", "num_bytes": 5}
+    assert one.pop("changed_at").startswith("20")
+    assert one == {
+        "kind": "staged",
+        "place": str(folder),
+        "outcome": "removed",
+        "why": "an unknown process has not written to it for the grace period",
+        "num_files": 1,
+        "num_bytes": 5,
+        "error": None,
+    }
+
+
+def test_gc_ends_with_the_code_of_what_could_not_be_removed(
+    numbers: Callable[..., Any], workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = leave(workspace)
+
+    def refuse(self: LocalStore, name: str) -> None:
+        raise StorageUnavailableError(f"cannot remove {name}: no answer")
+
+    monkeypatch.setattr(LocalStore, "remove_tree", refuse)
+    ran = numbers("gc", "--older-than", "0s")
+    assert ran.code == 75
+    assert ran.out.splitlines()[-1] == (
+        f"{folder} could not be removed: cannot remove numbers/{folder.name}: no answer"
+    )
+
+
+def test_gc_refuses_what_is_no_duration(numbers: Callable[..., Any]) -> None:
+    ran = numbers("gc", "--older-than", "a week")
+    assert (ran.code, ran.err) == (
+        2,
+        "error: invalid duration 'a week'\nhint: Write a number and s, m, h, d or w, e.g. 7d for seven days.\n",
+    )

@@ -1,0 +1,117 @@
+"""The disk space of versions: each file is counted once, whoever names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from catalog_samples import sample
+from prepared_samples import animals, prepare
+
+import registry
+from registry.errors import AliasNotFoundError, VersionNotFoundError
+from registry.storage import open_store
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[registry.Catalog]:
+    """animals:1.0.0 and 2.0.0 in the data directory, with two and three shards."""
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as made:
+        made.publish(prepare(tmp_path / "one", shards=2))
+        made.publish(prepare(tmp_path / "two", "2.0.0", splits={"train": animals(30)}, shards=3))
+        yield made
+
+
+def place(catalog: registry.Catalog, reference: str, location: str, lengths: Any, **options: Any) -> None:
+    """Publish a made-up version at a location; its files have 17 bytes for each example."""
+    version, shards = sample(reference, lengths=lengths, location=location, **options)
+    catalog.backend.publish(version, shards, promote=True, actor="ann")
+
+
+def sizes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*.tfrecord*"))
+
+
+def test_versions_datasets_and_locations_add_up(catalog: registry.Catalog, tmp_path: Path) -> None:
+    place(catalog, "apes/big:1.0.0", "/elsewhere/apes", {"train": [10, 20]})
+    one, two = (tmp_path / f"data/animals/{number}" for number in ("1.0.0", "2.0.0"))
+
+    found = catalog.usage()
+
+    assert {str(each.reference): (each.location, each.num_files, each.num_bytes) for each in found.versions} == {
+        "animals:1.0.0": (str(one), 2, sizes(one)),
+        "animals:2.0.0": (str(two), 3, sizes(two)),
+        "apes/big:1.0.0": ("/elsewhere/apes", 2, 510),
+    }
+    assert {name: (it.num_versions, it.num_files, it.num_bytes) for name, it in found.datasets.items()} == {
+        "animals": (2, 5, sizes(one) + sizes(two)),
+        "apes/big": (1, 2, 510),
+    }
+    assert {name: it.num_bytes for name, it in found.locations.items()} == {
+        str(one): sizes(one),
+        str(two): sizes(two),
+        "/elsewhere/apes": 510,
+    }
+    assert (found.total.num_versions, found.total.num_files) == (3, 7)
+    assert found.total.num_bytes == sum(it.num_bytes for it in found.datasets.values())
+
+
+def test_files_that_versions_share_are_counted_once(catalog: registry.Catalog) -> None:
+    place(catalog, "apes/big:1.0.0", "/shared", {"train": [10, 20]})
+    place(catalog, "apes/big:1.1.0", "/shared", {"train": [10, 20], "test": [5]}, content="")
+    place(catalog, "apes/big:2.0.0", "/shared/inner", {"train": [1]})
+
+    found = catalog.usage("apes")
+
+    by_name = {str(each.reference): (each.num_bytes, each.num_shared_bytes) for each in found.versions}
+    assert by_name == {"apes/big:1.0.0": (510, 510), "apes/big:1.1.0": (595, 510), "apes/big:2.0.0": (17, 0)}
+    assert (found.total.num_files, found.total.num_bytes) == (4, 612)
+    assert (found.datasets["apes/big"].num_bytes, found.locations["/shared"].num_bytes) == (612, 595)
+    assert catalog.usage("apes/big:1.0.0").total.num_bytes == 510
+
+
+def test_a_reference_chooses_versions(catalog: registry.Catalog) -> None:
+    catalog.aliases.set("paper", "animals:1.0.0")
+
+    def chosen(reference: str) -> list[str]:
+        return [str(one.reference) for one in catalog.usage(reference).versions]
+
+    assert chosen("animals") == ["animals:1.0.0", "animals:2.0.0"]
+    assert chosen("animals:2.*") == ["animals:2.0.0"]
+    assert chosen("animals@paper") == ["animals:1.0.0"]
+    catalog.lifecycle.drop("animals:1.0.0", reason="private")
+    assert chosen("animals:1.0.0") == ["animals:1.0.0"]
+    with pytest.raises(VersionNotFoundError, match=r"^no version of animals:3.\*.\* is published"):
+        catalog.usage("animals:3.*")
+    with pytest.raises(AliasNotFoundError):
+        catalog.usage("animals@none")
+
+
+@pytest.mark.parametrize("kind", ["disk", "bucket"])
+def test_a_check_names_files_that_are_missing_or_of_another_size(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    data_dir = str(tmp_path / "data") if kind == "disk" else f"{request.getfixturevalue('bucket')}/data"
+    with registry.connect(tmp_path / "catalog.db", data_dir=data_dir) as catalog:
+        catalog.publish(prepare(tmp_path / "one", shards=3))
+        (sound,) = catalog.usage(check=True).stored
+        assert (sound.num_files, sound.num_faults) == (6, 0)
+        assert sound.num_bytes > catalog.usage().total.num_bytes
+
+        store, names = open_store(f"{data_dir}/animals/1.0.0"), catalog.dataset("animals").splits["train"].filenames
+        store.remove(names[0])
+        store.write_bytes(names[1], b"short", overwrite=True)
+        store.write_bytes("notes.txt", b"12345")
+        (found,) = catalog.usage(check=True).stored
+        assert found.missing == (f"{found.location}/{names[0]}",)
+        assert found.differing == (f"{found.location}/{names[1]}",)
+        assert (found.num_faults, found.num_files) == (2, 6)
+        assert [str(one) for one in found.references] == ["animals:1.0.0"]
+
+
+def test_without_a_check_no_store_is_asked(catalog: registry.Catalog, fault_proxy: Any, bucket: str) -> None:
+    place(catalog, "apes/big:1.0.0", f"{bucket}/apes", {"train": [10]})
+    assert catalog.usage().total.num_versions == 3
+    assert fault_proxy.count() == 0
