@@ -66,8 +66,14 @@ def files_below(folder: Path) -> set[str]:
 
 
 def outcomes(report: GarbageReport) -> dict[str, str]:
-    """The outcome of each leftover, by the end of its place."""
-    return {"/".join(one.place.rsplit("/", 2)[-2:]): f"{one.kind} {one.outcome}" for one in report}
+    """The outcome of each leftover but the cache, by the end of its place."""
+    found = (one for one in report if one.kind != "cache")
+    return {"/".join(one.place.rsplit("/", 2)[-2:]): f"{one.kind} {one.outcome}" for one in found}
+
+
+def removed(report: GarbageReport) -> list[str]:
+    """The places that were removed, but for the cache."""
+    return [one.place for one in report.of("removed") if one.kind != "cache"]
 
 
 def write(path: Path, text: str = "x" * 10) -> None:
@@ -149,7 +155,7 @@ def test_what_dead_processes_left_is_removed_at_once_and_what_may_be_in_use_is_k
     gone = before - files_below(data)
     assert gone == {one for one in before if "00000001_2" in one or "00000006" in one or f"1{dead.mark()}" in one}
     assert catalog.dataset("animals").verify().faults == ()
-    assert catalog.collect_garbage().of("removed") == ()
+    assert removed(catalog.collect_garbage()) == []
 
 
 def test_after_the_grace_period_only_what_is_known_to_be_in_use_or_unknown_is_left(
@@ -195,7 +201,19 @@ def test_files_that_a_row_names_stay_whatever_their_folder_is_called(
     report = catalog.collect_garbage(older_than="0s")
 
     assert folder.joinpath("shard").exists()
-    assert report.of("removed") == ()
+    assert removed(report) == []
+
+
+def test_mirrors_and_places_that_a_version_had_before_stay(catalog: registry.Catalog, tmp_path: Path) -> None:
+    data = tmp_path / "data/animals"
+    for name in ("damaged.0a1b2c3d_1.0.0", "leftover.0a1b2c3d_1.0.0"):
+        shutil.copytree(data / "1.0.0", data / name)
+        catalog.mirrors.add("animals:1.0.0", data / name)
+    catalog.mirrors.remove("animals:1.0.0", data / "leftover.0a1b2c3d_1.0.0")
+    before = files_below(data)
+
+    assert removed(catalog.collect_garbage(older_than="0s")) == []
+    assert files_below(data) == before
 
 
 def test_links_are_not_followed(catalog: registry.Catalog, tmp_path: Path, dead: Owner) -> None:
@@ -396,7 +414,7 @@ def test_parts_of_uploads_are_removed(remote: registry.Catalog, monkeypatch: pyt
         "2.0.0/shard": "multipart kept",
         "data/notes": "multipart unknown",
     }
-    assert next(one for one in done if one.outcome == "removed").num_bytes == 5
+    assert next(one for one in done if one.place.endswith("1.0.0/shard")).num_bytes == 5
     left = {one["Key"] for one in client.list_multipart_uploads(Bucket=bucket)["Uploads"]}
     assert left == {"data/animals/2.0.0/shard", "data/notes", "other/shard"}
 
@@ -434,11 +452,11 @@ def jobs(tmp_path: Path, bucket: str, sqlite_template: Path) -> Any:
     return job
 
 
-@pytest.mark.parametrize("every", either(5 * EVERY, EVERY))
+@pytest.mark.parametrize("every", either(8, EVERY))
 def test_after_a_publisher_was_killed_at_any_step_its_garbage_is_found(jobs: Any, every: int) -> None:
     [(whole, clean, _)] = run_script("killed-publishers", json.dumps([jobs(0)]))
     assert clean["outcomes"] == []
-    steps = range(1, whole["steps"] + 1, every)
+    steps = range(every // 2 + 1, whole["steps"] + 1, every)
     for step, (killed, found, again) in zip(
         steps, run_script("killed-publishers", json.dumps([*map(jobs, steps)])), strict=True
     ):
@@ -450,13 +468,13 @@ def test_after_a_publisher_was_killed_at_any_step_its_garbage_is_found(jobs: Any
         assert again["then"] | {"outcomes": []} == clean, step
 
 
-@pytest.mark.parametrize("every", either(10 * EVERY, EVERY))
+@pytest.mark.parametrize("every", either(8, EVERY))
 def test_a_collector_that_was_killed_at_any_step_loses_nothing(jobs: Any, every: int) -> None:
     [(whole, _, _)] = run_script("killed-publishers", json.dumps([jobs(0)]))
     for publisher_step in (whole["steps"] * 2 // 3, whole["steps"]):
         more = {"publisher_step": publisher_step}
         [(counted, _, _)] = run_script("killed-collectors", json.dumps([jobs(0, **more)]))
-        steps = range(1, counted["steps"] + 1, every)
+        steps = range(every // 2 + 1, counted["steps"] + 1, every)
         made = [jobs(step, **more) for step in steps]
         for step, (killed, found, again) in zip(steps, run_script("killed-collectors", json.dumps(made)), strict=True):
             # Publishers put several files at a time, so what a killed one leaves differs a little.
@@ -467,14 +485,16 @@ def test_a_collector_that_was_killed_at_any_step_loses_nothing(jobs: Any, every:
             assert again["then"]["published"] == 1, step
 
 
-@pytest.mark.parametrize("every", either(5 * EVERY, EVERY))
+@pytest.mark.parametrize("every", either(8, EVERY))
 def test_a_publisher_during_whose_work_garbage_is_collected_loses_nothing(jobs: Any, every: int) -> None:
     [whole] = run_script("between", json.dumps([jobs(0)]))
-    steps = range(1, whole["steps"] + 1, every)
+    steps = range(every // 2 + 1, whole["steps"] + 1, every)
     for step, done in zip(steps, run_script("between", json.dumps([*map(jobs, steps)])), strict=True):
         assert done["published"].get("newly") is True, (step, done)
         (collected,) = done["collected"]
-        assert not [word for word in collected["outcomes"] if word.endswith("removed")], (step, collected)
+        # After the row, the marker is removed by whoever comes first.
+        harmful = [word for word in collected["outcomes"] if word.endswith("removed") and word != "marker removed"]
+        assert not harmful, (step, collected)
         assert done["then"] == whole["then"], step
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -115,3 +116,18 @@ def test_without_a_check_no_store_is_asked(catalog: registry.Catalog, fault_prox
     place(catalog, "apes/big:1.0.0", f"{bucket}/apes", {"train": [10]})
     assert catalog.usage().total.num_versions == 3
     assert fault_proxy.count() == 0
+
+
+def test_a_mirror_is_another_location_and_takes_space_too(catalog: registry.Catalog, tmp_path: Path) -> None:
+    shutil.copytree(tmp_path / "data/animals/1.0.0", tmp_path / "mirror")
+    catalog.mirrors.add("animals:1.0.0", tmp_path / "mirror")
+    before = catalog.usage("animals:2.0.0").total.num_bytes
+
+    found = catalog.usage("animals:1.0.0")
+
+    assert [one.location for one in found.versions] == [str(tmp_path / "data/animals/1.0.0"), str(tmp_path / "mirror")]
+    assert (found.total.num_versions, found.total.num_files) == (1, 4)
+    assert found.total.num_bytes == 2 * found.locations[str(tmp_path / "mirror")].num_bytes
+    catalog.mirrors.remove("animals:1.0.0", tmp_path / "data/animals/1.0.0")
+    assert [one.location for one in catalog.usage("animals:1.0.0").versions] == [str(tmp_path / "mirror")]
+    assert catalog.usage("animals:2.0.0").total.num_bytes == before
