@@ -129,8 +129,8 @@ class Holdout:
 class Occurrences:
     """Counts how often each 64-bit hash has occurred: 0 the first time, 1 the second, and so on.
 
-    Takes 16 bytes for each distinct hash, in sorted arrays of growing sizes, so that a block is looked up in few of
-    them.
+    Takes 8 bytes for each distinct hash, and 16 more if it occurs again. While arrays are merged, it takes twice as
+    much.
 
     >>> seen = Occurrences()
     >>> seen.count(np.array([7, 8, 7], np.uint64)).tolist(), seen.count(np.array([7, 9], np.uint64)).tolist()
@@ -138,32 +138,62 @@ class Occurrences:
     """
 
     def __init__(self) -> None:
-        self._levels: list[tuple[Hashes, npt.NDArray[np.int64]]] = []
+        self._known: list[Hashes] = []  # sorted arrays of growing sizes, so that a block is looked up in few of them
+        self._repeats: list[tuple[Hashes, npt.NDArray[np.int64]]] = []  # the same, with occurrences after the first
 
     def count(self, hashes: Hashes) -> npt.NDArray[np.int64]:
         """Return the number of earlier occurrences of each hash, shape (n,), and count these."""
         unique, inverse, counts = np.unique(hashes, return_inverse=True, return_counts=True)
-        before = np.zeros(len(unique), np.int64)
         is_known = np.zeros(len(unique), bool)
-        for known, numbers in self._levels:
-            places = np.searchsorted(known, unique)
-            places[places == len(known)] = 0
-            found = known[places] == unique
-            before[found] += numbers[places[found]]
-            numbers[places[found]] += counts[found]
-            is_known |= found
+        for known in self._known:
+            is_known |= _find(known, unique)[1]
+        before = is_known.astype(np.int64)
+        is_repeated = is_known | (counts > 1)
+        if is_repeated.any():
+            more = counts[is_repeated] - ~is_known[is_repeated]
+            before[is_repeated] += self._repeat(unique[is_repeated], more.astype(np.int64))
         if not is_known.all():
-            self._add(unique[~is_known], counts[~is_known].astype(np.int64))
+            self._add(unique[~is_known])
         return before[inverse] + _ranks(inverse, len(unique))
 
-    def _add(self, hashes: Hashes, counts: npt.NDArray[np.int64]) -> None:
+    def _add(self, hashes: Hashes) -> None:
+        """Note hashes that occur for the first time, sorted."""
         # Like digits of a number: arrays of similar size are merged, so that there are few.
-        while self._levels and len(self._levels[-1][0]) <= max(_FEW, 2 * len(hashes)):
-            others, numbers = self._levels.pop()
-            hashes, counts = np.concatenate([others, hashes]), np.concatenate([numbers, counts])
-            order = np.argsort(hashes, kind="stable")
-            hashes, counts = hashes[order], counts[order]
-        self._levels.append((hashes, counts))
+        merged, size = [hashes], len(hashes)
+        while self._known and len(self._known[-1]) <= max(_FEW, 2 * size):
+            merged.append(self._known.pop())
+            size += len(merged[-1])
+        if len(merged) > 1:
+            hashes = np.concatenate(merged)
+            merged.clear()
+            hashes.sort()
+        self._known.append(hashes)
+
+    def _repeat(self, hashes: Hashes, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Count occurrences after the first of distinct hashes, sorted; returns how many there were before."""
+        before = np.zeros(len(hashes), np.int64)
+        is_new = np.ones(len(hashes), bool)
+        for known, numbers in self._repeats:
+            places, found = _find(known, hashes)
+            before[found] = numbers[places[found]]
+            numbers[places[found]] += counts[found]
+            is_new &= ~found
+        if is_new.any():
+            hashes, counts = hashes[is_new], counts[is_new]
+            while self._repeats and len(self._repeats[-1][0]) <= max(_FEW, 2 * len(hashes)):
+                others, numbers = self._repeats.pop()
+                hashes, counts = np.concatenate([others, hashes]), np.concatenate([numbers, counts])
+                order = np.argsort(hashes, kind="stable")
+                hashes, counts = hashes[order], counts[order]
+            self._repeats.append((hashes, counts))
+        return before
+
+
+def _find(known: Hashes, hashes: Hashes) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
+    """Where each hash is in ``known``, which is sorted and not empty, and whether it is there."""
+    places = np.searchsorted(known, hashes)
+    places[places == len(known)] = 0
+    return places, known[places] == hashes
 
 
 def _ranks(groups: npt.NDArray[np.intp], num_groups: int) -> npt.NDArray[np.int64]:
