@@ -124,10 +124,8 @@ class ExternalSorter:
         # When runs are merged, one block of each run is in memory.
         self._block_bytes = max(_LEAST_BLOCK_BYTES, min(_MOST_BLOCK_BYTES, budget_bytes // (2 * fan_in)))
         self._is_large = budget_bytes >= _LARGE_BUDGET_BYTES
-        self._held: list[_Block] = []
+        self._held = _Held(0)
         self._held_bytes = 0
-        self._small: list[KeyedFrames] = []  # joined before they are sorted, because every block takes memory and time
-        self._num_small = 0
         self._runs: list[Run] = []  # in the order of generation, so that errors name equal keys in this order
         self.num_examples = 0
         self.num_payload_bytes = 0
@@ -150,11 +148,11 @@ class ExternalSorter:
         """Add a block of records. Writes a run when the budget is used up."""
         if not block.num_records:
             return
-        self._small.append(block)
-        if self._num_small + block.num_records >= _MIN_BLOCK:
-            self._join_small()
-        else:
-            self._num_small += block.num_records
+        if not self._held.has_room(block):
+            self._spill()
+            if not self._held.has_room(block):
+                self._held = _Held(max(self._budget_bytes, len(block.frames.data)))
+        self._held.add(block)
         overhead = _BARE_BYTES if block.labels is None else _OVERHEAD_BYTES
         self._held_bytes += overhead * block.num_records + len(block.frames.data)
         self.num_examples += block.frames.num_records
@@ -195,7 +193,7 @@ class ExternalSorter:
 
     def _sorted_pieces(self, start: Start | None, most_bytes: int) -> Iterator[_Piece]:
         if not self._runs:
-            return self._sort(self._take_held(), most_bytes)
+            return self._sort_held(most_bytes)
         self._leave_few_runs()
         if start is not None:
             blocks = [run.blocks(run.block_before(start.key)) for run in self._runs]
@@ -206,7 +204,7 @@ class ExternalSorter:
         """Free memory and disk space."""
         for run in self._runs:
             run.close()
-        self._runs, self._held, self._held_bytes, self._small = [], [], 0, []
+        self._runs, self._held, self._held_bytes = [], _Held(0), 0
 
     def __enter__(self) -> ExternalSorter:
         return self
@@ -214,23 +212,18 @@ class ExternalSorter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _join_small(self) -> None:
-        if self._small:
-            self._held.append(_Block(_join(self._small)))
-            self._small, self._num_small = [], 0
-
-    def _take_held(self) -> list[_Part]:
-        """The entries in memory, which are no longer held."""
-        self._join_small()
-        parts = [_Part(block, 0, len(block)) for block in self._held]
-        self._held, self._held_bytes = [], 0
-        return parts
-
     def _spill(self) -> None:
-        parts = self._take_held()
-        if parts:
-            pieces = self._sort(parts, self._block_bytes)
-            self._add_run(write_run(pieces, folder=self._folder, level=0, in_thread=self._is_large))
+        if self._held_bytes:
+            pieces = self._sort_held(self._block_bytes)
+            run = write_run(pieces, folder=self._folder, level=0, in_thread=self._is_large)
+            self._held.clear()
+            if self._held.num_bytes > self._budget_bytes:
+                self._held = _Held(0)
+            self._held_bytes = 0
+            self._add_run(run)
+
+    def _sort_held(self, most_bytes: int) -> Iterator[_Piece]:
+        return self._sort(self._held.take(), most_bytes, self._held.data)
 
     def _add_run(self, run: Run) -> None:
         self._runs.append(run)
@@ -254,7 +247,7 @@ class ExternalSorter:
 
     def _held_blocks(self) -> Iterator[KeyedFrames]:
         """The entries in memory, in order, in blocks like those of a run."""
-        for piece in self._sort(self._take_held(), self._block_bytes):
+        for piece in self._sort_held(self._block_bytes):
             yield KeyedFrames(piece.sort_keys, _PieceLabels(piece), piece.frames())
 
     def _merge(self, runs: list[Iterator[KeyedFrames]], most_bytes: int, first_key: bytes = b"") -> Iterator[_Piece]:
@@ -270,16 +263,18 @@ class ExternalSorter:
             yield from self._sort(parts, most_bytes)
             readers = [reader for reader in readers if reader.position < len(reader.block) or reader.advance()]
 
-    def _sort(self, parts: list[_Part], most_bytes: int) -> Iterator[_Piece]:
+    def _sort(self, parts: list[_Part], most_bytes: int, data: memoryview | None = None) -> Iterator[_Piece]:
         """Yield the entries of ``parts`` in order, in pieces of about ``most_bytes``. Empties the list.
+
+        ``data`` has the frames of all parts, if they are in one place already.
 
         Raises:
             DuplicateKeyError: a sort key occurs twice.
         """
         if not parts:
             return
-        entries = _Entries(parts)
-        parts.clear()  # entries of short frames are a copy
+        entries = _Entries(parts, data)
+        parts.clear()  # entries of short frames need them no more
         order, twin = order_keys(entries.sort_keys)
         if twin is not None:
             raise self._duplicate(entries.label(int(order[twin])), entries.label(int(order[twin + 1])))
@@ -327,15 +322,70 @@ def _cuts(lengths: _Integers, most_bytes: int) -> Iterator[int]:
         yield start
 
 
-def _join(blocks: list[KeyedFrames]) -> KeyedFrames:
+def _join(blocks: list[KeyedFrames], data: memoryview | None = None) -> KeyedFrames:
+    """One block of all; ``data`` is that of their frames, if it is in one place already."""
     if len(blocks) == 1:
         return blocks[0]
     lengths = np.concatenate([block.frames.lengths for block in blocks])
     return KeyedFrames(
         np.concatenate([block.sort_keys for block in blocks]),
         None if all(block.labels is None for block in blocks) else _JoinedLabels(blocks),
-        Frames(b"".join([block.frames.data for block in blocks]), lengths),
+        Frames(b"".join([block.frames.data for block in blocks]) if data is None else data, lengths),
     )
+
+
+class _Held:
+    """Blocks that wait to be sorted, in an array of ``num_bytes``.
+
+    Their frames are copied into the array, one after the other, so that the blocks become free at once, and sorting
+    needs no second copy of all of them.
+    """
+
+    def __init__(self, num_bytes: int) -> None:
+        self.num_bytes = num_bytes
+        self._data = np.empty(num_bytes, np.uint8)  # the system provides memory only for what is written
+        self._blocks: list[KeyedFrames] = []
+        self._end = 0
+        self._small: list[KeyedFrames] = []  # joined before they are sorted, because every block takes memory and time
+        self._num_small = self._first_small = 0
+
+    def has_room(self, block: KeyedFrames) -> bool:
+        """Whether the frames of ``block`` fit into the array."""
+        return bool(self.num_bytes) and self._end + len(block.frames.data) <= self.num_bytes
+
+    def add(self, block: KeyedFrames) -> None:
+        """Copy a block behind the others."""
+        start, self._end = self._end, self._end + len(block.frames.data)
+        self._data[start : self._end] = np.frombuffer(block.frames.data, np.uint8)
+        frames = Frames(self._view(start), block.frames.lengths)
+        self._small.append(KeyedFrames(block.sort_keys, block.labels, frames))
+        self._num_small += block.num_records
+        if self._num_small >= _MIN_BLOCK:
+            self._join_small()
+
+    def take(self) -> list[_Part]:
+        """All entries, which are no longer in the list of blocks. Their frames stay in ``data`` until ``clear``."""
+        self._join_small()
+        parts = [_Part(block, 0, len(block)) for block in map(_Block, self._blocks)]
+        self._blocks = []
+        return parts
+
+    @property
+    def data(self) -> memoryview:
+        """All frames."""
+        return self._view(0)
+
+    def clear(self) -> None:
+        """Forget all entries, and use the array again."""
+        self._blocks, self._small, self._num_small, self._first_small, self._end = [], [], 0, 0, 0
+
+    def _join_small(self) -> None:
+        if self._small:
+            self._blocks.append(_join(self._small, self._view(self._first_small)))
+        self._small, self._num_small, self._first_small = [], 0, self._end
+
+    def _view(self, start: int) -> memoryview:
+        return self._data.data[start : self._end]
 
 
 class _JoinedLabels(Sequence[str]):
@@ -404,7 +454,7 @@ class _Part(NamedTuple):
 class _Entries:
     """The entries of several parts, one part after the other, from which they are taken in any order."""
 
-    def __init__(self, parts: Sequence[_Part]) -> None:
+    def __init__(self, parts: Sequence[_Part], data: memoryview | None) -> None:
         self.sort_keys = np.concatenate([part.block.sort_keys[part.start : part.stop] for part in parts])
         self.lengths = np.concatenate([part.block.lengths[part.start : part.stop] for part in parts])
         self._labels = [(part.block.labels, part.start) for part in parts]
@@ -415,7 +465,7 @@ class _Entries:
         if int(ends[-1]) > _LONG_FRAME * len(self.lengths):
             self._views = [view for part in parts for view in part.views()]
             return
-        self._data = np.frombuffer(b"".join([part.data for part in parts]), np.uint8)
+        self._data = np.frombuffer(b"".join([part.data for part in parts]) if data is None else data, np.uint8)
 
     def frames(self, places: _Integers) -> Frames:
         """Copy the frames at ``places``, in that order."""
