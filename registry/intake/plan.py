@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import numpy as np
-
 from registry.errors import SourceError, UsageError, suggest
+from registry.intake.freed_memory import keep_freed_memory
 from registry.intake.inference import Inference, check_wishes, declare_schema
 from registry.intake.keys import Holdout, KeyRule
 from registry.intake.schema import Schema
@@ -31,8 +30,6 @@ KEPT_BYTES: Final = 64 * 2**20
 """Text files are parsed once if their rows take at most this memory, in which they are kept until they are written."""
 
 _PARSED_KINDS: Final = ("csv", "json")  # the rows of other kinds may be views of files, which may change
-
-_MOST_FREED_BYTES: Final = 31 * 2**20  # glibc's limit is 32 MiB
 
 INTAKE: Final = "intake"
 """The entry of a version's custom metadata that says how it was added."""
@@ -120,7 +117,7 @@ def plan_source(
     _check_key_by(key, key_by)
     if split_by is None:  # a column names its splits only as its rows are read
         check_cases([*source.splits, *([] if holdout is None else [holdout.split])])
-    _keep_freed_memory()
+    keep_freed_memory()
     first = next((rows for part in source.parts for rows in part.read()), None)
     schema = None
     if first is not None:
@@ -167,15 +164,6 @@ def plan_source(
         # The second pass reports the same rows again.
         bad=BadRows(allowed=skip_bad),
     )
-
-
-def _keep_freed_memory() -> None:
-    """Let the C library keep the memory of freed arrays for the next ones: an addition takes a tenth less time.
-
-    Arrays of a few MB come and go for every block of rows. glibc returns their memory to the system each time, until a
-    block is freed that was larger: then it keeps freed memory up to twice that size. Other libraries are not affected.
-    """
-    np.empty(_MOST_FREED_BYTES, np.uint8)
 
 
 def _read_all(

@@ -21,6 +21,7 @@ from registry.building import DEFAULT_BUDGET_BYTES, ExternalSorter, KeyedFrames,
 from registry.engines import Engine, Piece, choose_engine
 from registry.errors import DuplicateKeyError, SourceError, UnusableRowsError, UsageError
 from registry.features.split_hasher import SplitHasher
+from registry.intake.freed_memory import return_freed_memory
 from registry.intake.keys import Hashes, Holdout, KeyRule, Occurrences, first_words, sort_keys_of_repeated
 from registry.intake.records import Chunk, ChunkEncoder, Encoded, Keyed, stored_features
 from registry.intake.schema import Schema
@@ -189,7 +190,9 @@ def stage_source(
             if num_rows is not None and num_read != num_rows:
                 raise _changed(f"expected {num_rows:,} usable rows, found {num_read:,}")
             hashers = {split: SplitHasher(features) for split in sorters.names}
+            sorters.end_adding()
             written = sorters.write(name, num_shards, hashers, engine, progress)
+        return_freed_memory()  # the sorters are closed; verification may start workers
     except BaseException:
         staged.give_up()
         raise
@@ -273,6 +276,11 @@ class _Sorters:
     def names(self) -> list[str]:
         """The splits that have records."""
         return list(self._sorters)
+
+    def end_adding(self) -> None:
+        """Free the memory that only ``add`` needs."""
+        self._seen.clear()
+        return_freed_memory()
 
     def write(
         self,

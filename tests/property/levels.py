@@ -121,6 +121,7 @@ THOROUGH: Final = {
     "test_frozen",  # a PostgreSQL dump
     "test_import_circles",  # parses the whole package
     "test_import_cost",  # processes
+    "test_intake_freed_memory",  # a process
     "test_mutated_files",  # processes
     "test_order_permutation",  # statistics
     "test_parquet_bombs",  # processes with little memory
