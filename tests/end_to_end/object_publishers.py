@@ -15,6 +15,7 @@ import random
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -66,9 +67,13 @@ def fork(work: Callable[[], object]) -> tuple[int, int]:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        with os.fdopen(writing, "w") as pipe:
-            json.dump(work(), pipe)
-        os._exit(0)
+        try:
+            with os.fdopen(writing, "w") as pipe:
+                json.dump(work(), pipe)
+        except BaseException:  # noqa: BLE001 (the caller's blocks wait for threads that the child does not have)
+            traceback.print_exc()
+        finally:
+            os._exit(0)
     os.close(writing)
     return child, reading
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +18,6 @@ from registry.features import FeaturesDict
 
 if TYPE_CHECKING:
     from catalog_server import PostgresServer
-    from fault_proxy import FaultProxy, Request
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/deployment.md").read_text(encoding="utf-8")
@@ -211,38 +209,3 @@ def test_a_backup_by_a_reader_is_restored_by_the_admin(deployed: Deployed, tmp_p
         assert list(schema.check(server.url("restored", "ann"))) == []
     finally:
         server.execute("DROP DATABASE restored WITH (FORCE)")
-
-
-def policies() -> list[set[str]]:
-    """The actions that the page allows to readers and to publishers."""
-    blocks = re.findall(r"^```json\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
-    listed = [[statement["Action"] for statement in json.loads(text)["Statement"]] for text in blocks]
-    return [
-        {one for action in actions for one in ([action] if isinstance(action, str) else action)} for actions in listed
-    ]
-
-
-def action_of(request: Request) -> str:
-    """The permission that S3 asks for."""
-    if request.method in ("GET", "HEAD"):
-        return "s3:GetObject" if request.key else "s3:ListBucket"
-    if request.method == "DELETE":
-        return "s3:AbortMultipartUpload" if "uploadId=" in request.query else "s3:DeleteObject"
-    return "s3:DeleteObject" if request.query.startswith("delete") else "s3:PutObject"
-
-
-def test_readers_and_publishers_of_a_bucket_need_what_their_policies_allow(
-    fault_proxy: FaultProxy, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    readers, publishers = policies()
-    assert readers < publishers
-    monkeypatch.setenv("REGISTRY_CACHE", str(tmp_path / "cache"))
-    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
-        catalog.build(Rain(version="1.0.0"))
-        needed = {action_of(request) for request in fault_proxy.requests}
-        assert needed <= publishers
-        assert {"s3:PutObject", "s3:DeleteObject"} <= needed
-        fault_proxy.reset()
-        assert len(list(catalog.dataset("rain").read("train"))) == 2
-        catalog.dataset("rain").verify(deep=True).raise_for_faults("rain")
-        assert {action_of(request) for request in fault_proxy.requests} <= readers
