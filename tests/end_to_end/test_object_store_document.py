@@ -1,4 +1,4 @@
-"""docs/object-stores.md: the bucket of its example works, its policies are sufficient and tight, its costs are counted."""
+"""docs/object-stores.md: its example works, its policies allow what is needed and no more, its costs are counted."""
 
 from __future__ import annotations
 
