@@ -62,6 +62,7 @@ PAGES: Final = {
             *("registry.api.reports:ImportReport", "registry.api.reports:ImportedVersion"),
             *("registry.api.exporting:ExportReport", "registry.api.exporting:ExportedFile"),
             *("registry.api.reports:CatalogReport", "registry.api.reports:VerifiedVersion"),
+            *("registry.api.reports:CopyReport", "registry.api.reports:CopiedVersion"),
             *("cache", "registry.api.caching:Cache", "registry.storage.cache:CacheUsage"),
             "registry.api.caching:FetchReport",
             *("restore", "registry.api.backups:Backup", "registry.api.backups:Restoration"),

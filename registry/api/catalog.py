@@ -9,7 +9,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 from threading import Event as ThreadEvent
@@ -35,7 +35,7 @@ from registry.api.locations import catalog_url, data_folder, make_catalog_folder
 from registry.api.lock import current_lock, refuse_moving
 from registry.api.mirrors import Mirrors
 from registry.api.provenance import FoundAt, FoundBefore, FoundNow
-from registry.api.reports import CatalogReport, Collected, GarbageReport, VerifiedVersion
+from registry.api.reports import CatalogReport, Collected, CopyReport, GarbageReport, VerifiedVersion
 from registry.argument_types import typed_arguments
 from registry.catalog import (
     DatasetSummary,
@@ -561,6 +561,45 @@ class Catalog(Adding):
             finally:
                 stop.set()  # ends the threads with the file that they read, not with their version
         return CatalogReport(found)
+
+    @typed_arguments
+    def copy(
+        self,
+        references: DatasetLike | Sequence[DatasetLike] | None,
+        to: Catalog,
+        *,
+        dry_run: bool = False,
+        progress: ProgressCallback | None = None,
+    ) -> CopyReport:
+        """Copy versions to another catalog: their files below its data directory, then their rows.
+
+        A copy has the number, the time and the publisher of its version, its fingerprints, its state, the experiments
+        that it overrides, its aliases and its events, which are recorded as imported ones. A version that is there
+        already is not changed. A version that is refused does not stop the next. A run that was killed is finished by
+        the same call: files that are there with the right sha256 are not sent again.
+
+            with registry.connect("postgresql://host/lab", data_dir="s3://bucket/data") as other:
+                catalog.copy("mnist:3.*", other).require_all()
+
+        Args:
+            references: one or several versions, see ``dataset``. A reference without a version, or with a range, means
+                every version that matches and is not dropped, without a config in all configs. None copies everything.
+            to: the other catalog.
+            dry_run: return what would be copied, and write nothing.
+            progress: called with a ``Progress``, in bytes of files; ``subject`` is the version.
+
+        Returns:
+            One result for each version. ``require_all()`` raises if one was refused, e.g. because its number is
+            published there with other content.
+
+        Raises:
+            NotFoundError, VersionWithdrawnError: a reference matches no version.
+            UsageError: ``to`` is this catalog, or a reference has a wrong type.
+            CatalogError: a catalog failed. Versions that were copied before stay copied.
+        """
+        from registry.api.copying import copy_versions
+
+        return copy_versions(self, references, to, dry_run=dry_run, progress=progress)
 
     def close(self) -> None:
         """Close the database connections."""

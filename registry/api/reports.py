@@ -182,6 +182,77 @@ class CatalogReport(_Report[VerifiedVersion]):
         return f"<CatalogReport: {self.num_sound:,} of {_counted(len(self))} match what was published>"
 
 
+class CopyOutcome(StrEnum):
+    """The outcome for one version.
+
+    ``copied``: it was copied now. ``known``: the target had it before. ``found``: a dry run would copy it. ``refused``:
+    it was not copied, and ``CopiedVersion.error`` says why.
+    """
+
+    COPIED = "copied"
+    KNOWN = "known"
+    FOUND = "found"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopiedVersion:
+    """One version that was copied, or should have been.
+
+    Attributes:
+        reference: the version.
+        outcome: see ``CopyOutcome``.
+        folder: the path or URL of its folder in the target.
+        num_examples, num_shards, num_bytes: records, files and bytes of files.
+        promotion: the effect on the canonical version of the target if it was copied or known, else None.
+        notes: what readers of the version should know.
+        error: why it was refused, else None.
+    """
+
+    reference: Reference
+    outcome: CopyOutcome
+    folder: str
+    num_examples: int
+    num_shards: int
+    num_bytes: int
+    promotion: Promotion | None = None
+    notes: tuple[str, ...] = field(default=())
+    error: RegistryError | None = None
+
+
+class CopyReport(_Report[CopiedVersion]):
+    """The result of ``Catalog.copy``: one ``CopiedVersion`` for each version, in the order of copying.
+
+    report = catalog.copy("mnist", other)
+    print(report)               # <CopyReport: 3 copied, 1 known>
+    report.require_all()        # raises if a version was refused
+    """
+
+    @property
+    def counts(self) -> Mapping[CopyOutcome, int]:
+        """The number of versions for each outcome that occurred."""
+        found = [one.outcome for one in self]
+        return {outcome: found.count(outcome) for outcome in CopyOutcome if outcome in found}
+
+    @property
+    def failed(self) -> tuple[CopiedVersion, ...]:
+        """The versions that were refused."""
+        return tuple(one for one in self if one.error is not None)
+
+    def require_all(self) -> CopyReport:
+        """The report itself, if no version was refused.
+
+        Raises:
+            PartialFailureError: a version was refused. The message names the versions and reasons.
+        """
+        _raise_for_errors("copied", len(self), [(one.reference, one.error) for one in self if one.error is not None])
+        return self
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count:,} {outcome}" for outcome, count in self.counts.items())
+        return f"<CopyReport: {counts or 'no versions'}>"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocationReport:
     """The result of comparing the files at one location of a version: a report, or the error that prevented it.

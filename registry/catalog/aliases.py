@@ -152,6 +152,29 @@ class SqlAliases:
         return tuple(moves)
 
 
+def set_missing(
+    connection: sa.Connection,
+    reference: Reference,
+    config_id: int,
+    version_id: int,
+    version: Version,
+    *,
+    actor: str,
+    message: str,
+) -> None:
+    """Point an alias to a version in the transaction that publishes it, unless the alias exists."""
+    check_alias(reference.alias or "")
+    exists = sa.select(alias.c.id).where(alias.c.config_id == config_id, alias.c.name == reference.alias)
+    if connection.execute(exists).first() is not None:
+        return
+    now = datetime.now(UTC)
+    values = {"config_id": config_id, "name": reference.alias, "version_id": version_id}
+    connection.execute(sa.insert(alias).values(**values, set_at=now, set_by=actor))
+    before = _Standing(reference=reference, config_id=config_id)
+    change = AliasChange(reference=reference, before=None, after=version)
+    _tell(connection, "alias-set", before, version_id, change, now=now, actor=actor, message=message)
+
+
 def _resolve(connection: sa.Connection, wanted: Reference) -> tuple[str | None, Version]:
     """Resolve ``wanted`` to a config and a version, as a look-up does; withdrawn versions are refused."""
     choice, _ = choose_row(connection, wanted)

@@ -27,6 +27,7 @@ from registry.catalog.values import (
     Holder,
     LocationChange,
     LogReport,
+    Origin,
     PastLookUp,
     Promotion,
     ProtectionChange,
@@ -505,6 +506,7 @@ class CatalogBackend(Protocol):
         experiment_defaults: Mapping[str, bool] | None = None,
         held: tuple[Reservation, Holder] | None = None,
         unreserved: str | None = None,
+        origin: Origin | None = None,
     ) -> Promotion | None:
         """Publish ``version`` atomically: all of its rows are written, or none.
 
@@ -522,6 +524,8 @@ class CatalogBackend(Protocol):
             held: the reservation of its location and its holder; this call ends it.
             unreserved: the location, in an object store, of files that existed before; refused while other content is
                 uploaded there.
+            origin: the catalog that the version is copied from. The row gets the time and the publisher of that
+                catalog; its events are appended as ``imported`` ones, and its aliases are set unless they exist here.
 
         Returns:
             The effect on the canonical version, or None if the same content is published already (no change).

@@ -237,7 +237,7 @@ class Replayed:
         config.versions[version] = ReplayedVersion(
             candidate=read_state(version, details) if "state" in details else Candidate(version=version),
             content_digest=_text(details["content_digest"]),
-            published_by=event.actor,
+            published_by=_text(details.get("imported_from", {}).get("published_by", event.actor)),
             experiments=details.get("experiments"),
             seal=details.get("seal"),
             fingerprints=details.get("fingerprints", {}),

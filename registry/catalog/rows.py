@@ -93,6 +93,7 @@ def version_values(version: DatasetVersion) -> dict[str, Any]:
         "patch": version.version.patch,
         "state": version.state.value,
         "state_message": check_text(version.state_message, "state message"),
+        "superseded_by": None if version.superseded_by is None else str(version.superseded_by),
         "release_notes_json": canonical_json(dict(version.metadata.release_notes)),
         "version_to_prepare": _code_version(version.version_to_prepare),
         "slicing": version.slicing.value,

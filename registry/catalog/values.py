@@ -20,6 +20,7 @@ from registry.model import (
     Choice,
     DatasetVersion,
     Effect,
+    Event,
     Reference,
     Standing,
     Use,
@@ -221,6 +222,24 @@ class LocationChange:
     def is_change(self) -> bool:
         """Whether the call changed anything, or would have without ``dry_run``."""
         return self.before != self.after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The catalog from which a version is copied, and what it says about the version.
+
+    Attributes:
+        catalog: its URL, without a password.
+        published_at, published_by: when and by whom the version was published there.
+        events: the events of the version there, oldest first.
+        aliases: the aliases that point to it there.
+    """
+
+    catalog: str
+    published_at: datetime
+    published_by: str
+    events: tuple[Event, ...] = ()
+    aliases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

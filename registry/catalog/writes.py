@@ -40,11 +40,21 @@ from registry.catalog.tables import (
     split,
     version_ledger,
 )
-from registry.catalog.values import Holder, Promotion, Reservation, Unpromoted, damaged, refuse_protected, stored_values
+from registry.catalog.values import (
+    Holder,
+    Origin,
+    Promotion,
+    Reservation,
+    Unpromoted,
+    damaged,
+    refuse_protected,
+    stored_values,
+)
 from registry.errors import CatalogError, ConflictError, NeighboursChangedError, UsageError
 from registry.model import (
     DatasetVersion,
     FeatureFingerprint,
+    Reference,
     Shard,
     Split,
     SplitFingerprint,
@@ -80,9 +90,11 @@ class SqlPublications:
         experiment_defaults: Mapping[str, bool] | None = None,
         held: tuple[Reservation, Holder] | None = None,
         unreserved: str | None = None,
+        origin: Origin | None = None,
     ) -> Promotion | None:
         check_shards(version, shards)
         check_text(actor, "actor")
+        published_by = actor if origin is None else check_text(origin.published_by, "publisher")
         values = version_values(version)
         canonical_json(dict(version.experiments))
 
@@ -101,8 +113,13 @@ class SqlPublications:
             if proved_between is not None:
                 _require_neighbours(connection, version, proved_between)
             # A rival for the same number waits here, before it does the work.
-            _reserve_number(connection, version, actor, now)
-            row = {**values, "config_id": config_id, "published_at": now, "published_by": actor}
+            _reserve_number(connection, version, published_by, now)
+            row = {
+                **values,
+                "config_id": config_id,
+                "published_at": now if origin is None else origin.published_at,
+                "published_by": published_by,
+            }
             version_id = _insert_version(connection, version, row, shards, found or {})
             # Flags and protections cannot change until this event is appended, so the log cannot contradict it.
             lock_log(connection)
@@ -132,8 +149,13 @@ class SqlPublications:
                     "fingerprints": fingerprint_seals(found or {}),
                     **({"experiments": experiments} if experiments else {}),
                     **({"state": state, "message": version.state_message} if state != "supported" else {}),
+                    **({} if version.superseded_by is None else {"superseded_by": str(version.superseded_by)}),
+                    **({} if origin is None else {"imported_from": _told_origin(origin)}),
                 },
             )
+            if origin is not None:
+                _import_events(connection, version, origin, actor=actor)
+                _set_aliases(connection, version, origin, config_id=config_id, version_id=version_id, actor=actor)
             return promotion
 
         for _ in range(_ATTEMPTS):
@@ -182,6 +204,49 @@ class SqlPublications:
             return True
 
         return write(self._engine, action)
+
+
+def _told_origin(origin: Origin) -> dict[str, str]:
+    """How the event of a publication names the catalog that the version comes from."""
+    return {
+        "catalog": origin.catalog,
+        "published_at": origin.published_at.astimezone(UTC).isoformat(timespec="microseconds"),
+        "published_by": origin.published_by,
+    }
+
+
+def _import_events(connection: sa.Connection, version: DatasetVersion, origin: Origin, *, actor: str) -> None:
+    """Append what the log of another catalog tells of a version. Replaying the log of this one ignores these events."""
+    for one in origin.events:
+        told = {name: getattr(one, name) for name in ("id", "actor", "action", "recorded_by", "hash")}
+        told |= {"at": one.at.astimezone(UTC).isoformat(timespec="microseconds"), "details": dict(one.details)}
+        append_event(
+            connection,
+            at=datetime.now(UTC),
+            actor=actor,
+            action="imported",
+            dataset=version.reference.dataset,
+            version=str(version.version),
+            details={"catalog": origin.catalog, "event": told},
+        )
+
+
+def _set_aliases(
+    connection: sa.Connection, version: DatasetVersion, origin: Origin, *, config_id: int, version_id: int, actor: str
+) -> None:
+    """Set the aliases that point to the version in another catalog. Those that exist here stay as they are."""
+    from registry.catalog.aliases import set_missing  # most publications do without it
+
+    for name in origin.aliases:
+        set_missing(
+            connection,
+            Reference(name=version.name, config=version.config, alias=name),
+            config_id,
+            version_id,
+            version.version,
+            actor=actor,
+            message=f"copied from {origin.catalog}",
+        )
 
 
 def _decide_promotion(

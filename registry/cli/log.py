@@ -163,7 +163,12 @@ def _words(event: Event) -> str | None:
     match action:
         case "publish":
             canonical = ", canonical" if details["promote"] else ""
-            return f"{counted(details['num_examples'], 'example')}, sha256:{details['content_digest'][:12]}{canonical}"
+            origin = f", from {details['imported_from']['catalog']}" if "imported_from" in details else ""
+            size = counted(details["num_examples"], "example")
+            return f"{size}, sha256:{details['content_digest'][:12]}{canonical}{origin}"
+        case "imported":
+            told = details["event"]
+            return f"{told['action']} by {told['actor']} at {told['at'][:19]}Z in {details['catalog']}"
         case "promote":
             return f"{_or_none(before)} -> {event.version}"
         case "default-config" | "alias-set" | "alias-remove":

@@ -43,6 +43,7 @@ COMMANDS: Final = {
     "alias": ("registry.cli.alias:alias", "Give versions names that may be moved: mnist@paper."),
     "cache": ("registry.cli.cache:cache", "Show, fill and clear the cache of files of other machines."),
     "pin": ("registry.cli.pin:pin", "Pin slices for a paper; verify, restore, cite and sign pins."),
+    "copy": ("registry.cli.copy:copy", "Copy versions to another catalog or store."),
     "mirror": ("registry.cli.mirror:mirror", "Manage the places that hold the files of a version."),
     "relocate": ("registry.cli.mirror:relocate", "Record that the folder of a version was moved by hand."),
     "reservation": (

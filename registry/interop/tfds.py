@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
 from registry.errors import ConflictError, FolderExistsError, PreparedFormatError, ShardMismatchError, StorageError
-from registry.features import FeaturesDict, features_from_json
+from registry.features import FeaturesDict
 from registry.model import (
     DatasetMetadata,
     DatasetVersion,
@@ -30,6 +30,7 @@ from registry.model import (
 from registry.prepared import (
     PreparedDataset,
     default_config,
+    describe,
     extra_files,
     read_prepared,
     write_default_config,
@@ -239,18 +240,12 @@ def export_tfds(
 
 def _describe(version: DatasetVersion) -> PreparedDataset:
     """The exported version. Typed Parquet columns become TFRecords, because TFDS cannot read them."""
-    is_readable = version.file_format in _TFDS_FORMATS
+    prepared = describe(version)
+    if version.file_format in _TFDS_FORMATS:
+        return prepared
     files = ShardedFileTemplate(dataset=version.name)
-    return PreparedDataset(
-        name=version.name,
-        config=version.config,
-        version=version.version,
-        splits=version.splits if is_readable else tuple(replace(split, files=files) for split in version.splits),
-        features=features_from_json(version.features_json).with_labels(version.labels),
-        metadata=version.metadata,
-        file_format=version.file_format if is_readable else files.file_format,
-        disable_shuffling=version.disable_shuffling,
-    )
+    splits = tuple(replace(split, files=files) for split in version.splits)
+    return replace(prepared, splits=splits, file_format=files.file_format)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,7 @@ ACTIONS: Final = (
     "mirror-add",
     "mirror-remove",
     "relocate",
+    "imported",
 )
 """Every action that this release writes. A log may hold others from a newer release."""
 

@@ -16,11 +16,12 @@ from registry.prepared.folder import (
     write_default_config,
     write_prepared,
 )
-from registry.prepared.info import PreparedDataset, info_from_json, info_to_json
+from registry.prepared.info import PreparedDataset, describe, info_from_json, info_to_json
 
 __all__ = [
     "PreparedDataset",
     "default_config",
+    "describe",
     "extra_files",
     "find_prepared",
     "info_from_json",

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias, TypeVar
 
 from registry.errors import PreparedFormatError, UsageError
-from registry.features import FeaturesDict
+from registry.features import FeaturesDict, features_from_json
 from registry.features.json_node import JsonNode, parse_json
 from registry.masking import mask_all, remove_secrets
 from registry.model import (
     DEFAULT_TEMPLATE,
     DatasetMetadata,
+    DatasetVersion,
     Reference,
     ShardedFileTemplate,
     ShardLengths,
@@ -281,6 +282,22 @@ class PreparedDataset:
     def reference(self) -> Reference:
         """The exact reference of this version."""
         return Reference.exactly(self.name, self.config, self.version)
+
+
+def describe(version: DatasetVersion) -> PreparedDataset:
+    """Return the description of a published version, for its folder."""
+    return PreparedDataset(
+        name=version.name,
+        config=version.config,
+        version=version.version,
+        splits=version.splits,
+        features=features_from_json(version.features_json).with_labels(version.labels),
+        metadata=version.metadata,
+        file_format=version.file_format,
+        disable_shuffling=version.disable_shuffling,
+        experiments=version.experiments,
+        version_to_prepare=version.version_to_prepare,
+    )
 
 
 SupervisedKeys: TypeAlias = "str | tuple[SupervisedKeys, ...] | dict[str, SupervisedKeys]"

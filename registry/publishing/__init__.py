@@ -5,6 +5,7 @@ folder, verifies it like any other, and writes the row.
 """
 
 from registry.publishing.changes import Change, ChangeLevel, Changes
+from registry.publishing.copying import copy_version
 from registry.publishing.fingerprint import Advance
 from registry.publishing.markers import Cleared, clear_place
 from registry.publishing.numbering import (
@@ -48,6 +49,7 @@ __all__ = [
     "VerifyReport",
     "VersionDiff",
     "clear_place",
+    "copy_version",
     "diff_versions",
     "preview_folder",
     "preview_next",

@@ -37,7 +37,7 @@ from registry.errors import (
     ReservedError,
     StorageError,
 )
-from registry.model import DatasetVersion, Shard
+from registry.model import Advance, DatasetVersion, Shard
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.publishing.markers import (
     folder_name,
@@ -75,6 +75,7 @@ class ObjectPlace:
         shards: Mapping[str, tuple[Shard, ...]],
         *,
         actor: str,
+        sent: Advance | None = None,
     ) -> None:
         self.notes: list[str] = []
         # ETags of exactly the bytes that were hashed or copied. A later request might return the tag of a newer object.
@@ -95,6 +96,7 @@ class ObjectPlace:
         self._is_marked = False
         self._is_alone = False
         self._put_here: set[str] = set()  # by this process
+        self._sent = sent
 
     def take(self) -> None:
         """Reserve the location. Waits for others that hold it."""
@@ -394,7 +396,13 @@ class ObjectPlace:
                 self.entity_tags[name] = tag
             return True
 
-        return [name for name, is_put in self._each(put, names, doing="uploaded files") if not is_put]
+        taken = []
+        for name, is_put in self._each(put, names, doing="uploaded files"):
+            if not is_put:
+                taken.append(name)
+            elif self._sent is not None and name in self._promised:
+                self._sent(self._promised[name].num_bytes)
+        return taken
 
     def _each(self, ask: Callable[[str], T], names: list[str], *, doing: str) -> Iterator[tuple[str, T]]:
         """Send the requests of ``ask`` for each name, several at the same time."""

@@ -15,7 +15,7 @@ from typing import Final
 
 from registry.catalog import CatalogBackend, Holder, Reservation
 from registry.errors import ConflictError, FolderExistsError, NotFoundError, UsageError, VersionTooSmallError
-from registry.model import DatasetVersion, Shard
+from registry.model import Advance, DatasetVersion, Shard
 from registry.publishing.markers import is_promised
 from registry.publishing.object_place import ObjectPlace
 from registry.publishing.verify import absolute_location, digest_of, is_published
@@ -49,6 +49,7 @@ def place_folder(
     shards: Mapping[str, tuple[Shard, ...]],
     *,
     actor: str,
+    sent: Advance | None = None,
 ) -> Iterator[Placement]:
     """Put a staged folder at the location of ``version``, and hold the location during the block, which writes the row.
 
@@ -61,6 +62,7 @@ def place_folder(
         version: the version.
         shards: the shards of the staged folder by split.
         actor: who publishes.
+        sent: called with the number of bytes of shards that were put into an object store since the last call.
 
     Raises:
         VersionExistsError: the number is published with other content.
@@ -75,7 +77,7 @@ def place_folder(
         with _on_disk(staged, store, catalog, version) as placement:
             yield placement
         return
-    place = ObjectPlace(staged, store, catalog, version, shards, actor=actor)
+    place = ObjectPlace(staged, store, catalog, version, shards, actor=actor, sent=sent)
     place.take()
     try:
         place.fill()
@@ -149,15 +151,21 @@ def _rename(
         if is_ours and names.issubset(store.child(place).list()):
             return False
         if not published:
-            raise ConflictError(
-                f"the folder of {version.reference} contains other data: {store.locate(place)}",
-                hint=f"It is not in this catalog. To publish it: registry publish {shlex.quote(store.locate(place))}\n"
-                "Or move the folder elsewhere, and publish again.",
-                details={"folder": store.locate(place)},
-            ) from error
+            raise other_data(version, store) from error
         parent, _, last_part = place.rpartition("/")
         aside = f"{parent}/damaged.{secrets.token_hex(4)}_{last_part}"
         store.rename_folder(place, aside)
         staged.commit()
         notes.append(f"replaced a damaged folder, which was moved to {store.locate(aside)}")
     return True
+
+
+def other_data(version: DatasetVersion, store: LocalStore) -> ConflictError:
+    """Return the error for a folder of this machine that contains other data than ``version``."""
+    folder = store.locate(version.location)
+    return ConflictError(
+        f"the folder of {version.reference} contains other data: {folder}",
+        hint=f"It is not in this catalog. To publish it: registry publish {shlex.quote(folder)}\n"
+        "Or move the folder elsewhere, and publish again.",
+        details={"folder": folder},
+    )

@@ -199,7 +199,7 @@ def publish_staged(
         candidate = candidate.moved(target.store.child(version.location))
         shards = tag_shards(version.splits, shards, placement.entity_tags)
         publication = candidate.write_row(shards, held=placement.held)
-    candidate.write_default_config()
+    tell_default_config(candidate.version, target)
     return replace(publication, notes=tuple(placement.notes))
 
 
@@ -262,7 +262,7 @@ def publish_folder(
     publication = candidate.write_row(tagged, unreserved=unreserved)
     if unreserved is not None:
         remove_marker(source, target.catalog, version)
-    candidate.write_default_config()
+    tell_default_config(candidate.version, target)
     if not is_at_home and publication.newly:
         notes = _note_changed_files(target.catalog, version, candidate.report.shards)
         return replace(publication, notes=(*publication.notes, *notes))
@@ -443,28 +443,28 @@ class _Candidate:
             hint="Nothing was changed. Try again later.",
         )
 
-    def write_default_config(self) -> None:
-        """Write the name of the default config for programs that read the data folder without the catalog, as TFDS."""
-        version, target = self.version, self.target
-        is_at_home = version.location == version_folder(version.name, version.config, version.version)
-        if version.config is None or not is_at_home:
-            return
-        if any(one.is_default and one.config == version.config for one in target.catalog.configs.list(version.name)):
-            try:
-                write_default_config(target.store, version.name, version.config)
-            except StorageError as error:  # the row is written: the version is published
-                warnings.warn(
-                    f"{version.reference} is published, and TFDS will not find its default config: {error.message}; "
-                    "publish it again to write that file",
-                    RegistryWarning,
-                    stacklevel=2,
-                )
-
     def _proof(self, files: StoredSplits, fingerprints: Mapping[str, SplitFingerprint]) -> Proof:
         prover = self.target.prover(actor=self.target.actor)
         if self.target.requires_number:
             return prover.require(self.version, fingerprints, files)
         return prover.prove(self.version, fingerprints)
+
+
+def tell_default_config(version: DatasetVersion, target: Target) -> None:
+    """Write the name of the default config for programs that read the data folder without the catalog, as TFDS."""
+    is_at_home = version.location == version_folder(version.name, version.config, version.version)
+    if version.config is None or not is_at_home:
+        return
+    if any(one.is_default and one.config == version.config for one in target.catalog.configs.list(version.name)):
+        try:
+            write_default_config(target.store, version.name, version.config)
+        except StorageError as error:  # the row is written: the version is published
+            warnings.warn(
+                f"{version.reference} is published, and TFDS will not find its default config: {error.message}; "
+                "publish it again to write that file",
+                RegistryWarning,
+                stacklevel=2,
+            )
 
 
 def unchanged(catalog: CatalogBackend, version: DatasetVersion) -> Promotion:

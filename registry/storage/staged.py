@@ -68,9 +68,16 @@ class StagedFolder(abc.ABC):
         self._commit()
         self._open = False
 
-    def take(self, source: Store, name: str) -> None:
-        """Make a file of ``source`` part of the folder, under the same name."""
-        source.copy(name, self.store)
+    def take(self, source: Store, name: str, *, sha256: str | None = None) -> None:
+        """Make a file of ``source`` part of the folder, under the same name.
+
+        Raises:
+            StorageError: a copy was made, and its digest is not ``sha256``.
+        """
+        if sha256 is None:
+            source.copy(name, self.store)
+        else:
+            self.store.create_from(name, source, name, sha256=sha256)
 
     def grow(self, num_bytes: int) -> None:  # noqa: B027 (a folder on a disk has nothing to do)
         """Note that this many bytes more were made for the folder.

@@ -38,7 +38,7 @@ class StagedUpload(StagedFolder):
                 self._target.require_writable(self.final)
                 self._unproved_bytes = None
 
-    def take(self, source: Store, name: str) -> None:
+    def take(self, source: Store, name: str, *, sha256: str | None = None) -> None:  # noqa: ARG002 (checked when it is uploaded)
         """Make a file of ``source`` part of the folder, without a copy: it is uploaded from where it is."""
         self._folder.lend(source, name)
 

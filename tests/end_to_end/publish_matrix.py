@@ -115,8 +115,8 @@ class Matrix:
     def problems(self, case: Case) -> list[str]:
         """The broken promises after one case; empty if all hold."""
         url, data_dir = self._fresh(f"{case.fault}-{case.manner}-{case.index}".replace(" ", "-"))
-        first = self._run(lambda: publish(url, data_dir, str(self._folder)), case)
-        again = self._run(lambda: publish(url, data_dir, str(self._folder)))
+        first = self._run(lambda: self.act(url, data_dir), case)
+        again = self._run(lambda: self.act(url, data_dir))
         found = self._run(lambda: check(url, data_dir))
         reported = "died" if first is None else first.get("error") or "published"
         self.seen[f"{case.fault} ({case.manner}): {reported}"] += 1
@@ -135,6 +135,10 @@ class Matrix:
             wrong.append(f"a reader found {found}")
         return [f"{case}: {one}" for one in wrong]
 
+    def act(self, url: str, data_dir: str) -> dict[str, Any]:
+        """What the cases interrupt, in a process of its own; the outcome."""
+        return publish(url, data_dir, str(self._folder))
+
     def _run(self, work: Callable[[], object], case: Case | None = None) -> Any:
         return run_with_fault(self._proxy, work, case)
 
@@ -148,7 +152,8 @@ class Matrix:
 
     def _count_requests(self) -> int:
         url, data_dir = self._fresh("whole")
-        outcome = wait(*fork(lambda: publish(url, data_dir, str(self._folder))))
+        self._proxy.reset()
+        outcome = wait(*fork(lambda: self.act(url, data_dir)))
         assert outcome == {"newly": True, "notes": []}, outcome
         return self._proxy.count()
 

@@ -1,0 +1,238 @@
+"""``Catalog.copy``: copies versions to another catalog, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from registry.api.arguments import DatasetLike, exact_version, log_actor, read_reference
+from registry.api.locations import open_data, open_indexes
+from registry.api.provenance import FoundNow
+from registry.api.reports import CopiedVersion, CopyOutcome, CopyReport
+from registry.catalog import AliasSummary, CatalogBackend, EventFilter, Origin, load_shards, stream_events
+from registry.errors import (
+    CatalogError,
+    DatasetNotFoundError,
+    RegistryError,
+    UsageError,
+    VersionNotFoundError,
+)
+from registry.model import (
+    DatasetVersion,
+    Event,
+    ProgressCallback,
+    Reference,
+    Shard,
+    VersionState,
+    count_progress,
+    version_folder,
+)
+
+if TYPE_CHECKING:  # numpy is loaded when files are copied
+    from registry.api.catalog import Catalog
+    from registry.publishing import Publication
+
+
+def copy_versions(
+    source: Catalog,
+    references: DatasetLike | Sequence[DatasetLike] | None,
+    to: Catalog,
+    *,
+    dry_run: bool,
+    progress: ProgressCallback | None,
+) -> CopyReport:
+    """See ``Catalog.copy``."""
+    if source.url == to.url:
+        raise UsageError(
+            f"{to.url} is the catalog itself",
+            hint="Name another catalog. For copies in another store: registry mirror add REF URL",
+        )
+    wanted = _choose(source.backend, references)
+    told: dict[str, dict[str, list[Event]]] = {}
+    found = []
+    for reference in wanted:
+        version = source.backend.published(reference.name, reference.config, exact_version(reference))
+        if version is None:
+            raise AssertionError("the catalog has just listed this version")
+        if not dry_run and reference.dataset not in told:
+            told[reference.dataset] = _events(source.backend, reference)
+        events = told.get(reference.dataset, {}).get(str(version.version), [])
+        found.append(_copy(source, version, to, events, dry_run=dry_run, progress=progress))
+    return CopyReport(found)
+
+
+def _choose(catalog: CatalogBackend, references: DatasetLike | Sequence[DatasetLike] | None) -> list[Reference]:
+    """The exact references of the versions to copy, each once, lower numbers of a config first."""
+    if references is None:
+        configs = [Reference(name=one.name, config=one.config) for one in catalog.datasets()]
+        return [one for config in configs for one in _of_config(catalog, config)]
+    given = [references] if isinstance(references, str) or not isinstance(references, Sequence) else references
+    return list(dict.fromkeys(one for reference in given for one in _matches(catalog, read_reference(reference))))
+
+
+def _matches(catalog: CatalogBackend, wanted: Reference) -> list[Reference]:
+    """Every version that a reference matches; without a config, those of all configs.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    if wanted.alias is not None or wanted.exact is not None:
+        return [catalog.find(wanted).reference]
+    configs = [wanted.config]
+    if wanted.config is None:
+        configs = [one.config for one in catalog.configs.list(wanted.name)]
+    found = [one for config in configs for one in _of_config(catalog, replace(wanted, config=config))]
+    if not found:
+        raise VersionNotFoundError(
+            f"no version of {wanted.dataset} matches {wanted}",
+            hint=f"List the versions: registry versions {wanted.dataset}",
+            details={"name": str(wanted)},
+        )
+    return found
+
+
+def _of_config(catalog: CatalogBackend, wanted: Reference) -> Iterator[Reference]:
+    """The versions of a config that match, the lowest first; also yanked ones, which may be pinned."""
+    for one in sorted(catalog.versions(wanted.name, wanted.config), key=lambda summary: summary.version):
+        matches = wanted.request is None or wanted.request.allows(one.version)
+        if matches and one.state is not VersionState.DROPPED:
+            yield Reference.exactly(one.name, one.config, one.version)
+
+
+def _events(catalog: CatalogBackend, reference: Reference) -> dict[str, list[Event]]:
+    """The events of each version of a config, oldest first, by the version."""
+    found: dict[str, list[Event]] = {}
+    for event in stream_events(catalog.log, EventFilter(dataset=reference.dataset)):
+        if event.version and event.dataset == reference.dataset:
+            found.setdefault(event.version, []).append(event)
+    return found
+
+
+def _copy(
+    source: Catalog,
+    version: DatasetVersion,
+    to: Catalog,
+    events: list[Event],
+    *,
+    dry_run: bool,
+    progress: ProgressCallback | None,
+) -> CopiedVersion:
+    """Copy one version; an error of the version is part of the result."""
+    shards = {split.name: load_shards(source.backend.shards, version, split.name) for split in version.splits}
+    num_bytes = sum(shard.num_bytes for of_split in shards.values() for shard in of_split)
+    folder = open_data(to.data_dir).child(version_folder(version.name, version.config, version.version))
+    result = CopiedVersion(
+        reference=version.reference,
+        outcome=CopyOutcome.FOUND,
+        folder=folder.url if folder.local_root is None else str(folder.local_root),
+        num_examples=version.num_examples,
+        num_shards=sum(map(len, shards.values())),
+        num_bytes=num_bytes,
+    )
+    try:
+        if dry_run:
+            is_there = _is_there(to.backend, version)
+            return replace(result, outcome=CopyOutcome.KNOWN) if is_there else result
+        publication = _send(source, version, shards, to, events, num_bytes=num_bytes, progress=progress)
+    except CatalogError:
+        raise
+    except RegistryError as error:
+        return replace(result, outcome=CopyOutcome.REFUSED, error=error)
+    notes = publication.notes + (_alias_notes(source, version, to) if publication.newly else ())
+    return replace(
+        result,
+        outcome=CopyOutcome.COPIED if publication.newly else CopyOutcome.KNOWN,
+        promotion=publication.promotion,
+        notes=notes,
+    )
+
+
+def _is_there(catalog: CatalogBackend, version: DatasetVersion) -> bool:
+    from registry.publishing.verify import is_published
+
+    return is_published(catalog, version)
+
+
+def _send(
+    source: Catalog,
+    version: DatasetVersion,
+    shards: Mapping[str, tuple[Shard, ...]],
+    to: Catalog,
+    events: list[Event],
+    *,
+    num_bytes: int,
+    progress: ProgressCallback | None,
+) -> Publication:
+    from registry.features import features_from_json
+    from registry.publishing import Target, copy_version
+
+    if not _is_there(to.backend, version):
+        _add_flags(source.backend, to.backend, version)
+    features = features_from_json(version.features_json).with_labels(version.labels)
+    # Without the cache of this machine: a copy would push everything else out of it.
+    readable = replace(FoundNow(version, source, version.reference).readable(features), cache=None)
+    if version.published_at is None:
+        raise AssertionError("a version of a catalog has a time")
+    return copy_version(
+        version,
+        readable.files({split.name for split in version.splits}),
+        readable.store,
+        shards,
+        Target(
+            store=open_data(to.data_dir),
+            catalog=to.backend,
+            promote=None if version.canonical == version.version else False,
+            actor=log_actor(),
+            default_config=_is_default(source.backend, to.backend, version),
+            experiment_defaults=source.backend.experiments.of_version(version),
+            indexes=open_indexes(),
+        ),
+        origin=Origin(
+            catalog=source.url,
+            published_at=version.published_at,
+            published_by=version.published_by,
+            events=tuple(events),
+            aliases=tuple(one.alias for one in _aliases(source.backend, version) if one.version == version.version),
+        ),
+        fingerprints=source.backend.fingerprints(version),
+        sent=count_progress(progress, "copying", str(version.reference), total=num_bytes, unit="bytes", announce=True),
+    )
+
+
+def _aliases(catalog: CatalogBackend, version: DatasetVersion) -> list[AliasSummary]:
+    """The aliases of the config of a version."""
+    return [one for one in catalog.aliases.list(version.reference.dataset) if one.config == version.config]
+
+
+def _alias_notes(source: Catalog, version: DatasetVersion, to: Catalog) -> tuple[str, ...]:
+    """Aliases that point to the version in the source, and to another one in the target."""
+    there = {one.alias: one.version for one in _aliases(to.backend, version)}
+    return tuple(
+        f"the alias {one.reference} points to {there[one.alias]} there, and was not moved"
+        for one in _aliases(source.backend, version)
+        if one.version == version.version and there.get(one.alias, version.version) != version.version
+    )
+
+
+def _add_flags(source: CatalogBackend, to: CatalogBackend, version: DatasetVersion) -> None:
+    """Add the experiments that the version overrides and the target lacks."""
+    if not version.experiments:
+        return
+    known = {one.name for one in to.experiments.list()}
+    for one in source.experiments.list():
+        if one.name in version.experiments and one.name not in known:
+            description = one.description or f"Copied from {source.url}."
+            to.experiments.add(one.name, description, default=one.default, actor=log_actor())
+
+
+def _is_default(source: CatalogBackend, to: CatalogBackend, version: DatasetVersion) -> bool:
+    """Whether its config is the default one in the source, and the target has none."""
+    if version.config is None:
+        return False
+    if not any(one.is_default and one.config == version.config for one in source.configs.list(version.name)):
+        return False
+    try:
+        return not any(one.is_default for one in to.configs.list(version.name))
+    except DatasetNotFoundError:
+        return True

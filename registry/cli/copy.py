@@ -1,0 +1,91 @@
+"""``registry copy``: copies versions to another catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from registry.cli.commands import Session, examples, joint_exit_code, session_command, version_values
+from registry.cli.completion import complete_reference
+from registry.cli.options import dry_run_option
+from registry.cli.output import size
+from registry.cli.progress import show_progress
+from registry.envelope import fields_of
+from registry.errors import UsageError
+from registry.splits import counted
+
+if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
+    from registry.api.reports import CopiedVersion, CopyReport
+
+
+@session_command(
+    "copy",
+    epilog=examples(
+        "registry copy mnist:3.0.1 --to lab.db",
+        "registry copy mnist 'digits:1.*' --to postgresql://host/lab --to-data-dir s3://bucket/data",
+        "registry copy --all --to lab.db --dry-run",
+    ),
+)
+@click.argument("references", metavar="[REF]...", nargs=-1, shell_complete=complete_reference)
+@click.option("--all", "every", is_flag=True, help="Copy every version that is not dropped, yanked ones too.")
+@click.option(
+    "--to", "target", metavar="CATALOG", required=True, help="Database URL or SQLite file of the other catalog."
+)
+@click.option(
+    "--to-data-dir",
+    metavar="DIR",
+    help="Folder of the shards of the other catalog.  [default: $REGISTRY_DATA_DIR, else 'datasets' next to it]",
+)
+@dry_run_option
+def copy(
+    session: Session, references: tuple[str, ...], every: bool, target: str, to_data_dir: str | None, dry_run: bool
+) -> int:
+    """Copy versions with their files, aliases, experiments and log entries to another catalog.
+
+    REF without a version, or with a range such as mnist:3.*, means every version that matches. A version keeps its
+    number, its time and its publisher. Each file is hashed while it is sent. If the command is interrupted, run it
+    again: files that are there are not sent again, and versions that are there are not changed. If a number is
+    published there with other content, the exit code is 4.
+    """
+    if every == bool(references):
+        raise UsageError("name versions, or --all alone", hint="Try: registry copy digits --to CATALOG")
+    other = Session(url=target, data_dir=to_data_dir, out=session.out)
+    with session.connect() as catalog, other.connect_to_publish(dry_run=dry_run) as to:
+        with show_progress(session.out) as progress:
+            report = catalog.copy(None if every else list(references), to, dry_run=dry_run, progress=progress)
+        value = {
+            "to": to.url,
+            "data_dir": to.data_dir,
+            "dry_run": dry_run,
+            "versions": list(map(_version_values, report)),
+        }
+    session.out.present("copy", value, lambda _: _describe(report))
+    return joint_exit_code(one.error.exit_code for one in report.failed if one.error is not None)
+
+
+def _describe(report: CopyReport) -> Iterator[str]:
+    for one in report:
+        files = f"{counted(one.num_examples, 'example')}, {counted(one.num_shards, 'file')}, {size(one.num_bytes)}"
+        match one.outcome.value:
+            case "copied":
+                yield f"copied {one.reference} to {one.folder} ({files})"
+            case "found":
+                yield f"would copy {one.reference} to {one.folder} ({files})"
+            case "known":
+                yield f"{one.reference} is there already"
+            case _:
+                yield f"{one.reference}: not copied: {'' if one.error is None else one.error.message}"
+                if one.error is not None and one.error.hint is not None:
+                    yield f"  {one.error.hint}"
+        yield from (f"  note: {note}" for note in one.notes)
+
+
+def _version_values(one: CopiedVersion) -> dict[str, Any]:
+    return {
+        **version_values(one.reference),
+        **fields_of(one, "outcome", "folder", "num_examples", "num_shards", "num_bytes", "notes"),
+        "canonical": None if one.promotion is None else one.promotion.after,
+        "error": None if one.error is None else fields_of(one.error, "code", "message", "hint"),
+    }

@@ -1,0 +1,205 @@
+"""Copies a published version to another catalog: first its files, which are hashed while they are sent, then its rows.
+
+    another catalog  ->  proved files  ->  their place below the data directory  ->  rows, in one transaction
+
+A run that is killed is finished by the next one. In an object store, the reservation of the place remains, and the
+objects that are there are compared (``object_place``). On a disk, files of a folder that a dead run was filling are
+taken over. Files that are there with the right sha256 are not sent again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from registry.catalog import Holder, Origin, Reservation
+from registry.engines import FileRange, Piece, choose_engine
+from registry.errors import StorageError
+from registry.model import Advance, DatasetVersion, Shard, SplitFingerprint, version_folder
+from registry.prepared import describe, extra_files, write_prepared
+from registry.publishing.placing import other_data, place_folder
+from registry.publishing.publish import Publication, Target, tag_shards, tell_default_config, unchanged
+from registry.publishing.verify import is_published, verify_shards
+from registry.storage import StagedFolder, Store
+from registry.storage.local import LocalStore
+from registry.storage.staged import StagedOnDisk, abandoned_folders
+
+
+def copy_version(
+    version: DatasetVersion,
+    files: Store,
+    folder: Store,
+    shards: Mapping[str, tuple[Shard, ...]],
+    target: Target,
+    *,
+    origin: Origin,
+    fingerprints: Mapping[str, SplitFingerprint],
+    sent: Advance | None = None,
+) -> Publication:
+    """Copy a version of another catalog, unless the target has it.
+
+    Its number is not proved again. If more has changed since the version below it in the target than the number allows,
+    ``Publication.notes`` says so.
+
+    Args:
+        version: the version, as the other catalog describes it.
+        files: its shards; each is proved when it is opened.
+        folder: its folder, for other files next to the shards.
+        shards: its shards by split.
+        target: the destination and the options.
+        origin: the other catalog, and what it says about the version.
+        fingerprints: those of the other catalog.
+        sent: called with the number of bytes of shards that were sent, or found in place, since the last call.
+
+    Raises:
+        VersionExistsError: the number is published with other content.
+        ConflictError: the place contains other data that is not in the catalog; or the version overrides a flag that is
+            retired there.
+        ReservedError: another publisher holds the place in the object store.
+        ShardMismatchError, CorruptRecordError, StorageError: a file cannot be read, or is not the published one.
+    """
+    place = version_folder(version.name, version.config, version.version)
+    copied = replace(version, location=place, location_steps=(), canonical=None)
+    num_bytes = sum(shard.num_bytes for of_split in shards.values() for shard in of_split)
+    if is_published(target.catalog, copied):
+        promotion = unchanged(target.catalog, copied)
+        return Publication(version=copied, newly=False, num_bytes=num_bytes, promotion=promotion)
+    notes = _note_number(copied, fingerprints, target)
+
+    def write_rows(
+        tagged: Mapping[str, tuple[Shard, ...]], held: tuple[Reservation, Holder] | None = None
+    ) -> Publication:
+        promotion = target.catalog.publish(
+            copied,
+            tagged,
+            promote=target.promote,
+            default_config=target.default_config,
+            actor=target.actor,
+            found=fingerprints or None,
+            experiment_defaults=target.experiment_defaults,
+            held=held,
+            origin=origin,
+        )
+        return Publication(
+            version=copied,
+            newly=promotion is not None,
+            num_bytes=num_bytes,
+            promotion=promotion or unchanged(target.catalog, copied),
+        )
+
+    if _is_in_place(copied, shards, target):
+        with target.store.exclusive(place):
+            publication = write_rows(shards)
+        if sent is not None:
+            sent(num_bytes)
+    else:
+        with target.store.stage(place) as staged:
+            is_local = isinstance(staged, StagedOnDisk)
+            _fill(staged, copied, files, shards, target, sent if is_local else None)
+            notes += _take_others(staged, copied, folder)
+            placing = place_folder(
+                staged,
+                target.store,
+                target.catalog,
+                copied,
+                shards,
+                actor=target.actor,
+                sent=None if is_local else sent,
+            )
+            with placing as placement:
+                tagged = tag_shards(copied.splits, shards, placement.entity_tags)
+                publication = write_rows(tagged, placement.held)
+                notes += placement.notes
+        target.store.clear_abandoned(place.rpartition("/")[0])
+    tell_default_config(copied, target)
+    return replace(publication, notes=tuple(notes))
+
+
+def _note_number(version: DatasetVersion, fingerprints: Mapping[str, SplitFingerprint], target: Target) -> list[str]:
+    """A note if the number is too small for the changes since its neighbours in the target; no file is read."""
+    catalog = target.catalog
+    neighbours = [one for one in catalog.neighbours(version.name, version.config, version.version) if one is not None]
+    if not fingerprints or not all(catalog.fingerprints(one) for one in neighbours):
+        return []
+    proof = target.prover().prove(version, fingerprints)
+    return [] if proof.refused is None else [proof.refusal().message]
+
+
+def _is_in_place(version: DatasetVersion, shards: Mapping[str, tuple[Shard, ...]], target: Target) -> bool:
+    """Whether all files are in their folder on this machine: a run was killed before it wrote the row.
+
+    Raises:
+        ConflictError: the folder contains other data.
+    """
+    store = target.store
+    if not isinstance(store, LocalStore) or not (final := store.child(version.location)).list():
+        return False
+    if verify_shards(final, version.splits, shards, walk=False, indexes=target.indexes).faults:
+        raise other_data(version, store)
+    return True
+
+
+def _fill(
+    staged: StagedFolder,
+    version: DatasetVersion,
+    files: Store,
+    shards: Mapping[str, tuple[Shard, ...]],
+    target: Target,
+    sent: Advance | None,
+) -> None:
+    """Take every shard, several at the same time."""
+    left = _Leftovers(target.store, staged, version)
+    named = {split.filename(one.index): one for split in version.splits for one in shards[split.name]}
+
+    def take(name: str) -> None:
+        if not left.give(name, named[name].sha256):
+            staged.take(files, name, sha256=named[name].sha256)
+
+    with choose_engine(num_bytes=None, is_local=False, is_unlocked=True) as engine:
+        pieces = (Piece(take, name, (FileRange(files.url, name),)) for name in named)
+        for name, _ in engine.run(pieces, doing="copied files", failure=StorageError):
+            if sent is not None:
+                sent(named[name].num_bytes)
+
+
+class _Leftovers:
+    """Files of the same version in folders on a disk that dead runs were filling."""
+
+    def __init__(self, store: Store, staged: StagedFolder, version: DatasetVersion) -> None:
+        parent, _, last_part = version.location.rpartition("/")
+        self._store = store
+        self._inside = staged.name if isinstance(staged, StagedOnDisk) else None
+        found = abandoned_folders(store, parent) if self._inside is not None else ()
+        self._folders = [name for name in found if name.endswith(f"_{last_part}")]
+
+    def give(self, name: str, sha256: str) -> bool:
+        """Move a file with this sha256 into the staged folder; False if there is none."""
+        for folder in self._folders:
+            with suppress(StorageError):  # missing, or another run was faster
+                if _hash(self._store.child(folder), name) == sha256:
+                    self._store.move(f"{folder}/{name}", f"{self._inside}/{name}")
+                    return True
+        return False
+
+
+def _hash(folder: Store, name: str) -> str:
+    digest = hashlib.sha256()
+    with folder.open(name) as file:
+        for piece in file.pieces():
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _take_others(staged: StagedFolder, version: DatasetVersion, folder: Store) -> list[str]:
+    """Write the files that describe the version, and take other files of its folder, such as a licence."""
+    prepared = describe(version)
+    written = write_prepared(staged.store, prepared)
+    try:
+        for name in extra_files(folder, prepared):
+            if name not in written:
+                staged.take(folder, name)
+    except StorageError as error:  # no record depends on them
+        return [f"other files of its folder were not copied: {error.message}"]
+    return []

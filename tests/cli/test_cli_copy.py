@@ -1,0 +1,61 @@
+"""``registry copy``."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Cli = Callable[..., Any]
+
+
+def test_versions_are_copied_to_a_catalog_that_is_created(numbers: Cli, workspace: Path) -> None:
+    target = workspace / "lab/catalog.db"
+    to = ("--to", str(target))
+
+    ran = numbers("copy", "numbers:1.*", *to, "--dry-run")
+    assert (ran.code, target.parent.exists()) == (0, False)
+    folder = workspace / "lab/datasets/numbers"
+    assert [line.partition(" (")[0] for line in ran.out.splitlines()] == [
+        f"would copy numbers:{number} to {folder}/{number}" for number in ("1.0.0", "1.1.0", "1.1.1")
+    ]
+
+    ran = numbers("copy", "numbers:1.*", "words/de", *to)
+    assert ran.code == 0
+    assert ran.out.splitlines()[0] == f"copied numbers:1.0.0 to {folder}/1.0.0 (1 example, 1 file, 35 B)"
+    assert len(ran.out.splitlines()) == 5
+
+    ran = numbers("copy", "--all", *to, "--format", "json")
+    data = ran.json()["data"]
+    assert (ran.code, data["to"], data["data_dir"]) == (0, f"sqlite:///{target}", str(workspace / "lab/datasets"))
+    assert [(one["dataset"], one["version"], one["outcome"]) for one in data["versions"]] == [
+        ("numbers", "1.0.0", "known"),
+        ("numbers", "1.1.0", "known"),
+        ("numbers", "1.1.1", "known"),
+        ("numbers", "2.0.0", "copied"),
+        ("words/de", "1.0.0", "known"),
+        ("words/de", "2.0.0", "known"),
+        ("words/en", "1.0.0", "copied"),
+        ("words/en", "2.0.0", "copied"),
+    ]
+    for line in (("verify", "--all"), ("log", "verify"), ("db", "check")):
+        assert numbers(*line, "--catalog", str(target)).code == 0
+    events = numbers("log", "--catalog", str(target), "--limit", "2", "--dataset", "numbers", "--format", "json").json()
+    first, second = events["data"]
+    assert first["summary"].partition(", from ")[2].startswith(f"sqlite:///{workspace}"[:40])
+    assert second["action"] == "imported"
+    assert second["summary"].startswith("publish by ")
+    assert numbers("copy", "numbers:1.0.0", *to).out == "numbers:1.0.0 is there already\n"
+
+
+def test_a_number_that_is_taken_is_a_conflict(numbers: Cli, digits: Cli, workspace: Path) -> None:
+    other = workspace / "other.db"
+    shutil.copy(workspace / "catalog.db", other)
+    ran = numbers("copy", "nobody", "--to", str(other))
+    assert ran.code == 3
+    ran = numbers("copy", "digits", "--to", str(workspace / "catalog.db"))
+    assert (ran.code, "is the catalog itself" in ran.err) == (2, True)
+    for arguments in ((), ("digits", "--all")):
+        ran = numbers("copy", *arguments, "--to", str(other))
+        assert (ran.code, "name versions, or --all alone" in ran.err) == (2, True)

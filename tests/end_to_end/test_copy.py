@@ -1,0 +1,341 @@
+"""``Catalog.copy``: a version is in the other catalog as it was in the first, however often a copy was interrupted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import warm_python
+from fault_proxy import FaultProxy
+from prepared_samples import animals, prepare
+from test_shard_formats_published import prepare_as
+
+import registry
+from registry.api import Catalog
+from registry.catalog import load_shards
+from registry.errors import (
+    ConflictError,
+    MirrorWarning,
+    NotFoundError,
+    PartialFailureError,
+    ShardMismatchError,
+    UsageError,
+    VersionExistsError,
+)
+from registry.features import FeaturesDict
+from registry.shards import mirrored, proved
+from registry.storage import open_store
+from registry.storage.names import MARKER_FILE
+
+SHARDS = 3
+NAMES = [f"animals-train.tfrecord-{index:05}-of-{SHARDS:05}" for index in range(SHARDS)]
+
+
+@pytest.fixture(autouse=True)
+def _new_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(proved, "_proofs", proved._Proofs())
+    monkeypatch.setattr(mirrored, "_troubles", mirrored._Troubles())
+    monkeypatch.setenv("REGISTRY_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("REGISTRY_ACTOR", "ann")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Iterator[Catalog]:
+    """``animals`` 1.0.0 to 2.0.0 in several states with aliases and an experiment; ``words/de``, ``words/en``."""
+    with registry.connect(tmp_path / "source.db", data_dir=tmp_path / "data") as opened:
+        for version, age in (("1.0.0", 0), ("1.0.1", 0), ("2.0.0", 70)):
+            opened.publish(prepare(tmp_path / version, version, {"train": animals(30, age=age)}, shards=SHARDS))
+        opened.experiments.add("fast", "Faster.", default=True)
+        for config in ("de", "en"):
+            folder = prepare(tmp_path / config, splits={"train": animals(20)}, name="words", config=config)
+            opened.publish(folder)
+        opened.lifecycle.set_default_config("words/en")
+        opened.lifecycle.promote("animals:1.0.1")
+        opened.lifecycle.yank("animals:1.0.0", reason="shifted", superseded_by="1.0.1")
+        opened.aliases.set("paper", "animals:1.0.1", reason="As submitted.")
+        opened.aliases.set("old", "animals:1.0.1")
+        opened.aliases.set("old", "animals:2.0.0")
+        yield opened
+
+
+@pytest.fixture(params=["disk", "bucket"])
+def data_dir(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The data directory of the other catalog."""
+    if request.param == "disk":
+        return str(tmp_path / "other-data")
+    return f"{request.getfixturevalue('bucket')}/data"
+
+
+@pytest.fixture
+def other(catalog_url: str, data_dir: str) -> Iterator[Catalog]:
+    with registry.connect(catalog_url, data_dir=data_dir) as opened:
+        yield opened
+
+
+def ages(catalog: Catalog, reference: str) -> list[int]:
+    return [int(example["age"]) for example in catalog.dataset(reference).read("train")]
+
+
+def facts(catalog: Catalog, reference: str) -> Any:
+    """Everything that a catalog says of a version, except its place, the ETags there, and the canonical version."""
+    wanted = registry.Reference.parse(reference)
+    assert wanted.exact is not None
+    version = catalog.backend.published(wanted.name, wanted.config, wanted.exact)
+    assert version is not None
+    shards = {
+        split.name: [replace(one, entity_tag=None) for one in load_shards(catalog.backend.shards, version, split.name)]
+        for split in version.splits
+    }
+    return replace(version, location="", canonical=None), shards, catalog.backend.fingerprints(version)
+
+
+def test_a_copy_is_the_version_with_all_that_belongs_to_it(source: Catalog, other: Catalog, data_dir: str) -> None:
+    report = source.copy(None, other)
+
+    copied = ["animals:1.0.0", "animals:1.0.1", "animals:2.0.0", "words/de:1.0.0", "words/en:1.0.0"]
+    assert [(str(one.reference), one.outcome.value, one.notes) for one in report] == [
+        (reference, "copied", ()) for reference in copied
+    ]
+    assert str(report) == "<CopyReport: 5 copied>"
+    for reference in copied:
+        assert facts(other, reference) == facts(source, reference)
+    assert ages(other, "animals") == ages(source, "animals")
+    assert other.dataset("words").config == "en"
+    assert other.standing("animals").aliases == source.standing("animals").aliases
+    assert [str(one) for one in (other.dataset("animals@paper").version, other.standing("animals").canonical)] == [
+        "1.0.1",
+        "1.0.1",
+    ]
+    assert other.verify_all().is_sound
+    assert other.verify_log().faults == ()
+    store = open_store(data_dir)
+    assert [name for name in store.list() if name.startswith("animals/2.0.0")] == [
+        f"animals/2.0.0/{name}" for name in [*NAMES, "dataset_info.json", "features.json", "kind.labels.txt"]
+    ]
+    assert other.reservations.list() == ()
+
+
+def test_the_log_says_where_a_copy_comes_from(source: Catalog, other: Catalog) -> None:
+    source.copy("animals:1.0.0", other)
+
+    publish, *imported = other.log(dataset="animals")
+    version = source.backend.find("animals:1.0.0")
+    assert (publish.action, publish.actor) == ("publish", "ann")
+    assert publish.details["imported_from"] == {
+        "catalog": source.url,
+        "published_at": version.published_at and version.published_at.isoformat(timespec="microseconds"),
+        "published_by": "ann",
+    }
+    events = [one for one in source.log(dataset="animals") if one.version == "1.0.0"]
+    assert [one.action for one in imported] == ["imported"] * len(events)
+    assert [one.details["event"]["hash"] for one in imported] == [one.hash for one in events]
+    assert [one.details["event"]["action"] for one in imported] == ["publish", "yank"]
+    assert all(one.details["catalog"] == source.url for one in imported)
+    assert other.backend.experiments.of_version(version) == source.backend.experiments.of_version(version)
+
+
+def test_a_second_run_changes_nothing(source: Catalog, other: Catalog) -> None:
+    source.copy(["animals", "words/de"], other).require_all()
+    events = list(other.log())
+    source.aliases.set("new", "animals:1.0.1")
+
+    report = source.copy(["animals", "words/de:1.*", "animals@paper"], other)
+
+    assert {one.outcome.value for one in report} == {"known"}
+    assert len(report) == 4
+    assert list(other.log()) == events
+
+
+@pytest.mark.parametrize(
+    ("references", "expected"),
+    [
+        ("animals", ["animals:1.0.0", "animals:1.0.1", "animals:2.0.0"]),
+        ("animals:1.*", ["animals:1.0.0", "animals:1.0.1"]),
+        ("animals:1.0.0", ["animals:1.0.0"]),
+        ("animals@old", ["animals:2.0.0"]),
+        ("words", ["words/de:1.0.0", "words/en:1.0.0"]),
+        (["words/en", "words"], ["words/en:1.0.0", "words/de:1.0.0"]),
+    ],
+)
+def test_references_choose_all_versions_that_match(
+    source: Catalog, tmp_path: Path, references: Any, expected: list[str]
+) -> None:
+    with registry.connect(tmp_path / "empty.db", data_dir=tmp_path / "empty") as empty:
+        report = source.copy(references, empty, dry_run=True)
+        assert [str(one.reference) for one in report] == expected
+        assert {one.outcome.value for one in report} == {"found"}
+        assert (empty.datasets(), (tmp_path / "empty").exists()) == ((), False)
+
+
+def test_what_cannot_be_copied_is_refused(source: Catalog, tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "empty.db", data_dir=tmp_path / "empty") as empty:
+        for reference in ("nobody", "animals:7.*", "animals@nobody", "words/fr"):
+            with pytest.raises(NotFoundError):
+                source.copy(reference, empty)
+    with pytest.raises(UsageError, match="is the catalog itself"):
+        source.copy("animals", source)
+
+
+def test_a_number_with_other_content_is_a_conflict_and_the_next_version_is_copied(
+    source: Catalog, other: Catalog, tmp_path: Path
+) -> None:
+    other.publish(prepare(tmp_path / "rival", "1.0.0", {"train": animals(30, age=9)}, shards=SHARDS))
+    before = facts(other, "animals:1.0.0")
+
+    for dry_run in (True, False):
+        report = source.copy("animals", other, dry_run=dry_run)
+        assert [one.outcome.value for one in report] == ["refused", *(["found" if dry_run else "copied"] * 2)]
+        assert isinstance(report[0].error, VersionExistsError)
+    with pytest.raises(PartialFailureError, match=r"^1 of 3 versions could not be copied:\n  animals:1.0.0: "):
+        report.require_all()
+    assert report[1].notes[0].startswith("animals:1.0.1 is too small a number: ")
+    assert facts(other, "animals:1.0.0") == before
+
+
+def test_aliases_of_the_target_stay_where_they_are(source: Catalog, other: Catalog) -> None:
+    source.copy("animals:2.0.0", other)
+    other.aliases.set("paper", "animals:2.0.0")
+    (copied,) = source.copy("animals:1.0.1", other)
+    assert copied.notes == ("the alias animals@paper points to 2.0.0 there, and was not moved",)
+    assert str(other.dataset("animals@paper").version) == "2.0.0"
+
+
+def test_an_experiment_that_a_version_overrides_is_added(tmp_path: Path) -> None:
+    class Fast(registry.DatasetBuilder):
+        """Numbers."""
+
+        name = "fast"
+        VERSION = registry.Version("1.0.0", experiments={"new_order": True})
+
+        def features(self) -> Any:
+            return FeaturesDict({"number": "int64"})
+
+        def splits(self) -> Any:
+            return {"train": [(n, {"number": n}) for n in range(5)]}
+
+    with (
+        registry.connect(tmp_path / "a.db", data_dir=tmp_path / "a") as first,
+        registry.connect(tmp_path / "b.db", data_dir=tmp_path / "b") as second,
+    ):
+        first.experiments.add("new_order", "Sort by the hash.")
+        first.experiments.add("unrelated", "Something else.")
+        first.build(Fast(), processes=1)
+        first.copy(None, second).require_all()
+        assert [(one.name, one.description, one.default) for one in second.experiments.list()] == [
+            ("new_order", "Sort by the hash.", False)
+        ]
+        assert second.dataset("fast").implements("new_order")
+        assert second.verify_log().faults == ()
+
+
+@pytest.mark.parametrize("file_format", ["array_record", "parquet"])
+def test_versions_of_every_format_that_were_imported_in_place_are_copied(
+    other: Catalog, tmp_path: Path, file_format: str
+) -> None:
+    folder = prepare_as(tmp_path / "prepared", file_format)
+    (folder / "LICENSE").write_text("Free.")
+    with registry.connect(tmp_path / "in-place.db", data_dir=tmp_path / "nowhere") as source:
+        source.import_tfds(folder, name="others").require_all()
+        source.copy(None, other).require_all()
+    shutil.rmtree(folder)
+    store = open_store(other.data_dir)
+    assert store.read_bytes("others/1.0.0/LICENSE") == b"Free."
+    if file_format == "parquet" or store.local_root is not None:  # ArrayRecord is read on this machine only
+        assert other.verify_all().is_sound
+        assert len(ages(other, "others")) == 50
+
+
+def test_a_wrong_file_of_the_source_is_not_copied(source: Catalog, other: Catalog, tmp_path: Path) -> None:
+    folder = tmp_path / "data/animals/2.0.0"
+    (folder / NAMES[1]).write_bytes((folder / NAMES[0]).read_bytes())
+    (refused,) = source.copy("animals:2.0.0", other)
+    assert isinstance(refused.error, ShardMismatchError)
+    assert other.published_digest("animals:2.0.0") is None
+    assert other.datasets() == ()
+
+    source.mirrors.add("animals:1.0.1", shutil.copytree(tmp_path / "data/animals/1.0.1", tmp_path / "mirror"))
+    (tmp_path / "data/animals/1.0.1" / NAMES[1]).unlink()
+    with pytest.warns(MirrorWarning):
+        (copied,) = source.copy("animals:1.0.1", other)
+    assert copied.outcome.value == "copied"
+
+
+def test_a_folder_with_other_data_is_left_alone(source: Catalog, tmp_path: Path) -> None:
+    prepare(tmp_path / "other-data/animals/2.0.0", "2.0.0", {"train": animals(30)}, shards=SHARDS)
+    content = (tmp_path / "other-data/animals/2.0.0" / NAMES[0]).read_bytes()
+    with registry.connect(tmp_path / "other.db", data_dir=tmp_path / "other-data") as other:
+        (refused,) = source.copy("animals:2.0.0", other)
+        assert isinstance(refused.error, ConflictError)
+        assert (tmp_path / "other-data/animals/2.0.0" / NAMES[0]).read_bytes() == content
+        assert list((tmp_path / "other-data/animals").iterdir()) == [tmp_path / "other-data/animals/2.0.0"]
+
+
+def test_catalogs_that_share_a_data_directory_share_the_files(source: Catalog, tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "other.db", data_dir=tmp_path / "data") as other:
+        before = {path: path.stat().st_ino for path in (tmp_path / "data").rglob("*")}
+        source.copy("animals", other).require_all()
+        assert {path: path.stat().st_ino for path in (tmp_path / "data").rglob("*")} == before
+        assert facts(other, "animals:2.0.0") == facts(source, "animals:2.0.0")
+
+
+def test_an_object_is_sent_once_and_what_is_there_is_not_sent_again(
+    source: Catalog, bucket: str, fault_proxy: FaultProxy, tmp_path: Path
+) -> None:
+    with registry.connect(tmp_path / "other.db", data_dir=f"{bucket}/data") as other:
+        fault_proxy.inject("forbidden", when=lambda request: request.method == "PUT" and request.key.endswith(NAMES[2]))
+        (failed,) = source.copy("animals:2.0.0", other)
+        assert failed.error is not None
+        sent = {one.key.rpartition("/")[2] for one in fault_proxy.requests if one.method == "PUT" and one.fault is None}
+        assert sent >= {NAMES[0]}
+        fault_proxy.reset()
+        (copied,) = source.copy("animals:2.0.0", other)
+        assert copied.outcome.value == "copied"
+        again = {one.key.rpartition("/")[2] for one in fault_proxy.requests if one.method == "PUT"}
+        assert NAMES[2] in again
+        assert again & sent == {MARKER_FILE}
+        assert [one for one in copied.notes if one.startswith("finished what an earlier run left")]
+
+
+def test_files_that_a_killed_run_has_copied_to_a_disk_are_taken_over(source: Catalog, tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "other.db", data_dir=tmp_path / "other-data"):
+        pass
+    script = """
+import os, sys
+from pathlib import Path
+import registry
+from registry.storage.staged import StagedFolder
+from registry.storage.staged import StagedOnDisk
+take, names = StagedOnDisk.take, []
+def dying(self, source, name, **options):
+    if name.endswith("00002-of-00003"):
+        while sum("tfrecord" in one for one in self.store.list()) < 2:
+            pass
+        os._exit(9)
+    return take(self, source, name, **options)
+StagedOnDisk.take = dying
+top = Path(sys.argv[1])
+with registry.connect(top / "source.db", data_dir=top / "data") as source:
+    with registry.connect(top / "other.db", data_dir=top / "other-data") as other:
+        source.copy("animals:2.0.0", other)
+"""
+    died = warm_python.run([os.fspath(shutil.which("python") or "python"), "-c", script, str(tmp_path)], check=False)
+    assert died.returncode == 9
+    (left,) = (tmp_path / "other-data/animals").iterdir()
+    kept = {path.name: path.stat().st_ino for path in left.glob("animals*")}
+    assert sorted(kept) == NAMES[:2]
+    (left / NAMES[1]).write_bytes(b"damaged meanwhile")
+
+    with registry.connect(tmp_path / "other.db", data_dir=tmp_path / "other-data") as other:
+        (copied,) = source.copy("animals:2.0.0", other)
+        assert copied.outcome.value == "copied"
+        assert facts(other, "animals:2.0.0") == facts(source, "animals:2.0.0")
+        assert other.verify_all(deep=True).is_sound
+    folder = tmp_path / "other-data/animals/2.0.0"
+    assert (folder / NAMES[0]).stat().st_ino == kept[NAMES[0]]
+    assert (folder / NAMES[1]).stat().st_ino != kept[NAMES[1]]
+    assert list((tmp_path / "other-data/animals").iterdir()) == [folder]
