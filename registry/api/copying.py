@@ -67,7 +67,8 @@ def _choose(catalog: CatalogBackend, references: DatasetLike | Sequence[DatasetL
     if references is None:
         configs = [Reference(name=one.name, config=one.config) for one in catalog.datasets()]
         return [one for config in configs for one in _of_config(catalog, config)]
-    given = [references] if isinstance(references, str) or not isinstance(references, Sequence) else references
+    is_one = isinstance(references, str | bytes) or not isinstance(references, Sequence)
+    given: Sequence[DatasetLike] = [references] if is_one else references  # type: ignore[list-item, assignment]
     return list(dict.fromkeys(one for reference in given for one in _matches(catalog, read_reference(reference))))
 
 

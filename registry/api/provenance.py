@@ -25,6 +25,7 @@ from registry.model import (
     Reference,
     Shard,
     SlicingRule,
+    UntaggedShards,
     VersionState,
     VersionStatus,
     choose,
@@ -399,4 +400,5 @@ class FoundBefore(FoundNow):
 
     def _promises(self) -> Promises:
         shards = ((split, shard) for split in self.facts.splits for shard in self._known.shards[split.name])
-        return KnownShards({split.filename(shard.index): shard for split, shard in shards})
+        found = KnownShards({split.filename(shard.index): shard for split, shard in shards})
+        return found if self.facts.locations[0] == self.facts.location else UntaggedShards(found)

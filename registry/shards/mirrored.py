@@ -117,7 +117,7 @@ class MirroredStore(WrappedStore):
             except (StorageError, VerificationError, _UnopenedError) as fault:
                 error = fault.error if isinstance(fault, _UnopenedError) else fault
                 if _is_final(error):
-                    raise
+                    raise error from fault.__cause__
                 failed.append((place, error))
                 self._note(name, place, error)
 
@@ -204,6 +204,7 @@ class FallOverFile(LazyFile):
     def __init__(self, file: StoredFile, open_next: Callable[[StorageError | VerificationError], StoredFile]) -> None:
         """``open_next`` gets the error of the present copy, and raises one if no copy is left."""
         super().__init__([], path=file.path, num_bytes=file.num_bytes, entity_tag=file.entity_tag)
+        self.published_sha256 = file.published_sha256
         self.published_sha256 = file.published_sha256
         self._source = file
         self._open_next = open_next

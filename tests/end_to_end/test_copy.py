@@ -26,6 +26,7 @@ from registry.errors import (
     ShardMismatchError,
     UsageError,
     VersionExistsError,
+    WrongTypeError,
 )
 from registry.features import FeaturesDict
 from registry.shards import mirrored, proved
@@ -170,6 +171,17 @@ def test_references_choose_all_versions_that_match(
         assert [str(one.reference) for one in report] == expected
         assert {one.outcome.value for one in report} == {"found"}
         assert (empty.datasets(), (tmp_path / "empty").exists()) == ((), False)
+
+
+def test_one_or_several_versions_are_given_in_any_form(source: Catalog, tmp_path: Path) -> None:
+    dataset = source.dataset("animals:2.0.0")
+    forms = ["animals:2.0.0", dataset.reference, dataset, dataset.facts]
+    with registry.connect(tmp_path / "empty.db", data_dir=tmp_path / "empty") as empty:
+        for given in [*forms, forms, tuple(forms)]:
+            assert [str(one.reference) for one in source.copy(given, empty, dry_run=True)] == ["animals:2.0.0"]
+        for wrong in (5, b"animals", object(), [5], [["animals"]]):
+            with pytest.raises(WrongTypeError):
+                source.copy(wrong, empty, dry_run=True)  # type: ignore[arg-type] # what it refuses
 
 
 def test_what_cannot_be_copied_is_refused(source: Catalog, tmp_path: Path) -> None:

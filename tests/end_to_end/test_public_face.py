@@ -13,6 +13,7 @@ import pytest
 
 import registry
 from registry.api.lifecycle import Aliases, Experiments, Lifecycle, Reservations
+from registry.api.mirrors import Mirrors
 from registry.api.pinning import CatalogPins
 from registry.cli.main import cli
 from registry.errors import ConflictError, NotFoundError, PartialFailureError, StorageError, UsageError, WrongTypeError
@@ -22,6 +23,11 @@ Call = Callable[[registry.Catalog, Any], Any]
 EXACT = "digits:1.0.0"
 DATASET = "digits"
 ALIAS = "digits@paper"
+
+
+def _home(catalog: registry.Catalog) -> str:
+    return f"{catalog.data_dir}/digits/1.0.0"
+
 
 # Each public parameter that names a dataset: how to call it, and the text for the forms str and Reference.
 CALLS: dict[str, tuple[Call, str]] = {
@@ -62,6 +68,11 @@ CALLS: dict[str, tuple[Call, str]] = {
     "Aliases.remove(reference)": (lambda catalog, given: catalog.aliases.remove(given, dry_run=True), ALIAS),
     "Aliases.list(dataset)": (lambda catalog, given: catalog.aliases.list(given), DATASET),
     "Aliases.history(reference)": (lambda catalog, given: catalog.aliases.history(given), ALIAS),
+    "Mirrors.list(reference)": (lambda catalog, given: catalog.mirrors.list(given), EXACT),
+    "Mirrors.add(reference)": (lambda catalog, given: catalog.mirrors.add(given, _home(catalog)), EXACT),
+    "Mirrors.remove(reference)": (lambda catalog, given: catalog.mirrors.remove(given, _home(catalog)), EXACT),
+    "Mirrors.check(reference)": (lambda catalog, given: catalog.mirrors.check(given), EXACT),
+    "Mirrors.relocate(reference)": (lambda catalog, given: catalog.mirrors.relocate(given, _home(catalog)), EXACT),
     "Reservations.list(dataset)": (lambda catalog, given: catalog.reservations.list(given), DATASET),
     "Reservations.release(reference)": (lambda catalog, given: catalog.reservations.release(given), EXACT),
     "Reservations.clear(reference)": (lambda catalog, given: catalog.reservations.clear(given), EXACT),
@@ -78,6 +89,7 @@ CALLS: dict[str, tuple[Call, str]] = {
 # stored on this machine; a Dataset is a version and not an alias.
 UNDERSTOOD = {
     "Lifecycle.set_default_config(dataset)": (UsageError, "digits does not name a config"),
+    "Mirrors.remove(reference)": (ConflictError, "digits/1.0.0 is the only location of digits:1.0.0"),
     "Reservations.release(reference)": (NotFoundError, "digits:1.0.0 has no reservation"),
     "Reservations.clear(reference)": (UsageError, "is on this machine"),
     "Aliases.remove(reference)": (UsageError, "digits:1.0.0"),
@@ -147,7 +159,7 @@ def test_none_is_refused_if_it_has_no_meaning(catalog: registry.Catalog, name: s
 
 def test_no_parameter_that_names_a_dataset_is_missing_above() -> None:
     """Every parameter annotated with DatasetLike, and every one with a name that such a parameter has."""
-    classes = (registry.Catalog, Lifecycle, Aliases, Experiments, Reservations, CatalogPins)
+    classes = (registry.Catalog, Lifecycle, Aliases, Experiments, Mirrors, Reservations, CatalogPins)
     functions = {
         f"{one.__name__}.{name}": method
         for one in classes
@@ -160,6 +172,7 @@ def test_no_parameter_that_names_a_dataset_is_missing_above() -> None:
             if "DatasetLike" in str(parameter.annotation) or parameter.name in ("reference", "dataset", "config_of"):
                 found.add(f"{name}({parameter.name})")
     found -= {"as_dataframe(dataset)"}  # a reader, under the name that TFDS uses
+    found -= {"Catalog.copy(references)"}  # one or several; see test_copy.py
     assert found == set(CALLS) - {"Lifecycle.promote(uses)"}
 
 
