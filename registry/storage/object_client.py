@@ -241,9 +241,8 @@ class BucketClient:
         """Write a large object in parts; it appears, or replaces the old one, when the last part has arrived.
 
         Each part is retried separately, within the same limits. Without ``overwrite``, the caller must ensure that
-        nothing else uses the name: ``before_end`` is called when the file was read to its end. The last part is not
-        sent by then, and if it raises an error, the object does not appear and its parts are removed. ``writer`` and
-        the result are those of ``put``.
+        nothing else uses the name. ``before_end`` is called when the file was read to its end; if it raises an error,
+        the object does not appear, and its parts are removed. ``writer`` and the result are those of ``put``.
         """
         before = self._present(key, shown=shown) if overwrite else None
 
@@ -273,7 +272,8 @@ class BucketClient:
                 if isinstance(error, NotStoredError) and is_no_bucket(error):
                     raise
                 # Only the answer to the last request may be lost; or it was sent twice, and the second one failed.
-                if (there := self._is_there(key, num_bytes, before, shown=shown)) is not None:
+                there = self._is_there(key, num_bytes, before, shown=shown)
+                if there is not None and (not writer or self.writer_of(key, shown=shown) == writer):
                     return there.entity_tag
                 fault = error if isinstance(error, TransientFault) else TransientFault("the upload was lost")
                 # obstore has retried by itself, except after an answer that broke off in the middle.

@@ -192,8 +192,8 @@ class ObjectStore(RemoteStore):
         """Upload a file to a free name: in one request up to 8 MiB, more in parts.
 
         An upload in parts cannot be conditional. If the name is reserved, it goes there directly: one request finds the
-        name free before the first part is sent, and another one before the last part, which is sent with the request
-        that completes the object. Otherwise it goes to a unique name, from which the store copies it.
+        name free before the first part is sent, and another one before the object is completed. Otherwise it goes to a
+        unique name, from which the store copies it.
         """
         key, shown = self._key(check_relative_name(name)), self.locate(name)
         with source.open(source_name) as opened:

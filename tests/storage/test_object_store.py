@@ -14,10 +14,16 @@ from typing import Any
 import pytest
 import warm_python
 from clouds import on_clouds
-from fault_proxy import FaultProxy
+from fault_proxy import FaultProxy, Request
 from s3_server import S3Server
 
-from registry.errors import AlreadyStoredError, NotStoredError, ReservationLostError, StorageError
+from registry.errors import (
+    AlreadyStoredError,
+    NotStoredError,
+    ReservationLostError,
+    StorageError,
+    StorageUnavailableError,
+)
 from registry.storage import FolderExistsError, Store, open_store
 from registry.storage.names import Owner
 
@@ -185,6 +191,26 @@ def test_a_large_file_whose_reservation_is_lost_does_not_appear_and_leaves_no_pa
     uploads = s3_server.request("GET", f"/{bucket.removeprefix('s3://')}?uploads")[1]
     assert b"ListMultipartUploadsResult" in uploads
     assert b"UploadId>" not in uploads.replace(b"UploadIdMarker", b"")
+
+
+def test_a_large_file_of_others_is_not_taken_for_an_upload_whose_end_was_lost(
+    bucket: str, s3_server: S3Server, fault_proxy: FaultProxy, tmp_path: Path
+) -> None:
+    here, store = open_store(tmp_path), open_store(f"{bucket}/data")
+    here.write_bytes("one", b"x" * LARGE)
+
+    def is_end(request: Request) -> bool:
+        if request.method != "POST" or "uploadId" not in request.query:
+            return False
+        path = f"/{bucket.removeprefix('s3://')}/data/two"
+        assert s3_server.request("PUT", path, b"y" * LARGE)[0] == 200  # a rival's, of the same size
+        return True
+
+    fault_proxy.inject("drop", when=is_end)
+    with pytest.raises(StorageUnavailableError):
+        store.create_from("two", here, "one", writer="me", require_reserved=lambda: None)
+    fault_proxy.reset()
+    assert store.read_bytes("two") == b"y" * LARGE
 
 
 @on_clouds
