@@ -129,7 +129,12 @@ def fetch_slices(
     _require_room(found, sum(one.num_kept_bytes() for one in blocks.values()))
     num_new_bytes = sum(one.num_missing_bytes() for one in blocks.values())
     _fetch(wanted, count_progress(progress, "fetching", str(reference), total=num_bytes, unit="bytes", announce=True))
-    lost = [one for one in wanted if not blocks[one.shard.sha256].is_complete()]
+    lost = []
+    for one in wanted:
+        if blocks[one.shard.sha256].is_complete():
+            blocks[one.shard.sha256].note_proof()
+        else:
+            lost.append(one)
     if lost:
         found.require_writable()
         raise StorageError(

@@ -133,12 +133,18 @@ class ProvedStore(WrappedStore):
         if blocks is None:
             return self._open_source(name, promised)
         if self._recorded_tag(promised) is not None:
+            self._is_cached(blocks)
             return CachedFile(blocks, self._open_source(name, promised))
-        if blocks.is_complete():
+        if self._is_cached(blocks):
             return CachedFile(blocks, self._open_later(name, promised))
         file = self._open_proved(name, promised)
         is_stable = file.entity_tag is not None or blocks.is_complete()  # it was kept while it was hashed
         return CachedFile(blocks, file) if is_stable and self._is_published(file, name, promised) else file
+
+    @staticmethod
+    def _is_cached(blocks: CachedBlocks, stop: Event | None = None) -> bool:
+        """Whether the cache holds a whole file. The first time, its blocks are compared with the sha256."""
+        return blocks.is_complete() and (blocks.is_proved() or blocks.prove(stop))
 
     def _open_source(self, name: str, promised: Shard) -> StoredFile:
         """Open a file without the cache."""
@@ -203,8 +209,13 @@ class ProvedStore(WrappedStore):
         stop = Event()
 
         def prove(found: tuple[str, Shard]) -> None:
+            name, promised = found
+            blocks = self._blocks_of(promised)
+            if blocks is not None and self._is_cached(blocks, stop):
+                return
             try:
-                self._open_proved(*found, stop).close()
+                if self._recorded_tag(promised) is None:
+                    self._open_proved(name, promised, stop).close()
             except StorageUnavailableError:
                 raise  # the other files would wait for the same store
             except RegistryError:
@@ -225,10 +236,10 @@ class ProvedStore(WrappedStore):
                 raise
 
     def _needs_proof(self, promised: Shard) -> bool:
-        if self._recorded_tag(promised) is not None:
-            return False
         blocks = self._blocks_of(promised)
-        return blocks is None or not blocks.is_complete()
+        if blocks is not None and blocks.is_complete():
+            return not blocks.is_proved()
+        return self._recorded_tag(promised) is None
 
     def _recorded_tag(self, promised: Shard) -> str | None:
         """The ETag by which an object is proved; None if its bytes have to be."""

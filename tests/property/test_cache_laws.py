@@ -26,7 +26,7 @@ def one_range(draw: st.DrawFn) -> tuple[int, int]:
 READS = st.one_of(
     st.tuples(st.sampled_from(["in order", "any order"]), st.lists(one_range(), max_size=8)),
     st.tuples(st.just("seek"), one_range()),
-    st.tuples(st.sampled_from(["pieces", "reopen", "hash"]), st.none()),
+    st.tuples(st.sampled_from(["pieces", "reopen", "hash", "prove"]), st.none()),
 )
 DAMAGE = st.tuples(
     st.sampled_from(["cut", "change", "delete", "empty", "folder", "key", "size", "pipe", "clear"]),
@@ -91,6 +91,12 @@ def test_any_reads_give_the_bytes_of_the_file(limit: int | None, steps: list, is
                     for piece in Source().pieces():
                         filling.add(piece)
                     filling.is_right = True
+            elif way == "prove":
+                blocks = cache.file(SHA256, SIZE)
+                if blocks.prove():
+                    assert (
+                        b"".join(bytes(blocks.load(number, *blocks.range_of(number))) for number in range(7)) == CONTENT
+                    )
             elif isinstance(what, int):
                 damage(cache, way, what)
             else:

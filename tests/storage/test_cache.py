@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import multiprocessing
 import os
@@ -33,7 +34,7 @@ from cache_samples import (
 )
 
 from registry.errors import StorageError, UsageError
-from registry.storage.cache import BLOCK_BYTES, FileCache, parse_bytes, room
+from registry.storage.cache import BLOCK_BYTES, CachedFile, FileCache, parse_bytes, room
 
 ALL = list(range(7))
 
@@ -239,8 +240,63 @@ def test_what_is_kept_while_it_is_hashed_is_visible_if_the_digest_is_right(cache
             assert block_files(cache) == {}
             filling.is_right = is_right
         assert cache.file(SHA256, SIZE).is_complete() is is_right
-        assert num_bytes_of(cache) == (SIZE + 7 * 32 if is_right else 0)
+        assert num_bytes_of(cache) == (SIZE + 8 * 32 if is_right else 0)
     assert read_all(cache) == []
+
+
+def test_bytes_that_were_damaged_on_their_way_are_found_when_all_blocks_are_there(cache: FileCache) -> None:
+    damaged = CONTENT[:1000] + bytes([CONTENT[1000] ^ 1]) + CONTENT[1001:]
+    blocks = cache.file(SHA256, SIZE)
+    with CachedFile(blocks, Source(damaged)) as file:
+        file.read()
+    assert blocks.is_complete()
+    assert not blocks.is_proved()
+    assert not blocks.prove()
+    assert block_files(cache) == {}
+    read_all(cache)
+    assert blocks.prove()
+    assert cache.file(SHA256, SIZE).is_proved()
+    assert read_all(cache) == []
+
+
+def test_a_file_is_proved_again_after_a_block_was_fetched(cache: FileCache) -> None:
+    read_all(cache)
+    blocks = cache.file(SHA256, SIZE)
+    assert blocks.prove()
+    block_files(cache)[3].unlink()
+    assert not blocks.is_complete()
+    read_all(cache)
+    assert blocks.is_complete()
+    assert not blocks.is_proved()
+
+
+@pytest.mark.parametrize("damage", ["changed", "of another file", "key"])
+def test_the_note_of_a_proof_is_sealed(cache: FileCache, damage: str) -> None:
+    read_all(cache)
+    blocks = cache.file(SHA256, SIZE)
+    assert blocks.prove()
+    note = block_files(cache)[0].with_name("proved")
+    if damage == "changed":
+        note.write_bytes(bytes(32))
+    elif damage == "key":
+        (cache.folder / "key").unlink()
+    else:
+        other = Source(bytes(SIZE))
+        with open_cached(cache, other) as file:
+            file.read()
+        other_blocks = cache.file(hashlib.sha256(other.content).hexdigest(), SIZE)
+        assert other_blocks.prove()
+        (found,) = (path for path in cache.folder.glob("??/*/proved") if path != note)
+        shutil.copy(found, note)
+    assert not FileCache(cache.folder).file(SHA256, SIZE).is_proved()
+
+
+def test_a_proof_ends_with_its_read(cache: FileCache) -> None:
+    read_all(cache)
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(InterruptedError):
+        cache.file(SHA256, SIZE).prove(stop)
 
 
 def test_nothing_is_kept_of_a_file_whose_hashing_failed(cache: FileCache) -> None:

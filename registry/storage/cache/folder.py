@@ -63,6 +63,11 @@ class FileCache:
         """The blocks of the published file with this digest and size."""
         return CachedBlocks(self, sha256, num_bytes)
 
+    def make_key(self) -> bytes:
+        """The key of the folder, which is created if it does not exist. Raises OSError."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return self.key.read_again(make=True)
+
     @property
     def is_off(self) -> bool:
         """Whether nothing may be kept."""
@@ -85,7 +90,7 @@ class FileCache:
         """
         folders, num_blocks, num_bytes = set(), 0, 0
         for file in self.room.files():
-            folders.add(file.path.rpartition("/")[0])
+            folders.add(file.folder)
             num_blocks += file.is_block
             num_bytes += file.num_bytes
         with storage_errors("read", str(self.folder)):

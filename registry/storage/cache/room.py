@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from heapq import heappop, heappush
 from pathlib import Path
@@ -23,7 +23,7 @@ _LEFT_BEHIND_NS: Final = 3600 * 10**9
 """An unfinished file that was not written to for an hour belongs to a process that was killed."""
 
 _BLOCK_NAME: Final = re.compile(r"[0-9a-f]{8}")
-_FILE_NAME: Final = re.compile(r"[0-9a-f]{8}(\.[0-9a-f]{16})?")
+_FILE_NAME: Final = re.compile(r"([0-9a-f]{8}|proved)(\.[0-9a-f]{16})?")
 _SPARE_PART: Final = 16
 _SMALL_BYTES: Final = 64 * 2**20
 """The whole folder is walked to free some room. So a sixteenth of a large cache is freed at a time."""
@@ -33,16 +33,26 @@ _NUMBER_BYTES: Final = 20
 
 
 class KeptFile(NamedTuple):
-    """A file in the folder: a block, or an unfinished one."""
+    """A file in the folder: a block, the note that all blocks are proved, or an unfinished one of these."""
 
     path: str
     num_bytes: int
     used_ns: int
 
     @property
+    def folder(self) -> str:
+        """The folder of the published file that it belongs to."""
+        return self.path.rpartition("/")[0]
+
+    @property
     def is_block(self) -> bool:
-        """Whether it is complete."""
+        """Whether it is a complete block."""
         return _BLOCK_NAME.fullmatch(self.path.rpartition("/")[2]) is not None
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether it is still being written, or was when its process was killed."""
+        return "." in self.path.rpartition("/")[2]
 
 
 class Room:
@@ -104,9 +114,11 @@ class Room:
     def clear(self) -> None:
         """Delete every file that is not in use. Raises OSError."""
         with self._locked() as ledger:
-            held = 0
+            held, folders = 0, set()
             for file in self.files():
                 held += 0 if self._delete(file) else file.num_bytes
+                folders.add(file.folder)
+            _remove_empty(folders)
             _write_number(ledger, held)
 
     def _evict(self, held: int, target: int) -> int:
@@ -120,6 +132,7 @@ class Room:
             How many bytes it has afterwards.
         """
         kept: set[str] = set()
+        folders: set[str] = set()
         while True:
             total, oldest = 0, _Oldest(held - target)
             for file in self.files():
@@ -132,19 +145,21 @@ class Room:
                     break
                 if self._delete(file):
                     total -= file.num_bytes
+                    folders.add(file.folder)
                 else:
                     kept.add(file.path)
             if total <= target or not candidates:
+                _remove_empty(folders)
                 return total
             held = total
 
     @staticmethod
     def _may_be_deleted(file: KeptFile) -> bool:
-        return file.is_block or file.used_ns < time.time_ns() - _LEFT_BEHIND_NS
+        return not file.is_unfinished or file.used_ns < time.time_ns() - _LEFT_BEHIND_NS
 
     @staticmethod
     def _delete(file: KeptFile) -> bool:
-        """Delete a file and its folder, if that is empty then; False if a process uses the file, or it cannot be."""
+        """Delete a file; False if a process uses it, or if it cannot be deleted."""
         try:
             descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
         except FileNotFoundError:
@@ -153,13 +168,11 @@ class Room:
             return False
         try:
             lock_file(descriptor)
-            Path(file.path).unlink()
+            os.unlink(file.path)
         except OSError:
             return False
         finally:
             os.close(descriptor)
-        with suppress(OSError):
-            Path(file.path).parent.rmdir()
         return True
 
     @contextmanager
@@ -249,6 +262,12 @@ def _read_number(descriptor: int) -> int | None:
 def _write_number(descriptor: int, number: int) -> None:
     # Always of the same length: a file that is cut is written to the disk at once, which takes milliseconds.
     os.pwrite(descriptor, str(number).zfill(_NUMBER_BYTES).encode(), 0)
+
+
+def _remove_empty(folders: Iterable[str]) -> None:
+    for folder in folders:
+        with suppress(OSError):
+            os.rmdir(folder)
 
 
 def _subfolders(folder: str, name: re.Pattern[str]) -> Iterator[str]:
