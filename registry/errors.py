@@ -109,6 +109,10 @@ class NullLabelWarning(RegistryWarning):
     """A class label is null in some rows of an import; it is stored as -1, which means no label."""
 
 
+class ContinuedRunWarning(RegistryWarning):
+    """A verification of all versions continues a run that was interrupted, and skips what that run has verified."""
+
+
 class LeftoverWarning(RegistryWarning):
     """Files that are no longer needed could not be removed; a later run removes them."""
 

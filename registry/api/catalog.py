@@ -10,7 +10,7 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from threading import Event as ThreadEvent
 from threading import Lock
@@ -73,6 +73,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or pu
     from registry.api.backups import Backup
     from registry.api.pinning import CatalogPins
     from registry.api.usage import Usage
+    from registry.api.verify_state import VerifyState
     from registry.publishing import VersionDiff
 
 
@@ -494,6 +495,9 @@ class Catalog(Adding):
         *,
         deep: bool = False,
         processes: int | None = None,
+        since: str | datetime | timedelta | None = None,
+        state: str | os.PathLike[str] | None = None,
+        restart: bool = False,
         progress: ProgressCallback | None = None,
         each: Callable[[VerifiedVersion], None] | None = None,
     ) -> CatalogReport:
@@ -511,6 +515,11 @@ class Catalog(Adding):
             processes: the number of versions that are compared at the same time, by threads; with ``deep``, the number
                 of worker processes that decode the records of one version after the other. None compares one version
                 after the other.
+            since: skip versions that were found sound since this moment, or within this duration (``"7d"``), with the
+                same files at the same locations. Needs ``state``.
+            state: a file that remembers which versions were sound, and when. If the last run with it was interrupted
+                less than a week ago, this run continues it. None remembers nothing.
+            restart: do not continue an interrupted run.
             progress: called with a ``Progress``, in records. ``subject`` is the version, or ``""`` if several are
                 compared at the same time.
             each: called with the result of each version, in the order of the catalog, as soon as it is known.
@@ -520,12 +529,14 @@ class Catalog(Adding):
 
         Raises:
             CatalogError: the catalog itself failed. Any other failure is the ``error`` of one version.
-            UsageError: ``processes`` is not a positive integer.
+            UsageError: ``processes`` is not a positive integer, ``since`` is malformed, or there is no ``state``.
+            StorageError: the state cannot be read or written.
         """
         from registry.engines import Piece, ThisProcess
 
         if processes is not None:
             whole_number(processes, "processes", least=1)
+        remembered = self._open_state(state, since=since, restart=restart, deep=deep)
         versions = [
             one
             for dataset in self.datasets()
@@ -540,6 +551,9 @@ class Catalog(Adding):
         stop = ThreadEvent()
 
         def verify(one: VersionSummary) -> VerifiedVersion:
+            before = None if remembered is None else remembered.verified_before(one)
+            if before is not None:
+                return VerifiedVersion(reference=_exactly(one), state=one.state, verified_before=before)
             report = progress if added_up is None else added_up()
 
             def watched(progressed: Progress) -> None:
@@ -554,13 +568,36 @@ class Catalog(Adding):
         with ThisProcess(threads=width) as engine:
             pieces = (Piece(verify, one) for one in versions)
             try:
-                for _, result in engine.run(pieces, doing="verified versions", failure=CatalogError):
+                for one, result in engine.run(pieces, doing="verified versions", failure=CatalogError):
                     found.append(result)
+                    if remembered is not None and result.is_sound and result.verified_before is None:
+                        remembered.keep(one)
                     if each is not None:
                         each(result)
             finally:
                 stop.set()  # ends the threads with the file that they read, not with their version
+        if remembered is not None:
+            remembered.end()
         return CatalogReport(found)
+
+    def _open_state(
+        self,
+        path: str | os.PathLike[str] | None,
+        *,
+        since: str | datetime | timedelta | None,
+        restart: bool,
+        deep: bool,
+    ) -> VerifyState | None:
+        from registry.api.verify_state import VerifyState, read_since
+
+        moment = None if since is None else read_since(since, now=datetime.now(UTC))
+        if path is None:
+            if since is not None:
+                raise UsageError(
+                    "since needs a state", hint="Pass state=PATH, a file that remembers what was verified."
+                )
+            return None
+        return VerifyState(path, since=moment, restart=restart, deep=deep, sizes=self.backend.sizes())
 
     @typed_arguments
     def copy(
@@ -651,7 +688,7 @@ class Catalog(Adding):
     def _verify(
         self, one: VersionSummary, *, deep: bool, processes: int | None, progress: ProgressCallback
     ) -> VerifiedVersion:
-        reference = Reference.exactly(one.name, one.config, one.version)
+        reference = _exactly(one)
         report, failed, started = None, None, time.monotonic()
         try:
             report = self.look_up(reference).verify(deep=deep, processes=processes, progress=progress)
@@ -668,6 +705,10 @@ class Catalog(Adding):
             return self._find(wanted, moment).reference
         except NotFoundError:
             return None
+
+
+def _exactly(one: VersionSummary) -> Reference:
+    return Reference.exactly(one.name, one.config, one.version)
 
 
 def _add_up(progress: ProgressCallback, total: int) -> Callable[[], ProgressCallback]:

@@ -20,6 +20,7 @@ from registry.errors import NotStoredError, UsageError, VerificationError
 from registry.splits import counted
 
 if TYPE_CHECKING:  # numpy is loaded when something is verified
+    from registry.api import Catalog
     from registry.api.reports import VerifiedVersion
     from registry.model import Reference
     from registry.publishing import VerifyReport
@@ -47,6 +48,18 @@ if TYPE_CHECKING:  # numpy is loaded when something is verified
     help="With --all: also write the result to FILE, as JSON. It is written after Ctrl-C, too.",
 )
 @force_option
+@click.option(
+    "--since",
+    metavar="TIME",
+    help="With --all: skip versions that were found sound since this day or moment, or within this duration, e.g. 7d.",
+)
+@click.option(
+    "--state",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="With --all: the file that remembers which versions were sound, and when.  [default: a file in your cache]",
+)
+@click.option("--restart", is_flag=True, help="With --all: do not continue an interrupted run.")
 def verify(
     session: Session,
     reference: str | None,
@@ -56,11 +69,14 @@ def verify(
     processes: int | None,
     report: str | None,
     force: bool,
+    since: str | None,
+    state: str | None,
+    restart: bool,
 ) -> int:
     """Check every shard file of a version: size, number of records, sha256, each record's checksum.
 
     If files differ from the catalog, names them and ends with exit code 5. With --all, checks every version and does
-    not stop at the first that fails; Ctrl-C keeps the results so far.
+    not stop at the first that fails. Ctrl-C keeps the results so far, and the next run continues there, for a week.
     """
     if every == (reference is not None) or (every and session.at is not None):
         raise UsageError(
@@ -68,8 +84,11 @@ def verify(
         )
     if report is not None and not every:
         raise UsageError("--report writes the result of --all", hint="Leave it out, or try: --format json > FILE")
+    if not every and (since is not None or state is not None or restart):
+        raise UsageError("--since, --state and --restart belong to --all", hint="Try: registry verify --all --since 7d")
     if reference is None:
-        return _verify_all(session, deep=deep, processes=processes, path=report, force=force)
+        remembered = {"since": since, "state": state, "restart": restart}
+        return _verify_all(session, remembered, deep=deep, processes=processes, path=report, force=force)
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)
         with show_progress(session.out) as progress:
@@ -92,7 +111,15 @@ def verify(
     return VerificationError.exit_code if found.faults else 0
 
 
-def _verify_all(session: Session, *, deep: bool, processes: int | None, path: str | None, force: bool) -> int:
+def _verify_all(
+    session: Session,
+    remembered: dict[str, Any],
+    *,
+    deep: bool,
+    processes: int | None,
+    path: str | None,
+    force: bool,
+) -> int:
     """Verify every version, and print each result as soon as it is known; returns the exit code.
 
     The results so far are printed and written even if an error or Ctrl-C ends the command.
@@ -106,13 +133,16 @@ def _verify_all(session: Session, *, deep: bool, processes: int | None, path: st
         versions.append(one)
         if one.report is not None:
             session.out.tell(_describe(one.reference, one.report))
+        elif one.verified_before is not None:
+            session.out.tell([f"{one.reference}: skipped, as published on {one.verified_before:%Y-%m-%d %H:%M} UTC"])
         else:
             session.out.tell([f"{one.reference}: not verified: {'' if one.error is None else one.error.message}"])
 
     is_complete = False
     try:
         with session.connect() as catalog, show_progress(session.out) as progress:
-            catalog.verify_all(deep=deep, processes=processes, progress=progress, each=tell)
+            remembered["state"] = remembered["state"] or _usual_state(session, catalog)
+            catalog.verify_all(deep=deep, processes=processes, progress=progress, each=tell, **remembered)
         is_complete = True
     finally:
         value: dict[str, Any] = {
@@ -126,6 +156,7 @@ def _verify_all(session: Session, *, deep: bool, processes: int | None, path: st
             "started_at": started_at,
             "seconds": round(time.monotonic() - started, 3),
             "num_damaged": sum(_is_damaged(one) for one in versions),
+            "num_skipped": sum(one.verified_before is not None for one in versions),
             "num_unchecked": sum(not one.is_sound and not _is_damaged(one) for one in versions),
             "versions": [_version_values(one) | {"seconds": round(one.seconds, 3)} for one in versions],
         }
@@ -136,6 +167,22 @@ def _verify_all(session: Session, *, deep: bool, processes: int | None, path: st
             value["is_complete"] = False
         session.out.present("verify.all", value, lambda _: _summarize(report, path))
     return joint_exit_code((one.error or VerificationError).exit_code for one in versions if not one.is_sound)
+
+
+def _usual_state(session: Session, catalog: Catalog) -> str | None:
+    """The file of this user that remembers runs; None if it cannot be written, as on machines without a home."""
+    from registry.api.verify_state import state_file
+
+    path = state_file(catalog.backend, catalog.data_dir)
+    if path is None:
+        return None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    except OSError as error:
+        session.out.note(f"note: this run cannot be continued: {path} cannot be written: {error.strerror}")
+        return None
+    return str(path)
 
 
 def _is_damaged(one: VerifiedVersion) -> bool:
@@ -149,6 +196,7 @@ def _summarize(it: dict[str, Any], path: str | None) -> Iterator[str]:
     are = "is" if it["num_versions"] == 1 else "are"
     kinds = {"damaged": it["num_damaged"], "could not be checked": it["num_unchecked"]}
     bad = "".join(f", {count:,} {kind}" for kind, count in kinds.items() if count)
+    bad += f", {it['num_skipped']:,} of them verified before" if it["num_skipped"] else ""
     stopped = "" if it["is_complete"] else "stopped early: "
     yield (
         f"{stopped}{it['num_sound']:,} of {counted(it['num_versions'], 'version')} {are} as published{bad} "
@@ -176,7 +224,7 @@ def _version_values(one: VerifiedVersion) -> dict[str, Any]:
     sizes = ("num_shards", "num_examples", "num_bytes")
     return {
         **version_values(one.reference),
-        **fields_of(one, "state", "is_sound"),
+        **fields_of(one, "state", "is_sound", "verified_before"),
         **(dict.fromkeys(sizes) if report is None else fields_of(report, *sizes)),
         "faults": [] if report is None else _fault_values(report),
         "error": None if error is None else fields_of(error, "code", "message", "hint"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -146,3 +147,101 @@ def test_ctrl_c_keeps_the_results_so_far(numbers: Cli, workspace: Path, processe
     assert data["is_complete"] is False
     assert data["num_versions"] == len(data["versions"]) < 8
     assert out.splitlines()[-2].startswith("stopped early: ")
+
+
+def test_an_interrupted_run_is_continued(numbers: Cli, workspace: Path) -> None:
+    begun = workspace / "begun"
+    script = (
+        "import pathlib, sys, time\n"
+        "from registry.api.dataset import Dataset\n"
+        "verify = Dataset.verify\n"
+        "def slow(self, **options):\n"
+        "    if self.reference.name == 'words':\n"
+        f"        pathlib.Path({str(begun)!r}).touch()\n"
+        "        time.sleep(60)\n"
+        "    return verify(self, **options)\n"
+        "Dataset.verify = slow\n"
+        "from registry.cli.main import main\n"
+        "main()\n"
+    )
+    with warm_python.Popen([sys.executable, "-c", script, "verify", "--all"], stdout=subprocess.PIPE) as running:
+        while not begun.exists():
+            assert running.poll() is None
+            time.sleep(0.01)
+        running.kill()
+
+    ran = numbers("verify", "--all", "--report", str(workspace / "report.json"))
+    assert ran.code == 0
+    assert re.fullmatch(r"note: continues the run of .* UTC; to begin anew: --restart\n", ran.err)
+    lines = ran.out.splitlines()
+    assert re.fullmatch(r"numbers:2\.0\.0: skipped, as published on \d{4}-\d\d-\d\d \d\d:\d\d UTC", lines[0])
+    assert lines[4].startswith("words/de:2.0.0: 1 of 1 shards are as published")
+    assert re.fullmatch(r"8 of 8 versions are as published, 4 of them verified before \(\d+\.\d s\)", lines[-2])
+    data = json.loads((workspace / "report.json").read_text())["data"]
+    assert (data["num_skipped"], data["num_sound"], data["is_complete"]) == (4, 8, True)
+    assert [one["verified_before"] is not None for one in data["versions"]] == [True] * 4 + [False] * 4
+
+    assert "skipped" not in numbers("verify", "--all").out  # that run has reached its end
+
+
+def test_versions_that_were_sound_since_a_moment_are_skipped(numbers: Cli, workspace: Path) -> None:
+    state = ["--state", str(workspace / "state.jsonl")]
+    assert "skipped" not in numbers("verify", "--all", "--since", "1d", *state).out
+    assert numbers("verify", "--all", "--since", "1d", *state).out.count("skipped") == 8
+    assert numbers("verify", "--all", "--since", "2020-01-01", *state).out.count("skipped") == 8
+    assert "skipped" not in numbers("verify", "--all", "--since", "0s", *state).out
+    assert "skipped" not in numbers("verify", "--all", "--since", "2100-01-01", *state).out
+    assert "skipped" not in numbers("verify", "--all", *state).out
+    assert "skipped" not in numbers("verify", "--all", "--since", "1d", "--deep", *state).out
+    assert numbers("verify", "--all", "--since", "1d", *state).out.count("skipped") == 8
+    assert numbers("verify", "--all", "--since", "1d", "--deep", *state).out.count("skipped") == 8
+
+
+def test_a_version_that_was_damaged_or_moved_is_not_skipped(numbers: Cli, workspace: Path) -> None:
+    state = ["--since", "1d", "--state", str(workspace / "state.jsonl")]
+    damaged = next(workspace.glob("datasets/numbers/1.1.0/*tfrecord*"))
+    kept = damaged.read_bytes()
+    damaged.write_bytes(kept[:-1])
+    assert numbers("verify", "--all", *state).code == 5
+    again = numbers("verify", "--all", *state)
+    assert (again.code, again.out.count("skipped")) == (5, 7)
+    damaged.write_bytes(kept)
+    shutil.copytree(workspace / "datasets/words/de/1.0.0", workspace / "moved")
+    assert numbers("relocate", "words/de:1.0.0", str(workspace / "moved")).code == 0
+    once = numbers("verify", "--all", *state)
+    assert (once.code, once.out.count("skipped")) == (0, 6)
+    assert numbers("verify", "--all", *state).out.count("skipped") == 8
+
+
+def test_a_damaged_state_costs_only_time(numbers: Cli, workspace: Path) -> None:
+    path = workspace / "state.jsonl"
+    options = ["--all", "--since", "1d", "--state", str(path)]
+    numbers("verify", *options)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], "[]", "{}", "null", '{"begin": 7}', lines[2][:40]]))
+    ran = numbers("verify", *options)
+    assert (ran.code, ran.out.count("skipped")) == (0, lines[0].count('"version"'))
+    path.write_bytes(b"\xff\x00" * 100)
+    assert "skipped" not in numbers("verify", *options).out
+    assert numbers("verify", *options).out.count("skipped") == 8
+
+
+def test_where_a_state_cannot_be_kept_the_run_goes_on(
+    numbers: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (workspace / "cache").write_text("not a folder")
+    monkeypatch.setenv("REGISTRY_CACHE", str(workspace / "cache"))
+    ran = numbers("verify", "--all")
+    assert ran.code == 0
+    assert ran.err.startswith("note: this run cannot be continued: ")
+    refused = numbers("verify", "--all", "--since", "1d")
+    assert (refused.code, refused.err.splitlines()[-2]) == (2, "error: since needs a state")
+    assert numbers("verify", "--all", "--state", str(workspace / "cache/state")).code == 1
+
+
+def test_the_options_of_all_versions_need_all(numbers: Cli) -> None:
+    for options in (["--since", "1d"], ["--state", "x"], ["--restart"]):
+        ran = numbers("verify", "numbers:1.0.0", *options)
+        assert (ran.code, ran.err.splitlines()[0]) == (2, "error: --since, --state and --restart belong to --all")
+    wrong = numbers("verify", "--all", "--since", "yesterday")
+    assert (wrong.code, wrong.err.splitlines()[0]) == (2, "error: invalid date 'yesterday'")

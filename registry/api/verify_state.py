@@ -1,0 +1,174 @@
+"""Remembers which versions were verified and when, so that an interrupted ``verify_all`` continues.
+
+The file has one line of JSON for each version that was sound, and a line at the beginning and the end of each run:
+
+    {"begin": "2026-11-23T09:00:00+00:00"}
+    {"version": "digits:1.0.0", "content": "...", "locations": [...], "deep": false, "at": "2026-11-23T09:00:07+00:00"}
+    {"end": "2026-11-23T09:41:12+00:00"}
+
+Lines are appended, so a killed run keeps what it did. A line that cannot be read is skipped: its version is verified
+again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from registry.api.locations import index_folder, open_data
+from registry.catalog import CatalogBackend, EventFilter, VersionSize, VersionSummary
+from registry.errors import ContinuedRunWarning, UsageError
+from registry.model import Reference, describe_moment, parse_duration, parse_moment
+from registry.storage import open_store
+from registry.storage.faults import storage_errors
+
+CONTINUED: Final = timedelta(days=7)
+"""An interrupted run is continued for this long. Files may have been damaged since an older one."""
+
+
+def state_file(backend: CatalogBackend, data_dir: str) -> Path | None:
+    """The file of this user for a catalog and a data directory; None for a catalog without events.
+
+    The first event identifies the catalog: a path may name another one tomorrow.
+    """
+    first = backend.log.page(EventFilter(), limit=1)
+    if not first:
+        return None
+    name = hashlib.sha256(f"{first[0].hash}\n{open_data(data_dir).url}".encode()).hexdigest()[:32]
+    return Path(index_folder()).with_name("verified") / f"{name}.jsonl"
+
+
+def read_since(since: str | datetime | timedelta, *, now: datetime) -> datetime:
+    """The moment that ``since`` means: a moment, a day, or a duration before ``now``.
+
+    Raises:
+        UsageError: it is malformed, or a moment without a time zone.
+    """
+    if isinstance(since, timedelta):
+        return now - since
+    if isinstance(since, datetime):
+        if since.tzinfo is None:
+            raise UsageError(f"{since} has no time zone", hint="Pass datetime(..., tzinfo=UTC).")
+        return since
+    return now - parse_duration(since) if since[-1:] in tuple("smhdw") else parse_moment(since, end=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Verified:
+    """A version that was sound."""
+
+    content: str
+    locations: tuple[str, ...]
+    is_deep: bool
+    at: datetime
+
+    def as_line(self, version: str) -> dict[str, Any]:
+        told = {"version": version, "content": self.content, "locations": list(self.locations)}
+        return told | {"deep": self.is_deep, "at": self.at.isoformat()}
+
+
+class VerifyState:
+    """The file of one run of ``verify_all``.
+
+    Attributes:
+        continues: when the interrupted run began that this run continues, or None.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        since: datetime | None,
+        restart: bool,
+        deep: bool,
+        sizes: tuple[VersionSize, ...],
+    ) -> None:
+        """Read the file, and write it anew with what is still of use.
+
+        Raises:
+            StorageError: it cannot be read or written.
+        """
+        self._path = Path(path).expanduser().absolute()
+        self._deep = deep
+        self._locations = {one.reference: one.locations for one in sizes}
+        self._known: dict[str, _Verified] = {}
+        now, begun = datetime.now(UTC), self._read()
+        is_recent = begun is not None and now - begun <= CONTINUED
+        self.continues = begun if is_recent and not restart else None
+        self._since = min((one for one in (since, self.continues) if one is not None), default=None)
+        if self.continues is not None:
+            when = describe_moment(self.continues.replace(microsecond=0))
+            warnings.warn(f"continues the run of {when}; to begin anew: --restart", ContinuedRunWarning, stacklevel=4)
+        first = {"begin": (self.continues or now).isoformat()}
+        lines = [*(one.as_line(version) for version, one in self._known.items()), first]
+        store = open_store(self._path.parent)
+        with store.create(self._path.name, overwrite=True) as file:
+            file.write("".join(f"{json.dumps(line)}\n" for line in lines).encode())
+
+    def verified_before(self, one: VersionSummary) -> datetime | None:
+        """When a version was found sound, if it need not be verified again."""
+        known = self._known.get(_name_of(one))
+        if known is None or self._since is None or known.at < self._since or (self._deep and not known.is_deep):
+            return None
+        is_same = (known.content, known.locations) == (one.content_digest, self._locations.get(_reference(one)))
+        return known.at if is_same else None
+
+    def keep(self, one: VersionSummary) -> None:
+        """Note that a version is sound."""
+        found = _Verified(
+            content=one.content_digest,
+            locations=self._locations.get(_reference(one), ()),
+            is_deep=self._deep,
+            at=datetime.now(UTC),
+        )
+        self._append(found.as_line(_name_of(one)))
+
+    def end(self) -> None:
+        """Note that the run is complete."""
+        self._append({"end": datetime.now(UTC).isoformat()})
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        # A line that is lost means that a version is verified again; it must not end the run.
+        with suppress(OSError), self._path.open("a", encoding="utf-8") as file:
+            file.write(f"{json.dumps(line)}\n")
+
+    def _read(self) -> datetime | None:
+        """Read the lines; when the last run began, if it did not come to its end."""
+        begun: datetime | None = None
+        with storage_errors("read", str(self._path)):
+            if not self._path.exists():
+                return None
+            lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
+        for text in lines:
+            try:
+                line = json.loads(text)
+                if "begin" in line:
+                    begun = datetime.fromisoformat(line["begin"])
+                elif "end" in line:
+                    begun = None
+                else:
+                    self._known[str(line["version"])] = _Verified(
+                        content=str(line["content"]),
+                        locations=tuple(map(str, line["locations"])),
+                        is_deep=line["deep"] is True,
+                        at=datetime.fromisoformat(line["at"]).astimezone(UTC),
+                    )
+            except (ValueError, TypeError, LookupError, RecursionError):  # half a line of a run that was killed
+                continue
+        return None if begun is None else begun.astimezone(UTC)
+
+
+def _reference(one: VersionSummary) -> Reference:
+    return Reference.exactly(one.name, one.config, one.version)
+
+
+def _name_of(one: VersionSummary) -> str:
+    return str(_reference(one))
