@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import warm_python
 from fault_proxy import FaultProxy
+from object_publishers import fork, wait
 from prepared_samples import animals, prepare
 from test_shard_formats_published import prepare_as
 
@@ -311,6 +312,36 @@ def test_an_object_is_sent_once_and_what_is_there_is_not_sent_again(
         assert NAMES[2] in again
         assert again & sent == {MARKER_FILE}
         assert [one for one in copied.notes if one.startswith("finished what an earlier run left")]
+
+
+def test_versions_without_fingerprints_are_copied_without(source: Catalog, other: Catalog, tmp_path: Path) -> None:
+    folder = prepare(tmp_path / "trusted", splits={"train": animals(20)}, name="trusted")
+    source.import_tfds(folder, trust_lengths=True).require_all()
+    source.copy("trusted", other).require_all()
+    assert facts(other, "trusted:1.0.0") == facts(source, "trusted:1.0.0")
+    assert other.backend.fingerprints(other.backend.find("trusted")) == {}
+    assert other.verify_log().faults == ()
+
+
+@pytest.mark.parametrize("catalog_url", ["sqlite"], indirect=True)
+def test_of_copies_that_run_at_once_one_publishes_and_the_others_find_it(
+    source: Catalog, other: Catalog, data_dir: str, tmp_path: Path
+) -> None:
+    def copy() -> object:
+        with (
+            registry.connect(tmp_path / "source.db", data_dir=tmp_path / "data") as first,
+            registry.connect(other.url, data_dir=data_dir) as second,
+        ):
+            return [[one.outcome.value, str(one.error)] for one in first.copy("animals", second)]
+
+    outcomes = [wait(*one) for one in [fork(copy) for _ in range(4)]]
+
+    for of_version in zip(*outcomes, strict=True):
+        assert sorted(of_version) == [["copied", "None"], *([["known", "None"]] * 3)]
+    assert other.verify_all(deep=True).is_sound
+    assert other.verify_log().faults == ()
+    assert other.reservations.list() == ()
+    assert ages(other, "animals") == ages(source, "animals")
 
 
 def test_files_that_a_killed_run_has_copied_to_a_disk_are_taken_over(source: Catalog, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,11 +24,13 @@ from registry.errors import (
     NotStoredError,
     PartialFailureError,
     ShardMismatchError,
+    StorageError,
     StorageUnavailableError,
     UsageError,
 )
 from registry.shards import mirrored, proved
 from registry.storage import Store, network, open_store
+from registry.storage.faults import cannot
 
 REFERENCE = "animals:1.0.0"
 NAMES = [f"animals-train.tfrecord-{index:05}-of-{SHARDS:05}" for index in range(SHARDS)]
@@ -233,6 +236,36 @@ def test_a_mirror_whose_package_is_not_installed_does_not_keep_the_first_locatio
     (folder / FIRST).unlink()
     with pytest.warns(MirrorWarning):
         assert len(ages(catalog.dataset(REFERENCE))) == COUNT
+
+
+def test_what_came_from_a_mirror_is_cached_and_what_is_cached_is_read_without_any_location(
+    stored: Catalog, bucket: str, fault_proxy: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_CACHE_BYTES", "100MB")
+    put_into(open_store(f"{bucket}/copy"), tmp_path / "large")
+    stored.mirrors.remove(REFERENCE, tmp_path / "large")
+    stored.mirrors.add(REFERENCE, f"{bucket}/copy")
+    fault_proxy.inject("forbidden", when=lambda request: request.key.startswith("data/"))
+    with pytest.warns(MirrorWarning):
+        expected = contents(stored.dataset(REFERENCE))
+    assert len(expected) == 2 * SHARDS
+
+    fault_proxy.reset()
+    assert contents(stored.dataset(REFERENCE)) == expected
+    assert fault_proxy.count() == 0
+
+
+def test_too_many_open_files_are_no_fault_of_a_location(
+    catalog: Catalog, mirror: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del mirror
+
+    def refuse(_store: object, name: str) -> Any:
+        raise cannot("read", name, "Too many open files", number=errno.EMFILE, hint=None, kind=StorageError)
+
+    monkeypatch.setattr(proved.ProvedStore, "open", refuse)
+    with pytest.raises(StorageError, match="Too many open files"):
+        ages(catalog.dataset(REFERENCE))
 
 
 def test_after_ctrl_c_no_other_location_is_read(
