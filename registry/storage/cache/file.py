@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+from weakref import WeakValueDictionary
 
 from registry.storage.cache.blocks import BLOCK_BYTES, CachedBlocks
 from registry.storage.faults import Range, StoredFile, check_ranges
 from registry.storage.remote import Arrived, RangedFile, Request, batches
+
+_MOST_HELD: Final = 16
+"""Most blocks that are held in memory because an iterator waits for a block after them."""
 
 
 class CachedFile(RangedFile):
@@ -32,6 +38,7 @@ class _BlockReader:
     def __init__(self, blocks: CachedBlocks, source: StoredFile) -> None:
         self._blocks = blocks
         self._source = source
+        self._under_way: WeakValueDictionary[int, _Fetch] = WeakValueDictionary()
 
     def read(self, ranges: Sequence[Range], *, in_order: bool) -> Iterator[tuple[int, memoryview]]:
         """Begin to fetch the blocks that the cache lacks, and return an iterator over the bytes of ``ranges``."""
@@ -39,30 +46,38 @@ class _BlockReader:
         by_number: dict[int, Request] = {}
         for one in needed:
             by_number.setdefault(one.start // BLOCK_BYTES, one)
-        missing = {
-            number: self._to_fetch(one, ranges) for number, one in by_number.items() if not self._blocks.holds(number)
-        }
-        fetched = self._fetch(list(missing.values()))  # one call, so that several requests run ahead of the reader
-        return self._arrive(ranges, needed, missing, fetched, in_order=in_order)
+        begun = {number: fetch for number in by_number if (fetch := self._begun(number)) is not None}
+        missing = [
+            self._to_fetch(one, ranges)
+            for number, one in by_number.items()
+            if number not in begun and not self._blocks.holds(number)
+        ]
+        if missing:  # one fetch, so that several requests run ahead of the reader
+            fetch = _Fetch(self._blocks, self._source, missing)
+            begun |= dict.fromkeys(fetch.numbers, fetch)
+            self._under_way.update((number, fetch) for number in fetch.numbers if fetch.is_whole(number))
+        return self._arrive(ranges, needed, begun, in_order=in_order)
+
+    def _begun(self, number: int) -> _Fetch | None:
+        """The fetch of another iterator that will have this block soon."""
+        fetch = self._under_way.get(number)
+        return fetch if fetch is not None and fetch.will_have(number) else None
 
     def _arrive(
-        self,
-        ranges: Sequence[Range],
-        needed: Sequence[Request],
-        missing: dict[int, Request],
-        fetched: Iterator[memoryview],
-        *,
-        in_order: bool,
+        self, ranges: Sequence[Range], needed: Sequence[Request], begun: dict[int, _Fetch], *, in_order: bool
     ) -> Iterator[tuple[int, memoryview]]:
         arrived = Arrived(ranges, in_order=in_order)
         if not in_order:
             yield from ((index, memoryview(b"")) for index, (start, stop) in enumerate(ranges) if start == stop)
         for one in needed:
-            asked = missing.pop(one.start // BLOCK_BYTES, None)
-            if asked is None:
+            number = one.start // BLOCK_BYTES
+            fetch = begun.pop(number, None)
+            found = None if fetch is None else fetch.take(number)
+            if found is None:
                 arrived.add(*self._load(one, ranges))
             else:
-                arrived.add(asked, next(fetched))
+                request, content = found
+                arrived.add(replace(request, wanted=one.wanted), content)
             yield from arrived.take()
         yield from arrived.take()
 
@@ -72,26 +87,55 @@ class _BlockReader:
         found = self._blocks.load(needed.start // BLOCK_BYTES, part.start, part.stop)
         if found is not None:
             return part, found
-        asked = self._to_fetch(needed, ranges)
-        return asked, next(self._fetch([asked]))
+        fetched = _Fetch(self._blocks, self._source, [self._to_fetch(needed, ranges)])
+        found_now = fetched.take(needed.start // BLOCK_BYTES)
+        assert found_now is not None  # noqa: S101 (narrows for the type checker: nobody else has this fetch)
+        return found_now
 
     def _to_fetch(self, needed: Request, ranges: Sequence[Range]) -> Request:
         """The whole block; only what is needed of it if it cannot be kept."""
         return needed if self._blocks.can_be_kept else _narrow(needed, ranges)
 
-    def _fetch(self, requests: Sequence[Request]) -> Iterator[memoryview]:
-        """Begin to fetch ``requests``; the iterator returns their bytes in this order, and keeps whole blocks."""
-        if not requests:
-            return iter(())
-        wanted = [(one.start, one.stop) for one in requests]
-        return self._keep(wanted, self._source.read_ranges(wanted, in_order=True))
 
-    def _keep(self, wanted: Sequence[Range], views: Iterator[tuple[int, memoryview]]) -> Iterator[memoryview]:
-        for index, content in views:
-            number = wanted[index][0] // BLOCK_BYTES
-            if self._source.entity_tag is not None and wanted[index] == self._blocks.range_of(number):
-                self._blocks.keep(number, content)
-            yield content
+class _Fetch:
+    """Blocks that are being fetched in order, for the iterator that needed them first, and for others meanwhile."""
+
+    def __init__(self, blocks: CachedBlocks, source: StoredFile, requests: Sequence[Request]) -> None:
+        """Begin to fetch ``requests``, at most one for each block."""
+        self._blocks = blocks
+        self._source = source
+        self._requests = {one.start // BLOCK_BYTES: one for one in requests}
+        self._numbers = list(self._requests)
+        self._order = {number: place for place, number in enumerate(self._numbers)}
+        self._arrived: dict[int, memoryview] = {}
+        self._num_arrived = 0
+        self._views = source.read_ranges([(one.start, one.stop) for one in requests], in_order=True)
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The numbers of the blocks, in order."""
+        return self._numbers
+
+    def is_whole(self, number: int) -> bool:
+        """Whether all bytes of a block are fetched."""
+        one = self._requests[number]
+        return (one.start, one.stop) == self._blocks.range_of(number)
+
+    def will_have(self, number: int) -> bool:
+        """Whether another iterator may wait for a block: the blocks before it, which it would hold, are few."""
+        return number in self._arrived or 0 <= self._order[number] - self._num_arrived < _MOST_HELD
+
+    def take(self, number: int) -> tuple[Request, memoryview] | None:
+        """Wait for a block, and hand it over once; None if another iterator took it, so that the cache has it."""
+        while number not in self._arrived and self._num_arrived <= self._order[number]:
+            index, content = next(self._views)
+            arrived = self._numbers[index]
+            self._num_arrived += 1
+            if self._source.entity_tag is not None and self.is_whole(arrived):
+                self._blocks.keep(arrived, content)
+            self._arrived[arrived] = content
+        content_now = self._arrived.pop(number, None)
+        return None if content_now is None else (self._requests[number], content_now)
 
 
 def _narrow(request: Request, ranges: Sequence[Range]) -> Request:
