@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from random import Random
 
 from cache_samples import CONTENT, KEPT_BLOCK_BYTES, SHA256, SIZE, Source, block_files, num_bytes_of, open_cached
 from hypothesis import given, settings
@@ -122,3 +123,20 @@ def test_the_least_recently_used_block_makes_room(room: int, order: list[int]) -
                 expected.pop(0)
             assert sorted(block_files(cache)) == sorted(expected)
         assert source.blocks == fetched
+
+
+@given(st.lists(st.lists(one_range(), min_size=1, max_size=3), min_size=2, max_size=4), st.randoms())
+def test_reads_that_begin_together_fetch_each_block_once(many: list[list[tuple[int, int]]], random: Random) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        source = Source()
+        file = open_cached(FileCache(folder), source)
+        waiting = [(ranges, file.read_ranges(ranges)) for ranges in many]
+        while waiting:  # in any order, one view after the other
+            place = random.randrange(len(waiting))
+            ranges, views = waiting[place]
+            found = next(views, None)
+            if found is None:
+                waiting.pop(place)
+            else:
+                assert bytes(found[1]) == CONTENT[slice(*ranges[found[0]])]
+        assert len(source.blocks) == len(set(source.blocks))
