@@ -56,7 +56,8 @@ def num_records(arguments: argparse.Namespace) -> int:
 
 def drawn(count: int) -> list[list[int]]:
     """The positions of the records of the job ``random``."""
-    return np.random.default_rng(SEED).integers(0, count, (BATCHES, BATCH)).tolist()
+    found: list[list[int]] = np.random.default_rng(SEED).integers(0, count, (BATCHES, BATCH)).tolist()
+    return found
 
 
 # The work of one process: it prints the seconds of its job.
@@ -74,7 +75,7 @@ def run_registry(job: str, folder: Path, count: int) -> tuple[float, int]:
 
     with registry.connect(folder / "catalog.db", data_dir=f"s3://{BUCKET}/{folder.name}") as catalog:
         if job == "publish":
-            return clock(lambda: catalog.publish(folder / "prepared/blobs/1.0.0") and 0)
+            return clock(lambda: len(catalog.publish(folder / "prepared/blobs/1.0.0").version.splits))
         if job == "first":
             return clock(lambda: sum(1 for _ in catalog.dataset("blobs").read("train[:1]").records()))
         if job == "random":
@@ -154,7 +155,7 @@ def run_datasets(job: str, folder: Path, _count: int) -> tuple[float, int]:
 
     options = {"endpoint_url": os.environ["AWS_ENDPOINT_URL"]}
     if job == "publish":
-        import s3fs
+        import s3fs  # type: ignore[import-not-found]
 
         files = s3fs.S3FileSystem(**options)
         return clock(lambda: files.put(str(folder / "parquet"), f"{BUCKET}/parquet", recursive=True) and 0)
@@ -176,7 +177,7 @@ def run_datasets(job: str, folder: Path, _count: int) -> tuple[float, int]:
 def run_mosaic(job: str, folder: Path, count: int) -> tuple[float, int]:
     """MosaicML's streaming of MDS files, with its own cache."""
     os.environ["S3_ENDPOINT_URL"] = os.environ["AWS_ENDPOINT_URL"]
-    from streaming import MDSWriter, StreamingDataset
+    from streaming import MDSWriter, StreamingDataset  # type: ignore[import-not-found]
 
     remote = f"s3://{BUCKET}/mosaic"
     if job == "publish":
