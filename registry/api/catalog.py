@@ -35,7 +35,7 @@ from registry.api.locations import catalog_url, data_folder, make_catalog_folder
 from registry.api.lock import current_lock, refuse_moving
 from registry.api.mirrors import Mirrors
 from registry.api.provenance import FoundAt, FoundBefore, FoundNow
-from registry.api.reports import CatalogReport, Collected, CopyReport, GarbageReport, VerifiedVersion
+from registry.api.reports import CatalogReport, Collected, CopiedVersion, CopyReport, GarbageReport, VerifiedVersion
 from registry.argument_types import typed_arguments
 from registry.catalog import (
     DatasetSummary,
@@ -607,6 +607,7 @@ class Catalog(Adding):
         *,
         dry_run: bool = False,
         progress: ProgressCallback | None = None,
+        each: Callable[[CopiedVersion], None] | None = None,
     ) -> CopyReport:
         """Copy versions to another catalog: their files below its data directory, then their rows.
 
@@ -624,6 +625,7 @@ class Catalog(Adding):
             to: the other catalog.
             dry_run: return what would be copied, and write nothing.
             progress: called with a ``Progress``, in bytes of files; ``subject`` is the version.
+            each: called with the result of each version as soon as it is known.
 
         Returns:
             One result for each version. ``require_all()`` raises if one was refused, e.g. because its number is
@@ -636,7 +638,7 @@ class Catalog(Adding):
         """
         from registry.api.copying import copy_versions
 
-        return copy_versions(self, references, to, dry_run=dry_run, progress=progress)
+        return copy_versions(self, references, to, dry_run=dry_run, progress=progress, each=each)
 
     def close(self) -> None:
         """Close the database connections."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -41,6 +41,7 @@ def copy_versions(
     *,
     dry_run: bool,
     progress: ProgressCallback | None,
+    each: Callable[[CopiedVersion], None] | None,
 ) -> CopyReport:
     """See ``Catalog.copy``."""
     if source.url == to.url:
@@ -59,6 +60,8 @@ def copy_versions(
             told[reference.dataset] = _events(source.backend, reference)
         events = told.get(reference.dataset, {}).get(str(version.version), [])
         found.append(_copy(source, version, to, events, dry_run=dry_run, progress=progress))
+        if each is not None:
+            each(found[-1])
     return CopyReport(found)
 
 
@@ -168,7 +171,8 @@ def _send(
     from registry.features import features_from_json
     from registry.publishing import Target, copy_version
 
-    if not _is_there(to.backend, version):
+    is_there = _is_there(to.backend, version)
+    if not is_there:
         _add_flags(source.backend, to.backend, version)
     features = features_from_json(version.features_json).with_labels(version.labels)
     # Without the cache of this machine: a copy would push everything else out of it.
@@ -197,7 +201,9 @@ def _send(
             aliases=tuple(one.alias for one in _aliases(source.backend, version) if one.version == version.version),
         ),
         fingerprints=source.backend.fingerprints(version),
-        sent=count_progress(progress, "copying", str(version.reference), total=num_bytes, unit="bytes", announce=True),
+        sent=count_progress(
+            progress, "copying", str(version.reference), total=num_bytes, unit="bytes", announce=not is_there
+        ),
     )
 
 

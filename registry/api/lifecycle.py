@@ -19,7 +19,7 @@ from registry.api.arguments import (
     read_reference,
     read_version,
 )
-from registry.api.locations import open_data, open_version
+from registry.api.locations import mirrors_of, open_data, open_version
 from registry.argument_types import typed_arguments
 from registry.catalog import (
     AliasChange,
@@ -35,10 +35,11 @@ from registry.catalog import (
 )
 from registry.catalog.backend import AliasCalls, Expected, ExperimentCalls
 from registry.errors import ShardMismatchError, UsageError
-from registry.model import Experiment, ExperimentChange, Reference, Use, Version
+from registry.model import DatasetVersion, Experiment, ExperimentChange, Reference, Use, Version
 
 if TYPE_CHECKING:  # fsspec is loaded when a store is opened
     from registry.publishing import Cleared
+    from registry.storage import Store
 
 _SHOWN: Final = 3
 
@@ -194,24 +195,32 @@ class Lifecycle:
         version = self._catalog.published(reference.name, reference.config, exact_version(reference))
         if version is None:
             raise AssertionError("the version was found by the dry run")
-        store, missing, num_shards = open_version(self._data_dir, version), [], 0
+        from registry.storage import open_store
+
+        store, mirrors = open_version(self._data_dir, version), mirrors_of(self._data_dir, version)
+        missing = self._missing_files(version, store)
+        if not missing or any(not self._missing_files(version, open_store(one)) for one in mirrors):
+            return
+        num_shards = sum(split.num_shards for split in version.splits)
+        raise ShardMismatchError(
+            f"{reference} cannot be restored: {len(missing):,} of its {num_shards:,} files are missing or changed: "
+            + ", ".join(missing[:_SHOWN])
+            + (f" and {len(missing) - _SHOWN:,} more" if len(missing) > _SHOWN else ""),
+            hint=f"Put its files back into {store.url}, and try again. Nothing was changed.",
+            details={"folder": store.url, "files": missing[:100], "num_files": len(missing)},
+        )
+
+    def _missing_files(self, version: DatasetVersion, store: Store) -> list[str]:
+        """A line for each file that is missing in ``store``, or has another size."""
+        missing = []
         for split in version.splits:
-            for name, shard in zip(
-                split.filenames, load_shards(self._catalog.shards, version, split.name), strict=True
-            ):
-                num_shards += 1
+            shards = load_shards(self._catalog.shards, version, split.name)
+            for name, shard in zip(split.filenames, shards, strict=True):
                 if not store.exists(name):
                     missing.append(f"{name} is missing")
                 elif (found := store.size(name)) != shard.num_bytes:
                     missing.append(f"{name} has {found:,} bytes, expected {shard.num_bytes:,}")
-        if missing:
-            raise ShardMismatchError(
-                f"{reference} cannot be restored: {len(missing):,} of its {num_shards:,} files are missing or changed: "
-                + ", ".join(missing[:_SHOWN])
-                + (f" and {len(missing) - _SHOWN:,} more" if len(missing) > _SHOWN else ""),
-                hint=f"Put its files back into {store.url}, and try again. Nothing was changed.",
-                details={"folder": store.url, "files": missing[:100], "num_files": len(missing)},
-            )
+        return missing
 
     def configs(self, dataset: DatasetLike) -> tuple[ConfigSummary, ...]:
         """The configs of a dataset, sorted by name.

@@ -17,7 +17,7 @@ from registry.errors import UsageError
 from registry.splits import counted
 
 if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
-    from registry.api.reports import CopiedVersion, CopyReport
+    from registry.api.reports import CopiedVersion
 
 
 @session_command(
@@ -54,32 +54,37 @@ def copy(
     other = Session(url=target, data_dir=to_data_dir, out=session.out)
     with session.connect() as catalog, other.connect_to_publish(dry_run=dry_run) as to:
         with show_progress(session.out) as progress:
-            report = catalog.copy(None if every else list(references), to, dry_run=dry_run, progress=progress)
+            report = catalog.copy(
+                None if every else list(references),
+                to,
+                dry_run=dry_run,
+                progress=progress,
+                each=lambda one: session.out.tell(_describe(one)),
+            )
         value = {
             "to": to.url,
             "data_dir": to.data_dir,
             "dry_run": dry_run,
             "versions": list(map(_version_values, report)),
         }
-    session.out.present("copy", value, lambda _: _describe(report))
+    session.out.present("copy", value, lambda _: ())
     return joint_exit_code(one.error.exit_code for one in report.failed if one.error is not None)
 
 
-def _describe(report: CopyReport) -> Iterator[str]:
-    for one in report:
-        files = f"{counted(one.num_examples, 'example')}, {counted(one.num_shards, 'file')}, {size(one.num_bytes)}"
-        match one.outcome.value:
-            case "copied":
-                yield f"copied {one.reference} to {one.folder} ({files})"
-            case "found":
-                yield f"would copy {one.reference} to {one.folder} ({files})"
-            case "known":
-                yield f"{one.reference} is there already"
-            case _:
-                yield f"{one.reference}: not copied: {'' if one.error is None else one.error.message}"
-                if one.error is not None and one.error.hint is not None:
-                    yield f"  {one.error.hint}"
-        yield from (f"  note: {note}" for note in one.notes)
+def _describe(one: CopiedVersion) -> Iterator[str]:
+    files = f"{counted(one.num_examples, 'example')}, {counted(one.num_shards, 'file')}, {size(one.num_bytes)}"
+    match one.outcome.value:
+        case "copied":
+            yield f"copied {one.reference} to {one.folder} ({files})"
+        case "found":
+            yield f"would copy {one.reference} to {one.folder} ({files})"
+        case "known":
+            yield f"{one.reference} is there already"
+        case _:
+            yield f"{one.reference}: not copied: {'' if one.error is None else one.error.message}"
+            if one.error is not None and one.error.hint is not None:
+                yield f"  {one.error.hint}"
+    yield from (f"  note: {note}" for note in one.notes)
 
 
 def _version_values(one: CopiedVersion) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from fault_proxy import FaultProxy
 from prepared_samples import animals, prepare
 from test_shard_formats_published import prepare_as
 from test_wrong_files import COUNT, FIRST, READS, SECOND, SHARDS, WRONG, same_sizes
+from web_server import serve
 
 import registry
 from registry.api import Catalog
@@ -23,6 +24,7 @@ from registry.errors import (
     NotFoundError,
     NotStoredError,
     PartialFailureError,
+    RegistryError,
     ShardMismatchError,
     StorageError,
     StorageUnavailableError,
@@ -253,6 +255,41 @@ def test_what_came_from_a_mirror_is_cached_and_what_is_cached_is_read_without_an
     fault_proxy.reset()
     assert contents(stored.dataset(REFERENCE)) == expected
     assert fault_proxy.count() == 0
+
+
+def test_a_mirror_may_be_a_web_server(
+    catalog: Catalog, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = ages(catalog.dataset(REFERENCE))
+    copy = shutil.copytree(folder, tmp_path / "www/copy")
+    with serve(tmp_path / "www", "ranges") as url:
+        catalog.mirrors.add(REFERENCE, f"{url}/copy")
+        (folder / FIRST).unlink()
+        with pytest.warns(MirrorWarning, match="reading from http://127.0.0.1"):
+            assert ages(catalog.dataset(REFERENCE)) == expected
+        (copy / FIRST).write_bytes((copy / SECOND).read_bytes())
+        monkeypatch.setattr(proved, "_proofs", proved._Proofs())  # without ETags, each process hashes a file once
+        with pytest.raises(NotStoredError):
+            ages(catalog.dataset(REFERENCE))
+
+
+def test_a_recorded_path_cannot_lead_out_of_the_data_directory(catalog: Catalog, folder: Path, tmp_path: Path) -> None:
+    reference = catalog.dataset(REFERENCE).reference
+    shutil.copytree(folder, tmp_path / "outside")
+    catalog.backend.locations.add(reference, "../outside", actor="eve")
+    (folder / FIRST).unlink()
+    with pytest.raises(RegistryError, match=r"\.\./outside"):
+        ages(catalog.dataset(REFERENCE))
+
+
+def test_a_dropped_version_is_restored_if_a_mirror_has_its_files(catalog: Catalog, folder: Path, mirror: Path) -> None:
+    catalog.lifecycle.drop(REFERENCE, reason="private")
+    shutil.rmtree(folder)
+    (mirror / SECOND).rename(mirror / "aside")
+    with pytest.raises(ShardMismatchError, match="4 of its 4 files are missing"):
+        catalog.lifecycle.undo("drop", REFERENCE)
+    (mirror / "aside").rename(mirror / SECOND)
+    assert catalog.lifecycle.undo("drop", REFERENCE).is_change
 
 
 def test_too_many_open_files_are_no_fault_of_a_location(

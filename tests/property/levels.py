@@ -122,6 +122,7 @@ THOROUGH: Final = {
     "test_import_circles",  # parses the whole package
     "test_import_cost",  # processes
     "test_intake_freed_memory",  # a process
+    "test_mirror_laws",  # publishes
     "test_mutated_files",  # processes
     "test_order_permutation",  # statistics
     "test_parquet_bombs",  # processes with little memory
