@@ -269,7 +269,7 @@ def test_a_mirror_may_be_a_web_server(
             assert ages(catalog.dataset(REFERENCE)) == expected
         (copy / FIRST).write_bytes((copy / SECOND).read_bytes())
         monkeypatch.setattr(proved, "_proofs", proved._Proofs())  # without ETags, each process hashes a file once
-        with pytest.raises(NotStoredError):
+        with pytest.warns(MirrorWarning), pytest.raises(NotStoredError):
             ages(catalog.dataset(REFERENCE))
 
 
