@@ -109,6 +109,7 @@ def restore(
         progress: called with a ``Progress``, in rows.
 
     Raises:
+        UsageError: there is an ``anchor``, and ``verify`` is False.
         NotStoredError: there is no such file.
         BackupFormatError: the file is not a backup, or is damaged, cut off or changed; the message names the line.
         CatalogNotEmptyError: the catalog has rows.

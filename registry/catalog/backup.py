@@ -19,7 +19,7 @@ from registry.catalog.backend import Advance
 from registry.catalog.backup_file import MAX_LINE_BYTES, end_line, head_line, row_line, table_line
 from registry.catalog.events import FIRST_PREVIOUS
 from registry.catalog.schema import HEAD, SchemaStatus, read_status, read_status_of, require_current
-from registry.catalog.session import open_engine, reading
+from registry.catalog.session import open_engine, reading_at_length
 from registry.catalog.tables import UtcDateTime, event, metadata, search_document
 from registry.catalog.values import BackupFacts, damaged, stored_values
 
@@ -50,7 +50,7 @@ def backup_lines(engine: sa.Engine, *, advance: Advance | None = None) -> Iterat
         CatalogError: a stored value is not one that the registry writes.
     """
     _require_schema(read_status(engine))  # before a connection creates the file
-    with reading(engine) as connection, stored_values():
+    with reading_at_length(engine) as connection, stored_values():
         if connection.dialect.name == "postgresql":
             connection.execution_options(postgresql_readonly=True)
         schema = _require_schema(read_status_of(connection))

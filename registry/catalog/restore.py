@@ -22,6 +22,7 @@ import sqlalchemy as sa
 from registry.catalog.backend import Advance
 from registry.catalog.backup import stored_tables
 from registry.catalog.backup_file import BackupReader
+from registry.catalog.events import FIRST_PREVIOUS
 from registry.catalog.log_verify import verify_log
 from registry.catalog.schema import (
     HEAD,
@@ -34,10 +35,10 @@ from registry.catalog.schema import (
 )
 from registry.catalog.search import rebuild_documents
 from registry.catalog.session import migrating, open_engine, use_wal
-from registry.catalog.tables import UtcDateTime
+from registry.catalog.tables import UtcDateTime, event
 from registry.catalog.urls import describe_url, is_sqlite, quote_catalog
 from registry.catalog.values import BackupFacts, LogReport
-from registry.errors import BackupFormatError, CatalogNotEmptyError, LogTamperedError, SchemaAheadError
+from registry.errors import BackupFormatError, CatalogNotEmptyError, LogTamperedError, SchemaAheadError, UsageError
 
 _BATCH: Final = 5000
 _MIGRATORS: Final = (0x72656769, 1)  # "regi", and the lock of migrations/env.py
@@ -98,11 +99,14 @@ def restore_backup(
         advance: called with the number of rows that were inserted since its last call.
 
     Raises:
+        UsageError: there is an anchor, and ``verify`` is False.
         BackupFormatError, SchemaAheadError: see ``check_backup``; or the rows contradict each other.
         CatalogNotEmptyError: the catalog has rows.
         NotACatalogError: the database holds something else.
         LogTamperedError: the rows differ from the event log.
     """
+    if anchor is not None and not verify:
+        raise UsageError("an anchor is compared with the event log", hint="Leave it out, or verify the backup.")
     with open_file() as file:
         facts = check_backup(file, shown=shown)
     engine = open_engine(url)
@@ -115,6 +119,7 @@ def restore_backup(
             reader = BackupReader(file, shown=shown)
             migrate_within(connection, reader.schema)
             _insert_everything(connection, reader, advance)
+            _require_head(connection, reader, facts.head)
             if reader.facts != facts:
                 raise BackupFormatError(f"{shown} was replaced while it was read", hint="Nothing was restored.")
             changes += migrate_within(connection, HEAD)
@@ -205,6 +210,12 @@ def _insert_everything(connection: sa.Connection, reader: BackupReader, advance:
         _advance_sequences(connection, known.values())
 
 
+def _require_head(connection: sa.Connection, reader: BackupReader, head: str) -> None:
+    last = connection.execute(sa.select(event.c.hash).order_by(event.c.id.desc()).limit(1)).scalar()
+    if (last or FIRST_PREVIOUS) != head:
+        raise reader.fault("the head in the last line is not that of the event log")
+
+
 def _rows(reader: BackupReader, columns: Sequence[sa.Column[Any]], lines: Iterable[bytes]) -> Iterator[list[Any]]:
     """The values of each row, as the columns take them."""
     checks = [_CHECKS[type(column.type)] for column in columns]
@@ -260,8 +271,8 @@ def _require_sound(log: LogReport, shown: str) -> None:
     except LogTamperedError as error:
         raise LogTamperedError(
             f"{shown}: {error.message}",
-            hint="Nothing was restored. The catalog was changed by another program before the backup was made. Use an "
-            "earlier backup, or restore it as it is with --no-verify.",
+            hint="Nothing was restored. Another program changed the catalog or the backup. Use an earlier backup. To "
+            "restore this one as it is: --no-verify, without --anchor",
             details=error.details,
         ) from error
 

@@ -128,6 +128,18 @@ def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
         yield connection
 
 
+@contextmanager
+def reading_at_length(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """A connection as that of ``reading`` whose queries may take as long as they need, e.g. to sort a large table."""
+    with reading(engine) as connection:
+        _wait_without_limit(connection)
+        try:
+            yield connection
+        finally:
+            if connection.dialect.name == "postgresql":
+                connection.invalidate()  # the pool must not pass it on without its limit
+
+
 def write(engine: sa.Engine, action: Callable[[sa.Connection], T]) -> T:
     """Run ``action`` in one transaction and commit; anything it raises undoes it all.
 

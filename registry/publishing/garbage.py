@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 from registry.catalog import CatalogBackend, Holder, Reservation, VersionSize
-from registry.errors import NotStoredError, RegistryError, ReservedError
+from registry.errors import NotStoredError, RegistryError, ReservedError, StorageError, StorageUnavailableError
 from registry.model import DatasetVersion, Reference, ShardedFileTemplate, Version
 from registry.prepared import is_description
 from registry.publishing.markers import (
@@ -224,14 +224,16 @@ class GarbageCollector:
             return
         last_part = found.name.rpartition("/")[2]
         aside = _ASIDE.fullmatch(last_part)
-        if aside is not None:
+        if _is_written_to(found):
+            yield self._leftover(found, Verdict.KEPT, "a process is writing a file in it")
+        elif aside is not None:
             yield self._judge_aside(found, aside)
         elif not is_own_staged(last_part):
             yield self._leftover(found, Verdict.UNKNOWN, "another program, such as TFDS, is writing it or left it")
-        elif found.kind == "upload":
-            yield self._judge_owner(found, owner_of_file(last_part))
         else:
-            yield self._judge_owner(found, read_owner(self._store, f"{found.name}/{OWNER_FILE}"))
+            is_file = found.kind == "upload"
+            owner = None if is_file else read_owner(self._store, f"{found.name}/{OWNER_FILE}")
+            yield self._judge_owner(found, owner or owner_of_file(last_part))
 
     def _judge_owner(self, found: _Found, owner: Owner | str | None) -> Leftover:
         """Decide about unfinished files by their owner: a process, or its mark in a name."""
@@ -243,6 +245,9 @@ class GarbageCollector:
             who = f"process {owner.pid} on {owner.host}"
         else:
             is_dead, is_here, who = False, False, "an unknown process"
+        if is_dead and found.kind == "staged" and not self._is_old(found.changed_at):
+            # `registry copy` and `registry add` continue with what an earlier run has staged.
+            return self._leftover(found, Verdict.KEPT, f"{who} left it and has ended; its next run may use it")
         if is_dead:
             return self._leftover(found, Verdict.GARBAGE, f"{who} left it and has ended")
         if is_here:
@@ -281,7 +286,7 @@ class GarbageCollector:
     def _why_unpublished(self, found: _Found) -> str:
         if all(one.name != f"{found.name}/{MARKER_FILE}" for one in found.entries):
             return "no version of this catalog is there"
-        marker = read_marker(self._store.child(found.name)) or {}
+        marker = _marker_at(self._store.child(found.name)) or {}
         return f"another catalog holds it: {str(marker.get('catalog', 'unknown'))[:300]}"
 
     def _judge_extras(
@@ -322,7 +327,7 @@ class GarbageCollector:
         return False
 
     def _judge_marker(self, found: _Found, versions: list[DatasetVersion]) -> Leftover:
-        marker = read_marker(self._store.child(found.name))
+        marker = _marker_at(self._store.child(found.name))
         for version in versions:
             if marker is not None and is_left_after_row(marker, self._catalog, version):
                 verdict = Verdict.GARBAGE if self._is_old(found.changed_at) else Verdict.KEPT
@@ -368,7 +373,7 @@ class GarbageCollector:
         if taken is None:
             return False
         try:
-            marker = read_marker(final)
+            marker = _marker_at(final)
             # Without our marker, another catalog may rely on what is there.
             is_ours = marker is not None and marker.get("token") == taken.token
             self._read_catalog()
@@ -439,8 +444,8 @@ class GarbageCollector:
         return self._leftover(found, Verdict.GARBAGE, "the upload was never completed", upload=one.upload_id)
 
     def _look_again(self, one: Leftover) -> list[StoredEntry]:
-        """The files of a staged folder, which its process may have filled meanwhile; other names are used only once."""
-        inside = list(self._store.scan(one.name)) if one.kind == "staged" else []
+        """The files of a folder, which a process may have filled meanwhile; the name of a file is used only once."""
+        inside = list(self._store.scan(one.name)) if one.kind != "upload" else []
         return inside or [StoredEntry(name=one.name, num_bytes=one.num_bytes, changed_at=one.changed_at)]
 
     def _versions_at(self, key: str) -> Iterator[DatasetVersion]:
@@ -486,6 +491,24 @@ def _classify(name: str, *, is_folder: bool) -> tuple[str, str] | None:
         if Version.is_valid(part) and (is_folder or place < len(parts) - 1):
             return "version", "/".join(parts[: place + 1])
     return None
+
+
+def _marker_at(folder: Store) -> dict[str, Any] | None:
+    """The content of a place's marker; an empty dict for something else of that name, such as a folder."""
+    try:
+        return read_marker(folder)
+    except StorageUnavailableError:
+        raise
+    except StorageError:
+        return {}
+
+
+def _is_written_to(found: _Found) -> bool:
+    """Whether a process of this machine that has not ended is writing one of the files."""
+    here = Owner.this_process()
+    parts = {part for one in found.files for part in one.name[len(found.name) + 1 :].split("/")}
+    marks = map(owner_of_file, parts)
+    return any(mark is not None and here.can_judge(mark) and not here.knows_dead(mark) for mark in marks)
 
 
 def _names_file(version: DatasetVersion, name: str) -> bool:

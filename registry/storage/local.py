@@ -109,21 +109,27 @@ class LocalStore(Store):
 
     def scan(self, folder: str = "") -> Iterator[StoredEntry]:
         """Every file and folder below ``folder``. ``changed_at`` is the ctime, which programs cannot set back."""
-        top = self._inside(check_folder_name(folder))
-        with storage_errors("list", top):
-            for path, folders, files in os.walk(top, onerror=_raise_unless_missing):
-                folders.sort()
-                inside = os.path.relpath(path, self._root).replace(os.sep, "/")
-                for name in sorted([*folders, *files]):
-                    with suppress(FileNotFoundError):  # removed just now
-                        facts = os.lstat(os.path.join(path, name))
-                        is_folder = stat.S_ISDIR(facts.st_mode)
-                        yield StoredEntry(
-                            name=name if inside == "." else f"{inside}/{name}",
-                            num_bytes=0 if is_folder else facts.st_size,
-                            changed_at=datetime.fromtimestamp(max(facts.st_ctime, facts.st_mtime), UTC),
-                            is_folder=is_folder,
-                        )
+        waiting = [check_folder_name(folder)]
+        with storage_errors("list", self._inside(folder)):
+            while waiting:
+                inside = waiting.pop()
+                try:
+                    facts = os.lstat(self._inside(inside)) if inside in ("", folder) else os.lstat(self.locate(inside))
+                except (FileNotFoundError, NotADirectoryError):  # removed just now, or never there
+                    continue
+                is_folder = stat.S_ISDIR(facts.st_mode)
+                if inside not in ("", folder):
+                    yield StoredEntry(
+                        name=inside,
+                        num_bytes=0 if is_folder else facts.st_size,
+                        changed_at=datetime.fromtimestamp(max(facts.st_ctime, facts.st_mtime), UTC),
+                        is_folder=is_folder,
+                    )
+                if is_folder:
+                    # The next one is the first name of this folder, so that all of it comes together.
+                    with suppress(FileNotFoundError):
+                        names = sorted(os.listdir(self.locate(inside)), reverse=True)
+                        waiting += [f"{inside}/{name}" if inside else name for name in names]
 
     def folders(self, parent: str = "") -> Names:
         """The folders directly in ``parent``, without links."""

@@ -28,6 +28,7 @@ from registry.errors import (
     RegistryError,
     SchemaAheadError,
     SchemaBehindError,
+    UsageError,
 )
 from registry.model import Reference
 
@@ -204,6 +205,8 @@ def test_a_log_that_lacks_the_anchor_is_refused(target: str, filled: bytes) -> N
         restore(target, filled, anchor="ab" * 32)
     assert schema.status(target).state in ("absent", "empty")
     head = lines_of(filled)[-1]["end"]["head"]
+    with pytest.raises(UsageError):
+        restore(target, filled, anchor=head, verify=False)
     assert restore(target, filled, anchor=head).log is not None
 
 
@@ -290,6 +293,7 @@ def test_the_end_of_a_file_proves_that_it_is_whole(tmp_path: Path, filled: bytes
         "is not compressed with gzip": text,
         "the file ends before its last line": packed(lines[:-1]),
         "sha256 mismatch: expected": ended(sha256="0" * 64),
+        "the head in the last line is not that of the event log": ended(head="0" * 64),
         "the numbers of rows differ": ended(rows=end["rows"] | {"shard": 1}),
         "the last line is malformed": ended(rows=[]),
         "something follows the last line": packed([*lines, b"{}\n"]),
