@@ -291,6 +291,15 @@ def test_the_note_of_a_proof_is_sealed(cache: FileCache, damage: str) -> None:
     assert not FileCache(cache.folder).file(SHA256, SIZE).is_proved()
 
 
+def test_a_file_is_forgotten_although_one_block_cannot_be_deleted(cache: FileCache) -> None:
+    read_all(cache)
+    path = block_files(cache)[0]
+    path.unlink()
+    path.mkdir()
+    assert cache.file(SHA256, SIZE).forget()
+    assert list(block_files(cache)) == [0]
+
+
 def test_a_proof_ends_with_its_read(cache: FileCache) -> None:
     read_all(cache)
     stop = threading.Event()

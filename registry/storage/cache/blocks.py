@@ -181,12 +181,14 @@ class CachedBlocks:
     def forget(self) -> bool:
         """Delete the blocks of this file, because their records are damaged; False if there were none."""
         self._checked.clear()
-        found = False
-        with suppress(OSError):
-            for path in self._folder.iterdir():
-                path.unlink()
-                found = True
-        return found
+        try:
+            files = list(self._folder.iterdir())
+        except OSError:
+            return False
+        for file in files:
+            with suppress(OSError):
+                file.unlink()
+        return bool(files)
 
     def write(self, number: int, content: memoryview) -> Path | None:
         """Write a block under a temporary name; None if there is no room for it, or the disk fails."""
