@@ -34,7 +34,7 @@ _MOST_RECORDS: Final = 8192
 _COPIED_BYTES: Final = 4 * 2**20
 _MAPPED_BYTES: Final = 32 * 2**20
 _AHEAD_BYTES: Final = 32 * 2**20
-_PARTS_AHEAD: Final = 8
+_PARTS_AHEAD: Final = 64
 _REQUESTED_BYTES: Final = 64 * 2**20
 _LARGE_BYTES: Final = 16 * 2**10
 """Records of this size are decoded where they are, because copying them together costs more than it saves."""
@@ -70,6 +70,8 @@ class RecordSource:
         self._doubted: set[str] = set()
         self._most_open = _most_open()
         self._instructions: dict[int, FileInstruction] = {}
+        self.is_scattered = False
+        """Whether all records of each file will be read in no order, from another machine."""
 
     def fetch(self, instructions: Places, records: Places) -> Block:
         """Record ``records[i]`` of the file of ``instructions[i]``, for each i, checked.
@@ -161,6 +163,8 @@ class RecordSource:
     def _read(self, index: int, records: Places) -> Block:
         shard = self._shard(self.instruction(index))
         first, count = int(records[0]), records.size
+        if self.is_scattered:  # then a file without an index is fetched as a whole, once
+            return shard.gather(records)
         if int(records[-1]) == first + count - 1 and (count < 3 or bool((records[1:] - records[:-1] == 1).all())):
             return shard.read(first, count)
         return shard.gather(records)
@@ -237,6 +241,7 @@ class PieceReader:
             CorruptRecordError, ShardMismatchError, StorageError: as ``RecordSource.fetch``, after all sound pieces.
         """
         parts = self._parts(order, left, unit)
+        self._source.is_scattered = self._source.is_requested and order.config.shuffle == "global"
         try:
             for part in parts if not self._source.is_requested else self._wanted_ahead(order, parts):
                 for piece in self._fetch(order, part, unit):

@@ -52,7 +52,7 @@ Requests end at a multiple of it, as the blocks of the cache do, so that no bloc
 
 _AHEAD_BYTES: Final = 8 * REQUEST_BYTES
 
-_MOST_WANTED: Final = 16
+_MOST_WANTED: Final = 64
 """Groups of records that may be wanted before they are read."""
 
 
