@@ -33,6 +33,7 @@ from registry.storage.network import (
     unavailable,
 )
 from registry.storage.object_library import (
+    bad_settings,
     bucket_options,
     is_no_bucket,
     load_obstore,
@@ -407,14 +408,17 @@ class BucketClient:
             "timeout": timedelta(seconds=limits.retry_seconds),
         }
         kind = getattr(api.store, {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}[self._scheme])
-        whole, parts = (
-            kind(
-                self._bucket,
-                **options,
-                retry_config={"max_retries": retries, "retry_timeout": timedelta(seconds=limits.retry_seconds)},
+        try:
+            whole, parts = (
+                kind(
+                    self._bucket,
+                    **options,
+                    retry_config={"max_retries": retries, "retry_timeout": timedelta(seconds=limits.retry_seconds)},
+                )
+                for retries in (0, limits.tries - 1)
             )
-            for retries in (0, limits.tries - 1)
-        )
+        except (api.exceptions.BaseError, OSError, ValueError) as error:
+            raise bad_settings(error, self._scheme, doing=doing, shown=shown) from None
         self._made = os.getpid(), api, (whole, parts)
         return api, (whole, parts)[uploading]
 

@@ -22,8 +22,9 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
+from urllib.parse import urlsplit
 
-from registry.errors import MissingExtraError, NotStoredError, StorageError
+from registry.errors import MissingExtraError, NotStoredError, StorageError, UsageError
 from registry.masking import mask
 from registry.storage.faults import already_stored, cannot, printable_cause, replaced
 from registry.storage.network import TransientFault
@@ -36,6 +37,12 @@ _NATIVE: Final = (
 )
 """If one of these variables is set, obstore finds the credentials itself."""
 
+_ENDPOINTS: Final = {
+    "s3": ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3"),
+    "gs": ("GOOGLE_BASE_URL",),
+    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
+
 _YES: Final = frozenset({"1", "true", "yes", "on", "y", "t"})
 
 
@@ -45,7 +52,10 @@ def bucket_options(scheme: str, *, doing: str, shown: str) -> dict[str, Any]:
     Raises:
         StorageError: boto3 is installed, and finds no credentials.
         MissingExtraError: an AWS profile is configured, and boto3 is not installed.
+        UsageError: the variable of an endpoint contains no URL.
     """
+    for name in _ENDPOINTS[scheme]:
+        _check_endpoint(name)
     options = _s3_options(doing=doing, shown=shown) if scheme == "s3" else {}
     client_options: dict[str, Any] = {}
     # obstore refuses http:// without `allow_http`. An http:// endpoint in the environment is deliberate.
@@ -55,6 +65,33 @@ def bucket_options(scheme: str, *, doing: str, shown: str) -> dict[str, Any]:
     if scheme == "gs" and (project := os.environ.get("GOOGLE_CLOUD_QUOTA_PROJECT")):
         client_options["default_headers"] = {"x-goog-user-project": project}  # pays for buckets whose requesters pay
     return options | {"client_options": client_options}
+
+
+def _check_endpoint(name: str) -> None:
+    """Refuse an endpoint that is no URL: obstore would abort a thread, and print its stack."""
+    value = os.environ.get(name, "")
+    try:
+        parts = urlsplit(value)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_url = False
+    if value and not is_url:
+        raise UsageError(
+            f"{name} is {mask(value)!r}: expected a URL",
+            hint=f"Set it to a URL, e.g. {name}=https://objects.example.org, or unset it.",
+            details={"name": name},
+        )
+
+
+def bad_settings(error: Exception, scheme: str, *, doing: str, shown: str) -> StorageError:
+    """Make the error for settings with which obstore makes no client; values of variables are not repeated."""
+    reason = _STORE.sub("", str(error).partition("\n")[0]).rstrip(".")
+    prefix = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}[scheme]
+    for name, value in os.environ.items():
+        if name.startswith(prefix) and len(value) > 3:
+            reason = reason.replace(value, f"${name}")
+    hint = f"Check the variables that begin with {prefix}. {credentials_hint(scheme)}"
+    return cannot(doing, shown, f"a setting is missing or invalid: {reason}", number=errno.EINVAL, hint=hint)
 
 
 def no_credentials(shown: str, *, doing: str) -> StorageError:
@@ -123,6 +160,7 @@ def _profile_options(*, doing: str, shown: str) -> dict[str, Any]:
 
 _STATUS: Final = re.compile(r"status code: (\d{3})(?: ([A-Za-z][A-Za-z \-]*))?")
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>")
+_STORE: Final = re.compile(r"^Generic \w+ error: ")
 _KIND: Final = re.compile(r"\bkind: (Timeout|Connect)\b")
 _RETRIES: Final = re.compile(r"\bmax_retries: (\d+)")
 _PASSING: Final = frozenset({408, 409, 425, 429})  # 409: another conditional request for that name is under way

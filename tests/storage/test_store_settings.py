@@ -17,7 +17,7 @@ from s3_server import S3Server
 
 import registry
 from registry.cli.main import run
-from registry.errors import NotStoredError, StorageError, StorageUnavailableError
+from registry.errors import NotStoredError, StorageError, StorageUnavailableError, UsageError
 from registry.storage import Store, open_store
 
 LARGE = 9 * 2**20
@@ -201,3 +201,52 @@ def test_credentials_are_in_no_output_file_object_error_or_repr(
     for value in values:
         assert not [one for one in said if value in one]
         assert not [one for one in found if value.encode() in one]
+
+
+@pytest.mark.parametrize(
+    ("url", "settings", "reason"),
+    [
+        ("s3://b", {"AWS_SERVER_SIDE_ENCRYPTION": "rot13"}, "Invalid encryption type: $AWS_SERVER_SIDE_ENCRYPTION"),
+        ("s3://b", {"AWS_SECRET_ACCESS_KEY": ""}, "Missing SecretAccessKey"),
+        (
+            "s3://b",
+            {"AWS_SERVER_SIDE_ENCRYPTION": "sse-c", "AWS_SSE_CUSTOMER_KEY_BASE64": "hunter2!"},
+            "Invalid encryption header values",
+        ),
+        ("gs://b", {"GOOGLE_SERVICE_ACCOUNT": "/nowhere.json"}, "Unable to open service account file from "),
+        ("gs://b", {"GOOGLE_SERVICE_ACCOUNT_KEY": '{"private_key": "hunter2"}'}, "Unable to decode service account"),
+        ("az://b", {}, "Account must be specified"),
+        (
+            "az://b",
+            {"AZURE_STORAGE_ACCOUNT_NAME": "acc", "AZURE_STORAGE_ACCOUNT_KEY": "hunter2!"},
+            "Invalid Access Key",
+        ),
+    ],
+)
+def test_an_invalid_setting_is_an_error_that_names_the_variables(
+    bucket: str, monkeypatch: pytest.MonkeyPatch, url: str, settings: dict[str, str], reason: str
+) -> None:
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+        if not value:
+            monkeypatch.delenv(name)
+    with pytest.raises(StorageError) as caught:
+        open_store(url).size("file")
+    assert str(caught.value).startswith(f"cannot read {url}/file: a setting is missing or invalid: ")
+    assert reason in str(caught.value)
+    prefix = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}[url[:2]]
+    assert (caught.value.hint or "").startswith(f"Check the variables that begin with {prefix}. Set {prefix}")
+    assert "hunter2" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "GOOGLE_BASE_URL", "AZURE_STORAGE_ENDPOINT"])
+@pytest.mark.parametrize("value", ["minio.example.org", "https://", "ftp://example.org", "http://[::1", "http://a:b/"])
+def test_an_endpoint_that_is_no_url_is_refused(
+    bucket: str, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    url = {"AWS": "s3://b", "GOO": "gs://b", "AZU": "az://b"}[name[:3]]
+    with pytest.raises(UsageError) as caught:
+        open_store(url).size("file")
+    assert str(caught.value) == f"{name} is {value!r}: expected a URL"
+    assert caught.value.hint == f"Set it to a URL, e.g. {name}=https://objects.example.org, or unset it."
