@@ -3,8 +3,8 @@
     first location  --fails-->  warning  -->  next location  ...  -->  the error of the first one
 
 A location fails if it cannot be reached, lacks the file, or holds another file than the published one; also in the
-middle of a read. Every location has the same proof: ``proved.ProvedStore``. A process remembers what failed, and asks
-there last.
+middle of a read, and if a record turns out to be damaged. Every location has the same proof: ``proved.ProvedStore``. A
+process remembers what failed, and asks there last.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class MirroredStore(WrappedStore):
         self._first = first
         self._others = tuple(others)
         self._reference = reference
+        self._opened: dict[str, int] = {}  # the location that each file was opened at last
 
     def open(self, name: str) -> StoredFile:
         """Open a file at the first location that has it, and prove that it is the published one.
@@ -74,7 +75,9 @@ class MirroredStore(WrappedStore):
 
     def attempt(self, name: str, call: Callable[[Store], T]) -> T:
         """Call ``call`` with the store of each location, until one succeeds for the file ``name``."""
-        _, result = self._attempt(name, lambda place, store: call(self._falling_over(place, store)), [])
+        self._opened[name], result = self._attempt(
+            name, lambda place, store: call(self._falling_over(place, store)), []
+        )
         return result
 
     def prove(self, names: Iterable[str]) -> None:
@@ -87,12 +90,21 @@ class MirroredStore(WrappedStore):
         self._attempt("", prove, [])
 
     def forget(self, name: str) -> bool:
-        """Delete what the cache holds of a file, from whichever location it came."""
+        """Do not read a file again where it was opened: its records are damaged there, or were damaged on their way.
+
+        What the cache holds of it is deleted. False if there is no other location.
+        """
         found = False
         for place in range(1 + len(self._others)):
             with suppress(_UnopenedError):
                 found = self._at(place).forget(name) or found
-        return found
+        place = self._opened.get(name, 0)
+        _troubles.add(self._url(place), name)
+        after = min(range(1 + len(self._others)), key=self._rank(name))
+        if after == place:
+            return found
+        self._warn(place, f"{name} is damaged", after)
+        return True
 
     def _falling_over(self, place: int, store: ProvedStore) -> Store:
         """``store``, whose files continue at the next location after a fault.
@@ -103,7 +115,9 @@ class MirroredStore(WrappedStore):
 
     def open_after(self, name: str, failed: _Failed) -> tuple[int, StoredFile]:
         """Open a file that failed at the last of ``failed`` at the next location; also returns its number."""
-        return self._attempt(name, lambda _, store: store.open(name), failed)
+        place, file = self._attempt(name, lambda _, store: store.open(name), failed)
+        self._opened[name] = place
+        return place, file
 
     def _attempt(self, name: str, call: Callable[[int, ProvedStore], T], failed: _Failed) -> tuple[int, T]:
         if failed:
@@ -111,7 +125,7 @@ class MirroredStore(WrappedStore):
         while True:
             place = self._next(name, failed)
             if failed:
-                self._warn(failed[-1], place)
+                self._warn(failed[-1][0], failed[-1][1].message, place)
             try:
                 return place, call(place, self._at(place))
             except (StorageError, VerificationError, _UnopenedError) as fault:
@@ -142,21 +156,25 @@ class MirroredStore(WrappedStore):
         tried = {place for place, _ in failed}
         left = [place for place in range(1 + len(self._others)) if place not in tried]
         if left:
-            return min(left, key=lambda place: (_troubles.has(self._url(place), name), place))
+            return min(left, key=self._rank(name))
         errors = [error for _, error in sorted(failed, key=lambda one: one[0])]
         error = next((one for one in errors if isinstance(one, StorageUnavailableError)), errors[0])
         hint = f"All {len(errors)} locations failed. To see why: registry mirror check {self._reference}"
         error.rephrase(hint=hint if error.hint is None else f"{error.hint}\n{hint}")
         raise error
 
+    def _rank(self, name: str) -> Callable[[int], tuple[bool, int]]:
+        """The order in which locations are tried for a file: those that failed come last."""
+        return lambda place: (_troubles.has(self._url(place), name), place)
+
     def _note(self, name: str, place: int, error: RegistryError) -> None:
         _troubles.add(self._url(place), "" if isinstance(error, StorageUnavailableError) or not name else name)
 
-    def _warn(self, failed: tuple[int, RegistryError], place: int) -> None:
-        url = self._url(failed[0])
+    def _warn(self, failed: int, reason: str, place: int) -> None:
+        url = self._url(failed)
         if _troubles.is_first(url):
             warnings.warn(
-                f"{self._reference}: the location {url} failed ({failed[1].message}); reading from "
+                f"{self._reference}: the location {url} failed ({reason}); reading from "
                 f"{self._url(place)} instead. To check every location: registry mirror check {self._reference}",
                 MirrorWarning,
                 stacklevel=2,

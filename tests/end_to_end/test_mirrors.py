@@ -182,6 +182,39 @@ def test_a_bucket_that_breaks_off_in_the_middle_of_a_read_is_replaced_by_its_mir
         assert len(told) == 1
 
 
+@pytest.mark.parametrize(
+    "fault", ["cut", "forbidden", "error", "slow down", "too many", "truncate", "silence", "corrupt"]
+)
+def test_whatever_goes_wrong_with_a_bucket_the_mirror_gives_the_published_records(
+    stored: Catalog, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch, fault: Any
+) -> None:
+    expected = contents(stored.dataset(REFERENCE))
+    for index in (0, 3, 2 * SHARDS - 1):
+        monkeypatch.setattr(proved, "_proofs", proved._Proofs())
+        monkeypatch.setattr(mirrored, "_troubles", mirrored._Troubles())
+        network._GIVEN_UP.clear()
+        fault_proxy.reset()
+        fault_proxy.inject(fault, when=lambda request, index=index: request.index >= index)  # type: ignore[misc]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", MirrorWarning)  # bytes are read in advance, which need not be used
+            assert (index, contents(stored.dataset(REFERENCE))) == (index, expected)
+
+
+def test_a_file_that_is_damaged_after_it_was_opened_is_read_from_the_mirror(
+    catalog: Catalog, folder: Path, mirror: Path
+) -> None:
+    del mirror
+    reader = catalog.dataset(REFERENCE).read("train", registry.ReadConfig(interleave_cycle_length=1))
+    iteration = iter(reader)
+    first = next(iteration)
+    with (folder / FIRST).open("r+b") as file:
+        file.seek(-20, 2)
+        file.write(b"damaged")
+    with pytest.warns(MirrorWarning, match=f"{FIRST} is damaged"):
+        found = [int(one["age"]) for one in [first, *iteration, *reader]]
+    assert found == [*range(10, 10 + COUNT)] * 2
+
+
 def test_a_store_that_does_not_answer_is_asked_last_for_a_while(stored: Catalog, fault_proxy: FaultProxy) -> None:
     fault_proxy.inject("drop")
     with pytest.warns(MirrorWarning):
