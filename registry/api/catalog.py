@@ -29,7 +29,6 @@ from registry.api.arguments import (
     read_reference,
 )
 from registry.api.dataset import Dataset
-from registry.api.known_versions import MOST_SHARDS, KnownVersions, open_known_versions, unreachable
 from registry.api.lifecycle import Aliases, Experiments, Lifecycle, Reservations
 from registry.api.locations import catalog_url, data_folder, make_catalog_folder, name_origin, open_data, open_indexes
 from registry.api.lock import current_lock, refuse_moving
@@ -44,6 +43,7 @@ from registry.catalog import (
     SearchHit,
     VersionSummary,
     open_catalog,
+    sqlite_path,
     stream_events,
 )
 from registry.errors import (
@@ -71,6 +71,7 @@ from registry.model import (
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or published
     from registry.api.backups import Backup
+    from registry.api.known_versions import KnownVersions
     from registry.api.pinning import CatalogPins
     from registry.api.usage import Usage
     from registry.api.verify_state import VerifyState
@@ -116,6 +117,8 @@ def connect(
                 make_catalog_folder(chosen)
             backend = open_catalog(chosen, create=create)
     except CatalogUnavailableError as error:
+        from registry.api.known_versions import open_known_versions, unreachable
+
         known = open_known_versions(chosen)
         if known is None or known.is_empty():
             raise
@@ -680,11 +683,16 @@ class Catalog(Adding):
             )
             return Dataset(known.facts, FoundBefore(known, self, wanted))
         if self._known is not None:
-            self._known.keep(wanted, facts, self.backend, most=MOST_SHARDS)
+            self._known.keep(wanted, facts, self.backend)
         return Dataset(facts, FoundNow(facts, self, wanted))
 
     @cached_property
     def _known(self) -> KnownVersions | None:
+        """What this machine knows about exact versions; None for an SQLite catalog, which is on this machine."""
+        if sqlite_path(self.url) is not None:
+            return None
+        from registry.api.known_versions import open_known_versions
+
         return open_known_versions(self.url)
 
     def _verify(

@@ -93,7 +93,9 @@ class KnownVersions:
             return None
         return KnownVersion(facts, shards, datetime.fromtimestamp(since, UTC))
 
-    def keep(self, wanted: Reference, facts: DatasetVersion, backend: CatalogBackend, *, most: int | None) -> None:
+    def keep(
+        self, wanted: Reference, facts: DatasetVersion, backend: CatalogBackend, *, most: int | None = MOST_SHARDS
+    ) -> None:
         """Keep what the catalog answered to ``wanted``.
 
         Nothing is kept if the reference does not name one version by its number, or if the version has more than

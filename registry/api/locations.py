@@ -113,7 +113,7 @@ def find_cache() -> FileCache:
 def shared_folder() -> Path:
     """The folder of what is kept of other machines. It can be deleted at any time."""
     chosen = os.environ.get(CACHE_DIR_VARIABLE)
-    return Path(chosen).expanduser() if chosen else _cache_folder()
+    return Path(chosen).expanduser().absolute() if chosen else _cache_folder()
 
 
 def open_data(data_dir: str) -> Store:

@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from registry.api.known_versions import open_known_versions
 from registry.api.locations import index_folder, mirrors_of, open_cache, open_indexes, open_version
 from registry.catalog import PublishedShards, load_shards
 from registry.model import (
@@ -256,6 +255,8 @@ class FoundNow:
     all_shards = known_shards
 
     def keep_facts(self) -> None:
+        from registry.api.known_versions import open_known_versions
+
         known = open_known_versions(self.catalog.url)
         if known is not None:
             known.keep(self.wanted, self.facts, self.catalog.backend, most=None)

@@ -227,7 +227,7 @@ def test_a_folder_that_cannot_be_written_does_not_stop_a_look_up(url: str, tmp_p
 def test_the_shards_of_a_very_large_version_are_kept_when_it_is_fetched(
     url: str, proxy: PostgresProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("registry.api.catalog.MOST_SHARDS", 2)
+    monkeypatch.setattr(KnownVersions.keep, "__kwdefaults__", {"most": 2})
     with registry.connect(url) as opened:
         found = opened.dataset("animals:1.0.0")
         assert opened._known is not None
