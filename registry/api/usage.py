@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from registry.api.locations import open_data
 from registry.catalog import CatalogBackend, VersionSize, load_shards
-from registry.errors import VersionNotFoundError
+from registry.errors import MissingExtraError, StorageError, VersionNotFoundError
 from registry.masking import mask
 from registry.model import Reference, VersionState
 
@@ -127,10 +127,10 @@ def measure_usage(backend: CatalogBackend, data_dir: str, wanted: Reference | No
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Copy:
-    """A version at one of its locations."""
+    """A version at one of its locations; ``store`` is None if this machine cannot open such a place."""
 
     size: VersionSize
-    store: Store
+    store: Store | None
     shown: str
 
 
@@ -167,8 +167,12 @@ def _group(backend: CatalogBackend, data: Store, sizes: Sequence[VersionSize]) -
     copies = []
     for one in sizes:
         for location in one.locations:
-            store = open_location(data, location)
-            copies.append(_Copy(one, store, mask(store.locate("x")[:-2])))
+            try:
+                store = open_location(data, location)
+            except (StorageError, MissingExtraError):
+                copies.append(_Copy(one, None, mask(location)))
+            else:
+                copies.append(_Copy(one, store, mask(store.locate("x")[:-2])))
     copies.sort(key=lambda copy: f"{copy.shown}/")
     groups: list[list[_Copy]] = []
     for copy in copies:
@@ -198,6 +202,8 @@ def _total(groups: Sequence[_Group], *, dataset: str | None = None, place: str |
 def _compare(backend: CatalogBackend, group: _Group) -> StoredUsage:
     """List the location of a group, and compare the files that versions name."""
     outer = group.copies[0]
+    if outer.store is None:
+        raise StorageError(f"cannot list {outer.shown}", hint="Run it where this place can be opened.")
     found = {f"{outer.shown}/{one.name}": one.num_bytes for one in outer.store.scan() if not one.is_folder}
     missing, differing = [], []
     for copy in group.copies:

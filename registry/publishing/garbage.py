@@ -15,6 +15,7 @@ are only named: they may belong to another catalog, and a person decides.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,8 +25,15 @@ from itertools import groupby
 from typing import Any, Final
 
 from registry.catalog import CatalogBackend, Holder, Reservation, VersionSize
-from registry.errors import NotStoredError, RegistryError, ReservedError, StorageError, StorageUnavailableError
-from registry.model import DatasetVersion, Reference, ShardedFileTemplate, Version
+from registry.errors import (
+    MissingExtraError,
+    NotStoredError,
+    RegistryError,
+    ReservedError,
+    StorageError,
+    StorageUnavailableError,
+)
+from registry.model import DatasetVersion, Reference, ShardedFileTemplate, Version, is_absolute
 from registry.prepared import is_description
 from registry.publishing.markers import (
     is_left_after_row,
@@ -40,6 +48,7 @@ from registry.storage.staged import read_owner
 from registry.storage.store import StoredEntry
 
 _ASIDE: Final = re.compile(r"(?P<kind>damaged|leftover)\.[0-9a-f]{8}_(?P<version>.+)", flags=re.DOTALL)
+_FRESH_SECONDS: Final = 2.0
 _DEPTH: Final = 4
 """Names are recognized in the first parts of a path: dataset, config, version, file."""
 
@@ -129,6 +138,7 @@ class GarbageCollector:
         self._root = _key_of(store)
         self._named: dict[str, list[VersionSize]] = {}
         self._around: set[str] = set()
+        self._read_at = 0.0
         self._reservations: dict[str, Reservation] = {}
 
     def find(self) -> Iterator[Leftover]:
@@ -138,7 +148,7 @@ class GarbageCollector:
             StorageError: the data directory cannot be listed.
         """
         # The listing comes after the rows: what is published or reserved later is younger than the listing shows.
-        self._read_catalog()
+        self._read_catalog(at_once=True)
         unseen = dict(self._reservations)
         for _, entries in groupby(self._store.scan(), key=lambda one: one.name.partition("/")[0]):
             for found in _sort_out(entries):
@@ -179,14 +189,24 @@ class GarbageCollector:
                 raise AssertionError(f"{one.kind} is never removed")
         return True
 
-    def _read_catalog(self) -> None:
+    def _read_catalog(self, *, at_once: bool = False) -> None:
+        """Read the reservations, and the rows unless that was a moment ago: there may be very many leftovers."""
+        self._reservations = {one.location: one for one in self._catalog.reservations.list()}
+        if not at_once and time.monotonic() - self._read_at < _FRESH_SECONDS:
+            return
+        self._read_at = time.monotonic()
         self._named, self._around = {}, set()
         for one in self._catalog.sizes():
             for location in (*one.locations, *one.former):
-                key = _key_of(open_location(self._store, location))
+                key = self._key_of_location(location)
                 self._named.setdefault(key, []).append(one)
                 self._around.update(_parents(key))
-        self._reservations = {one.location: one for one in self._catalog.reservations.list()}
+
+    def _key_of_location(self, location: str) -> str:
+        try:
+            return _key_of(open_location(self._store, location))
+        except (StorageError, MissingExtraError):  # it cannot be read here, e.g. a link that leads out of the folder
+            return location if is_absolute(location) else self._key(location)
 
     def _key(self, name: str) -> str:
         return f"{self._root}/{name}"
@@ -376,7 +396,7 @@ class GarbageCollector:
             marker = _marker_at(final)
             # Without our marker, another catalog may rely on what is there.
             is_ours = marker is not None and marker.get("token") == taken.token
-            self._read_catalog()
+            self._read_catalog(at_once=True)
             if is_ours and self._key(name) not in self._named:
                 for one in self._written_under(final, taken):
                     calls.begin_cleaning(taken, holder)  # raises if a person has released the reservation meanwhile

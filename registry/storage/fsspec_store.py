@@ -146,7 +146,7 @@ def _entity_tag(facts: dict[str, Any]) -> str | None:
 
 
 def _changed_at(facts: dict[str, Any]) -> datetime | None:
-    """The time of the last change, which file systems give under different names; None if it is none of them."""
+    """The time of the last change, which file systems give under different names, or None."""
     for name in ("LastModified", "last_modified", "mtime", "modified", "updated", "created"):
         match facts.get(name):
             case datetime() as moment:

@@ -12,7 +12,7 @@ from catalog_samples import sample
 from prepared_samples import animals, prepare
 
 import registry
-from registry.errors import AliasNotFoundError, VersionNotFoundError
+from registry.errors import AliasNotFoundError, StorageError, VersionNotFoundError
 from registry.storage import open_store
 
 
@@ -131,3 +131,21 @@ def test_a_mirror_is_another_location_and_takes_space_too(catalog: registry.Cata
     catalog.mirrors.remove("animals:1.0.0", tmp_path / "data/animals/1.0.0")
     assert [one.location for one in catalog.usage("animals:1.0.0").versions] == [str(tmp_path / "mirror")]
     assert catalog.usage("animals:2.0.0").total.num_bytes == before
+
+
+def test_a_place_that_cannot_be_opened_here_is_counted_and_collected_around(
+    catalog: registry.Catalog, tmp_path: Path
+) -> None:
+    place(catalog, "apes/big:1.0.0", "nosuch://host/apes", {"train": [10]})
+    place(catalog, "apes/big:2.0.0", "linked/2.0.0", {"train": [10]}, content="other")
+    (tmp_path / "outside/2.0.0/incomplete.0a1b2c3d_x").mkdir(parents=True)
+    (tmp_path / "data/linked").symlink_to(tmp_path / "outside")
+
+    found = catalog.usage("apes")
+
+    assert [one.location for one in found.versions] == ["nosuch://host/apes", "linked/2.0.0"]
+    assert found.total.num_bytes == 340
+    with pytest.raises(StorageError, match=r"^cannot list linked/2.0.0"):
+        catalog.usage("apes:2.0.0", check=True)
+    catalog.collect_garbage(older_than="0s").require_all()
+    assert (tmp_path / "outside/2.0.0/incomplete.0a1b2c3d_x").exists()
