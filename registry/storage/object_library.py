@@ -68,7 +68,7 @@ def bucket_options(scheme: str, *, doing: str, shown: str) -> dict[str, Any]:
 
 
 def _check_endpoint(name: str) -> None:
-    """Refuse an endpoint that is no URL: obstore would abort a thread, and print its stack."""
+    """Refuse an endpoint that is not a URL: with it, obstore aborts a thread and prints its stack."""
     value = os.environ.get(name, "")
     try:
         parts = urlsplit(value)
