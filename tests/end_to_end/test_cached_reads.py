@@ -7,11 +7,12 @@ import pickle
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_proxy import FaultProxy, Request
+from fault_proxy import Fault, FaultProxy, Request
 from prepared_samples import prepare
 from test_wrong_files import COUNT, READS, SHARDS, same_sizes
 from web_server import serve
@@ -70,6 +71,10 @@ def shards(bucket: str) -> Store:
 
 def ages(reader: Any) -> list[int]:
     return [int(example["age"]) for example in reader]
+
+
+def begins_at(index: int, request: Request) -> bool:
+    return request.index >= index
 
 
 def is_data(request: Request) -> bool:
@@ -232,6 +237,29 @@ def test_bytes_that_are_damaged_on_their_way_are_fetched_again(
     new_process()
     assert ages(catalog.dataset("animals:2.0.0").read("train")) == expected
     assert fault_proxy.requests == []
+
+
+@pytest.mark.parametrize("fault", ["drop", "cut", "error", "forbidden", "truncate", "corrupt"])
+@pytest.mark.parametrize("stays", [False, True])
+def test_no_fault_at_any_request_leaves_wrong_bytes_in_the_cache(
+    catalog: Catalog, fault_proxy: FaultProxy, new_process: Callable[[], None], fault: Fault, stays: bool
+) -> None:
+    def names() -> list[str]:
+        new_process()
+        return [example["name"] for example in catalog.dataset("animals:2.0.0").read("train")]
+
+    expected = names()
+    for index in range(5):
+        registry.cache().clear()
+        fault_proxy.reset()
+        fault_proxy.inject(fault, when=partial(begins_at, index), times=None if stays else 1)
+        with suppress(StorageError, VerificationError):
+            assert names() == expected
+        fault_proxy.reset()
+        assert names() == expected
+        fault_proxy.reset()
+        assert names() == expected
+        assert fault_proxy.requests == []
 
 
 def test_a_store_that_always_returns_damaged_bytes_is_an_error(catalog: Catalog, fault_proxy: FaultProxy) -> None:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -35,6 +35,7 @@ from cache_samples import (
 
 from registry.errors import StorageError, UsageError
 from registry.storage.cache import BLOCK_BYTES, CachedFile, FileCache, parse_bytes, room
+from registry.storage.faults import Range
 
 ALL = list(range(7))
 
@@ -339,6 +340,23 @@ def test_an_iterator_continues_after_its_file_is_closed(cache: FileCache) -> Non
     for ask in (lambda: file.read_ranges([(0, 10)]), lambda: list(file.pieces()), lambda: file.read(10), file.read):
         with pytest.raises(ValueError, match="closed file"):
             ask()
+
+
+def test_a_read_that_waits_for_a_fetch_that_fails_fetches_by_itself(cache: FileCache) -> None:
+    class FailingOnce(Source):
+        def read_ranges(self, ranges: Sequence[Range], *, in_order: bool = False) -> Iterator[tuple[int, memoryview]]:
+            is_first = not self.fetched
+            for index, view in super().read_ranges(ranges, in_order=in_order):
+                if is_first and index == 1:
+                    raise StorageError("the connection was lost")
+                yield index, view
+
+    with open_cached(cache, FailingOnce()) as file:
+        first, second = file.read_ranges([(0, SIZE)]), file.read_ranges([(2 * BLOCK_BYTES, 3 * BLOCK_BYTES)])
+        with pytest.raises(StorageError, match="the connection was lost"):
+            list(first)
+        assert [bytes(view) for _, view in second] == [CONTENT[2 * BLOCK_BYTES : 3 * BLOCK_BYTES]]
+        assert [bytes(view) for _, view in file.read_ranges([(0, SIZE)])] == [CONTENT]
 
 
 def test_a_range_that_leaves_the_file_is_refused(cache: FileCache) -> None:

@@ -109,6 +109,7 @@ class _Fetch:
         self._order = {number: place for place, number in enumerate(self._numbers)}
         self._arrived: dict[int, memoryview] = {}
         self._num_arrived = 0
+        self._has_failed = False
         self._views = source.read_ranges([(one.start, one.stop) for one in requests], in_order=True)
 
     @property
@@ -123,12 +124,16 @@ class _Fetch:
 
     def will_have(self, number: int) -> bool:
         """Whether another iterator may wait for a block: the blocks before it, which it would hold, are few."""
-        return number in self._arrived or 0 <= self._order[number] - self._num_arrived < _MOST_HELD
+        is_near = 0 <= self._order[number] - self._num_arrived < _MOST_HELD
+        return number in self._arrived or (is_near and not self._has_failed)
 
     def take(self, number: int) -> tuple[Request, memoryview] | None:
-        """Wait for a block, and hand it over once; None if another iterator took it, so that the cache has it."""
+        """Wait for a block, and hand it over once; None if another iterator took it, or the fetch has failed before."""
         while number not in self._arrived and self._num_arrived <= self._order[number]:
-            index, content = next(self._views)
+            found = self._next()
+            if found is None:
+                return None
+            index, content = found
             arrived = self._numbers[index]
             self._num_arrived += 1
             if self._source.entity_tag is not None and self.is_whole(arrived):
@@ -136,6 +141,15 @@ class _Fetch:
             self._arrived[arrived] = content
         content_now = self._arrived.pop(number, None)
         return None if content_now is None else (self._requests[number], content_now)
+
+    def _next(self) -> tuple[int, memoryview] | None:
+        """Wait for the next block. The iterator that waits for a fault gets its error; the others get None after it."""
+        if self._has_failed:
+            return None
+        self._has_failed = True  # unless it arrives
+        found = next(self._views)
+        self._has_failed = False
+        return found
 
 
 def _narrow(request: Request, ranges: Sequence[Range]) -> Request:
