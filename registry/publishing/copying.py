@@ -19,6 +19,7 @@ from registry.engines import FileRange, Piece, choose_engine
 from registry.errors import StorageError
 from registry.model import Advance, DatasetVersion, Shard, SplitFingerprint, version_folder
 from registry.prepared import describe, extra_files, write_prepared
+from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.publishing.placing import other_data, place_folder
 from registry.publishing.publish import Publication, Target, tag_shards, tell_default_config, unchanged
 from registry.publishing.verify import is_published, verify_shards
@@ -193,11 +194,14 @@ def _hash(folder: Store, name: str) -> str:
 
 
 def _take_others(staged: StagedFolder, version: DatasetVersion, folder: Store) -> list[str]:
-    """Write the files that describe the version, and take other files of its folder, such as a licence."""
+    """Write the files that describe the version, and take other files of a prepared folder, such as a licence.
+
+    Files that were published in place may be in a folder that holds anything else.
+    """
     prepared = describe(version)
     written = write_prepared(staged.store, prepared)
     try:
-        for name in extra_files(folder, prepared):
+        for name in extra_files(folder, prepared) if folder.exists(INFO_FILENAME) else ():
             if name not in written:
                 staged.take(folder, name)
     except StorageError as error:  # no record depends on them

@@ -263,6 +263,23 @@ def test_versions_of_every_format_that_were_imported_in_place_are_copied(
         assert len(ages(other, "others")) == 50
 
 
+def test_of_a_folder_in_which_anything_may_be_only_the_files_of_the_version_are_copied(
+    source: Catalog, other: Catalog, tmp_path: Path
+) -> None:
+    folder = prepare(tmp_path / "home", splits={"train": animals(20)}, name="pets")
+    source.import_tfds(folder).require_all()
+    for name in ("dataset_info.json", "features.json", "kind.labels.txt"):
+        (folder / name).unlink()
+    (folder / "diary.txt").write_text("Dear diary")
+    source.copy("pets", other).require_all()
+    assert sorted(open_store(f"{other.data_dir}/pets/1.0.0").list()) == [
+        "dataset_info.json",
+        "features.json",
+        "kind.labels.txt",
+        "pets-train.tfrecord-00000-of-00001",
+    ]
+
+
 def test_a_wrong_file_of_the_source_is_not_copied(source: Catalog, other: Catalog, tmp_path: Path) -> None:
     folder = tmp_path / "data/animals/2.0.0"
     (folder / NAMES[1]).write_bytes((folder / NAMES[0]).read_bytes())
