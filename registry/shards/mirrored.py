@@ -144,7 +144,11 @@ class MirroredStore(WrappedStore):
             raise _UnopenedError(error) from error
 
     def _url(self, place: int) -> str:
-        return self._others[place - 1] if place else self._first.url
+        """The path or URL of a location."""
+        if place:
+            return self._others[place - 1]
+        root = self._first.local_root
+        return self._first.url if root is None else str(root)
 
     def _next(self, name: str, failed: _Failed) -> int:
         """The next location to try; raises an error if all have failed.

@@ -87,7 +87,7 @@ def test_reading_notes_that_a_location_failed(digits: Cli, home: Path, copy: Pat
     (home / FILE).unlink()
     ran = digits("read", "digits", "train", "--take", "1")
     assert ran.code == 0
-    assert f"note: digits:{home.name}: the location {home.as_uri()} failed" in ran.err
+    assert f"note: digits:{home.name}: the location {home} failed" in ran.err
     assert f"reading from {copy} instead" in ran.err
     assert issubclass(MirrorWarning, UserWarning)
 

@@ -80,7 +80,7 @@ def test_the_ten_lines_of_python_print_what_they_say(environment: dict[str, str]
         pytest.param("docs/pinning.md", 12, marks=pytest.mark.long),
         pytest.param("docs/adding.md", 9, marks=pytest.mark.long),
         ("docs/deployment.md", 4),
-        ("docs/moving.md", 13),
+        ("docs/moving.md", 12),
         ("docs/splits.md", 4),
         pytest.param("docs/earth-engine.md", 6, marks=pytest.mark.long),
     ],

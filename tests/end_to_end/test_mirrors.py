@@ -124,7 +124,7 @@ def test_the_warning_names_both_locations_once(catalog: Catalog, folder: Path, m
     with pytest.warns(MirrorWarning) as told:
         list(dataset.read("train"))
     assert [str(one.message) for one in told] == [
-        f"animals:1.0.0: the location {folder.as_uri()} failed (cannot read {folder / FIRST}: No such file or "
+        f"animals:1.0.0: the location {folder} failed (cannot read {folder / FIRST}: No such file or "
         f"directory); reading from {mirror} instead. To check every location: registry mirror check animals:1.0.0"
     ]
     assert len(ages(catalog.dataset(REFERENCE))) == COUNT  # and no further warning, which would be an error
