@@ -224,7 +224,8 @@ def _version_values(one: VerifiedVersion) -> dict[str, Any]:
     sizes = ("num_shards", "num_examples", "num_bytes")
     return {
         **version_values(one.reference),
-        **fields_of(one, "state", "is_sound", "verified_before"),
+        **fields_of(one, "state", "is_sound"),
+        **({} if one.verified_before is None else fields_of(one, "verified_before")),
         **(dict.fromkeys(sizes) if report is None else fields_of(report, *sizes)),
         "faults": [] if report is None else _fault_values(report),
         "error": None if error is None else fields_of(error, "code", "message", "hint"),

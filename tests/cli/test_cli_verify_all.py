@@ -179,7 +179,7 @@ def test_an_interrupted_run_is_continued(numbers: Cli, workspace: Path) -> None:
     assert re.fullmatch(r"8 of 8 versions are as published, 4 of them verified before \(\d+\.\d s\)", lines[-2])
     data = json.loads((workspace / "report.json").read_text())["data"]
     assert (data["num_skipped"], data["num_sound"], data["is_complete"]) == (4, 8, True)
-    assert [one["verified_before"] is not None for one in data["versions"]] == [True] * 4 + [False] * 4
+    assert ["verified_before" in one for one in data["versions"]] == [True] * 4 + [False] * 4
 
     assert "skipped" not in numbers("verify", "--all").out  # that run has reached its end
 
