@@ -23,6 +23,7 @@ A library's row is left out where its interpreter is not given.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import shutil
@@ -73,6 +74,8 @@ def run_registry(job: str, folder: Path, count: int) -> tuple[float, int]:
     """One job with the checkout of the interpreter that runs this file."""
     import registry
 
+    for name in ("registry.reading.reader", "registry.publishing", "registry.catalog", "registry.storage"):
+        importlib.import_module(name)  # else the first call would import them
     with registry.connect(folder / "catalog.db", data_dir=f"s3://{BUCKET}/{folder.name}") as catalog:
         if job == "publish":
             return clock(lambda: len(catalog.publish(folder / "prepared/blobs/1.0.0").version.splits))
