@@ -59,7 +59,7 @@ class MirroredStore(WrappedStore):
         self._first = first
         self._others = tuple(others)
         self._reference = reference
-        self._opened: dict[str, int] = {}  # the location that each file was opened at last
+        self._opened: dict[str, int] = {}  # the files that were opened last at another location than the first
 
     def open(self, name: str) -> StoredFile:
         """Open a file at the first location that has it, and prove that it is the published one.
@@ -75,9 +75,8 @@ class MirroredStore(WrappedStore):
 
     def attempt(self, name: str, call: Callable[[Store], T]) -> T:
         """Call ``call`` with the store of each location, until one succeeds for the file ``name``."""
-        self._opened[name], result = self._attempt(
-            name, lambda place, store: call(self._falling_over(place, store)), []
-        )
+        place, result = self._attempt(name, lambda place, store: call(self._falling_over(place, store)), [])
+        self._note_opened(name, place)
         return result
 
     def prove(self, names: Iterable[str]) -> None:
@@ -116,8 +115,14 @@ class MirroredStore(WrappedStore):
     def open_after(self, name: str, failed: _Failed) -> tuple[int, StoredFile]:
         """Open a file that failed at the last of ``failed`` at the next location; also returns its number."""
         place, file = self._attempt(name, lambda _, store: store.open(name), failed)
-        self._opened[name] = place
+        self._note_opened(name, place)
         return place, file
+
+    def _note_opened(self, name: str, place: int) -> None:
+        if place:
+            self._opened[name] = place
+        else:
+            self._opened.pop(name, None)
 
     def _attempt(self, name: str, call: Callable[[int, ProvedStore], T], failed: _Failed) -> tuple[int, T]:
         if failed:
