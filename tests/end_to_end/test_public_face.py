@@ -39,6 +39,7 @@ CALLS: dict[str, tuple[Call, str]] = {
     "Catalog.protection(reference)": (lambda catalog, given: catalog.protection(given), EXACT),
     "Catalog.diff(old)": (lambda catalog, given: catalog.diff(given, EXACT), EXACT),
     "Catalog.diff(new)": (lambda catalog, given: catalog.diff(EXACT, given), EXACT),
+    "Catalog.usage(reference)": (lambda catalog, given: catalog.usage(given), EXACT),
     "Catalog.log(dataset)": (lambda catalog, given: list(catalog.log(dataset=given)), DATASET),
     "Catalog.build(reference)": (lambda catalog, given: catalog.build(given), EXACT),
     "Catalog.preview_build(reference)": (lambda catalog, given: catalog.preview_build(given), EXACT),
@@ -144,7 +145,8 @@ def test_every_call_refuses_other_types_with_one_error(catalog: registry.Catalog
 
 # Here None means "every dataset", "every alias" or "look the pin's own request up".
 _NONE_HAS_A_MEANING = {name for name in CALLS if name.endswith("(dataset)") and "config" not in name} | {
-    "CatalogPins.preview_update(to)"
+    "CatalogPins.preview_update(to)",
+    "Catalog.usage(reference)",
 }
 
 
