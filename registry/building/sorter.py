@@ -153,8 +153,8 @@ class ExternalSorter:
             if not self._held.has_room(block):
                 self._held = _Held(max(self._budget_bytes, len(block.frames.data)))
         self._held.add(block)
-        overhead = _BARE_BYTES if block.labels is None else _OVERHEAD_BYTES
-        self._held_bytes += overhead * block.num_records + len(block.frames.data)
+        overhead_bytes = _overhead(has_labels=block.labels is not None)
+        self._held_bytes += overhead_bytes * block.num_records + len(block.frames.data)
         self.num_examples += block.frames.num_records
         self.num_payload_bytes += block.frames.num_payload_bytes
         if self._held_bytes >= self._budget_bytes:
@@ -278,7 +278,7 @@ class ExternalSorter:
         order, twin = order_keys(entries.sort_keys)
         if twin is not None:
             raise self._duplicate(entries.label(int(order[twin])), entries.label(int(order[twin + 1])))
-        for start, stop in pairwise(_cuts(entries.lengths[order], most_bytes)):
+        for start, stop in pairwise(_cuts(entries.lengths[order] + entries.overhead_bytes, most_bytes)):
             yield _Piece(entries, order[start:stop])
 
     def _duplicate(self, first: str, second: str) -> DuplicateKeyError:
@@ -311,12 +311,16 @@ def order_keys(keys: SortKeys) -> tuple[_Integers, int | None]:
     return order, int(equal.argmax()) if equal.any() else None
 
 
-def _cuts(lengths: _Integers, most_bytes: int) -> Iterator[int]:
-    """Places that divide entries of these lengths into pieces of at most ``most_bytes``, or one entry."""
-    ends = np.cumsum(lengths)
+def _overhead(*, has_labels: bool) -> int:
+    return _OVERHEAD_BYTES if has_labels else _BARE_BYTES
+
+
+def _cuts(sizes: _Integers, most_bytes: int) -> Iterator[int]:
+    """Places that divide entries of these sizes into pieces of at most ``most_bytes``, or one entry."""
+    ends = np.cumsum(sizes)
     start, before = 0, 0
     yield 0
-    while start < lengths.size:
+    while start < sizes.size:
         start = max(start + 1, int(np.searchsorted(ends, before + most_bytes, "right")))
         before = int(ends[start - 1])
         yield start
@@ -466,6 +470,11 @@ class _Entries:
             self._views = [view for part in parts for view in part.views()]
             return
         self._data = np.frombuffer(b"".join([part.data for part in parts]) if data is None else data, np.uint8)
+
+    @property
+    def overhead_bytes(self) -> int:
+        """Memory of one entry without its frame: of short frames, it is the larger part."""
+        return _overhead(has_labels=any(labels is not None for labels, _ in self._labels))
 
     def frames(self, places: _Integers) -> Frames:
         """Copy the frames at ``places``, in that order."""
