@@ -8,7 +8,7 @@
 ``registry add`` reads all rows for the schema, reads them again, encodes, keys, sorts and writes them, verifies the
 shards, and proves the number. ``datasets`` loads and calls ``save_to_disk``. Every row is a fresh process. "peak" is
 the most resident memory of the process and its workers at one moment, sampled every 20 ms. "limit" reads every file
-once and computes the sha256 of its bytes.
+once and computes the sha256 of its bytes. ``docs/adding.md`` shows figures of large sources.
 """
 
 from __future__ import annotations
