@@ -125,6 +125,8 @@ class Matrix:
             wrong.append("the publisher was killed, or did not end")
         elif first is not None and first.get("error") == "untyped":
             wrong.append(f"untyped: {first['message']}")
+        elif case.fault == "corrupt" and first is not None and first.get("error") == "reserved":
+            pass  # the marker looked foreign: where ETags are no digests, nothing tells that a bit of it was flipped
         elif first is not None and first.get("exit_code") not in (None, 1, 5, 75):
             wrong.append(f"exit code {first['exit_code']}: {first['message']}")
         if again is None or "error" in again:

@@ -186,7 +186,11 @@ class _Handler(BaseHTTPRequestHandler):
     server_port: int
 
     def _handle(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        length = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(length)
+        if len(body) < length:  # the client was killed; a server would wait for the rest
+            self.close_connection = True
+            return
         request, rule = self.proxy.admit(
             self.command, self.path, {name.lower(): value for name, value in self.headers.items()}, body
         )
