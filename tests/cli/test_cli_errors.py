@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 import warm_python
 
+from registry.cli.main import COMMANDS
+
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 
 MISTAKES = {
@@ -53,7 +55,7 @@ MISTAKES = {
         2,
         "error: no command 'biuld'\n"
         "hint: Did you mean 'build'? There are: quickstart, add, build, publish, import, export, earth-engine, list, "
-        "search, show and 18 more.\n",
+        f"search, show and {len(COMMANDS) - 10} more.\n",
     ),
     "unknown builder": (
         ["build", "digitz"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import socket
 import sqlite3
 from collections.abc import Callable
@@ -146,7 +147,7 @@ def test_an_unknown_action_offers_the_nearest(digits: Cli) -> None:
     listed = (
         "publish, promote, deprecate, undo-deprecate, yank, undo-yank, drop, undo-drop, default-config, alias-set, "
         "alias-remove, experiment-add, experiment-set-default, experiment-retire, fingerprint, protect, unprotect, "
-        "remove-secrets"
+        "remove-secrets, mirror-add, mirror-remove, relocate, imported"
     )
     ran = digits("log", "--action", "publish", "--action", "yankk")
     assert (ran.code, ran.err) == (
@@ -161,7 +162,8 @@ def test_every_known_action_may_be_asked_for(digits: Cli) -> None:
         assert digits("log", "--action", action).code == 0
 
 
-def test_every_action_that_commands_write_is_known(numbers: Cli) -> None:
+def test_every_action_that_commands_write_is_known(numbers: Cli, workspace: Path) -> None:
+    copy = shutil.copytree(workspace / "datasets/numbers/1.0.0", workspace / "copy")
     for call in (
         "promote numbers:2.0.0",
         "deprecate numbers:1.0.0 --reason m",
@@ -178,8 +180,18 @@ def test_every_action_that_commands_write_is_known(numbers: Cli) -> None:
         "experiment add flag --description d",
         "experiment set-default flag on",
         "experiment retire flag",
+        f"mirror add numbers:1.0.0 {copy}",
+        f"mirror remove numbers:1.0.0 {copy}",
+        f"relocate numbers:1.0.0 {copy}",
+        f"copy words --to {workspace}/other.db",
     ):
         ran = numbers(*call.split())
         assert ran.code == 0, (call, ran.err)
-    written = {one["action"] for one in numbers("log", "--limit", "1000", "--format", "json").json()["data"]}
+    written = {
+        one["action"]
+        for catalog in ("catalog.db", "other.db")
+        for one in numbers("log", "--limit", "1000", "--catalog", str(workspace / catalog), "--format", "json").json()[
+            "data"
+        ]
+    }
     assert set(ACTIONS) - {"fingerprint", "remove-secrets"} <= written <= set(ACTIONS)
