@@ -33,7 +33,12 @@ MAX_LINE_BYTES: Final = 2**28
 """Longer lines are neither written nor read. One line has the schema and the labels of a version."""
 
 _WHOLE_BYTES: Final = 2**16
-"""A longer line is parsed value by value: a megabyte of text can describe containers that take 100 MB of memory."""
+"""A longer line is parsed value by value: a megabyte of text can describe containers that take 100 MB of memory.
+
+Only rows may be longer."""
+
+_MOST_TABLES: Final = 1000
+"""No schema has as many. Their names are kept until the end of the file, before the schema is looked at."""
 
 _SCALAR: Final = frozenset('"-0123456789tfn')
 _DECODER: Final = json.JSONDecoder()
@@ -130,6 +135,8 @@ class BackupReader:
                 raise self.fault("expected the name of a table and its columns")
             if name in self._rows:
                 raise self.fault(f"the table {name!r:.60} comes twice")
+            if len(self._rows) == _MOST_TABLES:
+                raise self.fault(f"it has more than {_MOST_TABLES:,} tables")
             self._rows[name] = 0
             yield name, columns, self._lines_of(name)
         self._finish(self._waiting)
@@ -191,6 +198,7 @@ class BackupReader:
 
     def _finish(self, line: bytes) -> None:
         sha256 = self._digest.hexdigest()
+        self._require_short(line)
         try:
             facts = read_end_line(line, self.schema)
         except (ValueError, TypeError, LookupError, RecursionError) as error:
@@ -204,9 +212,12 @@ class BackupReader:
             raise self.fault("something follows the last line")
         self.facts = facts
 
-    def _parse(self, line: bytes) -> Any:
+    def _require_short(self, line: bytes) -> None:
         if len(line) > _WHOLE_BYTES:
             raise self.fault("the line is too long")
+
+    def _parse(self, line: bytes) -> Any:
+        self._require_short(line)
         try:
             return json.loads(line)
         except (ValueError, RecursionError) as error:

@@ -323,6 +323,22 @@ def test_a_line_without_end_takes_no_memory(tmp_path: Path, monkeypatch: pytest.
         restore(str(tmp_path / "restored.db"), packed([b"[" + b" " * 1000 + b"]\n"]))
 
 
+def test_only_rows_are_long(tmp_path: Path) -> None:
+    head = b'{"format":"registry.backup/1","schema":"0009"}\n'
+    lists = b"[]," * 30_000 + b"[]"
+    files = {
+        "line 1: the line is too long": [b'{"format":"registry.backup/1","x":[' + lists + b"]}\n"],
+        "line 2: the line is too long": [head, b'{"end":{"rows":[' + lists + b"]}}\n"],
+        "line 1,002: it has more than 1,000 tables": [
+            head,
+            *(b'{"table":"t%d","columns":[]}\n' % number for number in range(1001)),
+        ],
+    }
+    for problem, lines in files.items():
+        with pytest.raises(BackupFormatError, match=problem):
+            restore(str(tmp_path / "restored.db"), packed(lines))
+
+
 def test_texts_of_a_megabyte_come_back(catalog: CatalogBackend, target: str) -> None:
     version = publish(
         catalog, "mnist:1.0.0", features_json=json.dumps({"x": 'é"\\' * 300_000}), content_digest="0" * 64
