@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from registry.catalog import Holder, Origin, Reservation
 from registry.engines import FileRange, Piece, choose_engine
-from registry.errors import StorageError
+from registry.errors import NotStoredError, StorageError
 from registry.model import Advance, DatasetVersion, Shard, SplitFingerprint, version_folder
 from registry.prepared import describe, extra_files, write_prepared
 from registry.prepared.info import FILENAME as INFO_FILENAME
@@ -99,7 +99,7 @@ def copy_version(
         with target.store.stage(place) as staged:
             is_local = isinstance(staged, StagedOnDisk)
             _fill(staged, copied, files, shards, target, sent if is_local else None)
-            notes += _take_others(staged, copied, folder)
+            notes += _take_others(staged, copied, folder, shards)
             placing = place_folder(
                 staged,
                 target.store,
@@ -193,7 +193,9 @@ def _hash(folder: Store, name: str) -> str:
     return digest.hexdigest()
 
 
-def _take_others(staged: StagedFolder, version: DatasetVersion, folder: Store) -> list[str]:
+def _take_others(
+    staged: StagedFolder, version: DatasetVersion, folder: Store, shards: Mapping[str, tuple[Shard, ...]]
+) -> list[str]:
     """Write the files that describe the version, and take other files of a prepared folder, such as a licence.
 
     Files that were published in place may be in a folder that holds anything else.
@@ -201,9 +203,23 @@ def _take_others(staged: StagedFolder, version: DatasetVersion, folder: Store) -
     prepared = describe(version)
     written = write_prepared(staged.store, prepared)
     try:
-        for name in extra_files(folder, prepared) if folder.exists(INFO_FILENAME) else ():
-            if name not in written:
-                staged.take(folder, name)
+        names = extra_files(folder, prepared) if folder.exists(INFO_FILENAME) else ()
+        others = [name for name in names if name not in written]
+        # The shards may come from a mirror, and the first location is a text in the other catalog: it may be another
+        # dataset of the person who copies, whose files would then be published.
+        if others and not _has_shards(folder, version, shards):
+            shown = folder.locate("").rstrip("/")
+            return [f"other files of its folder were not copied: {shown} does not contain its shards"]
+        for name in others:
+            staged.take(folder, name)
     except StorageError as error:  # no record depends on them
         return [f"other files of its folder were not copied: {error.message}"]
     return []
+
+
+def _has_shards(folder: Store, version: DatasetVersion, shards: Mapping[str, tuple[Shard, ...]]) -> bool:
+    """Whether a folder has files with the names and sizes of all shards, of which there is at least one."""
+    named = {split.filename(one.index): one.num_bytes for split in version.splits for one in shards[split.name]}
+    with suppress(NotStoredError):
+        return bool(named) and all(folder.size(name) == num_bytes for name, num_bytes in named.items())
+    return False

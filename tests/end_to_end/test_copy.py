@@ -295,6 +295,26 @@ def test_a_wrong_file_of_the_source_is_not_copied(source: Catalog, other: Catalo
     assert copied.outcome.value == "copied"
 
 
+@pytest.mark.parametrize("kind", ["empty", "shards of the same names"])
+def test_other_files_are_only_copied_from_a_folder_that_contains_the_shards(
+    source: Catalog, other: Catalog, tmp_path: Path, kind: str
+) -> None:
+    """A catalog of others may name any folder of this machine, and a mirror that has the shards."""
+    folder = tmp_path / "data/animals/1.0.1"
+    source.mirrors.add("animals:1.0.1", shutil.copytree(folder, tmp_path / "mirror"))
+    for name in NAMES:
+        (folder / name).unlink()
+        if kind != "empty":
+            (folder / name).write_bytes(b"x")
+    (folder / "id_rsa").write_text("private")
+
+    with pytest.warns(MirrorWarning):
+        (copied,) = source.copy("animals:1.0.1", other)
+    assert copied.notes == (f"other files of its folder were not copied: {folder} does not contain its shards",)
+    assert not open_store(other.data_dir).exists("animals/1.0.1/id_rsa")
+    assert other.verify_all().is_sound
+
+
 def test_a_folder_with_other_data_is_left_alone(source: Catalog, tmp_path: Path) -> None:
     prepare(tmp_path / "other-data/animals/2.0.0", "2.0.0", {"train": animals(30)}, shards=SHARDS)
     content = (tmp_path / "other-data/animals/2.0.0" / NAMES[0]).read_bytes()
