@@ -269,7 +269,11 @@ class Mirrors:
     ) -> None:
         """Refuse a place that does not hold exactly the published files."""
         report = self._compare(version, self._open(location), processes=processes, progress=progress)
-        report.raise_for_faults(f"{self._url(location)} is not a copy of {version.reference}")
+        first = self._url(version.locations[0])
+        report.raise_for_faults(
+            f"{self._url(location)} is not a copy of {version.reference}",
+            recovery=f"Copy the files of {first} there first, then run the same command again.",
+        )
 
     def _check(
         self, version: DatasetVersion, location: str, *, processes: int | None, progress: ProgressCallback | None

@@ -51,8 +51,15 @@ def copy(
     """
     if every == bool(references):
         raise UsageError("name versions, or --all alone", hint="Try: registry copy digits --to CATALOG")
+    from registry.catalog import masked_url
+
     other = Session(url=target, data_dir=to_data_dir, out=session.out)
     with session.connect() as catalog, other.connect_to_publish(dry_run=dry_run) as to:
+        if to_data_dir is None and to.data_dir == catalog.data_dir:  # e.g. both are $REGISTRY_DATA_DIR
+            session.out.note(
+                f"note: both catalogs use the data directory {to.data_dir}, so files that are there are not copied. "
+                "To copy them: --to-data-dir DIR"
+            )
         with show_progress(session.out) as progress:
             report = catalog.copy(
                 None if every else list(references),
@@ -62,7 +69,7 @@ def copy(
                 each=lambda one: session.out.tell(_describe(one)),
             )
         value = {
-            "to": to.url,
+            "to": masked_url(other.catalog_url),  # a dry run creates no catalog, and uses a temporary one
             "data_dir": to.data_dir,
             "dry_run": dry_run,
             "versions": list(map(_version_values, report)),

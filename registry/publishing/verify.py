@@ -103,14 +103,17 @@ class VerifyReport:
             return self
         return replace(self, faults=faults, recovery=recovery)
 
-    def raise_for_faults(self, what: str) -> None:
-        """Raise a ShardMismatchError that lists the bad shards of ``what``, if there are any."""
+    def raise_for_faults(self, what: str, *, recovery: str = "Fetch or build these files again.") -> None:
+        """Raise a ShardMismatchError that lists the bad shards of ``what``, if there are any.
+
+        ``recovery`` says how to get the expected files.
+        """
         if self.faults:
             shown = "\n".join(f"  {fault.problem}" for fault in self.faults[:10])
             more = f"\n  and {len(self.faults) - 10} more" if len(self.faults) > 10 else ""
             more += "" if self.is_whole else "; the others were not checked"
             listed = [{"filename": one.filename, "code": one.code, "problem": one.problem} for one in self.faults]
-            hint = "Fetch or build these files again. Nothing was changed."
+            hint = f"{recovery} Nothing was changed."
             if all(one.code == StorageError.code for one in self.faults):  # they may be sound: nobody could read them
                 hint = "These files could not be read. Check their permissions and the disk. Nothing was changed."
             raise ShardMismatchError(

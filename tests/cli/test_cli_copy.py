@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Cli = Callable[..., Any]
 
 
@@ -20,6 +22,9 @@ def test_versions_are_copied_to_a_catalog_that_is_created(numbers: Cli, workspac
     assert [line.partition(" (")[0] for line in ran.out.splitlines()] == [
         f"would copy numbers:{number} to {folder}/{number}" for number in ("1.0.0", "1.1.0", "1.1.1")
     ]
+
+    data = numbers("copy", "numbers:1.*", *to, "--dry-run", "--format", "json").json()["data"]
+    assert (data["to"], data["data_dir"]) == (f"sqlite:///{target}", str(workspace / "lab/datasets"))
 
     ran = numbers("copy", "numbers:1.*", "words/de", *to)
     assert ran.code == 0
@@ -59,3 +64,18 @@ def test_a_number_that_is_taken_is_a_conflict(numbers: Cli, digits: Cli, workspa
     for arguments in ((), ("digits", "--all")):
         ran = numbers("copy", *arguments, "--to", str(other))
         assert (ran.code, "name versions, or --all alone" in ran.err) == (2, True)
+
+
+def test_a_note_says_that_both_catalogs_use_one_data_directory(
+    numbers: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = str(workspace / "datasets")
+    monkeypatch.setenv("REGISTRY_DATA_DIR", shared)
+    note = (
+        f"note: both catalogs use the data directory {shared}, so files that are there are not copied. "
+        "To copy them: --to-data-dir DIR\n"
+    )
+    to = ("--to", str(workspace / "lab.db"))
+    for options, expected in (("--dry-run",), note), ((), note), (("--to-data-dir", shared), ""):
+        ran = numbers("copy", "numbers:1.0.0", *to, *options)
+        assert (ran.code, ran.err) == (0, expected)

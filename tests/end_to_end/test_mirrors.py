@@ -360,6 +360,9 @@ def test_a_folder_that_is_no_copy_is_not_recorded(catalog: Catalog, folder: Path
         assert caught.value.message.startswith(
             f"{copy} is not a copy of animals:1.0.0: 2 of 4 shards do not match their description"
         )
+        assert caught.value.hint == (
+            f"Copy the files of {folder} there first, then run the same command again. Nothing was changed."
+        )
     assert [one.location for one in catalog.mirrors.list(REFERENCE)] == ["animals/1.0.0"]
     with pytest.raises(UsageError, match="contains a password"):
         catalog.mirrors.add(REFERENCE, "s3://ann:PW@bucket/copy")
