@@ -35,6 +35,7 @@ from registry.errors import (
 )
 from registry.model import DatasetVersion, Reference, ShardedFileTemplate, Version, is_absolute
 from registry.prepared import is_description
+from registry.prepared.folder import METADATA_FILENAME
 from registry.publishing.markers import (
     is_left_after_row,
     location_key,
@@ -321,7 +322,9 @@ class GarbageCollector:
                 if reservation is None:
                     yield self._judge_marker(_Found("marker", found.name, [one]), versions)
                 continue
-            if name == OWNER_FILE or is_description(name) or any(_names_file(version, name) for version in versions):
+            if name in (OWNER_FILE, METADATA_FILENAME) or is_description(name):
+                continue
+            if any(_names_file(version, name) for version in versions):
                 continue
             if reservation is None and self._is_orphan(one, name, versions):
                 of_one = _Found("orphan", one.name, [one])

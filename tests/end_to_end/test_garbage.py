@@ -216,6 +216,14 @@ def test_mirrors_and_places_that_a_version_had_before_stay(catalog: registry.Cat
     assert files_below(data) == before
 
 
+def test_a_file_that_the_registry_wrote_for_a_version_is_not_extra(catalog: registry.Catalog, tmp_path: Path) -> None:
+    catalog.add([{"x": 1}], "rows")
+    (written,) = (tmp_path / "data/rows").iterdir()
+    assert (written / "metadata.json").exists()
+
+    assert outcomes(catalog.collect_garbage(older_than="0s")) == {}
+
+
 def test_links_are_not_followed(catalog: registry.Catalog, tmp_path: Path, dead: Owner) -> None:
     outside = tmp_path / "outside"
     stage(outside / "incomplete.00000001_2.0.0", dead)
