@@ -118,6 +118,7 @@ def counted(proxy: FaultProxy, what: str, rows: list[tuple[str, ...]]) -> Iterat
     rows.append((what, *(str(kinds.count(kind)) for kind in ("writes", "reads", "deletes"))))
 
 
+@pytest.mark.long
 def test_the_costs_are_those_of_the_page(
     fault_proxy: FaultProxy, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,7 +75,7 @@ def _alternate(items: Sequence[pytest.Item]) -> None:
 
 
 def _thin(items: Sequence[pytest.Item]) -> None:
-    """Keep a quarter of the cases of each test in the slow folders, and at least one."""
+    """Keep a sixth of the cases of each test in the slow folders, and at least one."""
     found: dict[str, list[pytest.Item]] = {}
     for item in items:
         name = getattr(item, "originalname", None)
@@ -84,7 +84,7 @@ def _thin(items: Sequence[pytest.Item]) -> None:
         if item.path.relative_to(item.config.rootpath).parts[:2] in SLOW_FOLDERS:
             found.setdefault(f"{item.path}::{name}", []).append(item)
     for place, those in found.items():
-        _keep(those, max(1, len(those) // 4), place)
+        _keep(those, max(1, len(those) // 6), place)
 
 
 def _keep(those: Sequence[pytest.Item], number: int, place: str) -> None:
