@@ -49,7 +49,7 @@ def copy_versions(
             f"{to.url} is the catalog itself",
             hint="Name another catalog. For copies in another store: registry mirror add REF URL",
         )
-    wanted = _choose(source.backend, references)
+    wanted = choose_versions(source.backend, references)
     told: dict[str, dict[str, list[Event]]] = {}
     found = []
     for reference in wanted:
@@ -65,7 +65,7 @@ def copy_versions(
     return CopyReport(found)
 
 
-def _choose(catalog: CatalogBackend, references: DatasetLike | Sequence[DatasetLike] | None) -> list[Reference]:
+def choose_versions(catalog: CatalogBackend, references: DatasetLike | Sequence[DatasetLike] | None) -> list[Reference]:
     """The exact references of the versions to copy, each once, lower numbers of a config first."""
     if references is None:
         configs = [Reference(name=one.name, config=one.config) for one in catalog.datasets()]

@@ -28,7 +28,7 @@ def backup(session: Session, file: str, force: bool) -> None:
     """Save every row of the catalog to FILE, while others use the catalog.
 
     FILE can be restored into SQLite and into PostgreSQL. It contains no files of datasets: copy the data directory
-    after it. Keep the head that is printed.
+    after it. Keep the head of the log, which is printed: restore --anchor HEAD proves that FILE is this backup.
     """
     from registry.api import back_up
 

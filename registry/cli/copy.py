@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -51,10 +52,13 @@ def copy(
     """
     if every == bool(references):
         raise UsageError("name versions, or --all alone", hint="Try: registry copy digits --to CATALOG")
+    from registry.api.copying import choose_versions
     from registry.catalog import masked_url
 
     other = Session(url=target, data_dir=to_data_dir, out=session.out)
-    with session.connect() as catalog, other.connect_to_publish(dry_run=dry_run) as to:
+    with session.connect() as catalog, ExitStack() as stack:
+        wanted = choose_versions(catalog.backend, None if every else list(references))
+        to = stack.enter_context(other.connect_to_publish(dry_run=dry_run))  # a mistyped REF creates no catalog
         if to_data_dir is None and to.data_dir == catalog.data_dir:  # e.g. both are $REGISTRY_DATA_DIR
             session.out.note(
                 f"note: both catalogs use the data directory {to.data_dir}, so files that are there are not copied. "
@@ -62,7 +66,7 @@ def copy(
             )
         with show_progress(session.out) as progress:
             report = catalog.copy(
-                None if every else list(references),
+                wanted,
                 to,
                 dry_run=dry_run,
                 progress=progress,

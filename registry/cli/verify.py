@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -125,6 +126,7 @@ def _verify_all(
     The results so far are printed and written even if an error or Ctrl-C ends the command.
     """
     if path is not None:
+        force = force or _is_unfinished(path)
         check_output(path, option="--report", force=force)
     started_at, started = datetime.now(UTC), time.monotonic()
     versions: list[VerifiedVersion] = []
@@ -167,6 +169,15 @@ def _verify_all(
             value["is_complete"] = False
         session.out.present("verify.all", value, lambda _: _summarize(report, path))
     return joint_exit_code((one.error or VerificationError).exit_code for one in versions if not one.is_sound)
+
+
+def _is_unfinished(path: str) -> bool:
+    """Whether a file is the report of an interrupted run, which the next run replaces."""
+    try:
+        found = json.loads(Path(path).expanduser().read_bytes())
+        return bool(found["schema"] == "registry.verify.report/1" and found["data"]["is_complete"] is False)
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
 
 
 def _usual_state(session: Session, catalog: Catalog) -> str | None:

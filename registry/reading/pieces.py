@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import CorruptExampleError, RegistryError, StorageError, VerificationError
+from registry.errors import CorruptExampleError, CorruptRecordError, RegistryError, StorageError, VerificationError
 from registry.features import ExampleBlock, FeaturesDict, codec_of
 from registry.order import Order, tfds_id
 from registry.reading.state import Intervals, cut, size_of
@@ -152,10 +152,11 @@ class RecordSource:
                     raise
                 self._most_open //= 2
                 self._close_all_but(self._most_open)
-            except VerificationError:
-                # The bytes that a cache holds may have been damaged on their way here.
+            except VerificationError as error:
+                # The bytes may have been damaged on their way here, or in the cache: request them once more.
                 name = self.instruction(index).filename
-                if name in self._doubted or not self._store.forget(name):
+                is_suspect = self._store.local_root is None and isinstance(error, CorruptRecordError)
+                if name in self._doubted or not (self._store.forget(name) or is_suspect):
                     raise
                 self._doubted.add(name)
                 self._open.pop(name, None)

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 _KEY_BYTES: Final = 32
+_WITHOUT_WAITING: Final = getattr(os, "O_NONBLOCK", 0)
+"""To open a pipe would wait for a writer."""
 
 
 class FolderKey:
@@ -52,7 +55,10 @@ class FolderKey:
                     os.link(temporary, file)
             finally:
                 temporary.unlink(missing_ok=True)
-        key = file.read_bytes()
+        with os.fdopen(os.open(file, os.O_RDONLY | _WITHOUT_WAITING), "rb") as opened:
+            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+                raise OSError(f"{file} is not a regular file")
+            key = opened.read(_KEY_BYTES + 1)
         if len(key) != _KEY_BYTES:
             raise OSError(f"{file} is not a key of {_KEY_BYTES} bytes")
         return key

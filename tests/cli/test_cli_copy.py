@@ -79,3 +79,11 @@ def test_a_note_says_that_both_catalogs_use_one_data_directory(
     for options, expected in (("--dry-run",), note), ((), note), (("--to-data-dir", shared), ""):
         ran = numbers("copy", "numbers:1.0.0", *to, *options)
         assert (ran.code, ran.err) == (0, expected)
+
+
+def test_a_mistyped_reference_creates_no_catalog(numbers: Cli, workspace: Path) -> None:
+    target = workspace / "lab/catalog.db"
+    ran = numbers("copy", "nubmers", "--to", str(target))
+    assert (ran.code, ran.out) == (3, "")
+    assert "numbers" in ran.err
+    assert not target.parent.exists()

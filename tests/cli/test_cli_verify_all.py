@@ -170,7 +170,9 @@ def test_an_interrupted_run_is_continued(numbers: Cli, workspace: Path) -> None:
             time.sleep(0.01)
         running.kill()
 
-    ran = numbers("verify", "--all", "--report", str(workspace / "report.json"))
+    report = workspace / "report.json"
+    report.write_text(json.dumps({"schema": "registry.verify.report/1", "data": {"is_complete": False}}))
+    ran = numbers("verify", "--all", "--report", str(report))  # it replaces the report of the interrupted run
     assert ran.code == 0
     assert re.fullmatch(r"note: continues the run of .* UTC; to begin anew: --restart\n", ran.err)
     lines = ran.out.splitlines()
@@ -182,6 +184,9 @@ def test_an_interrupted_run_is_continued(numbers: Cli, workspace: Path) -> None:
     assert ["verified_before" in one for one in data["versions"]] == [True] * 4 + [False] * 4
 
     assert "skipped" not in numbers("verify", "--all").out  # that run has reached its end
+    again = numbers("verify", "--all", "--report", str(report))
+    assert again.code != 0
+    assert "already exists" in again.err
 
 
 def test_versions_that_were_sound_since_a_moment_are_skipped(numbers: Cli, workspace: Path) -> None:

@@ -120,3 +120,14 @@ def test_a_forked_child_continues_a_read_that_its_parent_began(catalog: Catalog)
     in_parent = [int(one["age"]) for one in examples]
     assert in_child == in_parent
     assert sorted(first + in_parent) == list(range(COUNT))
+
+
+@pytest.mark.parametrize("name", ["interleaved", "shuffled"])
+def test_bytes_that_were_damaged_on_their_way_are_requested_again(
+    catalog: Catalog, fault_proxy: FaultProxy, name: str
+) -> None:
+    """A range of an object has no digest of its own: the checksum of a record notices the damage."""
+    for _ in range(2):  # without an index of the records, then with it
+        fault_proxy.reset()
+        fault_proxy.inject("corrupt", at=2, times=1)
+        assert sorted(ages(catalog.dataset("animals").read("train", ORDERS[name]))) == list(range(COUNT))

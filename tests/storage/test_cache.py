@@ -36,6 +36,7 @@ from cache_samples import (
 from registry.errors import StorageError, UsageError
 from registry.storage.cache import BLOCK_BYTES, CachedFile, FileCache, parse_bytes, room
 from registry.storage.faults import Range
+from registry.storage.folder_key import FolderKey
 
 ALL = list(range(7))
 
@@ -598,3 +599,10 @@ def test_another_size_is_refused(text: str) -> None:
         "Write the number alone or with a unit, e.g. REGISTRY_CACHE_BYTES=500MB, 20GB or 1.5TiB; 0 switches the "
         "cache off."
     )
+
+
+def test_a_pipe_in_place_of_the_key_is_not_waited_for(tmp_path: Path) -> None:
+    """Nobody writes to it: to open it as a file would never return."""
+    os.mkfifo(tmp_path / "key")
+    with pytest.raises(OSError, match="is not a regular file"):
+        FolderKey(tmp_path).read(make=False)
