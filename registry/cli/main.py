@@ -52,7 +52,7 @@ COMMANDS: Final = {
     ),
     "log": ("registry.cli.log:log", "Show who did what and when, or verify the log."),
     "du": ("registry.cli.keeping:du", "Show the disk space of datasets; shared files count once."),
-    "gc": ("registry.cli.keeping:gc", "Remove unfinished uploads and other leftovers that nobody needs."),
+    "gc": ("registry.cli.keeping:gc", "Remove unfinished uploads and other leftovers."),
     "backup": ("registry.cli.backup:backup", "Save the catalog to a file, while it is in use."),
     "restore": ("registry.cli.backup:restore", "Fill an empty catalog from a backup."),
     "db": ("registry.cli.db:db", "Manage the catalog database."),

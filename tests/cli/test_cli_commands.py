@@ -295,7 +295,7 @@ def test_completion_scripts(cli: Cli, shell: str) -> None:
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ("registry re", {"resolve", "read", "reservation"}),
+        ("registry re", {"resolve", "read", "relocate", "reservation", "restore"}),
         ("registry show di", {"digits"}),
         ("registry read digits tr", {"train"}),
         ("registry add --from a", {"arrow", "audio", "arrays"}),

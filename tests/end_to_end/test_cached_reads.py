@@ -255,8 +255,9 @@ def test_no_fault_at_any_request_leaves_wrong_bytes_in_the_cache(
         fault_proxy.inject(fault, when=partial(begins_at, index), times=None if stays else 1)
         with suppress(StorageError, VerificationError):
             assert names() == expected
-        fault_proxy.reset()
-        assert names() == expected
+        for _ in range(2):  # damage may be noticed late, and then drops all blocks of a file
+            fault_proxy.reset()
+            assert names() == expected
         fault_proxy.reset()
         assert names() == expected
         assert fault_proxy.requests == []
