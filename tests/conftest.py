@@ -10,6 +10,7 @@ request to it passes a proxy that counts requests and injects faults (``fault_pr
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import gc
 import os
@@ -28,7 +29,10 @@ from fault_proxy import FaultProxy
 from gcs_server import GcsServer
 from hypothesis import HealthCheck, Phase, settings
 from levels import EXAMPLES, is_quick, may_hold_quick_tests, sample
+from ready_catalogs import copied_catalogs
 from s3_server import S3Server
+
+import registry
 
 # No test is about time: cores are shared and noisy. On CI the examples are the same on every run. levels.py says how
 # many a law gets; REGISTRY_EXAMPLES=1000 attacks it for longer.
@@ -59,7 +63,12 @@ sys.dont_write_bytecode = False
 @pytest.hookimpl(optionalhook=True)  # the environments of the frameworks have no pytest-xdist
 def pytest_xdist_auto_num_workers() -> int:
     """``-n auto`` starts one process more than there are cores: tests also wait for servers, disks and programs."""
-    return len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)) + 1
+    return num_cores() + 1
+
+
+def num_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -70,8 +79,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     return WorkStealingScheduling(config, log)
 
 
+@pytest.hookimpl(tryfirst=True)  # the first cleanup that is added is the last that runs
 def pytest_configure(config: pytest.Config) -> None:
-    """The quick level tries few examples of each law."""
+    """The quick level tries few examples of each law. A process that xdist started ends at once when it has reported.
+
+    It would free each of its objects, for 7 s, and wait for threads that tests left hanging, for 10 s.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        config.add_cleanup(lambda: os._exit(0))
     if config.option.markexpr == "quick":
         settings.load_profile("quick")
 
@@ -90,21 +105,36 @@ def pytest_collect_file() -> Iterator[None]:
     return [one for one in found if type(one) is pytest.Module]
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection(session: pytest.Session) -> None:
-    """Begin, in each process, with other test files.
+@pytest.hookimpl(tryfirst=True)  # before the processes start
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile the modules of a fresh clone once, on all cores.
 
-    In a fresh clone pytest compiles every file, which takes as long as collecting does. Processes that import the same
-    file at the same moment would all compile it; like this, each finds most files compiled by another.
+    All processes collect all tests: without this, each of them would compile every file and every package it imports.
     """
-    gc.disable()  # until the collection is finished: all of it stays
-    worker, config = os.environ.get("PYTEST_XDIST_WORKER"), session.config
-    if worker is None or config.option.markexpr == "quick" or config.args_source.name != "TESTPATHS":
+    config = session.config
+    if not getattr(config.option, "numprocesses", 0) or config.args_source.name != "TESTPATHS":
         return
-    first, step = int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
-    for path in sorted(Path(__file__).parent.rglob("test_*.py"))[first::step]:
-        with contextlib.suppress(Exception, pytest.skip.Exception):  # the collection itself reports it
-            pytest.Module.from_parent(session, path=path).obj  # noqa: B018 (imports the file)
+    paths = [path for path in Path(__file__).parent.rglob("test_*.py") if not pytest_ignore_collect(path, config)]
+    if any((path.parent / "__pycache__").is_dir() for path in paths):
+        return
+    children = []
+    for first in range(num_cores()):
+        child = os.fork()
+        if not child:
+            for path in sorted(paths)[first :: num_cores()]:
+                with contextlib.suppress(Exception, pytest.skip.Exception):  # the collection itself reports it
+                    pytest.Module.from_parent(session, path=path).obj  # noqa: B018 (imports the file)
+            for path in sorted(Path(registry.__file__).parent.rglob("*.py"))[first :: num_cores()]:
+                compileall.compile_file(path, quiet=2)
+            os._exit(0)
+        children.append(child)
+    for child in children:
+        os.waitpid(child, 0)
+
+
+def pytest_collection() -> None:
+    """Collect without garbage collection: all of it stays."""
+    gc.disable()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects tests by their marks
@@ -157,6 +187,13 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGISTRY_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("REGISTRY_CACHE_BYTES", "0")  # tests count the requests to stores
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _ready_catalogs() -> Iterator[None]:
+    """A new SQLite catalog is a copy of the one that the migrations made once in this process."""
+    with copied_catalogs():
         yield
 
 

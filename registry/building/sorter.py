@@ -260,6 +260,8 @@ class ExternalSorter:
         while readers:
             bound = min(reader.block.last_key for reader in readers)
             parts = [part for part in (reader.take_until(bound) for reader in readers) if part.start < part.stop]
+            if not parts:
+                raise AssertionError("a run is not sorted")  # else this loop would never end
             yield from self._sort(parts, most_bytes)
             readers = [reader for reader in readers if reader.position < len(reader.block) or reader.advance()]
 

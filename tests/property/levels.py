@@ -17,7 +17,7 @@ from typing import Final
 import pytest
 from sampled import EVERYDAY_CASES
 
-EXAMPLES: Final = int(os.environ.get("REGISTRY_EXAMPLES", "8"))
+EXAMPLES: Final = int(os.environ.get("REGISTRY_EXAMPLES", "6"))
 """Number of examples that hypothesis tries for a law that asks for no number of its own."""
 
 _USUAL: Final = 40
@@ -112,6 +112,7 @@ SERVERS: Final = {"postgres_server", "s3_server", "catalog_url", "database_url",
 
 THOROUGH: Final = {
     "test_array_record_isolated",  # processes
+    "test_backup_laws",  # publishes
     "test_block_laws",
     "test_croissant_laws",
     "test_distribution",  # parses the whole package
@@ -139,7 +140,9 @@ THOROUGH: Final = {
     "test_slim_image_laws",
     "test_slim_parallel_reader",  # threads that wait for each other
     "test_slim_prefetching",  # the same
+    "test_slim_provider_life",  # the same
     "test_splits_grammar",  # texts of a megabyte
+    "test_stamps",  # waits for the clock of the file system
     "test_tfrecord_faults",  # every flipped bit
     "test_tfrecord_files",
     "test_tfrecord_forward",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from levels import cases
 
 from registry.building import sorter
 from registry.building.keys import join_sort_keys
@@ -62,9 +63,16 @@ def sort(items: Iterable[Entry], folder: Path, *, in_block: int = 1, **options: 
         return records_of(sorter.sorted_frames())
 
 
-@pytest.mark.parametrize("in_block", [1, 7, 700])
 @pytest.mark.parametrize(
-    ("budget_bytes", "fan_in"), [(10**9, 128), (20_000, 128), (1_000, 128), (1, 128), (1, 2), (600, 3)]
+    ("budget_bytes", "fan_in", "in_block"),
+    cases(
+        [
+            (budget_bytes, fan_in, in_block)
+            for budget_bytes, fan_in in [(10**9, 128), (20_000, 128), (1_000, 128), (1, 128), (1, 2), (600, 3)]
+            for in_block in (1, 7, 700)
+        ],
+        everyday=8,
+    ),
 )
 def test_the_order_does_not_depend_on_the_available_memory(
     tmp_path: Path, budget_bytes: int, fan_in: int, in_block: int
