@@ -34,6 +34,13 @@ _MOST_RECORDS: Final = 8192
 _COPIED_BYTES: Final = 4 * 2**20
 _MAPPED_BYTES: Final = 32 * 2**20
 _AHEAD_BYTES: Final = 32 * 2**20
+_SCATTERED_BYTES: Final = 32 * 2**20
+_MOST_SCATTERED: Final = 2**16
+"""Records of a split on another machine that are fetched together for a global shuffle.
+
+Their neighbours in a file arrive with them. Of a split of this size, each byte is fetched once; pieces of an eighth of
+it would each fetch most of the split.
+"""
 _PARTS_AHEAD: Final = 64
 _REQUESTED_BYTES: Final = 64 * 2**20
 _LARGE_BYTES: Final = 16 * 2**10
@@ -245,7 +252,7 @@ class PieceReader:
         self._source.is_scattered = self._source.is_requested and order.config.shuffle == "global"
         try:
             for part in parts if not self._source.is_requested else self._wanted_ahead(order, parts):
-                for piece in self._fetch(order, part, unit):
+                for piece in chain.from_iterable(self._cut(piece, unit) for piece in self._fetch(order, part, unit)):
                     self._mean_bytes = piece.block.num_bytes / piece.block.num_records
                     yield piece
         finally:
@@ -256,7 +263,7 @@ class PieceReader:
         size = _FIRST_RECORDS
         while left:
             count = min(self._size(order, left, size, unit), size_of(left))
-            size = min(8 * size, _MOST_RECORDS)
+            size = min(8 * size, _MOST_RECORDS) if not self._source.is_scattered else _MOST_SCATTERED
             yield cut(left, 0, count)
             left = cut(left, count, size_of(left))
 
@@ -326,8 +333,10 @@ class PieceReader:
         """The number of positions of the next piece."""
         if self._mean_bytes:
             budget = _COPIED_BYTES if self._copy else _MAPPED_BYTES
+            if self._source.is_scattered:
+                budget = _SCATTERED_BYTES
             size = max(1, min(size, int(budget / self._mean_bytes)))
-            if self._mean_bytes >= _LARGE_BYTES and unit == 1:
+            if self._mean_bytes >= _LARGE_BYTES and unit == 1 and not self._source.is_scattered:
                 run = next(order.runs(*left[0])).count
                 size = min(size, run) if run > 3 else size
         return max(1, size // unit) * unit
@@ -346,6 +355,18 @@ class PieceReader:
         half = -(-count // (2 * unit)) * unit
         yield from self._fetch(order, cut(part, 0, half), unit)
         yield from self._fetch(order, cut(part, half, count), unit)
+
+    def _cut(self, piece: Piece, unit: int) -> Iterator[Piece]:
+        """Divide records that were fetched together for a shuffle into pieces of the usual size."""
+        num_records = piece.block.num_records
+        if not self._source.is_scattered or not num_records:
+            yield piece
+            return
+        most = min(_MOST_RECORDS, _COPIED_BYTES * num_records // max(1, piece.block.num_bytes))
+        size = max(1, most // unit) * unit
+        for start in range(0, num_records, size):
+            places = np.arange(start, min(start + size, num_records))
+            yield Piece(piece.instructions[places], piece.records[places], piece.block.take(places))
 
     def _name_fault(self, fault: RegistryError, piece: Piece) -> RegistryError:
         if not isinstance(fault, CorruptExampleError):

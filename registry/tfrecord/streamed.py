@@ -92,7 +92,7 @@ class StreamedShard:
             return 0
         first, stop = int(records.min()), int(records.max()) + 1
         follows = False
-        if stop - first == records.size:
+        if stop - first == records.size and bool((records[1:] > records[:-1]).all()):
             if self._next <= first and stop <= self._next_wanted:
                 return 0
             follows, self._next_wanted = first == self._next_wanted, stop

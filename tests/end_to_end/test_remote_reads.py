@@ -75,6 +75,17 @@ def test_a_first_read_fetches_each_byte_once_by_few_requests(
     assert num_bytes == sum(shard.num_bytes for shard in catalog.dataset("animals").shards("train"))
 
 
+def test_a_shuffle_without_a_cache_fetches_few_bytes_twice(
+    catalog: Catalog, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_CACHE_BYTES", "0")
+    ages(catalog.dataset("animals").read("train"))  # the places of the records are known now
+    fault_proxy.reset()
+    assert len(ages(catalog.dataset("animals").read("train", ORDERS["shuffled"]))) == COUNT
+    num_bytes = sum(len(range_of(request.headers["range"])) for request in fault_proxy.requests)
+    assert num_bytes < 1.1 * COUNT * NAME_BYTES
+
+
 def test_any_record_is_one_request_once_its_place_is_known(catalog: Catalog, fault_proxy: FaultProxy) -> None:
     reader = catalog.dataset("animals").read("train")
     expected = ages(reader)
