@@ -61,6 +61,7 @@ def _collect(one: Leftover, remove: Callable[[Leftover], bool], *, dry_run: bool
         why=one.why,
         num_files=one.num_files,
         num_bytes=one.num_bytes,
+        filenames=one.filenames,
         changed_at=one.changed_at,
         error=error,
     )

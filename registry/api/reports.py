@@ -341,12 +341,14 @@ class Collected:
         kind: ``staged`` (an unfinished folder), ``upload`` (an unfinished file), ``multipart`` (parts of an upload to
             S3), ``damaged`` and ``leftover`` (folders that were moved aside), ``reservation`` (a publisher to an object
             store that has ended), ``orphan`` (an object beside a published version), ``marker``, ``unpublished`` (a
-            version folder that no row names), ``extra`` (other files in the folder of a version), ``temporary`` (in
-            TMPDIR), ``cache`` (the index cache).
+            version folder that no row names), ``extra`` (other files in the folder of a version), ``invalid`` (files
+            whose names the registry cannot use, such as ``a//b``), ``temporary`` (in TMPDIR), ``cache`` (the index
+            cache).
         place: its path or URL.
         outcome: what was done.
         why: the reason, for people.
         num_files, num_bytes: the number and the size of its files.
+        filenames: the first of its files, at most five, relative to ``place``.
         changed_at: the last change of one of them, or None if it is unknown.
         error: why it could not be removed, or None.
     """
@@ -357,6 +359,7 @@ class Collected:
     why: str
     num_files: int
     num_bytes: int
+    filenames: tuple[str, ...] = ()
     changed_at: datetime | None = None
     error: StorageError | None = None
 

@@ -103,6 +103,11 @@ def _list_garbage(found: GarbageReport, *, dry_run: bool) -> Iterator[Block]:
     if unknown:
         yield "not removed, because the registry cannot tell whose they are; look at them yourself:"
         yield Table(unknown, columns)
+        for one in unknown:
+            if one.filenames:
+                named = ", ".join(one.filenames).replace("\n", " ")
+                more = one.num_files - len(one.filenames)
+                yield f"  in {one.place}: {named}{f' and {more:,} more' if more > 0 else ''}"
     for one in failed:
         yield f"{one.place} could not be removed: {'' if one.error is None else one.error.message}"
 
@@ -113,7 +118,7 @@ def _chosen(found: GarbageReport) -> tuple[Collected, ...]:
 
 def _collected(one: Collected) -> dict[str, Any]:
     error = None if one.error is None else fields_of(one.error, "code", "message", "hint")
-    told = fields_of(one, "kind", "place", "outcome", "why", "num_files", "num_bytes", "changed_at")
+    told = fields_of(one, "kind", "place", "outcome", "why", "num_files", "num_bytes", "filenames", "changed_at")
     return told | {"error": error}
 
 

@@ -53,6 +53,9 @@ _FRESH_SECONDS: Final = 2.0
 _DEPTH: Final = 4
 """Names are recognized in the first parts of a path: dataset, config, version, file."""
 
+_MOST_FILENAMES: Final = 5
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f]")
+
 
 class Verdict(StrEnum):
     """What is done with a leftover.
@@ -75,12 +78,14 @@ class Leftover:
             ``damaged`` and ``leftover`` (folders that were moved aside), ``reservation`` (the files of a publisher that
             has ended), ``orphan`` (files beside a published version that another publisher put there), ``marker``,
             ``unpublished`` (a version folder that no row names), ``extra`` (other files in the folder of a version),
-            ``temporary`` (in TMPDIR), ``cache``.
+            ``invalid`` (files whose names the registry cannot use, such as ``a//b``), ``temporary`` (in TMPDIR),
+            ``cache``.
         name: relative to the data directory, or the complete path.
         place: the path or URL, for people.
         verdict: what is done with it.
         why: the reason, for people.
         num_files, num_bytes: the number and the size of its files.
+        filenames: the first of its files, relative to ``place``.
         changed_at: the last change of one of them, or None if it is unknown.
         details: what ``remove`` needs to find it again.
     """
@@ -92,6 +97,7 @@ class Leftover:
     why: str
     num_files: int = 0
     num_bytes: int = 0
+    filenames: tuple[str, ...] = ()
     changed_at: datetime | None = None
     details: Mapping[str, str] = field(default_factory=dict)
 
@@ -139,6 +145,7 @@ class GarbageCollector:
         self._root = _key_of(store)
         self._named: dict[str, list[VersionSize]] = {}
         self._around: set[str] = set()
+        self._unlisted: set[str] = set()
         self._read_at = 0.0
         self._reservations: dict[str, Reservation] = {}
 
@@ -151,14 +158,27 @@ class GarbageCollector:
         # The listing comes after the rows: what is published or reserved later is younger than the listing shows.
         self._read_catalog(at_once=True)
         unseen = dict(self._reservations)
-        for _, entries in groupby(self._store.scan(), key=lambda one: one.name.partition("/")[0]):
+        for _, entries in groupby(self._scan(), key=lambda one: one.name.partition("/")[0]):
             for found in _sort_out(entries):
-                unseen.pop(self._key(found.name), None)
+                if found.kind == "version":
+                    unseen.pop(self._key(found.name), None)
                 yield from self._judge(found)
         for key, reservation in sorted(unseen.items()):
             if key.startswith(f"{self._root}/"):
                 yield self._judge_reservation(reservation, _Found("version", key[len(self._root) + 1 :]))
         yield from self._find_parts()
+
+    def _scan(self, folder: str = "") -> Iterator[StoredEntry]:
+        """All files below a folder. In a folder that cannot be listed, those of the places that the catalog knows."""
+        for one in self._store.scan_listable(folder):
+            yield one
+            if one.unlisted is not None:
+                around = self._key(one.unlisted) if one.unlisted else self._root
+                self._unlisted.add(around)
+                keys = (*self._named, *self._reservations)
+                inside = {key[len(around) + 1 :].partition("/")[0] for key in keys if key.startswith(f"{around}/")}
+                for part in sorted(inside):
+                    yield from self._scan(f"{one.unlisted}/{part}" if one.unlisted else part)
 
     def remove(self, one: Leftover) -> bool:
         """Remove garbage that ``find`` found; False if it is used, or named by a row, by now.
@@ -216,7 +236,7 @@ class GarbageCollector:
         return not self._grace if changed_at is None else self._now - changed_at >= self._grace
 
     def _leftover(self, found: _Found, verdict: Verdict, why: str, *, kind: str = "", **details: str) -> Leftover:
-        files = found.files
+        files, inside = found.files, len(found.name) + 1 if found.name else 0
         return Leftover(
             kind=kind or found.kind,
             name=found.name,
@@ -225,6 +245,7 @@ class GarbageCollector:
             why=why,
             num_files=len(files),
             num_bytes=sum(one.num_bytes for one in files),
+            filenames=tuple(one.name[inside:] for one in files[:_MOST_FILENAMES] if one.name != found.name),
             changed_at=found.changed_at,
             details=details,
         )
@@ -232,6 +253,9 @@ class GarbageCollector:
     def _judge(self, found: _Found) -> Iterator[Leftover]:
         if found.kind == "version":
             yield from self._judge_version(found)
+            return
+        if found.kind == "invalid":
+            yield self._judge_invalid(found)
             return
         key = self._key(found.name)
         if key in self._named or key in self._around:
@@ -242,6 +266,9 @@ class GarbageCollector:
                 return
         elif self._is_near_rows(key):
             yield self._leftover(found, Verdict.UNKNOWN, "it is inside the folder of a version")
+            return
+        if self._is_unlisted(key):
+            yield self._leftover(found, Verdict.UNKNOWN, "its files cannot be listed")
             return
         last_part = found.name.rpartition("/")[2]
         aside = _ASIDE.fullmatch(last_part)
@@ -255,6 +282,16 @@ class GarbageCollector:
             is_file = found.kind == "upload"
             owner = None if is_file else read_owner(self._store, f"{found.name}/{OWNER_FILE}")
             yield self._judge_owner(found, owner or owner_of_file(last_part))
+
+    def _judge_invalid(self, found: _Found) -> Leftover:
+        why = "the registry did not make these names"
+        if any(one.unlisted is not None for one in found.entries):
+            why = "because of this name, which is invalid, other files in this folder cannot be listed"
+        return self._leftover(found, Verdict.UNKNOWN, why)
+
+    def _is_unlisted(self, key: str) -> bool:
+        """Whether a folder, or one inside it, cannot be listed."""
+        return any(one == key or one.startswith(f"{key}/") for one in self._unlisted)
 
     def _judge_owner(self, found: _Found, owner: Owner | str | None) -> Leftover:
         """Decide about unfinished files by their owner: a process, or its mark in a name."""
@@ -372,6 +409,8 @@ class GarbageCollector:
         alive = [one for one in held.living if one.owner.is_of_this_machine()]
         if alive:
             return f"{', '.join(map(str, alive))} is publishing {held.reference}"
+        if self._is_unlisted(held.location):
+            return f"reserved for {held.reference}; its files cannot be listed"
         latest = _latest([held.reserved_at, changed_at, *(one.since for one in held.holders)])
         return None if self._is_old(latest) else f"reserved for {held.reference} within the grace period"
 
@@ -417,11 +456,12 @@ class GarbageCollector:
 
     def _written_under(self, final: Store, held: Reservation) -> list[str]:
         """The objects at a place that publishers of this reservation put there."""
+        names = [name for name in final.list() if _before_bad_part(name) is None]  # others are never ours
         if held.found is not None:
             before = set(held.found)
-            return [name for name in final.list() if name not in before]
+            return [name for name in names if name not in before]
         mine = []
-        for name in final.list() if final.keeps_writers else ():
+        for name in names if final.keeps_writers else ():
             with suppress(NotStoredError):
                 if final.writer_of(name) == held.token:
                     mine.append(name)
@@ -488,10 +528,28 @@ def _sort_out(entries: Iterable[StoredEntry]) -> list[_Found]:
     found: dict[str, _Found] = {}
     for one in entries:
         place = _classify(one.name, is_folder=one.is_folder)
+        if one.unlisted is not None:
+            place = "invalid", one.unlisted
+        elif (bad := _before_bad_part(place[1] if place else one.name)) is not None:
+            place = "invalid", bad
         if place is not None:
             kind, name = place
             found.setdefault(name, _Found(kind, name)).entries.append(one)
     return list(found.values())
+
+
+def _before_bad_part(name: str) -> str | None:
+    r"""The folder in which the first invalid part of a name is; None if the name is valid.
+
+    >>> _before_bad_part("mnist/a\\b/c"), _before_bad_part("mnist//1.0.0"), _before_bad_part("mnist/1.0.0")
+    ('mnist', 'mnist', None)
+    """
+    before: list[str] = []
+    for part in name.split("/"):
+        if part in ("", ".", "..") or "\\" in part or _CONTROL.search(part):
+            return "/".join(before)
+        before.append(part)
+    return None
 
 
 def _classify(name: str, *, is_folder: bool) -> tuple[str, str] | None:

@@ -135,6 +135,11 @@ class BucketClient:
         self._ask("list", shown, ask)
         return list(found.values())
 
+    def list_level(self, prefix: str, *, shown: str) -> tuple[Sequence[str], Sequence[ObjectFacts]]:
+        """List the folders and the objects directly in ``prefix``, a folder or "" for all."""
+        found = self._ask("list", shown, lambda api, store: api.list_with_delimiter_async(store, prefix or None))
+        return [str(one) for one in found["common_prefixes"]], [_facts(one) for one in found["objects"]]
+
     def get(self, key: str, *, limit: int, shown: str) -> bytes | None:
         """Fetch a whole object in one request; None if it is longer than ``limit`` bytes.
 

@@ -43,6 +43,8 @@ _ENDPOINTS: Final = {
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
 }
 
+_BAD_PATH: Final = re.compile(r'Path "(.*?)"(?::| contained empty path segment)', flags=re.DOTALL)
+
 _YES: Final = frozenset({"1", "true", "yes", "on", "y", "t"})
 
 
@@ -197,9 +199,11 @@ def typed_fault(error: Exception, *, doing: str, path: str, bucket: str) -> Stor
     if status in _REFUSED:
         hint = "The store refuses these credentials. Check them, and their permissions for this bucket."
         return refusal(f"{os.strerror(errno.EACCES)} ({answered})", hint, errno.EACCES, status=status)
-    if "Could not parse path" in text or "Error parsing Path" in text:
+    if name == "InvalidPathError" or "Could not parse path" in text or "Error parsing Path" in text:
         hint = "Object names must not contain empty parts or control characters."
-        return refusal("the name is invalid in an object store", hint, errno.EINVAL)
+        bad = _BAD_PATH.search(text)
+        named = {} if bad is None else {"key": bad[1]}
+        return refusal("the name is invalid in an object store", hint, errno.EINVAL, **named)
     if status is not None and status < _FIRST_SERVER_FAULT and status not in _PASSING:
         moved = "Set AWS_REGION to the region of the bucket." if status in (301, 307) else None
         return refusal(answered, moved, errno.EIO, status=status)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import io
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from operator import attrgetter
@@ -136,8 +136,39 @@ class ObjectStore(RemoteStore):
 
     def scan(self, folder: str = "") -> Iterator[StoredEntry]:
         """Every object below ``folder``, from one listing."""
-        key, inside = self._key(check_folder_name(folder)), len(self._root) + 1 if self._root else 0
-        for facts in sorted(self._bucket.list(key, shown=self.locate(folder)), key=attrgetter("key")):
+        key = self._key(check_folder_name(folder))
+        yield from self._entries(self._bucket.list(key, shown=self.locate(folder)))
+
+    def scan_listable(self, folder: str = "") -> Iterator[StoredEntry]:
+        """Every object below ``folder``: from one listing, or from one for each folder if that fails.
+
+        obstore fails to list a folder if it, or any folder in it, has an object with an invalid name.
+        """
+        yield from self._scan_listable(self._key(check_folder_name(folder)))
+
+    def _scan_listable(self, key: str) -> Iterator[StoredEntry]:
+        inside = len(self._root) + 1 if self._root else 0
+        shown, bad = self.locate(key[inside:]), ""
+        folders: Sequence[str] = ()
+        found: Sequence[ObjectFacts]
+        try:
+            try:
+                found = self._bucket.list(key, shown=shown)
+            except StorageError as error:
+                bad = _bad_key(error)
+                folders, found = self._bucket.list_level(key, shown=shown)
+        except StorageError as error:
+            first = _bad_key(error)  # it may be a folder, e.g. data// of data//x
+            bad = bad if bad.startswith(first) else first
+            yield StoredEntry(name=bad[inside:], num_bytes=0, changed_at=None, unlisted=key[inside:])
+            return
+        yield from self._entries(found)
+        for folder in sorted(folders):
+            yield from self._scan_listable(folder)
+
+    def _entries(self, found: Iterable[ObjectFacts]) -> Iterator[StoredEntry]:
+        inside = len(self._root) + 1 if self._root else 0
+        for facts in sorted(found, key=attrgetter("key")):
             yield StoredEntry(name=facts.key[inside:], num_bytes=facts.num_bytes, changed_at=facts.changed_at)
 
     def child(self, name: str) -> ObjectStore:
@@ -266,6 +297,14 @@ class _Spooled(io.RawIOBase):
     def tell(self) -> int:
         """The number of bytes written."""
         return self._spool.tell()
+
+
+def _bad_key(error: StorageError) -> str:
+    """The key of the object because of whose name a listing failed; other errors are raised."""
+    key = error.details.get("key") if error.errno == errno.EINVAL else None
+    if key is None:
+        raise error
+    return str(key)
 
 
 @contextmanager

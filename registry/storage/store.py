@@ -34,12 +34,15 @@ class StoredEntry:
         num_bytes: its size; 0 for a folder.
         changed_at: when it was last written, renamed or linked, in UTC; None if the store does not say.
         is_folder: True for a folder of a local disk; other stores have no folders of their own.
+        unlisted: only ``scan_listable`` sets it, for an object with an invalid name such as ``a//b``: the folder in
+            which nothing else can be listed because of this object. None for all others.
     """
 
     name: str
     num_bytes: int
     changed_at: datetime | None
     is_folder: bool = False
+    unlisted: str | None = None
 
 
 class Store(abc.ABC):
@@ -146,6 +149,13 @@ class Store(abc.ABC):
         """
         for name in self.list(folder):
             yield StoredEntry(name=name, num_bytes=self.size(name), changed_at=None)
+
+    def scan_listable(self, folder: str = "") -> Iterator[StoredEntry]:
+        """As ``scan``, but a folder that cannot be listed because of an object with an invalid name is no error.
+
+        Such a folder is told by that object: see ``StoredEntry.unlisted``.
+        """
+        return self.scan(folder)
 
     @abc.abstractmethod
     def folders(self, parent: str = "") -> Names:

@@ -70,13 +70,15 @@ def leave(workspace: Path) -> Path:
 def test_gc_shows_what_it_would_remove_and_removes_it(numbers: Callable[..., Any], workspace: Path) -> None:
     folder = leave(workspace)
     (workspace / "datasets/numbers/4.0.0").mkdir()
-    (workspace / "datasets/numbers/4.0.0/shard").write_text("1")
+    for number in range(7):
+        (workspace / f"datasets/numbers/4.0.0/f{number}").write_text("1")
 
     kept = numbers("gc").out.splitlines()
     assert kept[:2] == ["removed 0 leftovers, 0 B", "kept 1 leftover, in use or too young, 5 B"]
     assert kept[2] == "not removed, because the registry cannot tell whose they are; look at them yourself:"
     assert kept[4].split()[0] == "unpublished"
     assert kept[4].endswith("no version of this catalog is there")
+    assert kept[5:] == [f"  in {workspace}/datasets/numbers/4.0.0: f0, f1, f2, f3, f4 and 2 more"]
 
     planned = numbers("gc", "--dry-run", "--older-than", "0s").out.splitlines()
     assert planned[0].split() == ["KIND", "FILES", "SIZE", "CHANGED", "(UTC)", "PLACE", "WHY"]
@@ -105,6 +107,7 @@ def test_gc_as_json(numbers: Callable[..., Any], workspace: Path) -> None:
         "why": "an unknown process has not written to it for the grace period",
         "num_files": 1,
         "num_bytes": 5,
+        "filenames": ["shard"],
         "error": None,
     }
 

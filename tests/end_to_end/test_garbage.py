@@ -432,6 +432,78 @@ def test_parts_of_uploads_are_removed(remote: registry.Catalog, monkeypatch: pyt
     assert "AbortIncompleteMultipartUpload" in note
 
 
+def put(catalog: registry.Catalog, *names: str) -> None:
+    """Objects that another program wrote below the data directory, whatever their names."""
+    import boto3
+
+    client = boto3.client("s3", region_name="us-east-1", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
+    _, _, bucket, root = catalog.data_dir.split("/", 3)
+    for name in names:
+        client.put_object(Bucket=bucket, Key=f"{root}/{name}", Body=b"x")
+
+
+def test_objects_with_invalid_names_are_told_and_the_rest_is_collected(
+    remote: registry.Catalog, tmp_path: Path, dead: Owner
+) -> None:
+    remote.publish(prepare(tmp_path / "given", shards=1))
+    reserve(remote, dead, "shard-0")
+    reserve(remote, dead, "shard-0", version="3.0.0")
+    put(remote, "other//1.0.0/x", "animals/3.0.0/../b", "odd/a\x01b", "odd/a\x7f", "animals/2.0.0/a\\b", "w\\x/1.0.0/y")
+
+    done = remote.collect_garbage(older_than="0s")
+
+    found = [(one.kind, one.place.removeprefix(remote.data_dir), one.outcome.value) for one in done]
+    assert sorted(one for one in found if one[0] != "cache") == [
+        ("invalid", "", "unknown"),
+        ("invalid", "/animals/3.0.0", "unknown"),
+        ("invalid", "/odd", "unknown"),
+        ("invalid", "/other", "unknown"),
+        ("reservation", "/animals/2.0.0", "removed"),
+        ("reservation", "/animals/3.0.0", "kept"),
+    ]
+    told = {one.place.removeprefix(remote.data_dir): one for one in done if one.kind == "invalid"}
+    assert told["/other"].filenames == ("/1.0.0/x",)
+    assert told["/other"].why == "because of this name, which is invalid, other files in this folder cannot be listed"
+    assert told["/odd"].filenames == ("a\x01b",)
+    assert told[""].filenames == ("w\\x/1.0.0/y",)
+    assert remote.dataset("animals").verify().faults == ()
+
+
+def test_an_invalid_name_in_the_data_directory_itself_hides_no_known_dataset(
+    remote: registry.Catalog, tmp_path: Path, dead: Owner
+) -> None:
+    remote.publish(prepare(tmp_path / "given", shards=1))
+    reserve(remote, dead, "shard-0")
+    put(remote, "/x", "animals//y")
+
+    done = remote.collect_garbage(older_than="0s")
+
+    assert [(one.kind, one.outcome.value, one.filenames) for one in done if one.kind != "cache"] == [
+        ("invalid", "unknown", ("/x",)),
+        ("invalid", "unknown", ("/y",)),
+        ("reservation", "removed", (".reservation.json", "shard-0")),
+    ]
+    assert remote.dataset("animals").verify().faults == ()
+
+
+def test_files_with_invalid_names_on_a_disk_are_told_and_left_alone(
+    catalog: registry.Catalog, tmp_path: Path, dead: Owner
+) -> None:
+    data = tmp_path / "data"
+    stage(data / "animals/incomplete.00000001_2\\0", dead)
+    stage(data / "animals/incomplete.00000002_2.0.0", dead)
+    write(data / "b\\c/1.0.0/.reservation.json")
+    write(data / "line\nbreak/1.0.0/x")
+
+    assert outcomes(catalog.collect_garbage(older_than="0s")) == {
+        "animals/incomplete.00000002_2.0.0": "staged removed",
+        "data/animals": "invalid unknown",
+        "data/": "invalid unknown",
+    }
+    left = files_below(data)
+    assert {"animals/incomplete.00000001_2\\0/shard", "b\\c/1.0.0/.reservation.json", "line\nbreak/1.0.0/x"} < left
+
+
 def run_script(*arguments: str) -> Any:
     """The output of ``garbage_collectors.py``, whose TMPDIR and cache are those of the test."""
     paths = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "storage")]
