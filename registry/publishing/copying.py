@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import Final
 
 from registry.catalog import Holder, Origin, Reservation
 from registry.engines import FileRange, Piece, choose_engine
@@ -26,6 +27,8 @@ from registry.publishing.verify import is_published, verify_shards
 from registry.storage import StagedFolder, Store
 from registry.storage.local import LocalStore
 from registry.storage.staged import StagedOnDisk, abandoned_folders
+
+_MOST_NAMED: Final = 5
 
 
 def copy_version(
@@ -93,13 +96,14 @@ def copy_version(
     if _is_in_place(copied, shards, target):
         with target.store.exclusive(place):
             publication = write_rows(shards)
+        notes += _note_others(copied, folder, target)
         if sent is not None:
             sent(num_bytes)
     else:
         with target.store.stage(place) as staged:
             is_local = isinstance(staged, StagedOnDisk)
             _fill(staged, copied, files, shards, target, sent if is_local else None)
-            notes += _take_others(staged, copied, folder, shards)
+            notes += _take_others(staged, copied, folder, shards, target)
             placing = place_folder(
                 staged,
                 target.store,
@@ -194,32 +198,59 @@ def _hash(folder: Store, name: str) -> str:
 
 
 def _take_others(
-    staged: StagedFolder, version: DatasetVersion, folder: Store, shards: Mapping[str, tuple[Shard, ...]]
+    staged: StagedFolder,
+    version: DatasetVersion,
+    folder: Store,
+    shards: Mapping[str, tuple[Shard, ...]],
+    target: Target,
 ) -> list[str]:
-    """Write the files that describe the version, and take other files of a prepared folder, such as a licence.
-
-    Files that were published in place may be in a folder that holds anything else.
-    """
-    prepared = describe(version)
-    written = write_prepared(staged.store, prepared)
+    """Write the files that describe the version, and take other files of a prepared folder, such as a licence."""
+    written = write_prepared(staged.store, describe(version))
     try:
-        names = extra_files(folder, prepared) if folder.exists(INFO_FILENAME) else ()
-        others = [name for name in names if name not in written]
+        names = [name for name in _other_names(folder, version) if name not in written]
         # The shards may come from a mirror, and the first location is a text in the other catalog: it may be another
         # dataset of the person who copies, whose files would then be published.
-        if others and not _has_shards(folder, version, shards):
+        if names and not _has_shards(folder, version, shards, target):
             shown = folder.locate("").rstrip("/")
             return [f"other files of its folder were not copied: {shown} does not contain its shards"]
-        for name in others:
+        for name in names:
             staged.take(folder, name)
     except StorageError as error:  # no record depends on them
         return [f"other files of its folder were not copied: {error.message}"]
     return []
 
 
-def _has_shards(folder: Store, version: DatasetVersion, shards: Mapping[str, tuple[Shard, ...]]) -> bool:
-    """Whether a folder has files with the names and sizes of all shards, of which there is at least one."""
+def _note_others(version: DatasetVersion, folder: Store, target: Target) -> list[str]:
+    """A note if other files of a folder that is in place differ from those of the folder that it is a copy of."""
+    final = target.store.child(version.location)
+    if final.url == folder.url:
+        return []
+    try:
+        differing = [
+            name
+            for name in _other_names(folder, version)
+            if not final.exists(name) or _hash(final, name) != _hash(folder, name)
+        ]
+    except StorageError as error:
+        return [f"other files of its folder were not compared: {error.message}"]
+    if not differing:
+        return []
+    shown = ", ".join(differing[:_MOST_NAMED]) + (" ..." if len(differing) > _MOST_NAMED else "")
+    return [f"other files of its folder are missing or differ there, and were left alone: {shown}"]
+
+
+def _other_names(folder: Store, version: DatasetVersion) -> list[str]:
+    """Only those of a prepared folder: files that were published in place may be next to anything else."""
+    return extra_files(folder, describe(version)) if folder.exists(INFO_FILENAME) else []
+
+
+def _has_shards(
+    folder: Store, version: DatasetVersion, shards: Mapping[str, tuple[Shard, ...]], target: Target
+) -> bool:
+    """Whether a folder has all shards, of which there is at least one: first by their sizes, then by their sha256."""
     named = {split.filename(one.index): one.num_bytes for split in version.splits for one in shards[split.name]}
     with suppress(NotStoredError):
-        return bool(named) and all(folder.size(name) == num_bytes for name, num_bytes in named.items())
+        if not named or any(folder.size(name) != num_bytes for name, num_bytes in named.items()):
+            return False
+        return not verify_shards(folder, version.splits, shards, walk=False, indexes=target.indexes).faults
     return False

@@ -295,7 +295,7 @@ def test_a_wrong_file_of_the_source_is_not_copied(source: Catalog, other: Catalo
     assert copied.outcome.value == "copied"
 
 
-@pytest.mark.parametrize("kind", ["empty", "shards of the same names"])
+@pytest.mark.parametrize("kind", ["empty", "shards of the same names", "shards of the same sizes"])
 def test_other_files_are_only_copied_from_a_folder_that_contains_the_shards(
     source: Catalog, other: Catalog, tmp_path: Path, kind: str
 ) -> None:
@@ -305,7 +305,8 @@ def test_other_files_are_only_copied_from_a_folder_that_contains_the_shards(
     for name in NAMES:
         (folder / name).unlink()
         if kind != "empty":
-            (folder / name).write_bytes(b"x")
+            num_bytes = (tmp_path / "mirror" / name).stat().st_size if "sizes" in kind else 1
+            (folder / name).write_bytes(b"x" * num_bytes)
     (folder / "id_rsa").write_text("private")
 
     with pytest.warns(MirrorWarning):
@@ -313,6 +314,18 @@ def test_other_files_are_only_copied_from_a_folder_that_contains_the_shards(
     assert copied.notes == (f"other files of its folder were not copied: {folder} does not contain its shards",)
     assert not open_store(other.data_dir).exists("animals/1.0.1/id_rsa")
     assert other.verify_all().is_sound
+
+
+def test_other_files_that_differ_in_a_folder_that_is_in_place_are_named(source: Catalog, tmp_path: Path) -> None:
+    folder = tmp_path / "data/animals/2.0.0"
+    for name in ("LICENSE", "notes.txt"):
+        (folder / name).write_text("free")
+    there = Path(shutil.copytree(folder, tmp_path / "other-data/animals/2.0.0"))
+    (there / "LICENSE").write_text("paid")
+    with registry.connect(tmp_path / "other.db", data_dir=tmp_path / "other-data") as other:
+        (copied,) = source.copy("animals:2.0.0", other)
+    assert copied.notes == ("other files of its folder are missing or differ there, and were left alone: LICENSE",)
+    assert (there / "LICENSE").read_text() == "paid"
 
 
 def test_a_folder_with_other_data_is_left_alone(source: Catalog, tmp_path: Path) -> None:
