@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +13,7 @@ from registry.api.arguments import DatasetLike, exact_version, log_actor, read_r
 from registry.api.locations import open_data, open_indexes
 from registry.api.reports import LocationReport, RelocatedVersion, RelocationReport
 from registry.argument_types import typed_arguments
-from registry.catalog import CatalogBackend, LocationChange, load_shards
+from registry.catalog import CatalogBackend, EventFilter, LocationChange, load_shards, stream_events
 from registry.errors import (
     CatalogError,
     MissingExtraError,
@@ -21,11 +22,14 @@ from registry.errors import (
     StorageError,
     UsageError,
 )
-from registry.model import DatasetVersion, ProgressCallback, Reference, count_progress, is_absolute
+from registry.model import DatasetVersion, ProgressCallback, Reference, VersionState, count_progress, is_absolute
 
 if TYPE_CHECKING:  # numpy is loaded when files are compared
     from registry.publishing import VerifyReport
     from registry.storage import Store
+
+_ADDING: Final = ("mirror-add", "relocate")
+"""The events that record a location."""
 
 _SAME: Final = "Nothing would change: give two different places."
 
@@ -38,11 +42,15 @@ class Location:
         location: as the catalog records it: a path below the data directory, an absolute path, or a URL.
         url: its path or URL.
         is_published: whether the version was published there.
+        added_at: when the version was published there, or the location was recorded, in UTC.
+        added_by: who did that: the actor in the event log, which is a claim.
     """
 
     location: str
     url: str
     is_published: bool
+    added_at: datetime | None = None
+    added_by: str | None = None
 
 
 class Mirrors:
@@ -69,11 +77,43 @@ class Mirrors:
         Raises:
             NotFoundError, VersionWithdrawnError, UsageError: see ``Catalog.dataset``.
         """
-        version = self._catalog.find(read_reference(reference))
+        return self._locations(self._catalog.find(read_reference(reference)))
+
+    def list_all(self) -> tuple[tuple[Reference, tuple[Location, ...]], ...]:
+        """The versions with more than one location, which are not dropped, and their locations as in ``list``."""
+        found = [
+            self._published(one.reference)
+            for one in self._catalog.sizes()
+            if len(one.locations) > 1 and one.state is not VersionState.DROPPED
+        ]
+        return tuple((version.reference, self._locations(version)) for version in found)
+
+    def _locations(self, version: DatasetVersion) -> tuple[Location, ...]:
+        by: dict[str, tuple[datetime | None, str | None]] = {
+            version.location: (version.published_at, version.published_by)
+        }
+        if len(version.locations) > 1 or version.locations[0] != version.location:
+            dataset, number = version.reference.dataset, str(version.version)
+            for event in stream_events(self._catalog.log, EventFilter(dataset=dataset, actions=_ADDING)):
+                if (event.dataset, event.version) == (dataset, number):
+                    added = event.details.get("after") or event.details.get("location")
+                    by[str(added)] = event.at, event.actor
         return tuple(
-            Location(location=one, url=self._url(one), is_published=one == version.location)
+            Location(
+                location=one,
+                url=self._url(one),
+                is_published=one == version.location,
+                added_at=by.get(one, (None, None))[0],
+                added_by=by.get(one, (None, None))[1],
+            )
             for one in version.locations
         )
+
+    def _published(self, exactly: Reference) -> DatasetVersion:
+        version = self._catalog.published(exactly.name, exactly.config, exact_version(exactly))
+        if version is None:
+            raise AssertionError("the catalog has just listed this version")
+        return version
 
     @typed_arguments
     def add(
@@ -258,9 +298,7 @@ class Mirrors:
         progress: ProgressCallback | None,
     ) -> None:
         after = self._location_of(place)
-        version = self._catalog.published(reference.name, reference.config, exact_version(reference))
-        if version is None:
-            raise AssertionError("the catalog has just listed this version")
+        version = self._published(reference)
         self._require_copy(version, after, processes=processes, progress=progress)
         self._catalog.locations.relocate(reference, before, after, actor=log_actor(), dry_run=dry_run)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from registry.cli.commands import Session, examples, joint_exit_code, session_command, version_values
+from registry.cli.completion import complete_reference
 from registry.cli.options import dry_run_option, reference_argument
 from registry.cli.output import Column, Note, Table, size
 from registry.cli.progress import show_progress
@@ -16,6 +17,7 @@ from registry.errors import UsageError, VerificationError
 from registry.splits import counted
 
 if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
+    from registry.api.mirrors import Location
     from registry.api.reports import LocationReport
     from registry.catalog import LocationChange
 
@@ -45,23 +47,40 @@ processes_option = click.option(
 @session_command(
     "list",
     group=mirror,
-    epilog=examples("registry mirror list mnist", "registry mirror list mnist/plain:3.0.1 --format json"),
+    epilog=examples("registry mirror list", "registry mirror list mnist/plain:3.0.1 --format json"),
 )
-@reference_argument
-def list_(session: Session, reference: str) -> None:
-    """List the locations of REF in the order in which they are read."""
+@click.argument("reference", metavar="[REF]", required=False, shell_complete=complete_reference)
+def list_(session: Session, reference: str | None) -> None:
+    """List the locations of REF in the order in which they are read, with when and by whom each was recorded.
+
+    Without REF, lists every version that has mirrors.
+    """
+    if reference is None:
+        with session.connect() as catalog:
+            versions = catalog.mirrors.list_all()
+        listed = [{**version_values(exactly), "locations": _locations(found)} for exactly, found in versions]
+        rows = [one | {"version": str(exactly)} for exactly, found in versions for one in _locations(found)]
+        every: dict[str, Column] = {"VERSION": "version", **_LOCATION_COLUMNS}
+        table = Table(rows, every, empty="No version has mirrors.")
+        session.out.present("mirror.list.all", {"versions": listed}, lambda _: [table])
+        return
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)
         found = catalog.mirrors.list(dataset)
-    value = {
-        **version_values(dataset.reference),
-        "locations": [fields_of(one, "location", "url", "is_published") for one in found],
-    }
-    columns: dict[str, Column] = {
-        "LOCATION": "url",
-        "RECORDED": lambda one: "published there" if one["is_published"] else "later",
-    }
-    session.out.present("mirror.list", value, lambda it: [Table(it["locations"], columns)])
+    value = {**version_values(dataset.reference), "locations": _locations(found)}
+    session.out.present("mirror.list", value, lambda it: [Table(it["locations"], _LOCATION_COLUMNS)])
+
+
+def _locations(found: Iterable[Location]) -> list[dict[str, Any]]:
+    return [fields_of(one, "location", "url", "is_published", "added_at", "added_by") for one in found]
+
+
+_LOCATION_COLUMNS: Final[dict[str, Column]] = {
+    "LOCATION": "url",
+    "RECORDED": lambda one: "published there" if one["is_published"] else "later",
+    "WHEN (UTC)": "added_at",
+    "BY": "added_by",
+}
 
 
 @session_command(
@@ -211,6 +230,9 @@ def _present(session: Session, schema: str, change: LocationChange, unchanged: s
             yield f"{change.reference}: {unchanged}"
             return
         yield f"{change.reference} {'would be' if change.is_dry_run else 'is'} read from {', then '.join(it['after'])}"
+        for one in it["before"] if schema == "relocate" else ():
+            if one not in it["after"]:
+                yield f"{one} {'would no longer be' if change.is_dry_run else 'is no longer'} read"
 
     session.out.present(schema, value, human)
 

@@ -41,20 +41,31 @@ def test_a_mirror_is_added_listed_checked_and_removed(digits: Cli, home: Path, c
     ran = digits("mirror", "add", "digits", str(copy))
     assert ran.out == f"{reference}: {copy} is a location of it already\n"
 
-    ran = digits("mirror", "list", "digits")
-    assert ran.out.splitlines() == [
-        f"{'LOCATION':<{len(str(home))}}  RECORDED",
-        f"{home}  published there",
-        f"{copy!s:<{len(str(home))}}  later",
-    ]
-    assert digits("mirror", "list", "digits", "--format", "json").json()["data"] == {
+    data = digits("mirror", "list", "digits", "--format", "json").json()["data"]
+    moments = [one.pop("added_at") for one in data["locations"]]
+    events = digits("log", "--format", "json").json()["data"]
+    told = {one["action"]: one for one in events}
+    assert moments[0] <= told["publish"]["at"] < moments[1] == told["mirror-add"]["at"]
+    by = [told[action]["actor"] for action in ("publish", "mirror-add")]
+    assert data == {
         "dataset": "digits",
         "version": home.name,
         "locations": [
-            {"location": f"digits/{home.name}", "url": str(home), "is_published": True},
-            {"location": str(copy), "url": str(copy), "is_published": False},
+            {"location": f"digits/{home.name}", "url": str(home), "is_published": True, "added_by": by[0]},
+            {"location": str(copy), "url": str(copy), "is_published": False, "added_by": by[1]},
         ],
     }
+    listed = [line.split() for line in digits("mirror", "list", "digits").out.splitlines()]
+    assert listed[0] == ["LOCATION", "RECORDED", "WHEN", "(UTC)", "BY"]
+    assert [(line[0], line[1], line[-1]) for line in listed[1:]] == [
+        (str(home), "published", by[0]),
+        (str(copy), "later", by[1]),
+    ]
+    every = digits("mirror", "list", "--format", "json").json()
+    assert every["schema"] == "registry.mirror.list.all/1"
+    assert [(one["dataset"], len(one["locations"])) for one in every["data"]["versions"]] == [("digits", 2)]
+    listed = [line.split() for line in digits("mirror", "list").out.splitlines()]
+    assert [line[:2] for line in listed] == [["VERSION", "LOCATION"], [reference, str(home)], [reference, str(copy)]]
 
     (copy / FILE).unlink()
     ran = digits("mirror", "check", "digits")
@@ -98,7 +109,12 @@ def test_a_moved_folder_is_relocated(digits: Cli, home: Path, workspace: Path) -
     ran = digits("relocate", "digits", str(workspace / "nowhere"))
     assert ran.code == 5
     ran = digits("relocate", "digits", str(moved))
-    assert (ran.code, ran.out) == (0, f"digits:{home.name} is read from {moved}\n")
+    assert ran.out == f"digits:{home.name} is read from {moved}\ndigits/{home.name} is no longer read\n"
+    assert ran.code == 0
+    (found,) = digits("mirror", "list", "digits", "--format", "json").json()["data"]["locations"]
+    (event,) = digits("log", "--action", "relocate", "--format", "json").json()["data"]
+    assert (found["added_at"], found["added_by"]) == (event["at"], event["actor"])
+    assert digits("mirror", "list").err == "No version has mirrors.\n"
     assert digits("read", "digits", "train", "--take", "1").code == 0
     assert digits("log", "verify").code == 0
     ran = digits("log", "--action", "relocate")
