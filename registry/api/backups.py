@@ -6,9 +6,12 @@ A backup has every row of a catalog and no file of a dataset. ``registry.catalog
 from __future__ import annotations
 
 import gzip
+import io
 import os
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 from registry.api.locations import catalog_url, make_catalog_folder, name_origin
@@ -18,6 +21,8 @@ from registry.errors import AlreadyStoredError, UsageError
 from registry.model import ProgressCallback, count_progress
 
 if TYPE_CHECKING:  # fsspec is loaded when a store is opened
+    from _typeshed import ReadableBuffer
+
     from registry.catalog.schema import RemovedSecrets
     from registry.storage import Store
 
@@ -62,6 +67,7 @@ def back_up(
     url: str | os.PathLike[str] | None = None,
     *,
     force: bool = False,
+    dry_run: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Backup:
     """Write a backup of the catalog at ``url``, which may have an older schema than this registry.
@@ -72,6 +78,7 @@ def back_up(
         path: the new file, a path or URL.
         url: the catalog, see ``connect``.
         force: replace the file if it exists.
+        dry_run: read all rows, and write nothing; the result describes the backup that would be written.
         progress: called with a ``Progress``, in rows.
 
     Raises:
@@ -82,7 +89,7 @@ def back_up(
     from registry.catalog.backup import open_backup
 
     with name_origin(url), open_backup(catalog_url(url), advance=_count(progress, "backing up", path)) as lines:
-        return write_backup(path, lines, force=force)
+        return write_backup(path, lines, force=force, dry_run=dry_run)
 
 
 @typed_arguments
@@ -92,6 +99,7 @@ def restore(
     *,
     verify: bool = True,
     anchor: str | None = None,
+    dry_run: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Restoration:
     """Restore a backup into an empty catalog, of the same or the other kind of database, in one transaction.
@@ -106,6 +114,7 @@ def restore(
         url: the catalog to create, see ``connect``.
         verify: compare the rows with the event log, and refuse a backup of a catalog that was tampered with.
         anchor: the ``head`` of the log when the backup was made, or an earlier one. The log must contain it.
+        dry_run: check the backup in a temporary SQLite file, and that the catalog is empty; restore nothing.
         progress: called with a ``Progress``, in rows.
 
     Raises:
@@ -124,35 +133,43 @@ def restore(
         >>> restored.facts.rows["dataset_version"], restored.log.is_sound
         (1, True)
     """
-    from registry.catalog.restore import restore_backup
+    from registry.catalog.restore import require_empty, restore_backup, shown_url
 
     chosen = catalog_url(url)
     store, name = _store_of(path)
-    with name_origin(url):
+    with name_origin(url), ExitStack() as stack:
         with store.open(name):  # before the folder of the catalog is created
             pass
-        make_catalog_folder(chosen)
+        if dry_run:
+            require_empty(chosen)
+            folder = stack.enter_context(TemporaryDirectory(prefix="registry-"))
+        else:
+            make_catalog_folder(chosen)
         done = restore_backup(
-            chosen,
+            f"{folder}/catalog.db" if dry_run else chosen,
             lambda: store.open(name),
             shown=store.locate(name),
             verify=verify,
             anchor=anchor,
             advance=_count(progress, "restoring", path),
         )
-    return Restoration(url=done.url, facts=done.facts, log=done.log, secrets_removed=done.secrets_removed)
+    url_shown = shown_url(chosen) if dry_run else done.url
+    return Restoration(url=url_shown, facts=done.facts, log=done.log, secrets_removed=done.secrets_removed)
 
 
-def write_backup(path: str | os.PathLike[str], lines: Iterable[bytes], *, force: bool) -> Backup:
+def write_backup(path: str | os.PathLike[str], lines: Iterable[bytes], *, force: bool, dry_run: bool = False) -> Backup:
     """Write the lines of a backup to a new file, which appears when it is complete."""
     from registry.catalog.backup_file import facts_of
 
     store, name = _store_of(path)
     head = last = b""
+    counted = _Counted()
     try:
+        if dry_run and not force and store.exists(name):
+            raise AlreadyStoredError("the file exists")
         # gzip's own name and time are left out: the last line has the time.
         with (
-            store.create(name, overwrite=force) as file,
+            nullcontext(counted) if dry_run else store.create(name, overwrite=force) as file,
             gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=_LEVEL, mtime=0) as packed,
         ):
             for piece in lines:
@@ -164,7 +181,22 @@ def write_backup(path: str | os.PathLike[str], lines: Iterable[bytes], *, force:
             hint="Name another file, or replace it with --force.",
             details={"path": store.locate(name)},
         ) from error
-    return Backup(path=store.locate(name), num_bytes=store.size(name), facts=facts_of(head, last))
+    num_bytes = counted.num_bytes if dry_run else store.size(name)
+    return Backup(path=store.locate(name), num_bytes=num_bytes, facts=facts_of(head, last))
+
+
+class _Counted(io.RawIOBase):
+    """Counts the bytes that are written to it, and keeps none."""
+
+    num_bytes = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: ReadableBuffer) -> int:
+        written = memoryview(data).nbytes
+        self.num_bytes += written
+        return written
 
 
 def _store_of(path: str | os.PathLike[str]) -> tuple[Store, str]:

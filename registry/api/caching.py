@@ -51,8 +51,11 @@ class Cache:
         """
         return self._files.usage()
 
-    def clear(self) -> CacheUsage:
+    def clear(self, *, dry_run: bool = False) -> CacheUsage:
         """Delete everything in it. A read that uses it meanwhile continues with the store.
+
+        Args:
+            dry_run: delete nothing.
 
         Returns:
             What it held before.
@@ -61,7 +64,8 @@ class Cache:
             StorageError: the folder cannot be written.
         """
         before = self._files.usage()
-        self._files.clear()
+        if not dry_run:
+            self._files.clear()
         return before
 
     def __repr__(self) -> str:

@@ -408,7 +408,12 @@ class Catalog(Adding):
 
     @typed_arguments
     def backup(
-        self, path: str | os.PathLike[str], *, force: bool = False, progress: ProgressCallback | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        force: bool = False,
+        dry_run: bool = False,
+        progress: ProgressCallback | None = None,
     ) -> Backup:
         """Write a backup of the catalog while it is in use; ``registry.restore`` restores it into either database.
 
@@ -418,6 +423,7 @@ class Catalog(Adding):
         Args:
             path: the new file, a path or URL. It appears when it is complete.
             force: replace the file if it exists.
+            dry_run: read all rows, and write nothing.
             progress: called with a ``Progress``, in rows.
 
         Raises:
@@ -427,7 +433,7 @@ class Catalog(Adding):
         from registry.api.backups import write_backup
 
         advance = count_progress(progress, "backing up", os.fspath(path), unit="rows")
-        return write_backup(path, self.backend.backup(advance=advance), force=force)
+        return write_backup(path, self.backend.backup(advance=advance), force=force, dry_run=dry_run)
 
     @typed_arguments
     def usage(self, reference: DatasetLike | None = None, *, check: bool = False) -> Usage:

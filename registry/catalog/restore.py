@@ -36,7 +36,7 @@ from registry.catalog.schema import (
 from registry.catalog.search import rebuild_documents
 from registry.catalog.session import migrating, open_engine, use_wal
 from registry.catalog.tables import UtcDateTime, event
-from registry.catalog.urls import describe_url, is_sqlite, quote_catalog
+from registry.catalog.urls import describe_url, is_sqlite, parse_url, quote_catalog
 from registry.catalog.values import BackupFacts, LogReport
 from registry.errors import BackupFormatError, CatalogNotEmptyError, LogTamperedError, SchemaAheadError, UsageError
 
@@ -103,7 +103,7 @@ def restore_backup(
         BackupFormatError, SchemaAheadError: see ``check_backup``; or the rows contradict each other.
         CatalogNotEmptyError: the catalog has rows.
         NotACatalogError: the database holds something else.
-        LogTamperedError: the rows differ from the event log.
+        LogTamperedError: the rows differ from the event log, or the log does not contain the anchor.
     """
     if anchor is not None and not verify:
         raise UsageError("an anchor is compared with the event log", hint="Leave it out, or verify the backup.")
@@ -124,12 +124,14 @@ def restore_backup(
                 raise BackupFormatError(f"{shown} was replaced while it was read", hint="Nothing was restored.")
             changes += migrate_within(connection, HEAD)
             rebuild_documents(connection)
+            if anchor is not None:
+                _require_anchor(connection, anchor, facts.head, shown)
             log = verify_log(connection, anchor=anchor) if verify else None
             if log is not None:
                 _require_sound(log, shown)
         use_wal(engine)
         removed = tuple(finish_upgrade(engine, changes))
-        return Restored(url=describe_url(engine.url), facts=facts, log=log, secrets_removed=removed)
+        return Restored(url=_absolute(engine.url), facts=facts, log=log, secrets_removed=removed)
     except BaseException:
         if is_new and path is not None:
             with suppress(OSError):
@@ -138,6 +140,15 @@ def restore_backup(
         raise
     finally:
         engine.dispose()
+
+
+def shown_url(url: str) -> str:
+    """The database at ``url`` for people: with the absolute path of an SQLite file, without a password."""
+    return _absolute(parse_url(url))
+
+
+def _absolute(url: sa.URL) -> str:
+    return describe_url(url.set(database=str(Path(url.database or "").absolute())) if is_sqlite(url) else url)
 
 
 @contextmanager
@@ -263,6 +274,34 @@ def _advance_sequences(connection: sa.Connection, tables: Iterable[sa.Table]) ->
             highest = connection.execute(sa.select(sa.func.max(column))).scalar()
             if highest is not None and connection.execute(sa.select(sequence)).scalar() is not None:
                 connection.execute(sa.select(sa.func.setval(sequence, highest)))
+
+
+def _require_anchor(connection: sa.Connection, anchor: str, head: str, shown: str) -> None:
+    if anchor == FIRST_PREVIOUS or connection.execute(sa.select(event.c.id).where(event.c.hash == anchor)).first():
+        return  # `verify_log` refuses the former, which proves nothing
+    raise LogTamperedError(
+        f"{shown} does not contain the anchor: expected an event with the hash {anchor[:64]}, found another log, "
+        f"whose head is {head}",
+        hint="Nothing was restored. Compare the anchor with the head that `registry backup` printed for this file. The "
+        "file may be older than the anchor, of another catalog, or forged: use another one, or leave out --anchor.",
+        details={"expected": anchor[:64], "found": head},
+    )
+
+
+def require_empty(url: str) -> None:
+    """Refuse a database that a backup cannot be restored into; an SQLite file that does not exist is not created.
+
+    Raises:
+        CatalogNotEmptyError: the catalog has rows.
+        NotACatalogError: the database holds something else.
+    """
+    engine = open_engine(url)
+    try:
+        if not is_sqlite(engine.url) or Path(engine.url.database or "").exists():
+            with engine.connect() as connection:
+                _require_empty(connection)
+    finally:
+        engine.dispose()
 
 
 def _require_sound(log: LogReport, shown: str) -> None:

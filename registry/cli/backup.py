@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from registry.cli.commands import Session, examples, session_command
-from registry.cli.options import file_argument, force_option
+from registry.cli.options import dry_run_option, file_argument, force_option
 from registry.cli.output import Block, Fields, Note, size
 from registry.cli.progress import show_progress
 from registry.envelope import fields_of
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 )
 @file_argument
 @force_option
-def backup(session: Session, file: str, force: bool) -> None:
+@dry_run_option
+def backup(session: Session, file: str, force: bool, dry_run: bool) -> None:
     """Save every row of the catalog to FILE, while others use the catalog.
 
     FILE can be restored into SQLite and into PostgreSQL. It contains no files of datasets: copy the data directory
@@ -33,11 +35,12 @@ def backup(session: Session, file: str, force: bool) -> None:
     from registry.api import back_up
 
     with session.name_origin(), show_progress(session.out) as progress:
-        done = back_up(file, session.catalog_url, force=force, progress=progress)
-    value = {"file": done.path, "num_bytes": done.num_bytes, **_facts(done.facts)}
+        done = back_up(file, session.catalog_url, force=force, dry_run=dry_run, progress=progress)
+    value = {"file": done.path, "dry_run": dry_run, "num_bytes": done.num_bytes, **_facts(done.facts)}
 
     def human(it: dict[str, Any]) -> Iterator[Block]:
-        yield f"saved {_described(done.facts)} to {it['file']} ({size(it['num_bytes'])})"
+        verb = "would save" if dry_run else "saved"
+        yield f"{verb} {_described(done.facts)} to {it['file']} ({size(it['num_bytes'])})"
         yield Fields({"schema": it["schema"], "head": it["head"], "sha256": it["sha256"]})
         yield Note("note: the files of the datasets are not in it; copy the data directory after the backup")
 
@@ -54,30 +57,43 @@ def backup(session: Session, file: str, force: bool) -> None:
 @file_argument
 @click.option("--anchor", metavar="HEAD", help="The head that was printed with the backup: the log must contain it.")
 @click.option("--no-verify", is_flag=True, help="Do not compare the rows with the event log.")
-def restore(session: Session, file: str, anchor: str | None, no_verify: bool) -> None:
+@dry_run_option
+def restore(session: Session, file: str, anchor: str | None, no_verify: bool, dry_run: bool) -> None:
     """Fill an empty catalog from a backup, in one transaction.
 
     The catalog is a new SQLite file, or an empty database. FILE is checked first. If it is damaged, or its rows do not
     match its event log, nothing is restored.
+
+    A backup contains no files of datasets. The command prints the data directory in which the restored catalog looks
+    for them: --data-dir, or the default. Catalogs do not record it, so name it in later commands, too.
     """
+    from registry.api import data_folder
     from registry.api import restore as restore_file
 
+    folder = data_folder(session.catalog_url, session.data_dir)
     with session.name_origin(), show_progress(session.out) as progress:
-        done = restore_file(file, session.catalog_url, verify=not no_verify, anchor=anchor, progress=progress)
+        done = restore_file(
+            file, session.catalog_url, verify=not no_verify, anchor=anchor, dry_run=dry_run, progress=progress
+        )
     value = {
         "catalog": done.url,
+        "data_dir": folder if "://" in folder else str(Path(folder).absolute()),
+        "dry_run": dry_run,
         **_facts(done.facts),
         "is_verified": done.log is not None,
         "secrets_removed": [fields_of(one, "reference", "columns", "location") for one in done.secrets_removed],
     }
 
     def human(it: dict[str, Any]) -> Iterator[Block]:
-        yield f"restored {_described(done.facts)} to {it['catalog']}"
+        yield f"{'would restore' if dry_run else 'restored'} {_described(done.facts)} to {it['catalog']}"
         if done.log is not None:
             yield f"the log and the rows match: {counted(done.log.num_events, 'event')}, head {done.log.head}"
         for one in it["secrets_removed"]:
             yield f"{one['reference']}: secrets were removed from URLs in {', '.join(one['columns'])}"
-        yield Note("note: to compare the files of the datasets with the catalog: registry verify --all")
+        yield Note(
+            f"note: the files of the datasets are expected in {it['data_dir']}; to compare them with the catalog:"
+        )
+        yield Note(f"  registry verify --all{session.pasted_options}")
 
     session.out.present("restore", value, human)
 

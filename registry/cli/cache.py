@@ -8,7 +8,7 @@ import click
 
 from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.completion import complete_split
-from registry.cli.options import Slicing, reference_argument, slicing_options
+from registry.cli.options import Slicing, dry_run_option, reference_argument, slicing_options
 from registry.cli.output import Fields, size
 from registry.cli.progress import show_progress
 from registry.envelope import fields_of
@@ -49,14 +49,20 @@ def show(session: Session) -> None:
     )
 
 
-@session_command("clear", group=cache, catalog=False, epilog=examples("registry cache clear"))
-def clear(session: Session) -> None:
+@session_command("clear", group=cache, catalog=False, epilog=examples("registry cache clear --dry-run"))
+@dry_run_option
+def clear(session: Session, dry_run: bool) -> None:
     """Delete everything in the cache. Reads that use it continue with the store."""
     from registry.api import cache as open_cache
 
     found = open_cache()
-    value = {"folder": found.folder, **fields_of(found.clear(), "num_files", "num_blocks", "num_bytes")}
-    session.out.present("cache.clear", value, lambda it: [f"deleted {size(it['num_bytes'])} of {it['folder']}"])
+    before = fields_of(found.clear(dry_run=dry_run), "num_files", "num_blocks", "num_bytes")
+    verb = "would delete" if dry_run else "deleted"
+    session.out.present(
+        "cache.clear",
+        {"folder": found.folder, "dry_run": dry_run, **before},
+        lambda it: [f"{verb} {size(it['num_bytes'])} of {it['folder']}"],
+    )
 
 
 @session_command(

@@ -201,7 +201,7 @@ def test_a_backup_of_rows_that_were_changed_is_restored_only_on_request(
 
 
 def test_a_log_that_lacks_the_anchor_is_refused(target: str, filled: bytes) -> None:
-    with pytest.raises(LogTamperedError, match="has no event with the hash abab"):
+    with pytest.raises(LogTamperedError, match="does not contain the anchor: expected an event with the hash abab"):
         restore(target, filled, anchor="ab" * 32)
     assert schema.status(target).state in ("absent", "empty")
     head = lines_of(filled)[-1]["end"]["head"]

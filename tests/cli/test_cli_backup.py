@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import registry
 from registry.catalog import schema
 from registry.cli.main import run
@@ -76,6 +78,57 @@ def test_a_catalog_with_rows_and_a_damaged_file_are_refused(digits: Callable[...
     assert missing.error()["code"] == NotStoredError.code
     assert not (workspace / "other").exists()
     assert not (workspace / "new" / "catalog.db").exists()
+
+
+def test_a_wrong_anchor_is_refused_with_what_was_expected_and_found(
+    digits: Callable[..., Any], workspace: Path
+) -> None:
+    path, head = workspace / "catalog.gz", registry.connect().verify_log().head
+    digits("backup", str(path))
+    wrong = digits("restore", str(path), "--catalog", str(workspace / "new.db"), "--anchor", "ab" * 32)
+    assert (wrong.code, wrong.out) == (5, "")
+    assert wrong.err == (
+        f"error: {path} does not contain the anchor: expected an event with the hash {'ab' * 32}, found another "
+        f"log, whose head is {head}\n"
+        "hint: Nothing was restored. Compare the anchor with the head that `registry backup` printed for this file. "
+        "The file may be older than the anchor, of another catalog, or forged: use another one, or leave out --anchor.\n"
+    )
+    assert not (workspace / "new.db").exists()
+
+
+def test_a_restore_names_the_absolute_catalog_and_the_data_directory(
+    digits: Callable[..., Any], workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digits("backup", str(workspace / "catalog.gz"))
+    monkeypatch.chdir(workspace)
+    done = digits("restore", "catalog.gz", "--catalog", "new.db", "--data-dir", "my data")
+    url = f"sqlite:///{workspace}/new.db"
+    assert done.out.splitlines()[0] == f"restored 1 version, 4 shards, 1 event to {url}"
+    assert done.err.splitlines() == [
+        f"note: the files of the datasets are expected in {workspace}/my data; to compare them with the catalog:",
+        "  registry verify --all --catalog new.db --data-dir 'my data'",
+    ]
+    other = digits("restore", "catalog.gz", "--catalog", "other.db", "--format", "json").json()["data"]
+    assert other["catalog"] == f"sqlite:///{workspace}/other.db"
+    assert other["data_dir"] == f"{workspace}/datasets"
+
+
+def test_dry_runs_say_what_would_be_done_and_change_nothing(digits: Callable[..., Any], workspace: Path) -> None:
+    path, new = workspace / "catalog.gz", workspace / "folder/new.db"
+    planned = digits("backup", str(path), "--dry-run")
+    assert (planned.code, path.exists()) == (0, False)
+    saved = digits("backup", str(path))
+    assert planned.out.splitlines()[0].split(" (")[0] == f"would save 1 version, 4 shards, 1 event to {path}"
+    assert saved.out.splitlines()[2] == planned.out.splitlines()[2]
+    assert digits("backup", str(path), "--dry-run").err.startswith(f"error: {path} already exists\n")
+
+    planned = digits("restore", str(path), "--catalog", str(new), "--dry-run")
+    assert planned.out.splitlines()[0] == f"would restore 1 version, 4 shards, 1 event to sqlite:///{new}"
+    assert not new.parent.exists()
+    assert digits("restore", str(path), "--dry-run").code == 4
+    assert digits("restore", str(path), "--catalog", str(new), "--dry-run", "--anchor", "ab" * 32).code == 5
+    path.write_bytes(path.read_bytes()[:-100])
+    assert digits("restore", str(path), "--catalog", str(new), "--dry-run").code == BackupFormatError.exit_code
 
 
 def test_what_does_not_name_a_file_is_refused(digits: Callable[..., Any], workspace: Path) -> None:

@@ -363,12 +363,16 @@ def test_the_commands_show_fetch_and_clear(
         2,
         100_000_000,
     )
+    assert run(["cache", "clear", "--dry-run"]) == 0
+    assert capsys.readouterr().out == f"would delete 9.5 MiB of {folder}\n"
+    assert registry.cache().usage().num_bytes > 0
     assert run(["cache", "clear"]) == 0
     assert capsys.readouterr().out == f"deleted 9.5 MiB of {folder}\n"
     assert registry.cache().usage().num_bytes == 0
     assert run(["cache", "clear", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["data"] == {
         "folder": folder,
+        "dry_run": False,
         "num_files": 0,
         "num_blocks": 0,
         "num_bytes": 0,
