@@ -1,6 +1,7 @@
 """The secret key of a cache folder, which seals what this user keeps there, and the writing of its small files.
 
-A seal is a keyed digest. It detects damage, and nobody without the key can forge it.
+A seal is a keyed digest. It detects damage, and nobody without the key can forge it. A key of another user, or one that
+the group or others can write to, is not used: a new one takes its place, and what the old one sealed is made again.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -15,6 +17,8 @@ from typing import Final
 _KEY_BYTES: Final = 32
 _WITHOUT_WAITING: Final = getattr(os, "O_NONBLOCK", 0)
 """To open a pipe would wait for a writer."""
+
+_WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 class FolderKey:
@@ -28,7 +32,7 @@ class FolderKey:
         """Return the key, which is needed to make a seal.
 
         Raises:
-            OSError: the key does not exist and ``make`` is False, or it cannot be read or written.
+            OSError: the key does not exist, or is not trusted, and ``make`` is False; or it cannot be read or written.
         """
         if self._known is None:
             self._known = self._read(make=make)
@@ -44,24 +48,47 @@ class FolderKey:
 
     def _read(self, *, make: bool) -> bytes:
         file = self._folder / "key"
-        if make and not file.exists():
-            self._folder.mkdir(parents=True, exist_ok=True)
-            temporary = file.with_name(f"key.{secrets.token_hex(8)}")
-            try:
-                descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-                with os.fdopen(descriptor, "wb") as out:
-                    out.write(secrets.token_bytes(_KEY_BYTES))
+        try:
+            return _read_trusted(file)
+        except FileNotFoundError:
+            if not make:
+                raise
+            is_replaced = False
+        except _UntrustedKeyError:
+            if not make:
+                raise
+            is_replaced = True
+        self._folder.mkdir(parents=True, exist_ok=True)
+        temporary = file.with_name(f"key.{secrets.token_hex(8)}")
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as out:
+                out.write(secrets.token_bytes(_KEY_BYTES))
+            if is_replaced:
+                temporary.replace(file)
+            else:
                 with suppress(FileExistsError):
                     os.link(temporary, file)
-            finally:
-                temporary.unlink(missing_ok=True)
-        with os.fdopen(os.open(file, os.O_RDONLY | _WITHOUT_WAITING), "rb") as opened:
-            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-                raise OSError(f"{file} is not a regular file")
-            key = opened.read(_KEY_BYTES + 1)
-        if len(key) != _KEY_BYTES:
-            raise OSError(f"{file} is not a key of {_KEY_BYTES} bytes")
-        return key
+        finally:
+            temporary.unlink(missing_ok=True)
+        return _read_trusted(file)
+
+
+class _UntrustedKeyError(PermissionError):
+    """Another user may know or have written the key, and may have sealed files with it."""
+
+
+def _read_trusted(file: Path) -> bytes:
+    with os.fdopen(os.open(file, os.O_RDONLY | _WITHOUT_WAITING), "rb") as opened:
+        facts = os.fstat(opened.fileno())
+        if not stat.S_ISREG(facts.st_mode):
+            raise OSError(f"{file} is not a regular file")
+        if sys.platform != "win32" and (facts.st_uid != os.geteuid() or facts.st_mode & _WRITABLE_BY_OTHERS):
+            raise _UntrustedKeyError(f"{file} belongs to another user, or others can write to it")
+        key = opened.read(_KEY_BYTES + 1)
+    if len(key) != _KEY_BYTES:
+        raise OSError(f"{file} is not a key of {_KEY_BYTES} bytes")
+    return key
 
 
 def replace_file(target: Path, *parts: bytes | memoryview) -> None:

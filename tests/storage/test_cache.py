@@ -606,3 +606,28 @@ def test_a_pipe_in_place_of_the_key_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "key")
     with pytest.raises(OSError, match="is not a regular file"):
         FolderKey(tmp_path).read(make=False)
+
+
+@pytest.mark.parametrize("change", ["group", "others", "owner"])
+def test_a_key_that_others_may_have_written_is_replaced(
+    tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = FolderKey(tmp_path).read(make=True)
+    file = tmp_path / "key"
+    assert file.stat().st_mode & 0o777 == 0o600
+    if change == "owner":
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
+            with pytest.raises(PermissionError, match="belongs to another user, or others can write to it"):
+                FolderKey(tmp_path).read(make=False)
+        return
+    file.chmod(0o620 if change == "group" else 0o602)
+
+    with pytest.raises(PermissionError, match="belongs to another user, or others can write to it"):
+        FolderKey(tmp_path).read(make=False)
+
+    made = FolderKey(tmp_path).read(make=True)
+    assert made != mine
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert FolderKey(tmp_path).read(make=False) == made
+    assert [path.name for path in tmp_path.iterdir()] == ["key"]
