@@ -16,7 +16,7 @@ from catalog_samples import damage, execute, publish
 
 from registry.catalog import CatalogBackend, open_catalog, schema
 from registry.catalog.backup import DERIVED, open_backup
-from registry.catalog.restore import Restored, restore_backup
+from registry.catalog.restore import Restored, require_empty, restore_backup
 from registry.catalog.session import open_engine
 from registry.catalog.tables import metadata
 from registry.errors import (
@@ -198,6 +198,15 @@ def test_a_backup_of_rows_that_were_changed_is_restored_only_on_request(
     assert restore(str(tmp_path / "restored.db"), backup, verify=False).log is None
     with open_catalog(tmp_path / "restored.db") as restored:
         assert restored.find(Reference.parse("mnist")).location == "elsewhere"
+
+
+def test_a_target_is_found_empty_or_refused_without_a_change(target: str, filled: bytes) -> None:
+    before = schema.status(target).state
+    require_empty(target)
+    assert schema.status(target).state == before
+    restore(target, filled)
+    with pytest.raises(CatalogNotEmptyError):
+        require_empty(target)
 
 
 def test_a_log_that_lacks_the_anchor_is_refused(target: str, filled: bytes) -> None:
