@@ -4,7 +4,7 @@
 
 A run that is killed is finished by the next one. In an object store, the reservation of the place remains, and the
 objects that are there are compared (``object_place``). On a disk, files of a folder that a dead run was filling are
-kept. Files that are there with the right sha256 are not sent again.
+used. Files that are there with the right sha256 are not sent again.
 """
 
 from __future__ import annotations
