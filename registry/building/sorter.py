@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
-from typing import BinaryIO, Final, Literal, NamedTuple, cast
+from typing import BinaryIO, Final, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +62,7 @@ _ENTRY_BYTES: Final = SORT_KEY_BYTES + 8 + 4  # sort key, length of the frame, l
 
 _Integers = npt.NDArray[np.int64]
 _Words = npt.NDArray[np.uint64]
+_KeyWords: TypeAlias = tuple[np.uint64, np.uint64]
 
 
 class KeyedFrames(NamedTuple):
@@ -258,7 +259,7 @@ class ExternalSorter:
         at_once = max(1, self._budget_bytes // (4 * len(runs) * self._block_bytes))
         readers = [reader for reader in (_RunReader(run, at_once) for run in runs) if reader.skip_to(first_key)]
         while readers:
-            bound = min(reader.block.last_key for reader in readers)
+            bound = min(reader.block.last_words for reader in readers)
             parts = [part for part in (reader.take_until(bound) for reader in readers) if part.start < part.stop]
             if not parts:
                 raise AssertionError("a run is not sorted")  # else this loop would never end
@@ -426,10 +427,16 @@ class _Block:
         """The two halves of the sort keys as numbers."""
         return _words_of(self.sort_keys)
 
-    @property
-    def last_key(self) -> bytes:
-        """The last sort key."""
-        return bytes(self.sort_keys[-1])
+    @cached_property
+    def last_words(self) -> _KeyWords:
+        """The two halves of the last sort key."""
+        high, low = self.words
+        return high[-1], low[-1]
+
+
+def _words_of_key(key: bytes) -> _KeyWords:
+    (high,), (low,) = _words_of(np.frombuffer(key, np.uint8).reshape(1, -1))
+    return high, low
 
 
 def _words_of(sort_keys: SortKeys) -> tuple[_Words, _Words]:
@@ -663,23 +670,26 @@ class _RunReader:
     def skip_to(self, key: bytes) -> bool:
         """Read up to the first entry with sort key ``key`` or a later one; False if there is none."""
         while self.advance():
-            self.position = self._place_of(key, "left") if key else 0
+            self.position = self._place_of(_words_of_key(key), "left") if key else 0
             if self.position < len(self.block):
                 return True
         return False
 
-    def take_until(self, bound: bytes) -> _Part:
-        """The next entries of the block, up to sort key ``bound``, included."""
+    def take_until(self, bound: _KeyWords) -> _Part:
+        """The next entries of the block, up to the sort key with the halves ``bound``, included."""
         start = self.position
         self.position = max(start, self._place_of(bound, "right"))
         return _Part(self.block, start, self.position)
 
-    def _place_of(self, key: bytes, side: Literal["left", "right"]) -> int:
-        """Where ``key`` is in the block: before equal keys, or after them."""
-        (high,), (low,) = _words_of(np.frombuffer(key, np.uint8).reshape(1, -1))
+    def _place_of(self, words: _KeyWords, side: Literal["left", "right"]) -> int:
+        """Where a sort key with these halves is in the block: before equal keys, or after them."""
+        high, low = words
         highs, lows = self.block.words
-        first, last = int(np.searchsorted(highs, high, "left")), int(np.searchsorted(highs, high, "right"))
-        return first + int(np.searchsorted(lows[first:last], low, side))
+        last = int(highs.searchsorted(high, "right"))
+        if not last or highs[last - 1] != high:  # almost always: each run has other keys
+            return last
+        first = int(highs.searchsorted(high, "left"))
+        return first + int(lows[first:last].searchsorted(low, side))
 
 
 def write_run(pieces: Iterable[_Piece], *, folder: Path | None, level: int, in_thread: bool) -> Run:

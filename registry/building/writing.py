@@ -159,7 +159,7 @@ def _write_with_workers(
         split=split,
         store=store,
         runs=tuple(map(SharedRun.of, sorter.runs)),
-        budget_bytes=sorter.budget_bytes // engine.width,
+        budget_bytes=sorter.budget_bytes,  # a merge holds a quarter of it; small parts of many runs would take longer
         features=hasher.features if hasher is not None and hasher.is_possible else None,
     )
     lengths = split.shard_lengths
