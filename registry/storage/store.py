@@ -151,9 +151,9 @@ class Store(abc.ABC):
             yield StoredEntry(name=name, num_bytes=self.size(name), changed_at=None)
 
     def scan_listable(self, folder: str = "") -> Iterator[StoredEntry]:
-        """As ``scan``, but a folder that cannot be listed because of an object with an invalid name is no error.
+        """As ``scan``, but go on after a folder that cannot be listed because of an object with an invalid name.
 
-        Such a folder is told by that object: see ``StoredEntry.unlisted``.
+        The entry of that object names the folder: see ``StoredEntry.unlisted``.
         """
         return self.scan(folder)
 
