@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,16 @@ def rivals(tmp_path: Path) -> tuple[Path, Path]:
         for age in (98, 99)
     )
     return one, other
+
+
+def publish_in_own_group(url: str, data_dir: str, folder: str) -> dict[str, Any]:
+    """Publish in a process group of its own.
+
+    A group with a stopped process is sent SIGHUP when its last process with a parent in another group ends: in the
+    group of the tests, programs that other tests start are such processes, and all tests would be killed.
+    """
+    os.setpgid(0, 0)
+    return publish(url, data_dir, folder)
 
 
 @on_clouds
@@ -77,7 +88,7 @@ def test_after_a_pause_at_any_request_the_next_publisher_keeps_its_objects(
 
         fault_proxy.reset()
         fault_proxy.inject("hook", at=index, hook=take_over)
-        publisher = fork(lambda: publish(url, data_dir, str(rivals[0])))  # noqa: B023 (it runs before the next round)
+        publisher = fork(partial(publish_in_own_group, url, data_dir, str(rivals[0])))
         child.set_result(publisher[0])
         found.append(wait(*publisher))
         if len(found) == 1:  # it sends fewer requests than this
