@@ -44,7 +44,7 @@ settings.register_profile(
     max_examples=EXAMPLES,
 )
 settings.load_profile("registry")
-settings.register_profile("quick", settings.get_profile("registry"), max_examples=min(5, EXAMPLES))
+settings.register_profile("quick", settings.get_profile("registry"), max_examples=min(3, EXAMPLES))
 # For those who ask whether a law fails, not for which example: shrinking one takes up to five minutes.
 settings.register_profile(
     "unshrunk", settings.get_profile("registry"), phases=[Phase.explicit, Phase.reuse, Phase.generate]

@@ -52,7 +52,7 @@ def publish_in_own_group(url: str, data_dir: str, folder: str) -> dict[str, Any]
 
 
 @on_clouds
-@pytest.mark.parametrize("every", either(4, 1))
+@pytest.mark.parametrize("every", either(7, 1))
 def test_after_a_pause_at_any_request_the_next_publisher_keeps_its_objects(
     bucket: str,
     fault_proxy: FaultProxy,

@@ -335,7 +335,7 @@ def test_a_path_outside_the_data_folder_is_not_read(paper: Path) -> None:
     assert faults(paper, "train") == expected
 
 
-@pytest.mark.parametrize("step", either(20, 5))
+@pytest.mark.parametrize("step", either(40, 5))
 def test_every_changed_byte_of_the_json_is_refused_or_harmless(paper: Path, step: int) -> None:
     path = paper / "dataset.lock.json"
     good = path.read_bytes()
@@ -455,7 +455,7 @@ def test_ctrl_c_ends_without_a_traceback(paper: Path) -> None:
     assert (process.returncode, out, err) == (1, "", "stopped: interrupted\n")
 
 
-@pytest.mark.parametrize("step", either(4, 1))
+@pytest.mark.parametrize("step", either(10, 1))
 def test_no_value_of_a_pin_file_is_a_traceback(
     paper: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], step: int
 ) -> None:

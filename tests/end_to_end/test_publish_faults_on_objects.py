@@ -48,7 +48,7 @@ def run_script(*arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("every", either(4 * EVERY, EVERY))
+@pytest.mark.parametrize("every", either(8 * EVERY, EVERY))
 @pytest.mark.parametrize("other", [False, True], ids=["same content", "other content"])
 def test_a_publish_that_was_killed_at_any_step_never_stops_the_next_one(
     bucket: str, tmp_path: Path, sqlite_template: Path, rivals: tuple[Path, Path], other: bool, every: int
@@ -85,7 +85,7 @@ def publish(url: str, data_dir: str, folder: Path) -> tuple[bool | RegistryError
             return error, [str(one.message) for one in warned]
 
 
-@pytest.mark.parametrize("every", either(4 * EVERY, EVERY))
+@pytest.mark.parametrize("every", either(8 * EVERY, EVERY))
 @pytest.mark.parametrize("fault", ["forbidden", "cut", "error"])
 def test_one_fault_at_any_request_is_typed_and_the_next_run_finishes(
     bucket: str,

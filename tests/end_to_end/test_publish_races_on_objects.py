@@ -117,7 +117,7 @@ def meet(
         yield one, other
 
 
-@pytest.mark.parametrize("every", either(3 * EVERY, EVERY))
+@pytest.mark.parametrize("every", either(8 * EVERY, EVERY))
 def test_between_any_two_steps_a_rival_of_other_content_wins_or_loses_whole(
     fresh: Callable[[], str], rivals: tuple[Path, Path], every: int
 ) -> None:
@@ -136,7 +136,7 @@ def test_between_any_two_steps_a_rival_of_other_content_wins_or_loses_whole(
     assert not all(wins)
 
 
-@pytest.mark.parametrize("every", either(3 * EVERY, EVERY))
+@pytest.mark.parametrize("every", either(8 * EVERY, EVERY))
 def test_between_any_two_steps_a_rival_of_the_same_content_is_welcome(
     fresh: Callable[[], str], rivals: tuple[Path, Path], every: int
 ) -> None:
@@ -149,7 +149,7 @@ def test_between_any_two_steps_a_rival_of_the_same_content_is_welcome(
         one.check()
 
 
-@pytest.mark.parametrize("every", either(3 * EVERY, EVERY))
+@pytest.mark.parametrize("every", either(8 * EVERY, EVERY))
 def test_two_catalogs_that_share_a_store_never_lose_a_published_version(
     fresh: Callable[[], str], rivals: tuple[Path, Path], every: int
 ) -> None:

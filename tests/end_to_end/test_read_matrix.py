@@ -17,7 +17,7 @@ COUNT = int(os.environ.get("REGISTRY_MATRIX_CASES", "40"))
 
 
 @on_clouds
-@pytest.mark.parametrize("number", either(3, COUNT))
+@pytest.mark.parametrize("number", either(2, COUNT))
 def test_a_fault_at_some_request_of_a_read_gives_the_right_records_or_a_typed_error(
     bucket: str, fault_proxy: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:

@@ -117,12 +117,14 @@ THOROUGH: Final = {
     "test_croissant_laws",
     "test_distribution",  # parses the whole package
     "test_earth_engine_assemble",
+    "test_earth_engine_exporting",  # full disks and kills
     "test_earth_engine_geotiff",  # processes and full disks
     "test_earth_engine_replacing",  # processes that are killed
     "test_frozen",  # a PostgreSQL dump
     "test_import_circles",  # parses the whole package
     "test_import_cost",  # processes
     "test_intake_freed_memory",  # a process
+    "test_intake_listing",  # a web server
     "test_mirror_laws",  # publishes
     "test_mutated_files",  # processes
     "test_order_permutation",  # statistics

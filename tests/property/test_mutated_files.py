@@ -41,7 +41,7 @@ def read_files(first: int, count: int, folder: Path) -> dict[str, object]:
     return reported
 
 
-@pytest.mark.parametrize("number", either(120, NUM_FILES))
+@pytest.mark.parametrize("number", either(60, NUM_FILES))
 def test_every_mutated_file_gives_values_or_a_typed_error(
     tmp_path: Path, record_property: Callable[[str, object], None], number: int
 ) -> None:

@@ -111,7 +111,7 @@ def test_the_envelope_has_the_form_that_other_tools_check() -> None:
     }
 
 
-@pytest.mark.parametrize("step", either(5, 1))
+@pytest.mark.parametrize("step", either(11, 1))
 def test_every_byte_of_the_file_counts(step: int) -> None:
     for place in range(0, len(DATA), step):
         data = DATA[:place] + bytes([DATA[place] ^ 1 << place % 8]) + DATA[place + 1 :]
