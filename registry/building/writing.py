@@ -159,7 +159,8 @@ def _write_with_workers(
         split=split,
         store=store,
         runs=tuple(map(SharedRun.of, sorter.runs)),
-        budget_bytes=sorter.budget_bytes,  # a merge holds a quarter of it; small parts of many runs would take longer
+        # A merge holds a quarter of this, so all workers together hold at most the budget.
+        budget_bytes=min(sorter.budget_bytes, 4 * sorter.budget_bytes // engine.width),
         features=hasher.features if hasher is not None and hasher.is_possible else None,
     )
     lengths = split.shard_lengths

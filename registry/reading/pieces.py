@@ -34,9 +34,8 @@ _MOST_RECORDS: Final = 8192
 _COPIED_BYTES: Final = 4 * 2**20
 _MAPPED_BYTES: Final = 32 * 2**20
 _AHEAD_BYTES: Final = 32 * 2**20
-_SCATTERED_BYTES: Final = 32 * 2**20
 _MOST_SCATTERED: Final = 2**16
-"""Records of a split on another machine that are fetched together for a global shuffle.
+"""For a global shuffle of a split on another machine, this many records, or ``_AHEAD_BYTES``, are fetched together.
 
 Their neighbours in a file arrive with them. Of a split of this size, each byte is fetched once; pieces of an eighth of
 it would each fetch most of the split.
@@ -275,7 +274,7 @@ class PieceReader:
             break
         while True:
             num_records = sum(map(size_of, ahead))
-            while len(ahead) < _PARTS_AHEAD and num_records * self._mean_bytes < _AHEAD_BYTES:
+            while not ahead or (len(ahead) < _PARTS_AHEAD and (num_records + 1) * self._mean_bytes < _AHEAD_BYTES):
                 following = next(parts, None)
                 if following is None:
                     break
@@ -334,7 +333,7 @@ class PieceReader:
         if self._mean_bytes:
             budget = _COPIED_BYTES if self._copy else _MAPPED_BYTES
             if self._source.is_scattered:
-                budget = _SCATTERED_BYTES
+                budget = _AHEAD_BYTES
             size = max(1, min(size, int(budget / self._mean_bytes)))
             if self._mean_bytes >= _LARGE_BYTES and unit == 1 and not self._source.is_scattered:
                 run = next(order.runs(*left[0])).count

@@ -116,6 +116,8 @@ EVERYDAY_CASES: Final = {
     "test_an_import_that_was_killed_is_finished_by_the_next_one": 1,
     # of end_to_end/test_killed_commands:
     "test_the_next_run_removes_what_a_killed_one_left": 1,
+    # of end_to_end/test_mirrors:
+    "test_every_way_of_reading_takes_the_file_of_a_mirror_where_it_is_wrong_or_missing": 3,
     # of end_to_end/test_pin_alone:
     "test_every_verb_works": 1,
     # of end_to_end/test_pin_consent:
@@ -124,8 +126,6 @@ EVERYDAY_CASES: Final = {
     "test_a_silent_server_times_out": 2,
     # of end_to_end/test_pin_verifiers:
     "test_they_agree_on_every_flipped_byte_of_the_data": 1,
-    # of end_to_end/test_mirrors:
-    "test_every_way_of_reading_takes_the_file_of_a_mirror_where_it_is_wrong_or_missing": 3,
     # of end_to_end/test_publish_faults:
     "test_a_build_writes_the_files_if_only_the_catalog_is_shared": 1,
     "test_a_damaged_version_is_rebuilt_in_its_place": 1,
