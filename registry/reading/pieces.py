@@ -20,14 +20,22 @@ from registry.errors import CorruptExampleError, CorruptRecordError, RegistryErr
 from registry.features import ExampleBlock, FeaturesDict, codec_of
 from registry.order import Order, tfds_id
 from registry.reading.state import Intervals, cut, size_of
-from registry.shards import Block, BlockCache, ShardReader, decode_block, join_blocks, name_record, open_shard
+from registry.shards import (
+    Block,
+    BlockCache,
+    RowGroupShard,
+    ShardReader,
+    decode_block,
+    join_blocks,
+    name_record,
+    open_shard,
+)
 from registry.splits import FileInstruction, Plan
 from registry.storage import Store
 from registry.tfrecord import IndexFolder, Places, RecordBlock, StreamedShard, Verify, check_verify
 
 _FEWEST_OPEN: Final = 16
 _MOST_OPEN: Final = 4096
-
 
 _FIRST_RECORDS: Final = 1
 _MOST_RECORDS: Final = 8192
@@ -42,6 +50,7 @@ it would each fetch most of the split.
 """
 _PARTS_AHEAD: Final = 64
 _REQUESTED_BYTES: Final = 64 * 2**20
+_REQUESTED_FORMATS: Final = ("tfrecord", "parquet", "parquet_columns")
 _LARGE_BYTES: Final = 16 * 2**10
 """Records of this size are decoded where they are, because copying them together costs more than it saves."""
 TFDS_ID: Final = "tfds_id"
@@ -106,7 +115,7 @@ class RecordSource:
     @property
     def is_requested(self) -> bool:
         """Whether records are requested from another machine, so that ``want`` has an effect."""
-        return self._store.local_root is None and self._file_format == "tfrecord"
+        return self._store.local_root is None and self._file_format in _REQUESTED_FORMATS
 
     def want(self, instructions: Places, records: Places) -> None:
         """Begin to fetch records that ``fetch`` will be called for; a fault is raised only by ``fetch``."""
@@ -118,7 +127,7 @@ class RecordSource:
     def forget_wanted(self) -> None:
         """Cancel the requests that ``want`` began, and drop their bytes."""
         for shard in self._open.values():
-            if isinstance(shard, StreamedShard):
+            if isinstance(shard, StreamedShard | RowGroupShard):
                 shard.forget_wanted()
 
     def _begin(self, groups: Sequence[tuple[int, Places]]) -> None:
@@ -128,7 +137,7 @@ class RecordSource:
         num_bytes = 0
         for index, records in groups[: self._most_open]:
             shard = self._shard(self.instruction(index))
-            if isinstance(shard, StreamedShard):
+            if isinstance(shard, StreamedShard | RowGroupShard):
                 num_bytes += shard.want(records)
             if num_bytes >= _REQUESTED_BYTES:
                 return

@@ -23,7 +23,7 @@ from registry.shards.formats import (
 )
 from registry.shards.mirrored import with_mirrors
 from registry.shards.proved import ProvedStore, RecordsProof
-from registry.shards.row_groups import BlockCache
+from registry.shards.row_groups import BlockCache, RowGroupShard
 
 __all__ = [
     "FILE_FORMATS",
@@ -32,6 +32,7 @@ __all__ = [
     "BlockCache",
     "ProvedStore",
     "RecordsProof",
+    "RowGroupShard",
     "ShardReader",
     "as_records",
     "check_file_format",

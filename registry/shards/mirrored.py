@@ -232,7 +232,6 @@ class FallOverFile(LazyFile):
         """``open_next`` gets the error of the present copy, and raises one if no copy is left."""
         super().__init__([], path=file.path, num_bytes=file.num_bytes, entity_tag=file.entity_tag)
         self.published_sha256 = file.published_sha256
-        self.published_sha256 = file.published_sha256
         self._source = file
         self._open_next = open_next
 

@@ -2,7 +2,8 @@
 
 A row group, some hundred or thousand rows, is the smallest part of a Parquet file that is decoded. Decoded groups are
 kept in a cache of bounded size that the open files of a reader share, so memory holds the cache and one more group.
-Sequential reads get a thousand rows at a time and are not cached.
+Sequential reads get a thousand rows at a time and are not cached. The next row groups of a file on another machine are
+requested while the present one is used.
 
 A few hundred bytes of a file can repeat a value a billion times. A row group of more than 2 GiB is refused: before it
 is decoded if the footer states its size, otherwise as soon as that many bytes are decoded.
@@ -13,7 +14,7 @@ from __future__ import annotations
 import io
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
@@ -47,6 +48,8 @@ _HOLE_BYTES: Final = 2**13
 """pyarrow reads columns that are closer together than this in one piece."""
 _MOST_FETCHED: Final = 2**28
 """Most bytes of a remote row group that are fetched at once; a footer may claim the same bytes many times."""
+_MOST_WANTED: Final = 2**26
+"""Most bytes of row groups that the files of a reader request before they are needed."""
 _WHOLE_VALUES: Final = 2**23
 """Most values of a row group that is decoded in one piece."""
 
@@ -58,6 +61,8 @@ class BlockCache:
         self._max_bytes = max_bytes
         self._blocks: OrderedDict[tuple[str, int], tuple[Block, int]] = OrderedDict()
         self._num_bytes = 0
+        self.num_wanted_bytes = 0
+        """What the files that share this cache have requested and not used yet."""
 
     def find(self, name: str, group: int) -> Block | None:
         """Return a cached row group, or None."""
@@ -100,7 +105,7 @@ class RowGroupShard:
         self._make_block = make_block
         self._columns = columns
         self._cache = BlockCache() if wanted.cache is None else wanted.cache
-        opened = open_parquet(wanted.store, wanted.name, checksums=wanted.verify != "off")
+        opened = open_parquet(wanted.store, wanted.name, checksums=wanted.verify != "off", cache=self._cache)
         self._file, self.footer, self._source = opened
         sizes = [group.num_rows for group in self.footer.row_groups]
         self.num_records: int = sum(sizes)
@@ -120,6 +125,32 @@ class RowGroupShard:
     def num_column_bytes(self) -> int:
         """The uncompressed size of the columns in bytes."""
         return sum(group.num_bytes for group in self.footer.row_groups)
+
+    def want(self, records: Places) -> int:
+        """Begin to fetch the row groups of ``records``, which the caller will read next, from another machine.
+
+        Returns:
+            The number of bytes that were requested now.
+        """
+        if self._source is None:
+            return 0
+        groups = np.unique(np.searchsorted(self._ends, records, side="right"))
+        return sum(self._want(group, self._columns) for group in groups[groups < self._ends.size].tolist())
+
+    def forget_wanted(self) -> None:
+        """Drop what ``want`` began to fetch."""
+        if self._source is not None:
+            self._source.forget_wanted()
+
+    def _want(self, group: int, columns: list[str] | None) -> int:
+        if self._source is None or self._cache.find(self._name, group) is not None:
+            return 0
+        return self._source.want(self._ranges(group, columns))
+
+    def _ranges(self, group: int, columns: list[str] | None) -> list[Range]:
+        """Where the column chunks of a row group are in the file."""
+        fields = zip(self.footer.column_fields, self.footer.row_groups[group].columns, strict=True)
+        return [(one.start, one.stop) for field, one in fields if columns is None or field in columns]
 
     def read(self, first: int, count: int) -> Block:
         """Read the records ``first`` to ``first + count`` (excluded)."""
@@ -162,6 +193,9 @@ class RowGroupShard:
         while first < stop:
             group = self._group_of(first)
             start = int(self._starts[group])
+            if int(self._ends[group]) < stop:
+                self._want(group, self._columns)
+                self._want(self._group_of(int(self._ends[group])), self._columns)
             for table in self._read_tables(group, first, self._columns, _STREAM_ROWS):
                 end = start + table.num_rows
                 if end > first:
@@ -264,8 +298,7 @@ class RowGroupShard:
         self._check_pages(group)
         about = self.footer.row_groups[group]
         if self._source is not None:
-            fields = zip(self.footer.column_fields, about.columns, strict=True)
-            self._source.fetch([(one.start, one.stop) for field, one in fields if columns is None or field in columns])
+            self._source.fetch(self._ranges(group, columns))
         # pyarrow allocates memory for all values that the footer claims if it reads a whole row group; for batches,
         # only for the values of their rows.
         num_values = sum(column.num_values for column in about.columns)
@@ -298,23 +331,47 @@ def _join_tables(tables: list[Any]) -> Any:
 class _FetchedFile(io.RawIOBase):
     """A remote file for pyarrow: reads from the ranges that were fetched, and requests anything else separately."""
 
-    def __init__(self, file: StoredFile) -> None:
+    def __init__(self, file: StoredFile, cache: BlockCache) -> None:
+        """``cache`` counts what is requested before it is needed."""
         super().__init__()
         self._file = file
+        self._cache = cache
         self._place = 0
         self._fetched: dict[Range, memoryview] = {}
+        self._wanted: dict[tuple[Range, ...], Iterator[tuple[int, memoryview]]] = {}
+
+    def want(self, ranges: list[Range]) -> int:
+        """Begin to fetch ``ranges``, which ``fetch`` will be called for; returns the number of bytes.
+
+        If too much is wanted already, ``fetch`` requests them.
+        """
+        spans = _spans(ranges)
+        num_bytes = _length(spans)
+        if spans in self._wanted or self._cache.num_wanted_bytes + num_bytes > _MOST_WANTED:
+            return 0
+        self._wanted[spans] = self._file.read_ranges(list(spans))
+        self._cache.num_wanted_bytes += num_bytes
+        return num_bytes
 
     def fetch(self, ranges: list[Range]) -> None:
         """Fetch ``ranges`` and drop the earlier ones. If they are too large, they are read one by one later."""
         self._fetched.clear()
-        spans: list[Range] = []
-        for start, stop in sorted(ranges):
-            if spans and start <= spans[-1][1] + _HOLE_BYTES:
-                spans[-1] = spans[-1][0], max(spans[-1][1], stop)
-            else:
-                spans.append((start, stop))
-        if sum(stop - start for start, stop in spans) <= _MOST_FETCHED:
-            self._fetched.update((spans[index], view) for index, view in self._file.read_ranges(spans))
+        spans = _spans(ranges)
+        arriving = self._wanted.pop(spans, None)
+        if arriving is not None:
+            self._cache.num_wanted_bytes -= _length(spans)
+        elif _length(spans) <= _MOST_FETCHED:
+            arriving = self._file.read_ranges(list(spans))
+        self._fetched.update((spans[index], view) for index, view in arriving or ())
+
+    def forget_wanted(self) -> None:
+        """Cancel the requests that ``want`` began, and drop their bytes."""
+        self._cache.num_wanted_bytes -= sum(map(_length, self._wanted))
+        self._wanted.clear()
+
+    def close(self) -> None:
+        self.forget_wanted()
+        super().close()
 
     def read(self, size: int = -1, /) -> bytes:
         stop = self._file.num_bytes if size < 0 else min(self._place + size, self._file.num_bytes)
@@ -342,11 +399,28 @@ class _FetchedFile(io.RawIOBase):
         return True
 
 
-def open_parquet(store: Store, name: str, *, checksums: bool) -> tuple[Any, Footer, _FetchedFile | None]:
+def _spans(ranges: list[Range]) -> tuple[Range, ...]:
+    """``ranges`` in the order of the file; those that are close together become one."""
+    spans: list[Range] = []
+    for start, stop in sorted(ranges):
+        if spans and start <= spans[-1][1] + _HOLE_BYTES:
+            spans[-1] = spans[-1][0], max(spans[-1][1], stop)
+        else:
+            spans.append((start, stop))
+    return tuple(spans)
+
+
+def _length(spans: Iterable[Range]) -> int:
+    return sum(stop - start for start, stop in spans)
+
+
+def open_parquet(
+    store: Store, name: str, *, checksums: bool, cache: BlockCache | None = None
+) -> tuple[Any, Footer, _FetchedFile | None]:
     """Open a ``pyarrow.parquet.ParquetFile``; returns it, its footer, and the fetched ranges of a remote file or None.
 
     The footer is checked before pyarrow sees it. Do not request the column of a row group from pyarrow: if that part of
-    the footer is damaged, pyarrow 26 crashes the process.
+    the footer is damaged, pyarrow 26 crashes the process. ``cache`` counts what is requested before it is needed.
 
     Raises:
         ShardMismatchError: it is not a Parquet file, or its footer is damaged.
@@ -360,7 +434,7 @@ def open_parquet(store: Store, name: str, *, checksums: bool) -> tuple[Any, Foot
     with ExitStack() as stack, _parquet_errors(path, lambda reason: bad_file(path, "parquet", reason)):
         file = stack.enter_context(store.open(name))
         footer = read_footer(file)
-        fetched = _FetchedFile(file) if store.local_root is None else None
+        fetched = _FetchedFile(file, cache or BlockCache()) if store.local_root is None else None
         source: Any = fetched
         if fetched is None:  # read by Arrow itself, without the interpreter's lock
             with opened_by_path(file, path), storage_errors("read", path):
