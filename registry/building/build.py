@@ -19,8 +19,9 @@ from registry.building.author_code import add_place
 from registry.building.builder import DatasetBuilder, Examples
 from registry.building.encoding import encode_examples
 from registry.building.generation import Keyer, call_features, call_splits, examples_place, run_generator
+from registry.building.run_files import CAN_SHARE_FILES
 from registry.building.runs import MadeRun, make_runs
-from registry.building.sorter import CAN_SHARE_FILES, DEFAULT_BUDGET_BYTES, ExternalSorter, KeyedFrames
+from registry.building.sorter import DEFAULT_BUDGET_BYTES, ExternalSorter, KeyedFrames
 from registry.building.writing import FILE_FORMAT, watch_frames, write_split
 from registry.engines import Engine, choose_engine
 from registry.errors import BuildError, FeatureError, UsageError

@@ -11,21 +11,15 @@ from __future__ import annotations
 
 import pickle
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from registry.building.encoding import Chunk, ChunkEncoder, Drawing, draw_chunks
-from registry.building.sorter import (
-    BlockTable,
-    ExternalSorter,
-    KeyedFrames,
-    Run,
-    new_file,
-    path_of,
-    storing,
-)
+from registry.building.run_files import UnnamedFile
+from registry.building.sorter import BlockTable, ExternalSorter, KeyedFrames, Run
 from registry.engines import Engine, NotSendableError, Piece
 from registry.errors import BuildError, RegistryError
 from registry.features import Codec
@@ -66,14 +60,14 @@ class RunOrder(NamedTuple):
     """The input of a piece of work.
 
     Attributes:
-        spool: the path of the file with the chunks.
+        spool: the file with the chunks.
         chunks: their places. A chunk that cannot be pickled is here itself, so that the engine runs the piece here.
-        run: the path of the file that receives the run.
+        run: the file that receives the run.
     """
 
-    spool: str
+    spool: UnnamedFile
     chunks: list[SpooledChunk | Chunk]
-    run: str
+    run: UnnamedFile
 
 
 class RunFacts(NamedTuple):
@@ -96,7 +90,7 @@ class RunMaker:
         """Write the run. Calling it again writes the same run."""
         started = time.thread_time()
         with (
-            Path(order.spool).open("rb") as spool,
+            order.spool.stream(0, 0) as spool,
             ExternalSorter(split=self.encoder.split, folder=self.folder, budget_bytes=self.budget_bytes) as sorter,
         ):
             for place in order.chunks:
@@ -128,13 +122,13 @@ def make_runs(
     maker = RunMaker(ChunkEncoder(codec, keyer.split), folder, share)
     drawing = Drawing()
     size = _RunSize(share)
-    files: dict[str, _Files] = {}
+    waiting: deque[RunOrder] = deque()
     try:
-        pieces = _pieces(engine, maker, keyer, items, drawing, size, files)
+        pieces = _pieces(engine, maker, keyer, items, drawing, size, waiting)
         for order, facts in engine.run(pieces, doing="encoded examples", failure=BuildError):
-            spool, run_file = files.pop(order.run)
-            spool.close()
-            run = Run(run_file, 0, facts.table)
+            waiting.popleft()
+            order.spool.close()
+            run = Run(order.run, 0, facts.table)
             drawing.learn(run.num_records, facts.num_payload_bytes)
             size.learn(run.num_records, facts)
             yield MadeRun(run, facts.num_payload_bytes)
@@ -145,14 +139,9 @@ def make_runs(
             details={"split": keyer.split},
         ) from error
     finally:
-        for spool, run_file in files.values():
-            spool.close()
-            run_file.close()
-
-
-class _Files(NamedTuple):
-    spool: BinaryIO
-    run: BinaryIO
+        for order in waiting:
+            order.spool.close()
+            order.run.close()
 
 
 class _RunSize:
@@ -186,10 +175,10 @@ def _pieces(
     items: Iterable[Any],
     drawing: Drawing,
     size: _RunSize,
-    files: dict[str, _Files],
+    waiting: deque[RunOrder],
 ) -> Iterator[Piece[RunOrder, RunFacts]]:
     """Write chunks to spool files. An error is raised after the piece of the examples before it."""
-    spool: BinaryIO | None = None
+    spool: UnnamedFile | None = None
     chunks: list[SpooledChunk | Chunk] = []
     num_records = num_bytes = 0
     drawn = draw_chunks(engine, keyer, items, drawing)
@@ -203,18 +192,16 @@ def _pieces(
                 failed, chunk = error, None
             is_end = chunk is None
             if chunk is not None:
-                spool = spool or new_file(maker.folder)
-                place = _write_chunk(spool, chunk, num_bytes, maker.folder)
+                spool = spool or UnnamedFile(maker.folder)
+                place = _write_chunk(spool, chunk, num_bytes)
                 chunks.append(place)
                 num_records += len(chunk.labels)
                 num_bytes += sum(place.sizes) if isinstance(place, SpooledChunk) else 0
             if spool is not None and (is_end or size.is_full(num_records, num_bytes)):
-                with storing(maker.folder):
-                    spool.flush()
-                run_file = new_file(maker.folder)
-                order = RunOrder(path_of(spool), chunks, path_of(run_file))
+                spool.flush()
+                order = RunOrder(spool, chunks, UnnamedFile(maker.folder))
                 piece = Piece(maker, order, num_items=num_records)
-                files[order.run] = _Files(spool, run_file)
+                waiting.append(order)
                 spool, chunks, num_records, num_bytes = None, [], 0, 0
                 yield piece
     finally:
@@ -224,7 +211,7 @@ def _pieces(
         raise failed
 
 
-def _write_chunk(spool: BinaryIO, chunk: Chunk, offset: int, folder: Path | None) -> SpooledChunk | Chunk:
+def _write_chunk(spool: UnnamedFile, chunk: Chunk, offset: int) -> SpooledChunk | Chunk:
     """Append a chunk to a spool file; returns the chunk itself if it cannot be pickled."""
     buffers: list[pickle.PickleBuffer] = []
     try:
@@ -232,9 +219,7 @@ def _write_chunk(spool: BinaryIO, chunk: Chunk, offset: int, folder: Path | None
     except Exception:  # noqa: BLE001 (pickling calls author code)
         return chunk
     views = [memoryview(head), *(buffer.raw() for buffer in buffers)]
-    with storing(folder):
-        for view in views:
-            spool.write(view)
+    spool.append(views)
     return SpooledChunk(offset, [view.nbytes for view in views])
 
 

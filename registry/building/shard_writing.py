@@ -1,24 +1,22 @@
 """Lets worker processes write the shards of a split: each merges the records of its shard from all runs.
 
-    runs -> the first sort key of each shard -> a worker for each shard -> file, sha256, digests of leaves
+    runs -> a worker for each shard: its first sort key -> its blocks of all runs -> file, sha256, digests of leaves
 
-``writing`` calls it if an engine uses workers, for splits that do not fit into memory. Workers open the runs of this
-process below ``/proc``.
+``writing`` calls it if an engine uses workers, for splits that do not fit into memory.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from registry.building.keys import SORT_KEY_BYTES
-from registry.building.sorter import BlockTable, ExternalSorter, Run, Start, order_keys
+from registry.building.sorter import ExternalSorter, Run, Start, order_keys
 from registry.features import FeaturesDict
 from registry.features.split_hasher import SplitHasher
 from registry.model import LEAF_EXAMPLES, Shard, Split
@@ -44,72 +42,70 @@ class MadeShard(NamedTuple):
         return self.shard.num_examples
 
 
-class ShardOrder(NamedTuple):
-    """The input of a piece of work: the number of a shard, and its first record."""
-
-    shard: int
-    start: Start
-
-
-class SharedRun(NamedTuple):
-    """A run that another process opens: the path of its file, and its blocks."""
-
-    path: str
-    table: BlockTable
-
-    @classmethod
-    def of(cls, run: Run) -> SharedRun:
-        """``run``, which this process keeps open."""
-        return cls(run.path, run.table)
-
-
 @dataclass(frozen=True, slots=True)
 class ShardMaker:
-    """The function of a piece of work: merges runs from some record on, and writes one shard.
+    """The function of a piece of work: merges the records of one shard from all runs, and writes the shard.
 
     Attributes:
         split: the split.
         store: receives the file.
-        runs: all records of the split.
+        runs: all records of the split. Other processes open their files.
         budget_bytes: memory for merging.
         features: the schema, to compute the digests of leaves. None: leave them out.
     """
 
     split: Split
     store: Store
-    runs: tuple[SharedRun, ...]
+    runs: tuple[Run, ...]
     budget_bytes: int
     features: FeaturesDict | None
 
-    def __call__(self, order: ShardOrder) -> MadeShard:
-        """Write the shard, and compute the digests of the leaves that start in it."""
+    def __call__(self, index: int) -> MadeShard:
+        """Write shard ``index``, and compute the digests of the leaves that start in it."""
+        first = self.split.shard_lengths.start(index)
         with (
-            ExitStack() as files,
             ExternalSorter(split=self.split.name, budget_bytes=self.budget_bytes) as sorter,
-            self.store.create(self.split.filename(order.shard), overwrite=True) as file,
+            self.store.create(self.split.filename(index), overwrite=True) as file,
         ):
-            for path, table in self.runs:
-                run_file = files.enter_context(Path(path).open("rb"))
-                sorter.add_run(Run(run_file, 0, table), num_payload_bytes=0)
+            start = self._add_runs(sorter, first, self._stop(index))
             writer = RecordWriter(file)
-            leaves = self._hash(self._write(writer, sorter.sorted_frames(order.start), order))
+            leaves = self._hash(self._write(writer, sorter.sorted_frames(start), index))
         shard = Shard(
-            index=order.shard,
-            first_example=order.start.position,
+            index=index,
+            first_example=first,
             num_examples=writer.num_records,
             num_bytes=writer.num_bytes,
             sha256=writer.sha256(),
         )
         return MadeShard(shard, leaves)
 
-    def _write(self, writer: RecordWriter, frames: Iterator[Frames], order: ShardOrder) -> Iterator[Frames]:
+    def _stop(self, index: int) -> int:
+        """The position after the last record that the shard needs: its last leaf may end in the next shard."""
+        first = self.split.shard_lengths.start(index)
+        end = first + self.split.shard_lengths[index]
+        if self.features is None or _next_leaf(first) >= end:
+            return end
+        return min(_next_leaf(end), self.split.num_examples)
+
+    def _add_runs(self, sorter: ExternalSorter, first: int, stop: int) -> Start:
+        """Add the blocks with records ``first``..``stop`` (stop excluded); returns the first of these records."""
+        runs = [replace(run, file=copy(run.file)) for run in self.runs]  # the process that made them reads them, too
+        start, last = find_starts(runs, [first, stop - 1])
+        for run in runs:
+            begin, end = run.block_before(start.key), run.num_blocks_until(last.key)
+            if begin < end:
+                sorter.add_run(replace(run, table=run.table.part(begin, end)), num_payload_bytes=0)
+            else:
+                run.close()
+        return start
+
+    def _write(self, writer: RecordWriter, frames: Iterator[Frames], index: int) -> Iterator[Frames]:
         """Write the records of the shard. Yields those of the leaves that start in it, of which the last may end later.
 
         A leaf that starts in an earlier shard is hashed with that one.
         """
-        position, end = order.start.position, order.start.position + self.split.shard_lengths[order.shard]
-        first_leaf, last_leaf = _next_leaf(position), min(_next_leaf(end), self.split.num_examples)
-        stop = last_leaf if self.features is not None and first_leaf < end else end
+        position, stop = self.split.shard_lengths.start(index), self._stop(index)
+        first_leaf, end = _next_leaf(position), position + self.split.shard_lengths[index]
         for block in frames:
             to_write = block.part(0, min(block.num_records, max(0, end - position)))
             if to_write.num_records:

@@ -19,23 +19,22 @@ dataset. ``runs`` and ``shard_writing`` let worker processes write runs, and mer
 
 from __future__ import annotations
 
-import os
 import struct
-import tempfile
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
-from typing import BinaryIO, Final, Literal, NamedTuple, TypeAlias, cast
+from typing import BinaryIO, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from registry.building.behind import Behind
 from registry.building.keys import SORT_KEY_BYTES, SortKeys, join_sort_keys
+from registry.building.run_files import RunFile, UnnamedFile
 from registry.errors import DuplicateKeyError, StorageError
 from registry.tfrecord import Frames
 from registry.tfrecord.framing import crc32c
@@ -51,9 +50,6 @@ _OUTPUT_BYTES: Final = 2 * 2**20
 _LARGE_BUDGET_BYTES: Final = 4 * 2**20  # smaller runs are written before a thread would have started
 _LONG_FRAME: Final = 4096  # from this mean length on, views of frames cost less than joining the blocks
 _MIN_BLOCK: Final = 256  # records; smaller blocks are joined
-
-CAN_SHARE_FILES: Final = os.access("/proc/self/fd", os.R_OK | os.X_OK)
-"""Whether other processes can open files without a name: not without ``/proc``, or if this process hides its own."""
 
 _HEAD: Final = struct.Struct("<IQQ")
 _CHECKSUM: Final = struct.Struct("<I")
@@ -183,14 +179,14 @@ class ExternalSorter:
         """
         return (piece.frames() for piece in self._sorted_pieces(start, _OUTPUT_BYTES))
 
-    def write_to(self, path: str) -> BlockTable:
-        """Write all records as one run to the file at ``path``, which is empty. Can be called once.
+    def write_to(self, file: RunFile) -> BlockTable:
+        """Write all records as one run to ``file``. Can be called once.
 
         Raises:
             StorageError: the disk is full.
         """
-        with storing(self._folder), Path(path).open("wb", buffering=2**20) as file:
-            return write_blocks(file, self._sorted_pieces(None, self._block_bytes), level=0, in_thread=False).table
+        with file.create() as opened:
+            return write_blocks(opened, self._sorted_pieces(None, self._block_bytes), in_thread=False)
 
     def _sorted_pieces(self, start: Start | None, most_bytes: int) -> Iterator[_Piece]:
         if not self._runs:
@@ -581,18 +577,23 @@ class BlockTable(NamedTuple):
     positions: _Integers
     offsets: _Integers
 
+    def part(self, first: int, stop: int) -> BlockTable:
+        """Blocks ``first``..``stop`` (stop excluded), as the table of a run that has only these."""
+        positions = self.positions[first : stop + 1]
+        return BlockTable(self.first_keys[first:stop], positions - positions[0], self.offsets[first : stop + 1])
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """One sorted run: written once by ``write_run``, read by ``blocks``, then closed."""
 
-    _file: BinaryIO
+    file: RunFile
     level: int
     table: BlockTable
 
     @property
     def num_bytes(self) -> int:
-        """Size of the file."""
+        """The end of the last block in the file."""
         return int(self.table.offsets[-1])
 
     @property
@@ -600,15 +601,14 @@ class Run:
         """Number of entries."""
         return int(self.table.positions[-1])
 
-    @property
-    def path(self) -> str:
-        """The path by which other processes open the file, on systems with ``/proc``."""
-        return path_of(self._file)
-
     def block_before(self, key: bytes) -> int:
         """The last block that starts with ``key`` or before it; the first block if there is none."""
+        return max(0, self.num_blocks_until(key) - 1)
+
+    def num_blocks_until(self, key: bytes) -> int:
+        """The number of blocks that start with ``key`` or before it."""
         first_keys = self.table.first_keys.view(f"S{SORT_KEY_BYTES}")[:, 0]
-        return max(0, int(np.searchsorted(first_keys, np.bytes_(key), "right")) - 1)
+        return int(np.searchsorted(first_keys, np.bytes_(key), "right"))
 
     def keys(self, first: int, stop: int) -> SortKeys:
         """The sort keys of blocks ``first``..``stop`` (stop excluded). Damage is found when the blocks are read."""
@@ -616,8 +616,12 @@ class Run:
         for block in range(first, stop):
             count = int(self.table.positions[block + 1] - self.table.positions[block])
             position = int(self.table.offsets[block]) + _PREFIX_BYTES
-            self._file.seek(position)
-            keys = _read(self._file, count * SORT_KEY_BYTES, position)
+            try:
+                keys = self.file.read_at(position, count * SORT_KEY_BYTES)
+            except OSError as error:
+                raise _damaged(position) from error
+            if len(keys) != count * SORT_KEY_BYTES:
+                raise _damaged(position)
             found.append(np.frombuffer(keys, np.uint8).reshape(count, SORT_KEY_BYTES))
         return np.concatenate(found)
 
@@ -627,10 +631,8 @@ class Run:
         Raises:
             StorageError: bytes are missing or changed.
         """
-        # A block is larger than the buffer, so its body is read at once.
-        with open(self._file.fileno(), "rb", buffering=_LEAST_BLOCK_BYTES, closefd=False) as file:
-            position = int(self.table.offsets[first])
-            file.seek(position)
+        position = int(self.table.offsets[first])
+        with self.file.stream(position, self.num_bytes) as file:
             while position < self.num_bytes:
                 prefix = _read(file, _PREFIX_BYTES, position)
                 count, label_bytes, frame_bytes = _HEAD.unpack_from(prefix)
@@ -646,8 +648,8 @@ class Run:
         self.close()
 
     def close(self) -> None:
-        """Free the disk space."""
-        self._file.close()
+        """Free the disk space, unless the file has a name."""
+        self.file.close()
 
 
 class _RunReader:
@@ -700,17 +702,18 @@ def write_run(pieces: Iterable[_Piece], *, folder: Path | None, level: int, in_t
     Raises:
         StorageError: the folder is not writable, or its disk is full.
     """
-    file = new_file(folder)
+    file = UnnamedFile(folder)
     try:
-        with storing(folder):
-            return write_blocks(file, pieces, level=level, in_thread=in_thread)
+        with file.create() as opened:
+            table = write_blocks(opened, pieces, in_thread=in_thread)
     except BaseException:
         with suppress(OSError):  # closing tries to write the rest again, and fails again
             file.close()
         raise
+    return Run(file, level, table)
 
 
-def write_blocks(file: BinaryIO, pieces: Iterable[_Piece], *, level: int, in_thread: bool) -> Run:
+def write_blocks(file: BinaryIO, pieces: Iterable[_Piece], *, in_thread: bool) -> BlockTable:
     """Write ``pieces``, which are sorted, to an empty file."""
     first_keys, counts, sizes = [], [0], [0]
     with Behind(is_used=in_thread) as behind:
@@ -729,39 +732,7 @@ def write_blocks(file: BinaryIO, pieces: Iterable[_Piece], *, level: int, in_thr
             counts.append(frames.num_records)
             sizes.append(_PREFIX_BYTES + len(start) + len(frames.data))
         behind.wait()
-    file.flush()
-    return Run(file, level, BlockTable(join_sort_keys(first_keys), np.cumsum(counts), np.cumsum(sizes)))
-
-
-def new_file(folder: Path | None) -> BinaryIO:
-    """An empty file without a name in ``folder`` (None: the system's temporary folder).
-
-    Raises:
-        StorageError: the folder is not writable, or its disk is full.
-    """
-    with storing(folder):
-        return cast("BinaryIO", tempfile.TemporaryFile(dir=folder, buffering=2**20))
-
-
-def path_of(file: BinaryIO) -> str:
-    """The path of an open file that has no name."""
-    return f"/proc/{os.getpid()}/fd/{file.fileno()}"
-
-
-@contextmanager
-def storing(folder: Path | None) -> Iterator[None]:
-    """Report an OSError as the StorageError of sorting in ``folder``."""
-    try:
-        yield
-    except StorageError:
-        raise
-    except OSError as error:
-        where = folder or tempfile.gettempdir()
-        raise StorageError(
-            f"sorting: cannot write a temporary file in {where}: {error.strerror or error}",
-            hint=f"Sorting needs about as much free disk space as the split has bytes. Free space in {where}.",
-            details={"folder": str(where)},
-        ) from error
+    return BlockTable(join_sort_keys(first_keys), np.cumsum(counts), np.cumsum(sizes))
 
 
 def _unpack(body: bytes, count: int, label_bytes: int) -> KeyedFrames:

@@ -17,8 +17,9 @@ from itertools import pairwise
 from typing import Final, Protocol, TypeVar
 
 from registry.building.behind import Behind
-from registry.building.shard_writing import ShardMaker, ShardOrder, SharedRun, find_starts
-from registry.building.sorter import CAN_SHARE_FILES, ExternalSorter
+from registry.building.run_files import CAN_SHARE_FILES
+from registry.building.shard_writing import ShardMaker
+from registry.building.sorter import ExternalSorter
 from registry.engines import Engine, Piece, ThisProcess
 from registry.errors import BuildError
 from registry.features.split_hasher import LeafHasher, SplitHasher
@@ -158,14 +159,12 @@ def _write_with_workers(
     function = ShardMaker(
         split=split,
         store=store,
-        runs=tuple(map(SharedRun.of, sorter.runs)),
+        runs=tuple(sorter.runs),
         # A merge holds a quarter of this, so all workers together hold at most the budget.
         budget_bytes=min(sorter.budget_bytes, 4 * sorter.budget_bytes // engine.width),
         features=hasher.features if hasher is not None and hasher.is_possible else None,
     )
-    lengths = split.shard_lengths
-    starts = find_starts(sorter.runs, [lengths.start(index) for index in range(split.num_shards)])
-    pieces = (Piece(function, ShardOrder(index, start), num_items=lengths[index]) for index, start in enumerate(starts))
+    pieces = (Piece(function, index, num_items=length) for index, length in enumerate(split.shard_lengths))
     made = (made for _, made in engine.run(pieces, doing="wrote shards", failure=BuildError))
     for shard, leaves in watch_frames(made, "writing", split.name, split.num_examples, progress):
         if hasher is not None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from levels import cases
 
-from registry.building import sorter
+from registry.building import run_files, sorter
 from registry.building.keys import join_sort_keys
 from registry.building.sorter import ExternalSorter, KeyedFrames
 from registry.errors import DuplicateKeyError, StorageError
@@ -152,7 +152,7 @@ def test_a_changed_byte_is_noticed(run: sorter.Run, position: int) -> None:
 
 
 def test_missing_bytes_are_noticed(run: sorter.Run) -> None:
-    run._file.truncate(run.num_bytes - 3)
+    run.file._opened().truncate(run.num_bytes - 3)
     with pytest.raises(StorageError, match="is damaged"):
         list(run.blocks())
 
@@ -162,7 +162,7 @@ def test_a_full_disk_is_a_storage_error(tmp_path: Path, monkeypatch: pytest.Monk
         def write(self, _: Any) -> int:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(sorter.tempfile, "TemporaryFile", lambda **_: FullDisk())
+    monkeypatch.setattr(run_files.tempfile, "TemporaryFile", lambda **_: FullDisk())
     with pytest.raises(StorageError) as caught:
         sort(entries(5), tmp_path, budget_bytes=1)
     assert str(caught.value) == f"sorting: cannot write a temporary file in {tmp_path}: No space left on device"
@@ -172,8 +172,8 @@ def test_a_full_disk_is_a_storage_error(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def flip_byte(run: sorter.Run, position: int) -> None:
-    run._file.seek(position)
-    (byte,) = run._file.read(1)
-    run._file.seek(position)
-    run._file.write(bytes([byte ^ 1]))
-    run._file.flush()
+    run.file._opened().seek(position)
+    (byte,) = run.file._opened().read(1)
+    run.file._opened().seek(position)
+    run.file._opened().write(bytes([byte ^ 1]))
+    run.file._opened().flush()

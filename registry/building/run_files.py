@@ -1,0 +1,199 @@
+"""Files that hold sorted runs of records: without a name on this machine, or with one in a store.
+
+The system removes a file without a name when the process that made it ends for any reason. Other processes of this
+machine open it below ``/proc``. Other machines read runs from a store.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, cast
+
+from registry.errors import StorageError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+    from registry.storage import Store
+    from registry.storage.faults import StoredFile
+
+CAN_SHARE_FILES: Final = os.access("/proc/self/fd", os.R_OK | os.X_OK)
+"""Whether other processes can open files without a name: not without ``/proc``, or if this process hides its own."""
+
+_LEAST_BUFFER_BYTES: Final = 4096  # a block of a run is larger, so its body is read at once
+_REQUEST_BYTES: Final = 2**20
+
+
+class RunFile(Protocol):
+    """The file of one run, written once. A copy, also one that was pickled, opens the same file for itself."""
+
+    @abstractmethod
+    def create(self) -> AbstractContextManager[BinaryIO]:
+        """The empty file, for a with block. It is complete when the block has ended."""
+
+    @abstractmethod
+    def read_at(self, start: int, num_bytes: int) -> bytes:
+        """Read bytes from ``start`` on; fewer at the end of the file."""
+
+    @abstractmethod
+    def stream(self, start: int, stop: int) -> BinaryIO:
+        """The bytes from ``start`` on, which are read in order up to ``stop``. Close it; the run stays open."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free what is open. Of a file without a name, this frees the disk space."""
+
+
+class UnnamedFile(RunFile):
+    """A file without a name that this process made, or another process of this machine.
+
+    Raises:
+        StorageError: the folder is not writable, or its disk is full.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        """Make it in ``folder``. None: the system's temporary folder."""
+        with storing(folder):
+            file = cast("BinaryIO", tempfile.TemporaryFile(dir=folder, buffering=2**20))  # noqa: SIM115 (see close)
+        self._file: BinaryIO | None = file
+        self._folder = folder
+        self._path = ""
+
+    def append(self, parts: Iterable[memoryview]) -> None:
+        """Append bytes, in the process that made the file. Others see them after ``flush``."""
+        with storing(self._folder):
+            for part in parts:
+                self._opened().write(part)
+
+    def flush(self) -> None:
+        """Write what was appended."""
+        with storing(self._folder):
+            self._opened().flush()
+
+    @contextmanager
+    def create(self) -> Iterator[BinaryIO]:
+        """See ``RunFile.create``."""
+        with storing(self._folder):
+            if not self._path:
+                yield self._opened()
+                self.flush()
+            else:
+                with Path(self._path).open("wb", buffering=2**20) as file:
+                    yield file
+
+    def read_at(self, start: int, num_bytes: int) -> bytes:
+        """See ``RunFile.read_at``."""
+        file = self._opened()
+        file.seek(start)
+        return file.read(num_bytes)
+
+    def stream(self, start: int, stop: int) -> BinaryIO:  # noqa: ARG002 (the system reads ahead as it likes)
+        """See ``RunFile.stream``. There is one position for all streams."""
+        file = open(self._opened().fileno(), "rb", buffering=_LEAST_BUFFER_BYTES, closefd=False)  # noqa: SIM115
+        file.seek(start)
+        return file
+
+    def close(self) -> None:
+        """See ``RunFile.close``."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _opened(self) -> BinaryIO:
+        if self._file is None:
+            if not self._path:
+                raise ValueError("the file is closed")
+            self._file = Path(self._path).open("rb")  # noqa: SIM115 (see close)
+        return self._file
+
+    def __getstate__(self) -> tuple[str, Path | None]:
+        return self._path or f"/proc/{os.getpid()}/fd/{self._opened().fileno()}", self._folder
+
+    def __setstate__(self, state: tuple[str, Path | None]) -> None:
+        self._file = None
+        self._path, self._folder = state
+
+
+class NamedRunFile(RunFile):
+    """A file in a store that every process can read. Closing it keeps it."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store = store
+        self._file: StoredFile | None = None
+        self.name = name
+
+    def create(self) -> AbstractContextManager[BinaryIO]:
+        """See ``RunFile.create``. A file of this name is replaced."""
+        return self._store.create(self.name, overwrite=True)
+
+    def read_at(self, start: int, num_bytes: int) -> bytes:
+        """See ``RunFile.read_at``."""
+        file = self._opened()
+        ((_, view),) = file.read_ranges([(start, min(start + num_bytes, file.num_bytes))])
+        return bytes(view)
+
+    def stream(self, start: int, stop: int) -> BinaryIO:
+        """See ``RunFile.stream``. Nothing after ``stop`` is requested."""
+        return cast("BinaryIO", io.BufferedReader(_Requests(self, start, stop), _REQUEST_BYTES))
+
+    def close(self) -> None:
+        """See ``RunFile.close``."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _opened(self) -> StoredFile:
+        if self._file is None:
+            self._file = self._store.open(self.name)
+        return self._file
+
+    def __getstate__(self) -> tuple[Store, str]:
+        return self._store, self.name
+
+    def __setstate__(self, state: tuple[Store, str]) -> None:
+        self._file = None
+        self._store, self.name = state
+
+
+class _Requests(io.RawIOBase):
+    """Bytes ``start``..``stop`` of a stored file; each read is one request."""
+
+    def __init__(self, file: NamedRunFile, start: int, stop: int) -> None:
+        super().__init__()
+        self._source = file
+        self._place, self._stop = start, stop
+
+    def readable(self) -> bool:
+        """Always True."""
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Read the next bytes, at most the length of ``buffer``."""
+        view = memoryview(buffer).cast("B")
+        wanted = min(len(view), self._stop - self._place)
+        content = self._source.read_at(self._place, wanted) if wanted > 0 else b""
+        view[: len(content)] = content
+        self._place += len(content)
+        return len(content)
+
+
+@contextmanager
+def storing(folder: Path | None) -> Iterator[None]:
+    """Report an OSError as the StorageError of sorting in ``folder``."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        where = folder or tempfile.gettempdir()
+        raise StorageError(
+            f"sorting: cannot write a temporary file in {where}: {error.strerror or error}",
+            hint=f"Sorting needs about as much free disk space as the split has bytes. Free space in {where}.",
+            details={"folder": str(where)},
+        ) from error
