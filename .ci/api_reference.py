@@ -102,7 +102,7 @@ PAGES: Final = {
     "building": Page(
         "Building datasets",
         "Write a builder: a class whose examples `Catalog.build` encodes, shards and publishes.",
-        ("DatasetBuilder", "BuilderConfig"),
+        ("DatasetBuilder", "BuilderConfig", "Pieces"),
     ),
     "features": Page("Features", "The schema of an example: names of `registry.features`.", _all("registry.features")),
     "slim": Page("TF-Slim", "TF-Slim's data layer on top of readers: names of `registry.slim`.", _all("registry.slim")),

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         locked,
         restore,
     )
-    from registry.building import BuilderConfig, DatasetBuilder
+    from registry.building import BuilderConfig, DatasetBuilder, Pieces
     from registry.errors import RegistryError, RegistryWarning, YankedVersionWarning
     from registry.model import (
         DatasetVersion,
@@ -77,6 +77,7 @@ __all__ = [
     "DatasetVersion",
     "Explanation",
     "FileInstruction",
+    "Pieces",
     "Pin",
     "PinFile",
     "Plan",
@@ -121,7 +122,7 @@ __getattr__, __dir__ = lazy_exports(
         "": "slim torch",
         "api": "AddReport Catalog Dataset DatasetLike add as_dataframe builder cache connect is_locked load load_pin "
         "locked restore",
-        "building": "BuilderConfig DatasetBuilder",
+        "building": "BuilderConfig DatasetBuilder Pieces",
         "errors": "RegistryError RegistryWarning YankedVersionWarning",
         "model": "DatasetVersion Progress Reference SlicingRule Split Version VersionRequest VersionStatus",
         "order": "ReadConfig",

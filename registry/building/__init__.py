@@ -7,7 +7,7 @@
             -> sorted by key                    sorter.py         in bounded memory
             -> shards                           writing.py        also of records that do not come from a builder
             -> in a staged folder               build.py
-    with workers: runs.py encodes and sorts, shard_writing.py merges and writes
+    with workers: runs.py encodes and sorts, piece_runs.py also generates (pieces.py), shard_writing.py merges
 
 Other folders use only the names below. They are imported on first use, so that listing the installed builders imports
 neither features nor storage, and a worker process imports no builders.
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         join_sort_keys,
         label_of,
     )
+    from registry.building.pieces import Pieces
     from registry.building.sorter import DEFAULT_BUDGET_BYTES, ExternalSorter, KeyedFrames
     from registry.building.writing import write_split
 
@@ -49,6 +50,7 @@ __all__ = [
     "ExternalSorter",
     "Key",
     "KeyedFrames",
+    "Pieces",
     "SortKeys",
     "StagedBuild",
     "build_dataset",
@@ -71,6 +73,7 @@ __getattr__, __dir__ = lazy_exports(
         "builder": "BuilderConfig DatasetBuilder",
         "discovery": "ENTRY_POINT_GROUP find_builder list_builders load_builder open_builder",
         "keys": "SORT_KEY_BYTES Key SortKeys hash_contents hash_key hash_keys join_sort_keys label_of",
+        "pieces": "Pieces",
         "sorter": "DEFAULT_BUDGET_BYTES ExternalSorter KeyedFrames",
         "writing": "write_split",
     },

@@ -13,17 +13,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from registry.building.author_code import add_place
 from registry.building.builder import DatasetBuilder, Examples
 from registry.building.encoding import encode_examples
 from registry.building.generation import Keyer, call_features, call_splits, examples_place, run_generator
+from registry.building.piece_runs import GroupMaker, make_group_runs
+from registry.building.pieces import Pieces
 from registry.building.run_files import CAN_SHARE_FILES
 from registry.building.runs import MadeRun, make_runs
 from registry.building.sorter import DEFAULT_BUDGET_BYTES, ExternalSorter, KeyedFrames
 from registry.building.writing import FILE_FORMAT, watch_frames, write_split
-from registry.engines import Engine, choose_engine
+from registry.engines import Engine, ThisProcess, choose_engine, num_cpus
 from registry.errors import BuildError, FeatureError, UsageError
 from registry.features import Codec, codec_of
 from registry.features.split_hasher import SplitHasher
@@ -185,30 +187,45 @@ class _SplitJob:
 
     def _encode(self, examples: Examples, sorter: ExternalSorter) -> None:
         with self._sorter(self.budget_bytes // _KEY_BUDGET_SHARE) as unsorted_keys:
-            keyer = Keyer(self.split, shuffled=not self.builder.DISABLE_SHUFFLING, unsorted_keys=unsorted_keys)
-            with closing(run_generator(self.split, examples)) as items:
-                for made in watch_frames(self._blocks(keyer, items), "encoding", self.split, None, self.progress):
-                    before = sorter.num_payload_bytes
-                    if isinstance(made, MadeRun):
-                        sorter.add_run(made.run, num_payload_bytes=made.num_payload_bytes)
-                    else:
-                        sorter.add(made)
-                    self.grow(sorter.num_payload_bytes - before)
+            source = self._generate(examples, unsorted_keys)
+            for made in watch_frames(source, "encoding", self.split, None, self.progress):
+                before = sorter.num_payload_bytes
+                if isinstance(made, MadeRun):
+                    sorter.add_run(made.run, num_payload_bytes=made.num_payload_bytes)
+                else:
+                    sorter.add(made)
+                self.grow(sorter.num_payload_bytes - before)
             for _ in unsorted_keys.sorted_frames():
                 pass  # raises DuplicateKeyError if a key is used twice
 
-    def _blocks(self, keyer: Keyer, items: Iterator[Any]) -> Iterator[KeyedFrames | MadeRun]:
-        """The records of ``items``: in blocks while this process encodes them, in runs as soon as workers do."""
-        yield from encode_examples(self.engine, self.codec, keyer, items, until_grown=CAN_SHARE_FILES)
-        if self.engine.width > 1:
-            yield from make_runs(
-                self.engine,
-                self.codec,
-                keyer,
-                items,
+    def _generate(self, examples: Examples, unsorted_keys: ExternalSorter) -> Iterator[KeyedFrames | MadeRun]:
+        """The records: in blocks while this process generates and encodes them, in runs as soon as workers do."""
+        shuffled = not self.builder.DISABLE_SHUFFLING
+        if isinstance(examples, Pieces):
+            maker = GroupMaker(
+                codec=self.codec,
+                split=self.split,
+                shuffled=shuffled,
+                generate=examples.generate,
                 folder=self.store.local_root,
-                budget_bytes=self.budget_bytes,
+                budget_bytes=self.budget_bytes // max(self.engine.width, num_cpus()),
             )
+            # Without /proc, no other process can open a file without a name.
+            engine = self.engine if CAN_SHARE_FILES else ThisProcess()
+            yield from make_group_runs(engine, maker, examples, unsorted_keys=unsorted_keys)
+            return
+        keyer = Keyer(self.split, shuffled=shuffled, unsorted_keys=unsorted_keys)
+        with closing(run_generator(self.split, examples)) as items:
+            yield from encode_examples(self.engine, self.codec, keyer, items, until_grown=CAN_SHARE_FILES)
+            if self.engine.width > 1:
+                yield from make_runs(
+                    self.engine,
+                    self.codec,
+                    keyer,
+                    items,
+                    folder=self.store.local_root,
+                    budget_bytes=self.budget_bytes,
+                )
 
 
 def _refuse_other_code(builder: DatasetBuilder) -> None:

@@ -49,14 +49,19 @@ from registry.model import DatasetMetadata, Reference, Version, VersionRequest, 
 
 if TYPE_CHECKING:
     from registry.building.keys import Key
+    from registry.building.pieces import Pieces
     from registry.features import FeaturesDict
 
 
 _LIKE_A_VERSION = re.compile(r"v?[0-9]+(\.[0-9]+)+")
 _NUMBERS = re.compile(r"v?([0-9]+(?:\.[0-9]+){0,2})\.?")
 
-Examples: TypeAlias = "Iterable[tuple[Key, Any]] | Callable[[], Iterable[tuple[Key, Any]]]"
-"""The examples of one split: an iterable of (key, example) pairs, or a function without arguments that returns one."""
+Generated: TypeAlias = "Iterable[tuple[Key, Any]] | Callable[[], Iterable[tuple[Key, Any]]]"
+"""Examples that one process generates: an iterable of (key, example) pairs, or a function without arguments that
+returns one."""
+
+Examples: TypeAlias = "Generated | Pieces"
+"""The examples of one split; many processes generate those of ``Pieces``."""
 
 
 BuilderT = TypeVar("BuilderT", bound="DatasetBuilder")
@@ -141,7 +146,8 @@ class DatasetBuilder(ABC):
         """Return the examples of each split by split name. Splits are always listed in this order.
 
         Examples are (key, example) pairs. A key is text, a whole number or bytes. It is unique in its split and the
-        same on every run, because it alone determines the position of the example.
+        same on every run, because it alone determines the position of the example. Return ``Pieces`` if the examples
+        come from many inputs that several processes can read at the same time.
         """
 
     _definition: ClassVar[Place]

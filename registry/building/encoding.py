@@ -60,6 +60,7 @@ class ChunkEncoder:
 
     codec: Codec
     split: str
+    where: str
 
     def __call__(self, chunk: Chunk) -> Frames:
         """Return the framed records, in order."""
@@ -78,7 +79,7 @@ class ChunkEncoder:
         kind = FeatureError if isinstance(error, FeatureError) else BuildError
         traced = {} if ours else {"traceback": author_traceback(error)}  # of a feature class of the author's
         return kind(
-            f"split {self.split!r}, example with key {label}: {problem}",
+            f"{self.where}, example with key {label}: {problem}",
             hint=ours.hint if ours else None,
             details={**(ours.details if ours else {}), **traced, "split": self.split, "key": label},
         )
@@ -105,7 +106,7 @@ def encode_examples(
             process died.
         DuplicateKeyError: two consecutive examples have the same key.
     """
-    encoder = ChunkEncoder(codec, keyer.split)
+    encoder = ChunkEncoder(codec, keyer.split, keyer.where)
     drawing = Drawing()
 
     def pieces() -> Iterator[Piece[Chunk, Frames]]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from registry.building.author_code import Place, add_place, author_error, function_place
-from registry.building.builder import DatasetBuilder, Examples
+from registry.building.builder import DatasetBuilder, Examples, Generated
 from registry.building.keys import (
     LABEL_WIDTH,
     Key,
@@ -28,6 +28,7 @@ from registry.building.keys import (
     number_key,
     plain_key,
 )
+from registry.building.pieces import Pieces
 from registry.building.sorter import ExternalSorter, KeyedFrames
 from registry.errors import BuildError, DuplicateKeyError, UsageError
 from registry.features import FeaturesDict
@@ -88,6 +89,12 @@ def call_splits(builder: DatasetBuilder) -> dict[str, Examples]:
             raise _located(f"{owner}.splits(): invalid split name {name!r:.80}", place, error.hint) from error
         if isinstance(examples, Mapping):
             problem, hint = "found a dict", "Pass its items: they are pairs (key, example). Write examples.items()."
+        elif isinstance(examples, Pieces):
+            inputs: Any = examples.inputs
+            generate: Any = examples.generate
+            if callable(generate) and _is_iterable(inputs) and not isinstance(inputs, str | bytes):
+                continue
+            problem, hint = "found Pieces without inputs or without a function", "Write Pieces([...], self._generate)."
         elif isinstance(examples, str | bytes) or not (callable(examples) or _is_iterable(examples)):
             problem = f"found {_kind(examples)}"
             hint = (
@@ -107,11 +114,17 @@ def call_splits(builder: DatasetBuilder) -> dict[str, Examples]:
 
 def examples_place(builder: DatasetBuilder, examples: Examples) -> Place | None:
     """Where the examples of a split are made: the generator or function, else the method ``splits``."""
-    return function_place(examples) or function_place(type(builder).splits)
+    generate = examples.generate if isinstance(examples, Pieces) else examples
+    return function_place(generate) or function_place(type(builder).splits)
 
 
-def run_generator(split: str, examples: Examples) -> Generator[Any, None, None]:
+def run_generator(split: str, examples: Generated, *, where: str = "") -> Generator[Any, None, None]:
     """Run the author's generator and yield what it yields. Only its own exceptions are caught, not the caller's.
+
+    Args:
+        split: the name of the split.
+        examples: the generator, or a function that returns one.
+        where: what errors name. By default, the split.
 
     Raises:
         BuildError: author code failed; names the last key, and the author's file and line.
@@ -129,7 +142,10 @@ def run_generator(split: str, examples: Examples) -> Generator[Any, None, None]:
         if position and isinstance(last, tuple) and last:
             after += f", the last with key {label_of(last[0])}"
         raised = author_error(
-            f"split {split!r}: the generator failed", error, after=after, details={"split": split, "position": position}
+            f"{where or f'split {split!r}'}: the generator failed",
+            error,
+            after=after,
+            details={"split": split, "position": position},
         )
         add_place(raised, function_place(examples))
         raise raised from error
@@ -147,15 +163,22 @@ class Keyer:
 
     Attributes:
         split: the name of the split.
+        where: what errors name: the split, and the input if there are several.
         position: the number of keys so far.
+        is_numbered: without shuffling, whether keys are numbers; None before the first key.
     """
 
-    def __init__(self, split: str, *, shuffled: bool, unsorted_keys: ExternalSorter) -> None:
+    def __init__(
+        self, split: str, *, shuffled: bool, unsorted_keys: ExternalSorter, where: str = "", first_number: int = 0
+    ) -> None:
+        """``first_number`` is what the sort key of the first position is made of: an input's examples stay together."""
         self.split = split
+        self.where = where or f"split {split!r}"
         self.position = 0
+        self.is_numbered: bool | None = None
+        self._first_number = first_number
         self._shuffled = shuffled
         self._unsorted_keys = unsorted_keys
-        self._numbered: bool | None = None
         self._previous: Key | None = None
 
     def pair(self, item: object, *, position: int) -> tuple[Any, Any]:
@@ -167,7 +190,7 @@ class Keyer:
         if isinstance(item, tuple | list) and len(item) == 2:
             return item[0], item[1]
         raise BuildError(
-            f"split {self.split!r}, example {position}: expected a pair (key, example), found {_kind(item)}",
+            f"{self.where}, example {position}: expected a pair (key, example), found {_kind(item)}",
             hint="Write yield key, example. The key is unique in its split, e.g. a file name or a row number.",
             details={"split": self.split, "position": position},
         )
@@ -213,8 +236,8 @@ class Keyer:
         try:
             if self._shuffled:
                 sort_keys = hash_texts(self.split, map(str, keys) if kind is int else keys)
-            elif self._numbered is not False:
-                self._numbered = True
+            elif self.is_numbered is not False:
+                self.is_numbered = True
                 sort_keys = join_sort_keys(map(number_key, keys))
             else:
                 return None
@@ -228,8 +251,7 @@ class Keyer:
     def _sort_key(self, key: str | int | bytes, label: str, hashes: list[bytes]) -> bytes:
         if self.position and type(key) is type(self._previous) and key == self._previous:
             raise DuplicateKeyError(
-                f"split {self.split!r}: the key {label} is used twice, by examples {self.position - 1} and "
-                f"{self.position}",
+                f"{self.where}: the key {label} is used twice, by examples {self.position - 1} and {self.position}",
                 hint="Yield a key that is unique in the split, e.g. a file name or a row number.",
                 details={"split": self.split, "keys": [label, label]},
             )
@@ -237,13 +259,13 @@ class Keyer:
         if self._shuffled:
             return hash_key(self.split, key)
         is_number = isinstance(key, int)
-        self._numbered = is_number if self._numbered is None else self._numbered
-        if is_number is not self._numbered:
+        self.is_numbered = is_number if self.is_numbered is None else self.is_numbered
+        if is_number is not self.is_numbered:
             raise BuildError(
                 f"invalid key {label}: some keys are numbers and some are not, so they cannot be ordered",
                 hint="With DISABLE_SHUFFLING, either all keys are numbers or none is.",
             )
-        sort_key = number_key(key if isinstance(key, int) else self.position)
+        sort_key = number_key(key if isinstance(key, int) else self._first_number + self.position)
         if not is_number:
             hashes.append(hash_key(self.split, key))
         return sort_key
@@ -252,7 +274,7 @@ class Keyer:
         if isinstance(error, DuplicateKeyError):
             return error
         located = BuildError(
-            f"split {self.split!r}, example {self.position}: {error.message}",
+            f"{self.where}, example {self.position}: {error.message}",
             hint=error.hint,
             details={**error.details, "split": self.split, "position": self.position},
         )

@@ -119,7 +119,7 @@ def make_runs(
             in a run.
     """
     share = max(1, budget_bytes // engine.width)
-    maker = RunMaker(ChunkEncoder(codec, keyer.split), folder, share)
+    maker = RunMaker(ChunkEncoder(codec, keyer.split, keyer.where), folder, share)
     drawing = Drawing()
     size = _RunSize(share)
     waiting: deque[RunOrder] = deque()

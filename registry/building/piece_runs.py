@@ -1,0 +1,271 @@
+"""Generates the inputs of ``Pieces``: each group of them becomes one sorted run, in this process or another.
+
+    inputs -> groups -> generate, encode, sort -> runs -> the sorter of the split
+
+The process that draws the inputs sees counts and errors, never examples. ``build`` calls it; ``runs`` does the same for
+the examples of one generator, which that process draws itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from registry.building.author_code import add_place, author_error, function_place
+from registry.building.encoding import encode_examples
+from registry.building.generation import Keyer, run_generator
+from registry.building.keys import label_of
+from registry.building.pieces import Pieces
+from registry.building.run_files import RunFile, UnnamedFile
+from registry.building.runs import MadeRun
+from registry.building.sorter import BlockTable, ExternalSorter, Run
+from registry.engines import Engine, Piece, ThisProcess
+from registry.errors import BuildError, FeatureError
+from registry.features import Codec
+
+MOST_FAILED: Final = 20
+"""The number of inputs that may fail before a build ends: all of them are named."""
+
+_GROUP_SECONDS: Final = 0.5
+_KEY_BUDGET_SHARE: Final = 8  # 1/8 of the memory budget is for keys that do not determine the order
+_EXAMPLES_BITS: Final = 64
+
+
+class Group(NamedTuple):
+    """The input of a piece of work.
+
+    Attributes:
+        first: the number of inputs before these.
+        inputs: the inputs.
+        run: the file that receives the run of their records.
+        keys: without shuffling, the file that receives the run of the keys that do not determine the order.
+    """
+
+    first: int
+    inputs: list[Any]
+    run: RunFile
+    keys: RunFile | None
+
+    def close(self) -> None:
+        """Free what the files hold open."""
+        self.run.close()
+        if self.keys is not None:
+            self.keys.close()
+
+
+class Failure(NamedTuple):
+    """An input that cannot be used: as errors show it, and its error."""
+
+    label: str
+    error: BuildError | FeatureError
+
+
+class GroupFacts(NamedTuple):
+    """The result of a piece of work.
+
+    Attributes:
+        table: the blocks of the run; None if an input failed.
+        keys_table: the blocks of the run of keys, if there is one.
+        num_payload_bytes: the sum of the lengths of the records.
+        is_numbered: without shuffling, whether the keys are numbers. None if there is no example.
+        failures: the inputs that failed.
+        seconds: the time that it took.
+    """
+
+    table: BlockTable | None
+    keys_table: BlockTable | None
+    num_payload_bytes: int
+    is_numbered: bool | None
+    failures: list[Failure]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMaker:
+    """The function of a piece of work: generates the examples of some inputs, and writes a sorted run of their records.
+
+    Attributes:
+        codec: the codec of the examples.
+        split: the name of the split.
+        shuffled: whether the hash of a key determines the order.
+        generate: the author's function.
+        folder: receives temporary files. None: the system's temporary folder.
+        budget_bytes: memory for sorting.
+    """
+
+    codec: Codec
+    split: str
+    shuffled: bool
+    generate: Callable[[Any], Iterable[tuple[Any, Any]]]
+    folder: Path | None
+    budget_bytes: int
+
+    def __call__(self, group: Group) -> GroupFacts:
+        """Write the runs. Calling it again writes the same runs."""
+        started = time.monotonic()
+        keys_budget = self.budget_bytes // _KEY_BUDGET_SHARE
+        failures: list[Failure] = []
+        is_numbered: bool | None = None
+        with (
+            ExternalSorter(split=self.split, folder=self.folder, budget_bytes=self.budget_bytes) as sorter,
+            ExternalSorter(split=self.split, folder=self.folder, budget_bytes=keys_budget) as keys,
+        ):
+            for index, one in enumerate(group.inputs, group.first):
+                keyer = Keyer(
+                    self.split,
+                    shuffled=self.shuffled,
+                    unsorted_keys=keys,
+                    where=f"split {self.split!r}, input {label_of(one)}",
+                    first_number=index << _EXAMPLES_BITS,
+                )
+                keyer.is_numbered = is_numbered
+                try:
+                    self._add(one, keyer, sorter, is_used=not failures)
+                except (BuildError, FeatureError) as error:
+                    if {"key", "keys", "position"} & error.details.keys():
+                        add_place(error, function_place(self.generate))
+                    failures.append(Failure(label_of(one), error))
+                is_numbered = keyer.is_numbered
+            return GroupFacts(
+                table=None if failures else sorter.write_to(group.run),
+                keys_table=None if failures or group.keys is None else keys.write_to(group.keys),
+                num_payload_bytes=sorter.num_payload_bytes,
+                is_numbered=is_numbered,
+                failures=failures,
+                seconds=time.monotonic() - started,
+            )
+
+    def _add(self, one: Any, keyer: Keyer, sorter: ExternalSorter, *, is_used: bool) -> None:
+        """Add the records of one input, or only find out whether it fails."""
+        with closing(run_generator(self.split, partial(self.generate, one), where=keyer.where)) as items:
+            for block in encode_examples(ThisProcess(), self.codec, keyer, items):
+                if is_used:
+                    sorter.add(block)
+
+
+def make_group_runs(
+    engine: Engine, maker: GroupMaker, pieces: Pieces, *, unsorted_keys: ExternalSorter
+) -> Iterator[MadeRun]:
+    """Yield runs of the records of all inputs, in the order of the inputs. The caller closes the runs.
+
+    Args:
+        engine: writes the runs.
+        maker: the function that writes one.
+        pieces: the inputs.
+        unsorted_keys: receives the keys that do not determine the order.
+
+    Raises:
+        StorageError: the disk is full, or the folder is not writable.
+        BuildError: inputs failed; all of them are named, up to 20.
+        DuplicateKeyError: a key is used twice in a run.
+    """
+    waiting: deque[Group] = deque()
+    failures: list[Failure] = []
+    is_numbered: bool | None = None
+    size = _GroupSize(maker.budget_bytes)
+    try:
+        groups = _groups(maker, pieces, size, waiting)
+        for group, facts in engine.run(groups, doing="generated examples", failure=BuildError):
+            waiting.popleft()
+            failures += facts.failures
+            size.learn(len(group.inputs), facts)
+            if facts.is_numbered is not None:
+                if is_numbered not in (None, facts.is_numbered):
+                    raise _mixed_keys(maker, group)
+                is_numbered = facts.is_numbered
+            if facts.table is None or failures:
+                group.close()
+            else:
+                if group.keys is not None and facts.keys_table is not None:
+                    unsorted_keys.add_run(Run(group.keys, 0, facts.keys_table), num_payload_bytes=0)
+                yield MadeRun(Run(group.run, 0, facts.table), facts.num_payload_bytes)
+            if len(failures) >= MOST_FAILED:
+                break
+    finally:
+        for group in waiting:
+            group.close()
+    if failures:
+        raise _failed(maker.split, failures)
+
+
+class _GroupSize:
+    """Decides how many inputs become one run, by what was learned from earlier ones."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._count = 1
+        self._num_inputs = 0
+        self._num_bytes = 0
+        self._seconds = 0.0
+
+    @property
+    def count(self) -> int:
+        """The number of inputs of the next group."""
+        return self._count
+
+    def learn(self, num_inputs: int, facts: GroupFacts) -> None:
+        self._num_inputs += num_inputs
+        self._num_bytes += facts.num_payload_bytes
+        self._seconds += facts.seconds
+        parts = max(self._seconds / _GROUP_SECONDS, self._num_bytes / self._most_bytes)
+        self._count = max(1, min(2 * num_inputs, int(self._num_inputs / max(parts, 1e-9))))
+
+
+def _groups(
+    maker: GroupMaker, pieces: Pieces, size: _GroupSize, waiting: deque[Group]
+) -> Iterator[Piece[Group, GroupFacts]]:
+    first = 0
+    source = _drawn(maker.split, pieces)
+    while inputs := list(islice(source, size.count)):
+        keys = None if maker.shuffled else UnnamedFile(maker.folder)
+        group = Group(first, inputs, UnnamedFile(maker.folder), keys)
+        waiting.append(group)
+        yield Piece(maker, group, num_items=len(inputs))
+        first += len(inputs)
+
+
+def _drawn(split: str, pieces: Pieces) -> Iterator[Any]:
+    """The inputs; only an exception of the author's iterable is caught."""
+    count = 0
+    try:
+        for one in pieces.inputs:
+            yield one
+            count += 1
+    except (Exception, SystemExit) as error:
+        after = f" after {count} input{'' if count == 1 else 's'}"
+        raise author_error(f"split {split!r}: the inputs failed", error, after=after) from error
+
+
+def _mixed_keys(maker: GroupMaker, group: Group) -> BuildError:
+    error = BuildError(
+        f"split {maker.split!r}, input {label_of(group.inputs[0])} or one that follows: some keys are numbers and some "
+        "are not, so they cannot be ordered",
+        hint="With DISABLE_SHUFFLING, either all keys are numbers or none is.",
+        details={"split": maker.split},
+    )
+    add_place(error, function_place(maker.generate))
+    return error
+
+
+def _failed(split: str, failures: list[Failure]) -> BuildError | FeatureError:
+    """The error for inputs that failed: that of the only one, or one that names all."""
+    if len(failures) == 1:
+        return failures[0].error
+    lines = [f"  {error.message}" for _, error in failures]
+    ended = ", and the build ended" if len(failures) >= MOST_FAILED else ""
+    hints = dict.fromkeys(error.hint for _, error in failures if error.hint is not None)
+    return BuildError(
+        "\n".join([f"split {split!r}: {len(failures)} inputs failed{ended}", *lines]),
+        hint="\n".join(list(hints)[:3]) or None,
+        details={
+            "split": split,
+            "inputs": [{"input": label, "error": error.message, **error.details} for label, error in failures],
+        },
+    )

@@ -1,0 +1,171 @@
+"""Builders whose inputs come in pieces: the same files for any division, and errors that name the inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from piece_builders import Input, Pieced, PiecedByNumber, PiecedInOrder, generate_bad
+
+from registry.building import Pieces, build_dataset, piece_runs
+from registry.engines import choice
+from registry.errors import BuildError, DuplicateKeyError
+from registry.features import codec_of
+from registry.storage import open_store
+from registry.tfrecord import read_records
+
+
+def make(kind: type[Pieced], inputs: Any, *, is_pieced: bool = True, **attributes: Any) -> Pieced:
+    builder = kind()
+    builder.inputs, builder.is_pieced = inputs, is_pieced
+    for name, value in attributes.items():
+        setattr(builder, name, value)
+    return builder
+
+
+def built(builder: Pieced, folder: Path, **options: Any) -> Any:
+    """The shards and fingerprints of a build, which is then discarded."""
+    with build_dataset(builder, open_store(folder), **options) as build:
+        return dict(build.shards), dict(build.fingerprints)
+
+
+@pytest.fixture
+def _soon_grown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "_TRIAL_SECONDS", 0.0)
+    monkeypatch.setattr(choice, "_SLOW_SECONDS", 0.0)
+
+
+INPUTS: list[Input] = [("a", 700), ("empty", 0), ("b", 1), *((f"small {index}", 3) for index in range(60)), ("z", 200)]
+
+
+@pytest.mark.parametrize("kind", [Pieced, PiecedInOrder])
+@pytest.mark.usefixtures("_soon_grown")
+def test_the_files_are_those_of_one_generator_for_any_division(kind: type[Pieced], tmp_path: Path) -> None:
+    expected = built(make(kind, INPUTS, is_pieced=False), tmp_path, processes=1, num_shards=3)
+    assert sum(shard.num_examples for shard in expected[0]["train"]) == sum(count for _, count in INPUTS)
+    for processes, budget_bytes in [(1, 10**8), (2, 10**8), (2, 5_000), (None, 50_000)]:
+        options = {"processes": processes, "budget_bytes": budget_bytes, "num_shards": 3}
+        assert built(make(kind, INPUTS), tmp_path, **options) == expected
+        assert built(make(kind, iter(INPUTS)), tmp_path, **options) == expected
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@given(counts=st.lists(st.integers(0, 9), min_size=1, max_size=12), shards=st.integers(1, 4))
+def test_any_counts_of_examples_give_the_files_of_one_generator(counts: list[int], shards: int) -> None:
+    inputs = [(f"input {index}", count) for index, count in enumerate(counts)]
+    options: dict[str, Any] = {"processes": 1, "num_shards": min(shards, sum(counts))}
+    assume(sum(counts))
+    with TemporaryDirectory() as folder:
+        expected = built(make(Pieced, inputs, is_pieced=False), Path(folder), **options)
+        assert built(make(Pieced, inputs), Path(folder), **options, budget_bytes=1000) == expected
+
+
+def test_a_split_without_examples_is_refused(tmp_path: Path) -> None:
+    for inputs in ([], [("a", 0)]):
+        with pytest.raises(BuildError, match=r"^split 'train' of pieced:1.0.0 has no examples"):
+            built(make(Pieced, inputs), tmp_path, processes=1)
+
+
+def test_numbers_as_keys_order_the_records_of_all_inputs(tmp_path: Path) -> None:
+    builder = make(PiecedByNumber, [("0", 3), ("1", 2), ("2", 2)])
+    with build_dataset(builder, open_store(tmp_path), processes=2) as build:
+        (split,) = build.prepared.splits
+        codec = codec_of(build.prepared.features)
+        records = read_records(build.staged.store, split.filename(0))
+        examples = [codec.decode(record) for record in records]
+    assert [(one["name"], int(one["number"])) for one in examples] == [
+        (name, number) for name, count in ((b"2", 2), (b"1", 2), (b"0", 3)) for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_all_inputs_that_fail_are_named(processes: int, tmp_path: Path) -> None:
+    inputs = [("fine", 5), ("fail 1", 4), ("also fine", 5), ("fail 2", 1)]
+    with pytest.raises(BuildError) as caught:
+        built(make(Pieced, inputs), tmp_path, processes=processes)
+    lines = caught.value.message.splitlines()
+    assert lines[0] == "split 'train': 2 inputs failed"
+    assert lines[1].startswith(
+        "  split 'train', input ('fail 1', 4): the generator failed after 3 examples, the last with key 'fail 1 2': "
+        "ValueError: fail 1 is damaged ("
+    )
+    assert "piece_builders.py, line " in lines[1]
+    assert lines[2].startswith("  split 'train', input ('fail 2', 1): the generator failed: ValueError: fail 2 is ")
+    assert [one["input"] for one in caught.value.details["inputs"]] == ["('fail 1', 4)", "('fail 2', 1)"]
+    assert "ValueError" in caught.value.details["inputs"][0]["traceback"]
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_single_failure_is_the_error(processes: int, tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match=r"^split 'train', input \('fail', 2\): the generator failed after 1 example"):
+        built(make(Pieced, [("fine", 5), ("fail", 2)]), tmp_path, processes=processes)
+
+
+def test_a_build_ends_when_twenty_inputs_have_failed(tmp_path: Path) -> None:
+    drawn = []
+
+    def inputs() -> Iterator[Input]:
+        for index in range(10_000):
+            drawn.append(index)
+            yield f"fail {index}", 1
+
+    with pytest.raises(BuildError, match=r"^split 'train': \d+ inputs failed, and the build ended\n") as caught:
+        built(make(Pieced, inputs()), tmp_path, processes=1)
+    assert piece_runs.MOST_FAILED <= len(caught.value.details["inputs"]) <= len(drawn) < 200
+
+
+def test_a_wrong_example_names_its_input_and_key(tmp_path: Path) -> None:
+    builder = make(Pieced, [("a", 5), ("b", 3)], generate=generate_bad)
+    with pytest.raises(BuildError) as caught:
+        built(builder, tmp_path, processes=1)
+    first, second = caught.value.message.splitlines()[1:]
+    problem = "feature 'number': expected dtype int64, found 'no number' ("
+    assert first.startswith(f"  split 'train', input ('a', 5), example with key 'a 3': {problem}")
+    assert second.startswith(f"  split 'train', input ('b', 3), example with key 'b 1': {problem}")
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("kind", [Pieced, PiecedInOrder])
+def test_a_key_of_two_inputs_is_named(kind: type[Pieced], processes: int, tmp_path: Path) -> None:
+    inputs = [("a", 50), ("twin 1", 3), ("b", 50), ("twin 2", 3)]
+    with pytest.raises(DuplicateKeyError, match=r"^split 'train': the key '[012]' is used twice \("):
+        built(make(kind, inputs), tmp_path, processes=processes)
+
+
+def test_inputs_that_fail_name_the_place(tmp_path: Path) -> None:
+    def inputs() -> Iterator[Input]:
+        yield "a", 3
+        raise OSError("no listing")
+
+    with pytest.raises(BuildError, match=r"^split 'train': the inputs failed after 1 input: OSError: no listing \("):
+        built(make(Pieced, inputs()), tmp_path, processes=1)
+
+
+def test_a_worker_that_dies_ends_the_build_with_a_typed_error(tmp_path: Path) -> None:
+    inputs = [("a", 5), ("b", 5), ("die", 1), ("c", 5)]
+    with pytest.raises(BuildError, match=r"^a worker process was killed by signal 9 \(SIGKILL\) while it generated "):
+        built(make(Pieced, inputs), tmp_path, processes=2)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("wrong", [Pieces("a.csv", len), Pieces(3, len), Pieces(["a"], "len")])  # type: ignore[arg-type]
+def test_pieces_without_inputs_or_a_function_are_refused(wrong: Pieces, tmp_path: Path) -> None:
+    builder = make(Pieced, [])
+    builder.splits = lambda: {"train": wrong}  # type: ignore[method-assign]
+    with pytest.raises(BuildError, match=r"found Pieces without inputs or without a function") as caught:
+        built(builder, tmp_path)
+    assert caught.value.hint == "Write Pieces([...], self._generate)."
+
+
+def test_a_function_that_cannot_be_sent_is_called_here(tmp_path: Path) -> None:
+    builder = make(
+        Pieced, [("a", 40), ("b", 20)], generate=lambda given: [(given[0], {"name": "", "number": 0, "text": ""})]
+    )
+    shards, _ = built(builder, tmp_path, processes=2)
+    assert shards["train"][0].num_examples == 2
