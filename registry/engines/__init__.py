@@ -7,7 +7,8 @@ of them which engine runs and how many pieces run at the same time. This package
 
 from registry.engines.choice import choose_engine, num_cpus
 from registry.engines.engine import Engine, FileRange, Piece, ThisProcess, call_ahead, shared_threads, submit
-from registry.engines.workers import ForeignError, NotSendableError, WorkerDiedError, WorkerProcesses
+from registry.engines.messages import ForeignError, NotSendableError, WorkerDiedError
+from registry.engines.workers import WorkerProcesses
 
 __all__ = [
     "Engine",

@@ -13,6 +13,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, NamedTuple, Protocol, Self, TypeVar
@@ -57,6 +58,16 @@ class Piece(Generic[T, R]):
         return self.function(self.input)
 
 
+class Cancellable(Protocol):
+    """The result of a piece that was started."""
+
+    def cancel(self) -> object:
+        """Give the piece up. It may still run to its end."""
+
+
+S = TypeVar("S", bound=Cancellable)
+
+
 class Engine(Protocol):
     """Runs pieces of work. A context manager that ends everything it started.
 
@@ -86,7 +97,12 @@ class Engine(Protocol):
     @property
     @abstractmethod
     def width(self) -> int:
-        """The number of pieces that run at the same time. 1: one after the other, in this thread, as they are drawn."""
+        """The number of pieces that run at the same time. 1: one after the other, each before the next one is drawn."""
+
+    @property
+    def shares_files(self) -> bool:
+        """Whether pieces run on this machine, and may open files of this process below ``/proc``."""
+        return True
 
     @abstractmethod
     def run(
@@ -144,9 +160,12 @@ class ThisProcess(Engine):
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._width, thread_name_prefix="registry")
         pool = self._pool
-        yield from in_order(
-            lambda piece: submit(pool, piece.function, piece.input), pieces, most=most_drawn(self._width)
-        )
+
+        def start(piece: Piece[T, R]) -> Future[R]:
+            context = copy_context()  # what applies to this block, such as the chosen engine, applies to its threads
+            return submit(pool, lambda item: context.run(piece.function, item), piece.input)
+
+        yield from in_order(start, pieces, most=most_drawn(self._width), finish=result_of)
 
     def close(self) -> None:
         """Wait for the pieces that are running, and cancel the others."""
@@ -167,17 +186,17 @@ def most_drawn(width: int) -> int:
 
 
 def in_order(
-    start: Callable[[Piece[T, R]], Future[R]],
+    start: Callable[[Piece[T, R]], S],
     pieces: Iterable[Piece[T, R]],
     *,
     most: int,
-    finish: Callable[[Piece[T, R], Future[R]], R] = lambda _, future: future.result(),
+    finish: Callable[[Piece[T, R], S], R],
 ) -> Generator[tuple[T, R], None, None]:
     """Yield the input and the result of each piece, in order. At most ``most`` pieces are started and not yielded.
 
     ``start`` starts a piece, and ``finish`` waits for its result.
     """
-    waiting: deque[tuple[Piece[T, R], Future[R]]] = deque()
+    waiting: deque[tuple[Piece[T, R], S]] = deque()
     failed: Exception | None = None
     source = iter(pieces)
     try:
@@ -202,13 +221,20 @@ def in_order(
             future.cancel()
 
 
+def result_of(_: Piece[T, R], future: Future[R]) -> R:
+    """Wait for the result of a piece that runs in a thread."""
+    return future.result()
+
+
 def call_ahead(
     pool: Executor, function: Callable[[T], R], items: Iterable[T], *, most: int
 ) -> Generator[tuple[T, R], None, None]:
     """Yield each of ``items`` and the result of ``function`` for it, in order, using the threads of a shared pool."""
-    return in_order(
-        lambda piece: submit(pool, piece.function, piece.input), (Piece(function, item) for item in items), most=most
-    )
+
+    def start(piece: Piece[T, R]) -> Future[R]:
+        return submit(pool, piece.function, piece.input)
+
+    return in_order(start, (Piece(function, item) for item in items), most=most, finish=result_of)
 
 
 def submit(pool: Executor, function: Callable[[T], R], item: T) -> Future[R]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import os
 import pickle
 import queue
@@ -23,41 +22,22 @@ import struct
 import subprocess
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
 from typing import Any, BinaryIO, Final, NamedTuple, cast
 
 from registry.engines.engine import Engine, Piece, R, T, closed_engine, in_order, most_drawn
+from registry.engines.messages import NotSendableError, Taking, WorkerDiedError, call_function, not_sendable, pickled
 from registry.errors import RegistryError
-
-_log = logging.getLogger(__name__)
 
 # sys.path is set first: `-P` excludes the current folder, and the program may have changed its own path.
 _BOOTSTRAP: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from registry.engines.workers import main; main()"
 )
 _SIGKILL: Final = 9
+_NOT_STARTED: Final = {"exit_code": None}
 _HEAD: Final = struct.Struct("<Q?")
-
-
-class NotSendableError(Exception):
-    """A function, an input or a result cannot be pickled or unpickled; the caller does the work itself."""
-
-
-class ForeignError(Exception):
-    """Replaces an error from outside the registry, which might not unpickle. Its args are (class name, text)."""
-
-
-class WorkerDiedError(Exception):
-    """A worker ended while it ran a piece, or could not be started. In the latter case ``exit_code`` is None."""
-
-    def __init__(self, message: str, *, hint: str, exit_code: int | None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
-        self.exit_code = exit_code
 
 
 class WorkerProcesses(Engine):
@@ -73,7 +53,7 @@ class WorkerProcesses(Engine):
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         self._threads = ThreadPoolExecutor(processes, thread_name_prefix="registry-worker")
         self._function: _Function | None = None
-        self._has_warned = False
+        self._taking = Taking()
         self._is_closed = False
         self._lock = threading.Lock()  # no worker starts after close() has begun to kill them
 
@@ -111,20 +91,7 @@ class WorkerProcesses(Engine):
             source = chain((first, second), source)
 
         def finish(piece: Piece[T, R], future: Future[R]) -> R:
-            try:
-                return future.result()
-            except NotSendableError as error:
-                if not self._has_warned:
-                    self._has_warned = True
-                    _log.warning("working in this process, because data cannot be sent to another process: %s", error)
-                return piece.function(piece.input)
-            except WorkerDiedError as error:
-                how = "" if error.exit_code is None else f" while it {doing}"
-                details = {"exit_code": error.exit_code}
-                raise failure(f"{error.message}{how}", hint=error.hint, details=details) from error
-            except ForeignError as error:
-                kind, text = error.args
-                raise failure(f"a worker process met {kind} while it {doing}: {text}") from error
+            return self._taking.take(piece, future.result, doing=doing, failure=failure)
 
         yield from in_order(self.submit, source, most=most_drawn(self._width), finish=finish)
 
@@ -155,7 +122,9 @@ class WorkerProcesses(Engine):
                 raise closed_engine() from error
             refused = Future()
             hint = "Use fewer processes: processes=1 in Python, -j 1 on the command line."
-            refused.set_exception(WorkerDiedError(f"cannot start a thread: {error}", hint=hint, exit_code=None))
+            refused.set_exception(
+                WorkerDiedError(f"cannot start a thread: {error}", hint=hint, details=_NOT_STARTED, is_of_start=True)
+            )
             return refused
 
     def close(self) -> None:
@@ -170,7 +139,7 @@ class WorkerProcesses(Engine):
             worker.close_pipes()
 
     def _call(self, function: _Function, item: Any) -> Any:
-        message = _pickled(item)
+        message = pickled(item)
         worker = self._idle.get()
         try:
             if worker.has_ended():
@@ -201,7 +170,7 @@ class _Function(NamedTuple):
     @classmethod
     def of(cls, function: Callable[[Any], Any]) -> _Function:
         try:
-            return cls(function, _pickled(function))
+            return cls(function, pickled(function))
         except NotSendableError as error:
             return cls(function, error)
 
@@ -225,7 +194,8 @@ class _Worker:
                 f"cannot start a worker process: {error.strerror or error}",
                 hint="The system allows no further process, or is out of memory. Use fewer processes: processes=1 in "
                 "Python, -j 1 on the command line.",
-                exit_code=None,
+                details=_NOT_STARTED,
+                is_of_start=True,
             ) from error
         self._stdin = cast("BinaryIO", self._process.stdin)  # both are pipes, see above
         self._stdout = cast("BinaryIO", self._process.stdout)
@@ -266,7 +236,7 @@ class _Worker:
         try:
             result, raised, cause = pickle.loads(answer)  # noqa: S301 - from the process started above
         except Exception as error:
-            raise _not_sendable(error) from error
+            raise not_sendable(error) from error
         if raised is not None:
             raise raised from cause
         return result
@@ -283,7 +253,7 @@ class _Worker:
         else:
             hint = "Code that ran in the worker ended the process. Its output is above. To debug it, use processes=1 "
             hint += "in Python or -j 1 on the command line."
-        return WorkerDiedError(f"a worker process {how}", hint=hint, exit_code=code)
+        return WorkerDiedError(f"a worker process {how}", hint=hint, details={"exit_code": code})
 
 
 def _signal_name(number: int) -> str:
@@ -316,54 +286,20 @@ def main() -> None:
         try:
             payload = pickle.loads(message)  # noqa: S301 - from the process that started this one
         except Exception as error:  # noqa: BLE001 - unpickling imports and runs any module
-            answer = (None, _not_sendable(error), None)
+            answer = (None, not_sendable(error), None)
         else:
             if is_function:
                 function = payload
             else:
-                answer = _call(cast("Callable[[Any], Any]", function), payload)
+                answer = call_function(cast("Callable[[Any], Any]", function), payload)
         try:
-            reply = _pickled(answer)
+            reply = pickled(answer)
         except NotSendableError as error:
-            reply = _pickled((None, error, None))
+            reply = pickled((None, error, None))
         try:
             _send(answers, reply)
         except BrokenPipeError:
             return
-
-
-def _call(function: Callable[[Any], Any], item: Any) -> tuple[Any, Exception | None, Exception | None]:
-    """The result, or the error and its cause."""
-    try:
-        return function(item), None, None
-    except (Exception, SystemExit) as error:  # noqa: BLE001 (raised in the process that sent the input)
-        cause = error.__cause__
-        return None, _portable(error), _portable(cause) if isinstance(cause, Exception) else None
-
-
-def _portable(error: BaseException) -> Exception:
-    """``error``, or a ForeignError if it might not unpickle. The traceback is added as a note."""
-    if isinstance(error, NotSendableError):  # a function may read data that were not in the message
-        return NotSendableError(*error.args)
-    portable: Exception = ForeignError(type(error).__name__, str(error))
-    if isinstance(error, RegistryError):
-        try:
-            portable = pickle.loads(pickle.dumps(error))  # noqa: S301 - made in this line
-        except Exception:  # noqa: BLE001 - details from author code may be anything
-            portable = ForeignError(type(error).__name__, error.message)
-    portable.add_note("In a worker process:\n" + "".join(traceback.format_exception(error)).rstrip())
-    return portable
-
-
-def _pickled(value: object) -> bytes:
-    try:
-        return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-    except Exception as error:
-        raise _not_sendable(error) from error
-
-
-def _not_sendable(error: Exception) -> NotSendableError:
-    return NotSendableError(f"{type(error).__name__}: {error}")
 
 
 def _send(file: BinaryIO, message: bytes, *, is_function: bool = False) -> None:

@@ -255,7 +255,7 @@ class _Workers:
 
 
 def _ended(error: WorkerDiedError, path: str) -> Exception:
-    code = error.exit_code
+    code = error.details["exit_code"]
     if code is None or code == -signal.SIGKILL:
         reason = error.message if code is None else "the process that reads it was killed"
         return cannot("read", path, reason, hint="The system may be out of memory. Close other programs and try again.")

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from registry.engines import Piece, shared_threads, submit
-from registry.engines.engine import in_order
+from registry.engines.engine import in_order, result_of
 from registry.storage import Store
 from registry.storage.faults import StoredFile
 from registry.tfrecord.framing import (
@@ -82,7 +82,7 @@ class MembersAhead:
         self._members = members
         self._end = members[-1].start + members[-1].num_bytes
         pieces = (Piece(_inflate_member, found) for found in _read_members(file, members))
-        self._inflated = in_order(_start, pieces, most=_MEMBERS_AHEAD)
+        self._inflated = in_order(_start, pieces, most=_MEMBERS_AHEAD, finish=result_of)
         self._rest: Callable[[], bytes] | None = None
 
     def __call__(self) -> bytes:

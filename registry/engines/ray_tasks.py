@@ -1,0 +1,604 @@
+"""Implements the engine of a Ray cluster: each piece is a task of Ray core.
+
+    piece -> pickle -> task on any node -> pickle of (result, error, cause) -> result, in order
+
+The function of a run is stored in Ray once, together with the environment that pieces need: settings of the registry,
+credentials of stores, and proxies. They are not in Ray's ``runtime_env``, which Ray logs and shows to everybody who
+can see its dashboard. A worker sets the environment before it calls the function.
+
+Pieces are repeatable, so a piece whose worker or node dies is started again, up to three times. This module starts it,
+not Ray, because Ray would repeat a piece that runs out of memory without end.
+
+Ray is imported when the engine is first used. Follows Ray 2.60 (docs.ray.io, "Fault tolerance" and "Cancelling tasks").
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import pickle
+import socket
+import sys
+import threading
+import uuid
+import warnings
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import redirect_stdout, suppress
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from registry.engines.engine import Engine, Piece, R, T, closed_engine, in_order, most_drawn
+from registry.engines.messages import NotSendableError, Taking, WorkerDiedError, call_function, not_sendable
+from registry.errors import RegistryError, UsageError, require_extra
+
+_ATTEMPTS: Final = 4
+_CONNECT_SECONDS: Final = 10.0
+_CHECK_SECONDS: Final = 60.0
+"""How long other nodes may take to list a folder."""
+
+_PREFIXES: Final = ("AWS_", "AZURE_", "AZURITE_", "FSSPEC_", "GOOGLE_", "REGISTRY_")
+_PROXIES: Final = frozenset({"all_proxy", "http_proxy", "https_proxy", "no_proxy"})  # in either case
+_CERTIFICATES: Final = frozenset({"CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE"})
+_KEPT_HERE: Final = frozenset({"REGISTRY_ENGINE", "REGISTRY_KEY_PASSWORD"})  # no piece signs, or starts a cluster
+
+_MEMORY_HINT: Final = (
+    "Its node ran out of memory. Use fewer processes: processes=N in Python, -j N on the command line; or nodes with "
+    "more memory for each CPU."
+)
+_DIED_HINT: Final = (
+    "A native library crashed, another program ended the process, or the system ran out of memory. The output of "
+    "workers is above. To debug it, work on this machine: --engine local -j 1 on the command line."
+)
+_NODE_HINT: Final = "The nodes of the cluster do not last long enough. `ray status` lists them. Run the command again."
+_LOST_HINT: Final = (
+    "The cluster ended, or the network to it failed. Check it with `ray status`, and run the command again."
+)
+_INSTALL_HINT: Final = (
+    "Install the same shardbook on all nodes of the cluster as here, or send packages with RayTasks(runtime_env=...)."
+)
+
+
+class RayTasks(Engine):
+    """Runs pieces on a Ray cluster, for work that one machine cannot do in time.
+
+    The cluster is, in this order: the one that this program has connected to with ``ray.init``, which is left alone;
+    the one at ``address``; the one at ``RAY_ADDRESS``; one that runs on this machine; a new one on this machine, which
+    ends with the engine. Engines of one program share one connection.
+
+    Data that pieces read must be in a store that all nodes can read, such as an object store or a shared folder.
+    What pieces print appears in this program's stderr, behind the process and the node that printed it.
+
+    Args:
+        address: ``host:port``; ``"auto"`` for a cluster that runs on this machine, ``"local"`` for a new one.
+        processes: the number of pieces that run at the same time. None: one for each CPU of the cluster.
+        runtime_env: passed to ``ray.init``, e.g. to send packages that the nodes lack. Ray logs it: no passwords.
+
+    Raises:
+        UsageError: on first use: there is no cluster at the address.
+        MissingExtraError: on first use: Ray is not installed (extra ``ray``).
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        processes: int | None = None,
+        runtime_env: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._address = address
+        self._processes = processes
+        self._runtime_env = runtime_env
+        self._connection: _Connection | None = None
+        self._call: Any = None
+        self._started: set[_Task] = set()
+        self._taking = Taking()
+        self._is_closed = False
+        self._lock = threading.RLock()
+
+    @property
+    def width(self) -> int:
+        """The number of processes that was asked for, or of CPUs of the cluster, at least 1. Connects."""
+        return self._processes or self.connect().num_cpus
+
+    @property
+    def shares_files(self) -> bool:
+        """False."""
+        return False
+
+    def connect(self) -> _Connection:
+        """Connect to the cluster, unless this engine is connected."""
+        with self._lock:
+            if self._is_closed:
+                raise closed_engine()
+            if self._connection is None:
+                self._connection = _Connection.open(self._address, self._runtime_env)
+                remote = self._connection.ray.remote(num_cpus=1, max_retries=0)
+                self._call = remote(call_message)
+            return self._connection
+
+    def with_width(self, processes: int | None) -> RayTasks:
+        """Another engine on the same cluster."""
+        return RayTasks(self._address, processes=processes or self._processes, runtime_env=self._runtime_env)
+
+    def can_read(self, location: str) -> bool:
+        """Whether pieces on every node can read the folder at this URL.
+
+        The memory of this process cannot be read. A folder of a file system is listed by every other machine, and must
+        contain the same names.
+        """
+        scheme = urlsplit(location).scheme
+        if scheme not in ("", "file"):
+            return scheme != "memory"
+        return self.connect().can_list(unquote(urlsplit(location).path) if scheme else location)
+
+    def describe(self) -> str:
+        """The engine in a line for people: ``Ray, with 8 CPUs of 2 nodes``."""
+        connection = self.connect()
+        cpus, nodes = connection.num_cpus, connection.num_nodes
+        used = "" if self._processes is None else f", {self._processes} pieces at a time"
+        return f"Ray, with {cpus} CPU{'s' * (cpus > 1)} of {nodes} node{'s' * (nodes > 1)}{used}"
+
+    def run(
+        self, pieces: Iterable[Piece[T, R]], *, doing: str, failure: type[RegistryError]
+    ) -> Generator[tuple[T, R], None, None]:
+        """See ``Engine.run``.
+
+        Raises:
+            UsageError: the engine is closed, or there is no cluster.
+            MissingExtraError: Ray is not installed.
+            failure: a piece raised an error from outside the registry; the workers of a piece died four times; or the
+                connection to the cluster is lost.
+        """
+        self.connect()
+        self._forget_ended()
+        sent: _Sent | None = None
+
+        def start(piece: Piece[T, R]) -> _Task:
+            nonlocal sent
+            if self._is_closed:
+                raise closed_engine()
+            if sent is None or sent.function is not piece.function:
+                sent = self._send(piece.function)
+            task = _Task(self, piece, sent, doing)
+            with suppress(NotSendableError, WorkerDiedError):  # raised again when the result is taken
+                task.start()
+            return task
+
+        def finish(piece: Piece[T, R], task: _Task) -> R:
+            result: R = self._taking.take(piece, task.result, doing=doing, failure=failure)
+            return result
+
+        width = self.width
+        yield from in_order(start, pieces, most=most_drawn(width) if width > 1 else 1, finish=finish)
+
+    def close(self) -> None:
+        """End all tasks: the workers that run them are killed. The cluster ends if this engine started it."""
+        with self._lock:
+            self._is_closed = True
+            connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        try:
+            self._end_tasks(connection)
+        finally:
+            connection.leave()
+
+    def _end_tasks(self, connection: _Connection) -> None:
+        refs = [task.ref for task in list(self._started) if task.ref is not None]
+        self._started.clear()
+        with suppress(Exception):  # the cluster may have ended
+            running = connection.ray.wait(refs, num_returns=len(refs), timeout=0)[1] if refs else []
+            for ref in running:
+                connection.ray.cancel(ref, force=True)
+            if running:
+                connection.ray.wait(running, num_returns=len(running), timeout=_CONNECT_SECONDS)
+
+    def _send(self, function: Callable[[Any], Any]) -> _Sent:
+        connection = self.connect()
+        try:
+            content = connection.pickle((_version(), _environment(), connection.pickle(function)))
+            with connection.typed_faults():
+                return _Sent(function, uuid.uuid4().hex, connection.ray.put(content))
+        except (NotSendableError, WorkerDiedError) as error:
+            return _Sent(function, "", None, error)
+
+    def _forget_ended(self) -> None:
+        """Forget tasks of earlier runs that were cancelled and have ended."""
+        cancelled = {task.ref: task for task in list(self._started) if task.is_cancelled}
+        if cancelled:
+            with suppress(Exception):  # a lost cluster is noticed by the next task
+                refs = list(cancelled)
+                for ref in self.connect().ray.wait(refs, num_returns=len(refs), timeout=0)[0]:
+                    self._started.discard(cancelled[ref])
+
+
+class _Sent:
+    """A function that was stored in Ray, or the reason why it cannot be sent."""
+
+    def __init__(
+        self,
+        function: Callable[[Any], Any],
+        key: str,
+        content: Any,
+        refusal: NotSendableError | WorkerDiedError | None = None,
+    ) -> None:
+        self.function = function
+        self.key = key
+        self.content = content
+        self.refusal = refusal
+
+
+class _Task:
+    """A piece that was sent, and the reference to its result. It is started again if its worker or node dies."""
+
+    def __init__(self, engine: RayTasks, piece: Piece[Any, Any], sent: _Sent, doing: str) -> None:
+        self._engine = engine
+        self._piece = piece
+        self._sent = sent
+        self._doing = doing
+        self._refusal: NotSendableError | WorkerDiedError | None = None
+        self.ref: Any = None
+        self.is_cancelled = False
+
+    def start(self) -> None:
+        """Send the piece.
+
+        Raises:
+            NotSendableError: the function or the input cannot be pickled, or was refused by a worker.
+            WorkerDiedError: the connection is lost.
+        """
+        try:
+            if self._sent.refusal is not None:
+                raise self._sent.refusal
+            connection = self._engine.connect()
+            message = connection.pickle(self._piece.input)
+            call = self._engine._call.options(name=self._doing)
+            with connection.typed_faults():
+                self.ref = call.remote(self._sent.key, self._sent.content, message)
+        except (NotSendableError, WorkerDiedError) as error:
+            self._refusal = error
+            raise
+        self._engine._started.add(self)
+
+    def result(self) -> Any:
+        """Wait for the result of the piece, or raise its error."""
+        if self._refusal is not None:
+            raise self._refusal
+        connection = self._engine.connect()  # raises if the engine is closed
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                with connection.typed_faults(attempt):
+                    answer = connection.ray.get(self.ref)
+                break
+            except _TaskDiedError as error:
+                self._engine._started.discard(self)
+                if attempt == _ATTEMPTS:
+                    raise WorkerDiedError(error.message, hint=error.hint, details=error.details) from error
+                self.start()
+        self._engine._started.discard(self)
+        try:
+            result, raised, cause = pickle.loads(answer)  # noqa: S301 - from a worker of this program
+        except Exception as error:
+            raise not_sendable(error) from error
+        if isinstance(raised, _FunctionNotSendableError):
+            self._sent.refusal = raised
+        if raised is not None:
+            raise raised from cause
+        return result
+
+    def cancel(self) -> None:
+        """Cancel the task: it does not start, or gets a KeyboardInterrupt. ``close`` kills those that still run."""
+        self.is_cancelled = True
+        connection = self._engine._connection
+        if self.ref is not None and connection is not None:
+            with suppress(Exception):  # the cluster may have ended
+                connection.ray.cancel(self.ref)
+
+
+class _FunctionNotSendableError(NotSendableError):
+    """A worker cannot unpickle a function, so that it would refuse all pieces."""
+
+
+class _TaskDiedError(WorkerDiedError):
+    """A task died, and can be started again."""
+
+
+class _Connection:
+    """The connection of this program to a cluster. Engines share it, and the last one that leaves ends it."""
+
+    _lock: Final = threading.Lock()
+    _current: _Connection | None = None
+
+    def __init__(self, ray: ModuleType, address: str | None, *, is_own: bool) -> None:
+        self.ray = ray
+        self._address = address
+        self._is_own = is_own
+        self._num_users = 0
+        self._listed: dict[str, bool] = {}
+        self._pickler = _pickler_class(ray)
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        self.num_nodes = max(1, len(nodes))
+        self.num_cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+    @classmethod
+    def open(cls, address: str | None, runtime_env: Mapping[str, Any] | None) -> _Connection:
+        """The connection that exists, or a new one."""
+        with require_extra("ray", package="ray", needed_for="work on a Ray cluster"):
+            import ray
+        with cls._lock:
+            found = cls._current
+            if found is not None and not ray.is_initialized():  # the program ended it
+                found = None
+            if found is None:
+                is_own = not ray.is_initialized()
+                if is_own:
+                    _connect(ray, address or os.environ.get("RAY_ADDRESS") or None, runtime_env)
+                found = cls._current = cls(ray, address, is_own=is_own)
+            elif found._is_own and address is not None and address != found._address:
+                raise UsageError(
+                    f"this program is connected to another Ray cluster than {address}",
+                    hint="Close the engine that uses it first: a program uses one cluster at a time.",
+                )
+            found._num_users += 1
+            return found
+
+    def leave(self) -> None:
+        """Called by an engine that is closed."""
+        with self._lock:
+            self._num_users -= 1
+            if self._num_users:
+                return
+            if _Connection._current is self:
+                _Connection._current = None
+                if self._is_own:
+                    self.ray.shutdown()
+
+    def pickle(self, value: object) -> bytes:
+        """Pickle ``value``; classes and functions of ``__main__`` by value. Raises NotSendableError."""
+        return _pickled(self._pickler, value)
+
+    def typed_faults(self, attempt: int = 0) -> _TypedFaults:
+        """Raise faults of workers and of the cluster in the block as WorkerDiedError."""
+        return _TypedFaults(self, attempt)
+
+    def can_list(self, folder: str) -> bool:
+        """Whether all other machines of the cluster find the same names in a folder as this one."""
+        if folder not in self._listed:
+            try:
+                self._listed[folder] = self._is_listed(folder)
+            except Exception:  # noqa: BLE001 (whatever fails there, work that needs the folder would fail, too)
+                self._listed[folder] = False
+        return self._listed[folder]
+
+    def _is_listed(self, folder: str) -> bool:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        others = [
+            node["NodeID"]
+            for node in self.ray.nodes()
+            if node["Alive"] and node["NodeManagerHostname"] != socket.gethostname()
+        ]
+        if not others:
+            return True
+        lister = self.ray.remote(num_cpus=0, max_retries=2)(list_folder)
+        placed = [NodeAffinitySchedulingStrategy(node, soft=False) for node in others]
+        refs = [lister.options(scheduling_strategy=place).remote(folder) for place in placed]
+        here = list_folder(folder)
+        return all(found == here for found in self.ray.get(refs, timeout=_CHECK_SECONDS))
+
+
+class _TypedFaults:
+    """A context manager that replaces Ray's errors."""
+
+    def __init__(self, connection: _Connection, attempt: int) -> None:
+        self._connection = connection
+        self._attempt = attempt
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is None or not isinstance(error, Exception) or isinstance(error, RegistryError | WorkerDiedError):
+            return
+        raised = self._typed(error)
+        if raised is not None:
+            raise raised from error
+
+    def _typed(self, error: Exception) -> WorkerDiedError | None:
+        faults = self._connection.ray.exceptions
+        details = {"attempts": self._attempt}
+        times = f" in each of {self._attempt} attempts" if self._attempt > 1 else ""
+        if isinstance(error, faults.LocalRayletDiedError) or not self._connection.ray.is_initialized():
+            return _lost(details)
+        if isinstance(error, faults.OutOfMemoryError):
+            return _TaskDiedError(f"a worker ran out of memory{times}", hint=_MEMORY_HINT, details=details)
+        if isinstance(error, faults.WorkerCrashedError | faults.TaskCancelledError):
+            return _TaskDiedError(f"a worker died{times}", hint=_DIED_HINT, details=details)
+        if isinstance(error, faults.NodeDiedError | faults.ObjectLostError | faults.OwnerDiedError):
+            return _TaskDiedError(f"a node of the cluster was lost{times}", hint=_NODE_HINT, details=details)
+        if isinstance(error, faults.RayTaskError | faults.RuntimeEnvSetupError):
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            return WorkerDiedError(f"a worker cannot run pieces: {lines[-1]}", hint=_INSTALL_HINT, details=details)
+        if isinstance(error, faults.RayError | OSError | RuntimeError):
+            return _lost(details)
+        return None
+
+
+def _lost(details: dict[str, Any]) -> WorkerDiedError:
+    return WorkerDiedError("the connection to the Ray cluster was lost", hint=_LOST_HINT, details=details)
+
+
+def _connect(ray: ModuleType, address: str | None, runtime_env: Mapping[str, Any] | None) -> None:
+    """Call ``ray.init``: at an address, else with a cluster that runs here, else with a new one."""
+    options: dict[str, Any] = {"log_to_driver": True, "logging_level": logging.WARNING}
+    if runtime_env is not None:
+        options["runtime_env"] = dict(runtime_env)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # Ray announces changes that do not concern pieces
+        if address not in (None, "auto", "local"):
+            _require_server(str(address))
+        try:
+            if address != "local":
+                ray.init(address=address or "auto", **options)
+                return
+        except ConnectionError as error:
+            if address is not None:
+                raise _no_cluster(address, error) from error
+        except Exception as error:
+            raise _no_cluster(str(address or "auto"), error) from error
+        try:
+            ray.init(address="local", include_dashboard=False, **options)
+        except Exception as error:
+            raise _no_cluster("local", error) from error
+
+
+def _require_server(address: str) -> None:
+    """Refuse an address that nobody listens at: Ray would wait for a minute, and end this program."""
+    host, colon, port = address.rpartition(":")
+    if "://" in address or not colon or not port.isdecimal():
+        raise UsageError(
+            f"{address!r} is not the address of a Ray cluster",
+            hint="Write host:port, as `ray start --head` prints it, e.g. 10.0.0.1:6379; or auto, or local.",
+            details={"address": address},
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise _no_cluster(address, error) from error
+
+
+def _no_cluster(address: str, error: Exception) -> UsageError:
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return UsageError(
+        f"cannot connect to a Ray cluster at {address}: {reason}",
+        hint="Check that it runs: ray status --address ADDRESS. Start one on this machine with: ray start --head",
+        details={"address": address},
+    )
+
+
+def _version() -> str:
+    import registry
+
+    return registry.__version__
+
+
+def _environment() -> dict[str, str]:
+    """The variables of this process that pieces need."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if (name.startswith(_PREFIXES) or name.lower() in _PROXIES or name in _CERTIFICATES) and name not in _KEPT_HERE
+    }
+
+
+def _pickler_class(ray: ModuleType) -> Any:
+    """Ray's pickler, but functions that see variables of other functions are refused, as by pickle.
+
+    By value, such a function would change copies of these variables. In ``__main__`` all is pickled by value: no
+    worker can import it.
+    """
+
+    class Pickler(ray.cloudpickle.CloudPickler):  # type: ignore[misc, name-defined]  # a module is a value here
+        def reducer_override(self, obj: Any) -> Any:
+            if (
+                isinstance(obj, FunctionType | type)
+                and "<locals>" in obj.__qualname__
+                and obj.__module__ != "__main__"
+                and sys.modules.get(obj.__module__) is not None
+            ):
+                return NotImplemented  # pickle looks it up by name, and fails
+            return super().reducer_override(obj)
+
+    return Pickler
+
+
+def _pickled(pickler: Any, value: object) -> bytes:
+    file = io.BytesIO()
+    try:
+        pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
+    except Exception as error:
+        raise not_sendable(error) from error
+    return file.getvalue()
+
+
+# In a worker
+
+
+class _Held(NamedTuple):
+    """The function of the last run of which this worker called a piece."""
+
+    key: str
+    function: Callable[[Any], Any]
+
+
+_held: _Held | None = None
+_replaced: Final[dict[str, str | None]] = {}
+"""The values that variables of the environment had before a run set them."""
+
+
+def call_message(key: str, content: bytes, message: bytes) -> bytes:
+    """The task: call the function of a run with an input; all are pickled. Returns (result, error, cause), pickled.
+
+    What is printed goes to stderr, because the stdout of a command is its result.
+    """
+    import ray
+
+    pickler = _pickler_class(ray)
+    answer: tuple[Any, Exception | None, Exception | None]
+    with redirect_stdout(sys.stderr):
+        try:
+            function = _function(key, content)
+            item = pickle.loads(message)  # noqa: S301 - from the program that started the task
+        except RegistryError as error:
+            answer = (None, error, None)
+        except NotSendableError as error:
+            answer = (None, error, None)
+        except Exception as error:  # noqa: BLE001 - unpickling imports and runs any module
+            answer = (None, not_sendable(error), None)
+        else:
+            answer = call_function(function, item)
+    try:
+        return _pickled(pickler, answer)
+    except NotSendableError as error:
+        return pickle.dumps((None, error, None))
+
+
+def _function(key: str, content: bytes) -> Callable[[Any], Any]:
+    global _held  # noqa: PLW0603 (a worker keeps one function)
+    if _held is None or _held.key != key:
+        _held = None
+        version, environment, pickled = pickle.loads(content)  # noqa: S301 - from the program that started the task
+        if version != _version():
+            raise UsageError(
+                f"a node of the cluster has shardbook {_version()}, and this program has {version}", hint=_INSTALL_HINT
+            )
+        _set_environment(environment)
+        try:
+            _held = _Held(key, pickle.loads(pickled))  # noqa: S301
+        except Exception as error:
+            raise _FunctionNotSendableError(*not_sendable(error).args) from error
+    return _held.function
+
+
+def _set_environment(wanted: Mapping[str, str]) -> None:
+    """Set variables, and give those of an earlier run their own values back."""
+    for name in [name for name in _replaced if name not in wanted]:
+        before = _replaced.pop(name)
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
+    for name, value in wanted.items():
+        _replaced.setdefault(name, os.environ.get(name))
+        os.environ[name] = value
+
+
+def list_folder(folder: str) -> list[str] | None:
+    """The names in a folder, sorted; None if it cannot be listed."""
+    try:
+        return sorted(one.name for one in Path(folder).iterdir())
+    except OSError:
+        return None
