@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         restore,
     )
     from registry.building import BuilderConfig, DatasetBuilder, Pieces
+    from registry.engines import use_engine
     from registry.errors import RegistryError, RegistryWarning, YankedVersionWarning
     from registry.model import (
         DatasetVersion,
@@ -113,6 +114,7 @@ __all__ = [
     "restore",
     "slim",
     "split_for_process",
+    "use_engine",
     # registry.torch is not here: "from registry import *" has to work without torch
 ]
 
@@ -123,6 +125,7 @@ __getattr__, __dir__ = lazy_exports(
         "api": "AddReport Catalog Dataset DatasetLike add as_dataframe builder cache connect is_locked load load_pin "
         "locked restore",
         "building": "BuilderConfig DatasetBuilder Pieces",
+        "engines": "use_engine",
         "errors": "RegistryError RegistryWarning YankedVersionWarning",
         "model": "DatasetVersion Progress Reference SlicingRule Split Version VersionRequest VersionStatus",
         "order": "ReadConfig",

@@ -34,6 +34,8 @@ from s3_server import S3Server
 
 import registry
 
+pytest.register_assert_rewrite("engine_laws")  # tests that several files import
+
 # No test is about time: cores are shared and noisy. On CI the examples are the same on every run. levels.py says how
 # many a law gets; REGISTRY_EXAMPLES=1000 attacks it for longer.
 settings.register_profile(

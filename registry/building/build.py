@@ -106,7 +106,7 @@ def build_dataset(
     try:
         made: dict[str, tuple[Split, tuple[Shard, ...]]] = {}
         hashers: dict[str, SplitHasher] = {}
-        with choose_engine(processes, num_bytes=None) as engine:
+        with choose_engine(processes, num_bytes=None, reads=()) as engine:
             for name, examples in splits.items():
                 hashers[name] = SplitHasher(features)
                 job = _SplitJob(
@@ -201,6 +201,7 @@ class _SplitJob:
     def _generate(self, examples: Examples, unsorted_keys: ExternalSorter) -> Iterator[KeyedFrames | MadeRun]:
         """The records: in blocks while this process generates and encodes them, in runs as soon as workers do."""
         shuffled = not self.builder.DISABLE_SHUFFLING
+        is_shared = CAN_SHARE_FILES and self.engine.shares_files
         if isinstance(examples, Pieces):
             maker = GroupMaker(
                 codec=self.codec,
@@ -210,14 +211,14 @@ class _SplitJob:
                 folder=self.store.local_root,
                 budget_bytes=self.budget_bytes // max(self.engine.width, num_cpus()),
             )
-            # Without /proc, no other process can open a file without a name.
-            engine = self.engine if CAN_SHARE_FILES else ThisProcess()
+            # Other processes cannot open a file without a name without /proc, or on another machine.
+            engine = self.engine if is_shared else ThisProcess()
             yield from make_group_runs(engine, maker, examples, unsorted_keys=unsorted_keys)
             return
         keyer = Keyer(self.split, shuffled=shuffled, unsorted_keys=unsorted_keys)
         with closing(run_generator(self.split, examples)) as items:
-            yield from encode_examples(self.engine, self.codec, keyer, items, until_grown=CAN_SHARE_FILES)
-            if self.engine.width > 1:
+            yield from encode_examples(self.engine, self.codec, keyer, items, until_grown=is_shared)
+            if is_shared and self.engine.width > 1:
                 yield from make_runs(
                     self.engine,
                     self.codec,

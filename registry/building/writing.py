@@ -101,7 +101,7 @@ def write_split(
         files=ShardedFileTemplate(dataset=dataset, file_format=FILE_FORMAT),
     )
     shards: list[Shard] = []
-    if engine is not None and engine.width > 1 and _is_divisible(sorter, written, store):
+    if engine is not None and engine.width > 1 and engine.shares_files and _is_divisible(sorter, written, store):
         shards += _write_with_workers(sorter, written, store, hasher, engine, progress)
         return written, tuple(shards)
     with closing(_write(sorter, written, store, shards, progress)) as pieces:

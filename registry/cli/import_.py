@@ -40,6 +40,7 @@ def import_() -> None:
 
 @session_command(
     "parquet",
+    engine=True,
     epilog=examples(
         "registry import parquet ./mnist --dry-run",
         "registry import parquet ./mnist",
@@ -115,6 +116,7 @@ def _present_prepared(session: Session, prepared: PreparedDataset, published: st
 
 @session_command(
     "tfds",
+    engine=True,
     epilog=examples(
         "registry import tfds ~/tensorflow_datasets --dry-run",
         "registry import tfds ~/tensorflow_datasets",

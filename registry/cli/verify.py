@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # numpy is loaded when something is verified
 
 @session_command(
     "verify",
+    engine=True,
     at=True,
     locked=True,
     epilog=examples(
@@ -36,6 +37,7 @@ if TYPE_CHECKING:  # numpy is loaded when something is verified
         "registry verify 'mnist:3.*' --deep",
         "registry verify --all",
         "registry verify --all -j 8 --report report.json",
+        "registry verify imagenet --deep --engine ray --address 10.0.0.1:6379",
     ),
 )
 @click.argument("reference", metavar="[REF]", required=False, shell_complete=complete_reference)

@@ -1,16 +1,17 @@
-"""Runs work in this process, in its threads, or in worker processes. A cluster could be another ``Engine``.
+"""Runs work in this process, in its threads, in worker processes, or on a Ray cluster.
 
 An engine takes pieces of work and returns their results in order (``engine``). Builds encode examples with it,
 publishing checks shards and computes fingerprints, and pins hash records and files. ``choose_engine`` decides for all
 of them which engine runs and how many pieces run at the same time. This package knows nothing about datasets.
 """
 
-from registry.engines.choice import choose_engine, num_cpus
+from registry.engines.choice import ENGINES, choose_engine, num_cpus, use_engine
 from registry.engines.engine import Engine, FileRange, Piece, ThisProcess, call_ahead, shared_threads, submit
 from registry.engines.messages import ForeignError, NotSendableError, WorkerDiedError
 from registry.engines.workers import WorkerProcesses
 
 __all__ = [
+    "ENGINES",
     "Engine",
     "FileRange",
     "ForeignError",
@@ -24,4 +25,5 @@ __all__ = [
     "num_cpus",
     "shared_threads",
     "submit",
+    "use_engine",
 ]

@@ -104,6 +104,10 @@ class Engine(Protocol):
         """Whether pieces run on this machine, and may open files of this process below ``/proc``."""
         return True
 
+    def describe(self) -> str:
+        """The engine in a line for people."""
+        return f"{self.width} piece{'s' * (self.width > 1)} at a time on this machine"
+
     @abstractmethod
     def run(
         self, pieces: Iterable[Piece[T, R]], *, doing: str, failure: type[RegistryError]

@@ -21,6 +21,7 @@ import pickle
 import socket
 import sys
 import threading
+import time
 import uuid
 import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -36,6 +37,8 @@ from registry.errors import RegistryError, UsageError, require_extra
 
 _ATTEMPTS: Final = 4
 _CONNECT_SECONDS: Final = 10.0
+_POLL_SECONDS: Final = 5.0
+_LOST_SECONDS: Final = 30.0
 _CHECK_SECONDS: Final = 60.0
 """How long other nodes may take to list a folder."""
 
@@ -199,7 +202,8 @@ class RayTasks(Engine):
     def _send(self, function: Callable[[Any], Any]) -> _Sent:
         connection = self.connect()
         try:
-            content = connection.pickle((_version(), _environment(), connection.pickle(function)))
+            setting = _Setting(_version(), _environment(), [path for path in sys.path if path])
+            content = connection.pickle((setting, connection.pickle(function)))
             with connection.typed_faults():
                 return _Sent(function, uuid.uuid4().hex, connection.ray.put(content))
         except (NotSendableError, WorkerDiedError) as error:
@@ -213,6 +217,17 @@ class RayTasks(Engine):
                 refs = list(cancelled)
                 for ref in self.connect().ray.wait(refs, num_returns=len(refs), timeout=0)[0]:
                     self._started.discard(cancelled[ref])
+
+
+class _Setting(NamedTuple):
+    """What a worker needs before it can unpickle a function; ``repr`` shows no values, which may be secrets."""
+
+    version: str
+    environment: dict[str, str]
+    paths: list[str]
+
+    def __repr__(self) -> str:
+        return f"<setting of shardbook {self.version}>"
 
 
 class _Sent:
@@ -271,7 +286,7 @@ class _Task:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 with connection.typed_faults(attempt):
-                    answer = connection.ray.get(self.ref)
+                    answer = connection.wait(self.ref)
                 break
             except _TaskDiedError as error:
                 self._engine._started.discard(self)
@@ -320,6 +335,7 @@ class _Connection:
         self._listed: dict[str, bool] = {}
         self._pickler = _pickler_class(ray)
         nodes = [node for node in ray.nodes() if node["Alive"]]
+        self._head = str(ray.get_runtime_context().gcs_address)
         self.num_nodes = max(1, len(nodes))
         self.num_cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
 
@@ -359,6 +375,33 @@ class _Connection:
     def pickle(self, value: object) -> bytes:
         """Pickle ``value``; classes and functions of ``__main__`` by value. Raises NotSendableError."""
         return _pickled(self._pickler, value)
+
+    def wait(self, ref: Any) -> bytes:
+        """Wait for the result of a task.
+
+        Raises:
+            WorkerDiedError: the cluster's head does not answer for 40 s. After 60 s, Ray would end this program.
+        """
+        lost_at: float | None = None
+        while not self.ray.wait([ref], timeout=_POLL_SECONDS)[0]:
+            now = time.monotonic()
+            if self._answers():
+                lost_at = None
+            elif lost_at is None:
+                lost_at = now
+            elif now - lost_at > _LOST_SECONDS:
+                raise _lost({})
+        answer: bytes = self.ray.get(ref)
+        return answer
+
+    def _answers(self) -> bool:
+        """Whether the head of the cluster accepts connections."""
+        host, _, port = self._head.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_POLL_SECONDS).close()
+        except OSError:
+            return False
+        return True
 
     def typed_faults(self, attempt: int = 0) -> _TypedFaults:
         """Raise faults of workers and of the cluster in the block as WorkerDiedError."""
@@ -570,12 +613,14 @@ def _function(key: str, content: bytes) -> Callable[[Any], Any]:
     global _held  # noqa: PLW0603 (a worker keeps one function)
     if _held is None or _held.key != key:
         _held = None
-        version, environment, pickled = pickle.loads(content)  # noqa: S301 - from the program that started the task
-        if version != _version():
+        setting, pickled = pickle.loads(content)  # noqa: S301 - from the program that started the task
+        if setting.version != _version():
             raise UsageError(
-                f"a node of the cluster has shardbook {_version()}, and this program has {version}", hint=_INSTALL_HINT
+                f"a node of the cluster has shardbook {_version()}, and this program has {setting.version}",
+                hint=_INSTALL_HINT,
             )
-        _set_environment(environment)
+        _set_environment(setting.environment)
+        sys.path.extend(path for path in setting.paths if path not in sys.path)  # those of the node come first
         try:
             _held = _Held(key, pickle.loads(pickled))  # noqa: S301
         except Exception as error:

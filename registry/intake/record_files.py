@@ -310,7 +310,7 @@ def _count(store: Store, names: Sequence[str], counter: _Counter) -> dict[str, _
         return (Piece(counter, name, (FileRange(store.url, name),)) for name in names)
 
     is_local = store.local_root is not None
-    with choose_engine(num_bytes=sum(sizes.values()), is_local=is_local) as engine:
+    with choose_engine(num_bytes=sum(sizes.values()), is_local=is_local, reads=(store.url,)) as engine:
         found = dict(engine.run(pieces(), doing="read records", failure=StorageError))
     bad = [(name, record, problem) for name in names for record, problem in found[name].faults]
     if bad:

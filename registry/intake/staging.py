@@ -173,7 +173,7 @@ def stage_source(
     staged = store.stage(final)
     try:
         with ExitStack() as stack:
-            engine = stack.enter_context(choose_engine(processes, num_bytes=None))
+            engine = stack.enter_context(choose_engine(processes, num_bytes=None, reads=()))
             sorters = _Sorters(stack, staged.store, source, holdout, split_by, budget_bytes)
             offsets = _Offsets() if rule.kind == "content" and set(rule.columns) != set(features) else None
             if offsets is not None:

@@ -139,6 +139,7 @@ def measure_records(
         num_bytes=num_bytes,
         is_local=store.local_root is not None,
         is_unlocked=mean >= _LARGE_RECORD or not plan.num_examples or is_few,
+        reads=(store.url,),
     )
     # Each file is read twice: as a file and as records. Close together, the second read is served by the page cache.
     tasks = _interleave([*files], _plan_runs(plan.num_examples, mean, engine.width))
@@ -177,7 +178,7 @@ def measure_files(
     hasher = partial(_hash_and_stamp, store, indexes=indexes)
     pieces = (Piece(hasher, name, (FileRange(store.url, name),)) for name in files)
     with choose_engine(
-        processes, num_bytes=num_bytes, is_local=store.local_root is not None, is_unlocked=True
+        processes, num_bytes=num_bytes, is_local=store.local_root is not None, is_unlocked=True, reads=(store.url,)
     ) as engine:
         for name, found in engine.run(pieces, doing="hashed files", failure=StorageError):
             digests[name] = found

@@ -263,6 +263,7 @@ def call_on_runs(
         num_bytes=sum(split.num_bytes for split in stored.splits),
         num_items=sum(split.num_examples for split in stored.splits),
         is_local=stored.store.local_root is not None,
+        reads=(stored.store.url,),
     )
     pieces = (
         Piece(function, part, stored.files_of(part))

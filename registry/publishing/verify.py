@@ -174,7 +174,11 @@ def verify_shards(
     # Hashing releases the interpreter's lock, decoding does not.
     is_unlocked = features is None or processes is None
     with choose_engine(
-        processes, num_bytes=num_bytes, is_local=store.local_root is not None, is_unlocked=is_unlocked
+        processes,
+        num_bytes=num_bytes,
+        is_local=store.local_root is not None,
+        is_unlocked=is_unlocked,
+        reads=(store.url,),
     ) as engine:
         for (place, index), found in engine.run(pieces(), doing="verified files", failure=StorageError):
             split = splits[place]

@@ -101,7 +101,7 @@ def _long(value: object) -> object:
     return pytest.param(*values, marks=pytest.mark.long)
 
 
-SLOW_FOLDERS: Final = {("tests", name) for name in ("catalog", "cli", "end_to_end", "engines", "storage")}
+SLOW_FOLDERS: Final = {("tests", name) for name in ("catalog", "cli", "end_to_end", "engines", "ray", "storage")}
 """Folders whose tests start servers or programs, or publish: a case takes a tenth of a second or more."""
 
 QUICK_FOLDERS: Final = ("tests/unit", "tests/property", "tests/conformance", "registry", "builders")

@@ -63,6 +63,7 @@ _dry_run_option: Final = click.option(
 
 @session_command(
     "create",
+    engine=True,
     at=True,
     locked=True,
     epilog=examples(

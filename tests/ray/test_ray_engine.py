@@ -1,0 +1,307 @@
+"""The engine of a Ray cluster: the laws of every engine, and faults, secrets and the end of a cluster's own kind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_laws import *  # noqa: F403 (the tests)
+from engine_laws import results, run
+from engine_pieces import follow
+from ray_pieces import kill_once, node_of, read_variable, wait_for
+
+from registry.engines import Engine, Piece, choose_engine, use_engine
+from registry.engines.ray_tasks import RayTasks
+from registry.errors import UsageError, VerificationError
+
+
+@pytest.fixture
+def engine(connected: Any) -> Iterator[Engine]:
+    with RayTasks() as made:
+        yield made
+
+
+@pytest.fixture
+def workers(engine: Engine) -> Engine:
+    return engine
+
+
+@pytest.fixture(scope="module")
+def lasting(connected: Any) -> Iterator[Engine]:
+    with RayTasks() as made:
+        yield made
+
+
+def test_the_width_is_the_number_of_cpus_or_what_was_asked_for(connected: Any) -> None:
+    with RayTasks() as all_of_them, RayTasks(processes=3) as some:
+        assert (all_of_them.width, some.width) == (4, 3)
+        assert not all_of_them.shares_files
+        assert all_of_them.describe() == "Ray, with 4 CPUs of 2 nodes"
+
+
+def test_one_process_ends_each_piece_before_the_next_is_drawn(connected: Any) -> None:
+    events: list[str] = []
+
+    def pieces() -> Iterator[Piece[Any, Any]]:
+        for number in range(3):
+            events.append(f"drawn {number}")
+            yield Piece(follow, number)
+
+    with RayTasks(processes=1) as engine:
+        for number, _ in engine.run(pieces(), doing="tested", failure=VerificationError):
+            events.append(f"done {number}")
+    assert events == ["drawn 0", "done 0", "drawn 1", "done 1", "drawn 2", "done 2"]
+
+
+def test_a_piece_whose_worker_is_killed_once_gives_its_result(engine: Engine, tmp_path: Path) -> None:
+    inputs = [(str(tmp_path / f"{number}"), number) for number in range(8)]
+    assert results(engine, *inputs, function=kill_once) == list(range(8))
+    assert len(list(tmp_path.iterdir())) == 8  # each piece ran, and killed its first worker
+
+
+def test_a_piece_that_always_kills_its_worker_is_a_typed_error(engine: Engine) -> None:
+    outcomes = run(engine, 1, "die", 2)
+    assert next(outcomes) == (1, 1)
+    with pytest.raises(VerificationError) as caught:
+        next(outcomes)
+    assert str(caught.value) == "a worker died in each of 4 attempts while it followed orders"
+    assert str(caught.value.hint).startswith("A native library crashed, another program ended the process, or the ")
+    assert caught.value.details == {"attempts": 4}
+    assert results(engine, 1, 2) == [1, 2]
+
+
+def test_a_node_that_is_removed_does_not_change_the_results(cluster: Any, connected: Any, tmp_path: Path) -> None:
+    node = cluster.add_node(num_cpus=4)
+    inputs = [(str(tmp_path), number) for number in range(16)]
+    with RayTasks(processes=8) as engine:
+        outcomes = run(engine, *inputs, function=wait_for)
+        deadline = time.monotonic() + 60
+        started = []
+        first = next(outcomes)  # starts the others
+        while node.node_id not in started and time.monotonic() < deadline:
+            time.sleep(0.1)
+            started = [path.read_text() for path in tmp_path.glob("started-*")]
+        assert node.node_id in started
+        cluster.remove_node(node, allow_graceful=False)
+        (tmp_path / "go on").touch()
+        assert [first[1], *(result for _, result in outcomes)] == list(range(16))
+
+
+def test_what_a_piece_prints_reaches_stderr(engine: Engine, capfd: pytest.CaptureFixture[str]) -> None:
+    assert results(engine, 1, "print", "print", 2) == [1, "print", "print", 2]
+    out, err, deadline = "", "", time.monotonic() + 30
+    while "printed by a piece" not in err and time.monotonic() < deadline:
+        time.sleep(0.1)
+        captured = capfd.readouterr()
+        out, err = out + captured.out, err + captured.err
+    assert "printed by a piece" in err
+    assert "printed by a piece" not in out
+
+
+def test_closing_an_engine_ends_its_tasks(connected: Any, tmp_path: Path) -> None:
+    with RayTasks() as engine:
+        outcomes = run(engine, *[(str(tmp_path), number) for number in range(20)], function=wait_for)
+        (tmp_path / "go on").touch()
+        next(outcomes)
+        (tmp_path / "go on").unlink()
+        deadline = time.monotonic() + 30
+        while len(list(tmp_path.glob("started-*"))) < 4 and time.monotonic() < deadline:
+            time.sleep(0.05)
+    running = {int(path.name.split("-")[1]) for path in tmp_path.glob("started-*")}
+    deadline = time.monotonic() + 30
+    before = -1
+    while time.monotonic() < deadline and before != (now := _beats(tmp_path)):
+        before = now
+        time.sleep(1.0)
+    assert running
+    assert before == now  # no task works any more
+    with RayTasks() as another:
+        assert results(another, 1, 2) == [1, 2]
+
+
+def _beats(folder: Path) -> int:
+    """The number of moments at which tasks of ``wait_for`` reported that they work."""
+    return sum(path.stat().st_size for path in folder.glob("beats-*"))
+
+
+def test_secrets_reach_pieces_and_nothing_that_ray_shows(
+    cluster: Any, engine: RayTasks, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    secret = "kept-to-itself-4711"  # noqa: S105 (the value that the test looks for)
+    for name in ("AWS_SECRET_ACCESS_KEY", "REGISTRY_TOKEN", "https_proxy", "REGISTRY_KEY_PASSWORD"):
+        monkeypatch.setenv(name, f"{secret}-{name}")
+    names = ("AWS_SECRET_ACCESS_KEY", "REGISTRY_TOKEN", "https_proxy", "REGISTRY_KEY_PASSWORD")
+    assert results(engine, *names, function=read_variable) == [*(f"{secret}-{name}" for name in names[:3]), None]
+    with pytest.raises(VerificationError):
+        results(engine, "die", function=follow)
+    monkeypatch.undo()
+    assert results(engine, *names, function=read_variable) == [None] * 4  # the next run has its own environment
+    session = Path(engine.connect().ray._private.worker.global_worker.node.get_session_dir_path())
+    files = [path for path in session.rglob("*") if path.is_file()]
+    assert len(files) > 10
+    assert [path for path in files if secret.encode() in path.read_bytes()] == []
+    captured = capfd.readouterr()
+    assert secret not in captured.out + captured.err + repr(engine) + repr(vars(engine))
+
+
+def test_an_engine_of_its_own_connection_ends_it(cluster: Any) -> None:
+    """In another program: this one is connected by itself."""
+    code = f"""
+import os, ray
+from engine_pieces import follow
+from registry.engines import Piece, use_engine, choose_engine
+from registry.engines.ray_tasks import RayTasks
+from registry.errors import BuildError
+
+class Doubler:
+    def __call__(self, number):
+        return [number, Doubler]
+
+def main():
+    assert not ray.is_initialized()
+    with use_engine("ray", address={cluster.address!r}) as outer:
+        for _ in range(2):
+            with choose_engine(2, num_bytes=0, reads=()) as engine:
+                assert type(engine) is RayTasks and engine.width == 2
+                pieces = [Piece(Doubler(), one) for one in range(4)]
+                found = list(engine.run(pieces, doing="doubled", failure=BuildError))
+                assert [(one, result[0]) for one, result in found] == [(0, 0), (1, 1), (2, 2), (3, 3)]
+                assert all(result[1] is Doubler for _, result in found), found
+            assert ray.is_initialized()
+        assert choose_engine(1, num_bytes=0, reads=()).width == 1
+        assert type(choose_engine(2, num_bytes=0)) is not RayTasks
+        assert type(choose_engine(2, num_bytes=0, reads=("memory://here",))) is not RayTasks
+    assert not ray.is_initialized()
+    print("done")
+main()
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent / "engines")}
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
+
+
+ENDLESS = """
+import itertools, sys
+from pathlib import Path
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored if the tests run in the background
+from ray_pieces import wait_for
+from registry.engines import Piece
+from registry.engines.ray_tasks import RayTasks
+from registry.errors import VerificationError
+
+pieces = (Piece(wait_for, (sys.argv[2], number)) for number in itertools.count())
+with RayTasks(sys.argv[1]) as engine:
+    list(engine.run(pieces, doing="tested", failure=VerificationError))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_no_task_outlives_a_program_that_is_interrupted_or_killed(
+    cluster: Any, tmp_path: Path, number: signal.Signals
+) -> None:
+    environment = {**os.environ, "PYTHONPATH": f"{Path(__file__).parent}"}
+    command = [sys.executable, "-c", ENDLESS, cluster.address, str(tmp_path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as program:
+        try:
+            deadline = time.monotonic() + 60
+            while len(list(tmp_path.glob("started-*"))) < 2 and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert len(list(tmp_path.glob("started-*"))) >= 2
+            program.send_signal(number)
+            _, errors = program.communicate(timeout=60)
+        finally:
+            program.kill()
+    assert program.returncode == -number
+    if number == signal.SIGINT:
+        assert errors.rstrip().endswith("KeyboardInterrupt")
+    before, deadline = -1, time.monotonic() + 30
+    while before != (now := _beats(tmp_path)) and time.monotonic() < deadline:
+        before = now
+        time.sleep(1.0)
+    assert before == now > 0
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("nowhere", "'nowhere' is not the address of a Ray cluster"),
+        ("ray://127.0.0.1:10001", "'ray://127.0.0.1:10001' is not the address of a Ray cluster"),
+        ("127.0.0.1:1", "cannot connect to a Ray cluster at 127.0.0.1:1: [Errno 111] Connection refused"),
+    ],
+)
+def test_a_wrong_address_is_a_typed_error(address: str, message: str) -> None:
+    code = f"""
+from registry.engines.ray_tasks import RayTasks
+from registry.errors import UsageError
+try:
+    RayTasks({address!r}).connect()
+except UsageError as error:
+    print(error.message)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == f"{message}\n"
+
+
+def test_a_lost_cluster_is_a_typed_error(tmp_path: Path) -> None:
+    code = """
+import sys, time
+from ray.cluster_utils import Cluster
+from ray_pieces import wait_for
+from registry.engines import Piece
+from registry.engines.ray_tasks import RayTasks
+from registry.errors import VerificationError
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+with RayTasks(cluster.address) as engine:
+    pieces = [Piece(wait_for, (sys.argv[1], number)) for number in range(2)]
+    def draw():
+        yield from pieces
+        cluster.head_node.kill_raylet()
+    try:
+        list(engine.run(draw(), doing="tested", failure=VerificationError))
+    except VerificationError as error:
+        print(error)
+cluster.shutdown()
+"""
+    environment = {**os.environ, "PYTHONPATH": f"{Path(__file__).parent}"}
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200, check=False)
+    assert done.stdout.splitlines()[-1:] == ["the connection to the Ray cluster was lost while it tested"], done.stderr
+
+
+def test_pieces_run_on_both_nodes(engine: Engine) -> None:
+    deadline, nodes = time.monotonic() + 60, set[str]()
+    while len(nodes) < 2 and time.monotonic() < deadline:
+        nodes = set(results(engine, *range(12), function=node_of))
+    assert len(nodes) == 2
+
+
+def test_what_can_be_read_by_all_nodes_is_known(engine: RayTasks, tmp_path: Path) -> None:
+    assert engine.can_read(f"file://{tmp_path}")
+    assert engine.can_read("s3://bucket/folder")
+    assert not engine.can_read("memory://folder")
+
+
+def test_an_unknown_amount_of_work_reaches_the_cluster(connected: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("registry.engines.choice._TRIAL_SECONDS", 0.0)
+    monkeypatch.setattr("registry.engines.choice._SLOW_SECONDS", 0.0)
+    with use_engine("ray"), choose_engine(num_bytes=None, reads=()) as engine:
+        found = results(engine, *["pid"] * 20)
+    assert found[0] == os.getpid()
+    assert os.getpid() not in found[1:]
+
+
+def test_an_address_needs_ray() -> None:
+    with (
+        pytest.raises(UsageError, match=r"^an address belongs to the engine ray(?m:$)"),
+        use_engine("local", address="a:1"),
+    ):
+        pass
