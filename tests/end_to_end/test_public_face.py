@@ -485,7 +485,7 @@ OPTIONS_OF_CALLS: dict[str, tuple[Callable[..., Any], set[str]]] = {
     "pin restore": (registry.load_pin, {"to", "force", "dry-run"}),
     "pin read": (registry.load_pin, {"limit", "ids", "catalog"}),
 }
-COMMON = {"catalog", "data-dir", "format"}
+COMMON = {"catalog", "data-dir", "format", "engine", "address"}
 PLURALS = {"allow-host": "allow_hosts"}  # an option is given once for each value
 
 

@@ -12,7 +12,7 @@ import registry
 
 HEAVY = {
     "numpy", "sqlalchemy", "sqlalchemy.dialects.postgresql", "alembic", "rich", "pydantic", "google.protobuf", "fsspec",
-    "PIL", "yaml", "semver", "difflib",
+    "PIL", "yaml", "semver", "difflib", "ray",
 }  # fmt: skip
 
 
@@ -42,6 +42,18 @@ def test_resolving_loads_no_heavy_package_but_the_database(tmp_path: Path) -> No
         catalog.build("digits")
     code = f"import registry\nregistry.connect({path!r}).dataset('digits').resolve('train[:10%]')"
     assert loaded_by(code) == {"sqlalchemy"}
+
+
+def test_work_that_does_not_ask_for_a_cluster_loads_no_ray(tmp_path: Path) -> None:
+    path = str(tmp_path / "catalog.db")
+    code = f"import os\nos.environ['REGISTRY_CATALOG'] = {path!r}\nfrom registry.cli.main import run\n"
+    lines = (["build", "digits", "-j", "2"], ["verify", "digits", "--deep", "--engine", "local"])
+    quietly = "".join(f"assert run({line!r}) == 0\n" for line in lines)
+    loaded = loaded_by(
+        f"{code}import io, sys\nsys.stdout = sys.stderr = io.StringIO()\n{quietly}sys.stdout = sys.__stdout__"
+    )
+    assert "sqlalchemy" in loaded
+    assert "ray" not in loaded
 
 
 def test_every_public_name_is_there_and_no_other() -> None:

@@ -1,0 +1,125 @@
+"""Work of a catalog on a Ray cluster gives the same bytes and the same results as on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import registry
+from registry.engines import choice
+from registry.engines.ray_tasks import RayTasks
+from registry.features import FeaturesDict, Scalar, Tensor, Text
+
+NUM_EXAMPLES = 3_000
+
+
+class Squares(registry.DatasetBuilder):
+    """A plain generator of examples of arrays and texts."""
+
+    VERSION = "1.0.0"
+    NUM_SHARDS = 3
+
+    def features(self) -> Any:
+        return FeaturesDict(
+            {"number": Scalar(np.int64), "square": Tensor(shape=(4,), dtype=np.float32), "text": Text()}
+        )
+
+    def splits(self) -> Any:
+        return {"train": self.examples(NUM_EXAMPLES), "test": self.examples(100)}
+
+    def examples(self, count: int) -> Iterator[tuple[str, dict[str, Any]]]:
+        for number in range(count):
+            square = np.full(4, number * number, np.float32)
+            yield f"key{number}", {"number": number, "square": square, "text": "x" * (number % 50)}
+
+
+@pytest.fixture
+def on_cluster(connected: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What pieces did on the cluster, in a block with the engine ray. Little work goes there, too."""
+    done: list[str] = []
+    run = RayTasks.run
+
+    def counted(self: RayTasks, pieces: Any, *, doing: str, failure: Any) -> Any:
+        for one in run(self, pieces, doing=doing, failure=failure):
+            done.append(doing)
+            yield one
+
+    monkeypatch.setattr(RayTasks, "run", counted)
+    monkeypatch.setattr(choice, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(choice, "_TRIAL_SECONDS", 0.0)
+    monkeypatch.setattr(choice, "_SLOW_SECONDS", 0.0)
+    with registry.use_engine("ray"):
+        yield done
+
+
+def shards(catalog: registry.Catalog, name: str) -> dict[str, list[str]]:
+    dataset = catalog.dataset(name)
+    return {split: [shard.sha256 for shard in dataset.shards(split)] for split in dataset.splits}
+
+
+def test_a_build_verification_and_pins_are_the_same_as_here(on_cluster: list[str], tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "here.db") as here, registry.connect(tmp_path / "ray.db") as there:
+        with registry.use_engine("local"):
+            here.build(Squares, processes=1)
+            expected = here.dataset("squares").verify(deep=True)
+            pin = here.dataset("squares").pin({"half": "train[:50%]"})["half"]
+        assert on_cluster == []
+        there.build(Squares)
+        assert on_cluster.count("encoded examples") > 1
+        assert shards(there, "squares") == shards(here, "squares")
+        assert sum(map(len, shards(there, "squares").values())) == 6
+        on_cluster.clear()
+        assert there.dataset("squares").verify(deep=True) == expected
+        assert on_cluster == ["verified files"] * 6
+        on_cluster.clear()
+        found = there.dataset("squares").pin({"half": "train[:50%]"})["half"]
+        assert on_cluster.count("hashed records") > 1
+        assert found.entry.records == pin.entry.records
+        assert there.dataset("squares").verify(processes=2).num_examples == NUM_EXAMPLES + 100
+
+
+def test_a_damaged_shard_is_found_on_the_cluster(on_cluster: list[str], tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        catalog.build(Squares, processes=2)
+        path = next((tmp_path / "datasets").rglob("squares-train*00001-of*"))
+        content = bytearray(path.read_bytes())
+        content[1000] ^= 1
+        path.write_bytes(content)
+        on_cluster.clear()
+        found = catalog.dataset("squares").verify()
+        assert [(fault.split, fault.filename) for fault in found.faults] == [("train", path.name)]
+        assert on_cluster == ["verified files"] * 6
+
+
+def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    variables = {**os.environ, **environment}
+    return subprocess.run(
+        [sys.executable, "-m", "registry", *arguments], capture_output=True, text=True, env=variables, check=False
+    )
+
+
+def test_the_command_line_chooses_the_cluster(cluster: Any, tmp_path: Path) -> None:
+    place = {"REGISTRY_CATALOG": str(tmp_path / "catalog.db")}
+    assert command("build", "digits", **place).returncode == 0
+    here = command("verify", "digits", "--deep", "--format", "json", **place)
+    there = command(
+        *("verify", "digits", "--deep", "-j", "2", "--engine", "ray", "--address", cluster.address), **place
+    )
+    assert there.stderr == "note: working with Ray, with 4 CPUs of 2 nodes\n"
+    assert there.stdout == command("verify", "digits", "--deep", **place).stdout
+    by_variable = command(
+        *("verify", "digits", "--deep", "-j", "2", "--format", "json"),
+        **place,
+        REGISTRY_ENGINE="ray",
+        RAY_ADDRESS=cluster.address,
+    )
+    assert json.loads(by_variable.stdout)["data"] == json.loads(here.stdout)["data"]
+    assert json.loads(by_variable.stdout)["warnings"] == ["note: working with Ray, with 4 CPUs of 2 nodes"]
