@@ -9,9 +9,10 @@ for any number of processes and any memory budget.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Self
 
@@ -22,9 +23,10 @@ from registry.building.generation import Keyer, call_features, call_splits, exam
 from registry.building.piece_runs import GroupMaker, make_group_runs
 from registry.building.pieces import Pieces
 from registry.building.run_files import CAN_SHARE_FILES
+from registry.building.run_folder import RunFolder
 from registry.building.runs import MadeRun, make_runs
 from registry.building.sorter import DEFAULT_BUDGET_BYTES, ExternalSorter, KeyedFrames
-from registry.building.writing import FILE_FORMAT, watch_frames, write_split
+from registry.building.writing import FILE_FORMAT, watch_frames, write_runs, write_split
 from registry.engines import Engine, ThisProcess, choose_engine, num_cpus
 from registry.errors import BuildError, FeatureError, UsageError
 from registry.features import Codec, codec_of
@@ -45,18 +47,22 @@ class StagedBuild:
         prepared: the content of its ``dataset_info.json`` and ``features.json``.
         shards: the written shards of each split: sizes in bytes, numbers of examples, and sha256.
         fingerprints: the fingerprint of each split, if it was computed while the split was written.
+        runs: what a cluster wrote for this build. It is removed with the staged folder, unless an error ends the block.
     """
 
     staged: StagedFolder
     prepared: PreparedDataset
     shards: Mapping[str, tuple[Shard, ...]]
     fingerprints: Mapping[str, SplitFingerprint]
+    runs: RunFolder
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.staged.give_up()
+        if kind is None:  # else the next build goes on from the runs
+            self.runs.remove()
 
 
 def build_dataset(
@@ -103,18 +109,20 @@ def build_dataset(
     final = version_folder(builder.name, builder.config_name, builder.version)
     store.clear_abandoned(final.rpartition("/")[0])
     staged = store.stage(final)
+    runs = RunFolder(store, final, builder, features)
+    is_pieced = any(isinstance(examples, Pieces) for examples in splits.values())
     try:
         made: dict[str, tuple[Split, tuple[Shard, ...]]] = {}
         hashers: dict[str, SplitHasher] = {}
-        with choose_engine(processes, num_bytes=None, reads=()) as engine:
+        with choose_engine(processes, num_bytes=None, reads=(store.url,) if is_pieced else ()) as engine:
             for name, examples in splits.items():
                 hashers[name] = SplitHasher(features)
                 job = _SplitJob(
                     builder=builder,
                     codec=codec_of(features),
                     split=name,
-                    store=staged.store,
-                    grow=staged.grow,
+                    staged=staged,
+                    runs=runs,
                     engine=engine,
                     num_shards=counts[name],
                     hasher=hashers[name],
@@ -140,7 +148,7 @@ def build_dataset(
     shards = MappingProxyType({name: written for name, (_, written) in made.items()})
     found = {name: hasher.fingerprint() for name, hasher in hashers.items()}
     fingerprints = MappingProxyType({name: one for name, one in found.items() if one is not None})
-    return StagedBuild(staged=staged, prepared=prepared, shards=shards, fingerprints=fingerprints)
+    return StagedBuild(staged=staged, prepared=prepared, shards=shards, fingerprints=fingerprints, runs=runs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,8 +158,8 @@ class _SplitJob:
     builder: DatasetBuilder
     codec: Codec
     split: str
-    store: Store
-    grow: Callable[[int], None]
+    staged: StagedFolder
+    runs: RunFolder
     engine: Engine
     num_shards: int | None
     hasher: SplitHasher
@@ -168,6 +176,8 @@ class _SplitJob:
             raise
 
     def _run(self, examples: Examples) -> tuple[Split, tuple[Shard, ...]]:
+        if isinstance(examples, Pieces) and not self.engine.shares_files:
+            return self._run_on_cluster(examples)
         with self._sorter(self.budget_bytes) as sorter:
             self._encode(examples, sorter)
             return write_split(
@@ -175,15 +185,52 @@ class _SplitJob:
                 split=self.split,
                 dataset=self.builder.name,
                 reference=str(self.builder.reference),
-                store=self.store,
+                store=self.staged.store,
                 num_shards=self.num_shards,
                 hasher=self.hasher,
                 engine=self.engine,
                 progress=self.progress,
             )
 
+    def _run_on_cluster(self, examples: Pieces) -> tuple[Split, tuple[Shard, ...]]:
+        """Build the split where other machines read the runs and write the shards; records never come here."""
+        runs, num_payload_bytes = [], 0
+        with self._sorter(self.budget_bytes // _KEY_BUDGET_SHARE) as unsorted_keys:
+            source = self._generate(examples, unsorted_keys)
+            for made in watch_frames(source, "encoding", self.split, None, self.progress):
+                assert isinstance(made, MadeRun)  # noqa: S101 (for the type checker: Pieces give runs)
+                runs.append(made.run)
+                num_payload_bytes += made.num_payload_bytes
+            for _ in unsorted_keys.sorted_frames():
+                pass  # raises DuplicateKeyError if a key is used twice
+        # A staged folder in a data directory is on the disk that all share. One in TMPDIR is not.
+        is_shared = self.runs.is_local
+        store = self.staged.store if is_shared else self.runs.shards
+        split, shards = write_runs(
+            runs,
+            num_payload_bytes=num_payload_bytes,
+            split=self.split,
+            dataset=self.builder.name,
+            reference=str(self.builder.reference),
+            store=store,
+            num_shards=self.num_shards,
+            hasher=self.hasher,
+            engine=self.engine,
+            budget_bytes=self.budget_bytes,
+            progress=self.progress,
+        )
+        if not is_shared:
+            for shard in shards:
+                self.staged.take(store, split.filename(shard.index))
+        return split, shards
+
     def _sorter(self, budget_bytes: int) -> ExternalSorter:
-        return ExternalSorter(split=self.split, folder=self.store.local_root, budget_bytes=budget_bytes)
+        return ExternalSorter(split=self.split, folder=self._folder, budget_bytes=budget_bytes)
+
+    @property
+    def _folder(self) -> Path | None:
+        """Where temporary files are: on the disk that takes the result, which this machine has."""
+        return self.staged.store.local_root
 
     def _encode(self, examples: Examples, sorter: ExternalSorter) -> None:
         with self._sorter(self.budget_bytes // _KEY_BUDGET_SHARE) as unsorted_keys:
@@ -194,7 +241,7 @@ class _SplitJob:
                     sorter.add_run(made.run, num_payload_bytes=made.num_payload_bytes)
                 else:
                     sorter.add(made)
-                self.grow(sorter.num_payload_bytes - before)
+                self.staged.grow(sorter.num_payload_bytes - before)
             for _ in unsorted_keys.sorted_frames():
                 pass  # raises DuplicateKeyError if a key is used twice
 
@@ -208,12 +255,14 @@ class _SplitJob:
                 split=self.split,
                 shuffled=shuffled,
                 generate=examples.generate,
-                folder=self.store.local_root,
-                budget_bytes=self.budget_bytes // max(self.engine.width, num_cpus()),
+                folder=self._folder if self.engine.shares_files else None,
+                budget_bytes=self.budget_bytes // (max(self.engine.width, num_cpus()) if is_shared else 1),
+                key=None if self.engine.shares_files else self.runs.key,
             )
-            # Other processes cannot open a file without a name without /proc, or on another machine.
-            engine = self.engine if is_shared else ThisProcess()
-            yield from make_group_runs(engine, maker, examples, unsorted_keys=unsorted_keys)
+            runs = None if self.engine.shares_files else self.runs
+            # Without /proc, other processes of this machine cannot open a file that has no name.
+            engine = self.engine if is_shared or runs is not None else ThisProcess()
+            yield from make_group_runs(engine, maker, examples, unsorted_keys=unsorted_keys, runs=runs)
             return
         keyer = Keyer(self.split, shuffled=shuffled, unsorted_keys=unsorted_keys)
         with closing(run_generator(self.split, examples)) as items:
@@ -224,7 +273,7 @@ class _SplitJob:
                     self.codec,
                     keyer,
                     items,
-                    folder=self.store.local_root,
+                    folder=self._folder,
                     budget_bytes=self.budget_bytes,
                 )
 

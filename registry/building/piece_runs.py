@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -23,7 +23,8 @@ from registry.building.encoding import encode_examples
 from registry.building.generation import Keyer, run_generator
 from registry.building.keys import label_of
 from registry.building.pieces import Pieces
-from registry.building.run_files import RunFile, UnnamedFile
+from registry.building.run_files import NamedRunFile, RunFile, UnnamedFile
+from registry.building.run_folder import RunFolder, digest_inputs, load_tables, save_tables
 from registry.building.runs import MadeRun
 from registry.building.sorter import BlockTable, ExternalSorter, Run
 from registry.engines import Engine, Piece, ThisProcess
@@ -98,6 +99,7 @@ class GroupMaker:
         generate: the author's function.
         folder: receives temporary files. None: the system's temporary folder.
         budget_bytes: memory for sorting.
+        key: what the runs depend on, besides the inputs, if they are kept for another build. None: they are not.
     """
 
     codec: Codec
@@ -106,9 +108,27 @@ class GroupMaker:
     generate: Callable[[Any], Iterable[tuple[Any, Any]]]
     folder: Path | None
     budget_bytes: int
+    key: str | None = None
 
     def __call__(self, group: Group) -> GroupFacts:
-        """Write the runs. Calling it again writes the same runs."""
+        """Write the runs, unless an earlier call has written them. Calling it again writes the same runs."""
+        digest = None
+        if self.key is not None and isinstance(group.run, NamedRunFile):
+            with suppress(Exception):  # an input cannot be pickled
+                digest = digest_inputs(self.key, group.inputs)
+        if digest is None or not isinstance(group.run, NamedRunFile):
+            return self._make(group)
+        found = load_tables(group.run, digest)
+        if found is not None:
+            tables, (num_payload_bytes, is_numbered) = found
+            return GroupFacts(tables["run"], tables.get("keys"), num_payload_bytes, is_numbered, [], 0.0)
+        made = self._make(group)
+        if made.table is not None:
+            tables = {"run": made.table} if made.keys_table is None else {"run": made.table, "keys": made.keys_table}
+            save_tables(group.run, digest, tables, [made.num_payload_bytes, made.is_numbered])
+        return made
+
+    def _make(self, group: Group) -> GroupFacts:
         started = time.monotonic()
         keys_budget = self.budget_bytes // _KEY_BUDGET_SHARE
         failures: list[Failure] = []
@@ -151,7 +171,12 @@ class GroupMaker:
 
 
 def make_group_runs(
-    engine: Engine, maker: GroupMaker, pieces: Pieces, *, unsorted_keys: ExternalSorter
+    engine: Engine,
+    maker: GroupMaker,
+    pieces: Pieces,
+    *,
+    unsorted_keys: ExternalSorter,
+    runs: RunFolder | None = None,
 ) -> Iterator[MadeRun]:
     """Yield runs of the records of all inputs, in the order of the inputs. The caller closes the runs.
 
@@ -160,6 +185,7 @@ def make_group_runs(
         maker: the function that writes one.
         pieces: the inputs.
         unsorted_keys: receives the keys that do not determine the order.
+        runs: receives the runs. None: they are files without names, on this machine.
 
     Raises:
         StorageError: the disk is full, or the folder is not writable.
@@ -171,7 +197,7 @@ def make_group_runs(
     is_numbered: bool | None = None
     size = _GroupSize(maker.budget_bytes)
     try:
-        groups = _groups(maker, pieces, size, waiting)
+        groups = _groups(maker, pieces, size, waiting, runs)
         for group, facts in engine.run(groups, doing="generated examples", failure=BuildError):
             waiting.popleft()
             failures += facts.failures
@@ -180,12 +206,12 @@ def make_group_runs(
                 if is_numbered not in (None, facts.is_numbered):
                     raise _mixed_keys(maker, group)
                 is_numbered = facts.is_numbered
-            if facts.table is None or failures:
-                group.close()
-            else:
-                if group.keys is not None and facts.keys_table is not None:
-                    unsorted_keys.add_run(Run(group.keys, 0, facts.keys_table), num_payload_bytes=0)
-                yield MadeRun(Run(group.run, 0, facts.table), facts.num_payload_bytes)
+            keys = _filled(group.keys, facts.keys_table, is_used=not failures)
+            if keys is not None:
+                unsorted_keys.add_run(keys, num_payload_bytes=0)
+            run = _filled(group.run, facts.table, is_used=not failures)
+            if run is not None:
+                yield MadeRun(run, facts.num_payload_bytes)
             if len(failures) >= MOST_FAILED:
                 break
     finally:
@@ -193,6 +219,18 @@ def make_group_runs(
             group.close()
     if failures:
         raise _failed(maker.split, failures)
+
+
+def _filled(file: RunFile | None, table: BlockTable | None, *, is_used: bool) -> Run | None:
+    """The run in a file, if it has records; otherwise the file is closed."""
+    if file is None:
+        return None
+    if table is not None and is_used:
+        run = Run(file, 0, table)
+        if run.num_records:
+            return run
+    file.close()
+    return None
 
 
 class _GroupSize:
@@ -219,13 +257,21 @@ class _GroupSize:
 
 
 def _groups(
-    maker: GroupMaker, pieces: Pieces, size: _GroupSize, waiting: deque[Group]
+    maker: GroupMaker, pieces: Pieces, size: _GroupSize, waiting: deque[Group], runs: RunFolder | None
 ) -> Iterator[Piece[Group, GroupFacts]]:
+    """Divide the inputs: as an earlier build did where its runs are finished, else by what was learned."""
     first = 0
     source = _drawn(maker.split, pieces)
-    while inputs := list(islice(source, size.count)):
-        keys = None if maker.shuffled else UnnamedFile(maker.folder)
-        group = Group(first, inputs, UnnamedFile(maker.folder), keys)
+    if runs is not None:
+        runs.open()
+    finished = {} if runs is None else runs.finished(maker.split)
+    while inputs := list(islice(source, finished.get(first, size.count))):
+        count = len(inputs)
+        run: RunFile = UnnamedFile(maker.folder) if runs is None else runs.file(maker.split, first, count)
+        keys: RunFile | None = None
+        if not maker.shuffled:
+            keys = UnnamedFile(maker.folder) if runs is None else runs.keys_file(maker.split, first, count)
+        group = Group(first, inputs, run, keys)
         waiting.append(group)
         yield Piece(maker, group, num_items=len(inputs))
         first += len(inputs)

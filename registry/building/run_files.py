@@ -148,6 +148,14 @@ class NamedRunFile(RunFile):
             self._file.close()
             self._file = None
 
+    def write_beside(self, suffix: str, content: bytes) -> None:
+        """Write a small file whose name has ``suffix`` behind that of this one."""
+        self._store.write_bytes(self.name + suffix, content, overwrite=True)
+
+    def read_beside(self, suffix: str, *, limit: int) -> bytes:
+        """Read what ``write_beside`` wrote. Raises NotStoredError if that is missing."""
+        return self._store.read_bytes(self.name + suffix, limit=limit)
+
     def _opened(self) -> StoredFile:
         if self._file is None:
             self._file = self._store.open(self.name)

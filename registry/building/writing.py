@@ -10,16 +10,16 @@ and lengths of shards follow TFDS 4.9, so that the same records give the same sh
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import pairwise
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from registry.building.behind import Behind
 from registry.building.run_files import CAN_SHARE_FILES
 from registry.building.shard_writing import ShardMaker
-from registry.building.sorter import ExternalSorter
+from registry.building.sorter import ExternalSorter, Run
 from registry.engines import Engine, Piece, ThisProcess
 from registry.errors import BuildError
 from registry.features.split_hasher import LeafHasher, SplitHasher
@@ -94,15 +94,13 @@ def write_split(
     >>> split.num_examples, split.num_bytes, [shard.num_bytes for shard in shards], store.list()
     (2, 7, [39], ['tiny-train.tfrecord-00000-of-00001'])
     """
-    written = Split(
-        name=split,
-        shard_lengths=_plan(sorter, split, reference, num_shards),
-        num_bytes=sorter.num_payload_bytes,
-        files=ShardedFileTemplate(dataset=dataset, file_format=FILE_FORMAT),
-    )
+    written = _plan(sorter, split, dataset, reference, num_shards)
     shards: list[Shard] = []
     if engine is not None and engine.width > 1 and engine.shares_files and _is_divisible(sorter, written, store):
-        shards += _write_with_workers(sorter, written, store, hasher, engine, progress)
+        sorter.spill()
+        # A merge holds a quarter of this, so all workers together hold at most the budget.
+        budget_bytes = min(sorter.budget_bytes, 4 * sorter.budget_bytes // engine.width)
+        shards += _write_with_workers(sorter.runs, written, store, hasher, engine, budget_bytes, progress)
         return written, tuple(shards)
     with closing(_write(sorter, written, store, shards, progress)) as pieces:
         if hasher is None:
@@ -111,6 +109,37 @@ def write_split(
         else:
             _hash(hasher, pieces, engine or ThisProcess())
     return written, tuple(shards)
+
+
+def write_runs(
+    runs: Sequence[Run],
+    *,
+    num_payload_bytes: int,
+    split: str,
+    dataset: str,
+    reference: str,
+    store: Store,
+    num_shards: int | None,
+    hasher: SplitHasher,
+    engine: Engine,
+    budget_bytes: int,
+    progress: ProgressCallback | None,
+) -> tuple[Split, tuple[Shard, ...]]:
+    """Write the records of ``runs``, which all processes of ``engine`` can read, as ``write_split`` writes a sorter's.
+
+    ``budget_bytes`` is the memory of each process for merging. The other arguments are those of ``write_split``.
+    """
+    counted = _Counted(sum(run.num_records for run in runs), num_payload_bytes)
+    written = _plan(counted, split, dataset, reference, num_shards)
+    shards = _write_with_workers(runs, written, store, hasher, engine, budget_bytes, progress)
+    return written, tuple(shards)
+
+
+class _Counted(NamedTuple):
+    """The size of a split."""
+
+    num_examples: int
+    num_payload_bytes: int
 
 
 def _write(
@@ -147,21 +176,20 @@ def _is_divisible(sorter: ExternalSorter, split: Split, store: Store) -> bool:
 
 
 def _write_with_workers(
-    sorter: ExternalSorter,
+    runs: Sequence[Run],
     split: Split,
     store: Store,
     hasher: SplitHasher | None,
     engine: Engine,
+    budget_bytes: int,
     progress: ProgressCallback | None,
 ) -> Iterator[Shard]:
-    """Write the shards of ``split`` in worker processes. Yields them in order."""
-    sorter.spill()
+    """Write the shards of ``split`` in other processes. Yields them in order."""
     function = ShardMaker(
         split=split,
         store=store,
-        runs=tuple(sorter.runs),
-        # A merge holds a quarter of this, so all workers together hold at most the budget.
-        budget_bytes=min(sorter.budget_bytes, 4 * sorter.budget_bytes // engine.width),
+        runs=tuple(runs),
+        budget_bytes=budget_bytes,
         features=hasher.features if hasher is not None and hasher.is_possible else None,
     )
     pieces = (Piece(function, index, num_items=length) for index, length in enumerate(split.shard_lengths))
@@ -187,8 +215,10 @@ def _hash(hasher: SplitHasher, pieces: Iterator[Frames], engine: Engine) -> None
         hasher.add_leaves(digests, num_examples=records.num_records)
 
 
-def _plan(sorter: ExternalSorter, split: str, reference: str, num_shards: int | None) -> ShardLengths:
-    if sorter.num_examples == 0:
+def _plan(
+    counted: ExternalSorter | _Counted, split: str, dataset: str, reference: str, num_shards: int | None
+) -> Split:
+    if counted.num_examples == 0:
         raise BuildError(
             f"split {split!r} of {reference} has no examples",
             hint="Check that the paths it reads match files, and that the generator yields. To have no such split, "
@@ -197,12 +227,18 @@ def _plan(sorter: ExternalSorter, split: str, reference: str, num_shards: int | 
         )
     try:
         wanted = num_shards or plan_num_shards(
-            num_examples=sorter.num_examples, num_payload_bytes=sorter.num_payload_bytes
+            num_examples=counted.num_examples, num_payload_bytes=counted.num_payload_bytes
         )
-        return plan_shards(num_examples=sorter.num_examples, num_shards=wanted)
+        lengths = plan_shards(num_examples=counted.num_examples, num_shards=wanted)
     except BuildError as error:
         message = f"split {split!r} of {reference}: {error.message}"
         raise BuildError(message, hint=error.hint, details={**error.details, "split": split}) from error
+    return Split(
+        name=split,
+        shard_lengths=lengths,
+        num_bytes=counted.num_payload_bytes,
+        files=ShardedFileTemplate(dataset=dataset, file_format=FILE_FORMAT),
+    )
 
 
 def _cut_at_shards(blocks: Iterator[Frames], lengths: Iterable[int]) -> Iterator[Frames]:
@@ -225,12 +261,12 @@ class _Records(Protocol):
     def num_records(self) -> int: ...
 
 
-_Counted = TypeVar("_Counted", bound=_Records)
+_HasRecords = TypeVar("_HasRecords", bound=_Records)
 
 
 def watch_frames(
-    blocks: Iterator[_Counted], stage: str, split: str, num_examples: int | None, progress: ProgressCallback | None
-) -> Iterator[_Counted]:
+    blocks: Iterator[_HasRecords], stage: str, split: str, num_examples: int | None, progress: ProgressCallback | None
+) -> Iterator[_HasRecords]:
     """Yield ``blocks``, and report the records of those that were used, a few times a second."""
     advance = count_progress(progress, stage, split, total=num_examples, announce=True)
     if advance is None:

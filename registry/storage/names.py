@@ -25,6 +25,9 @@ OWNER_FILE: Final = ".owner.json"
 MARKER_FILE: Final = ".reservation.json"
 """Names the catalog that reserves a version's place in an object store until its row is written. Never listed."""
 
+RUNS_SUFFIX: Final = ".runs"
+"""Ends the name of an unfinished folder that a later build goes on from, so only ``registry gc`` removes it."""
+
 OBJECT_SCHEMES: Final = {"s3": "s3", "s3a": "s3", "gs": "gs", "az": "az"}
 """The URL schemes of object stores, and the kind of store of each."""
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from registry.errors import LeftoverWarning, NotStoredError, StorageError
 from registry.storage.names import (
     OWNER_FILE,
+    RUNS_SUFFIX,
     Owner,
     check_folder_name,
     check_relative_name,
@@ -175,7 +176,10 @@ def warn_of_leftover(place: str, error: StorageError) -> None:
 
 
 def clear_abandoned(store: Store, parent: str) -> list[str]:
-    """Remove the staged folders in ``parent`` that dead processes left, and return their names."""
+    """Remove the staged folders in ``parent`` that dead processes left, and return their names.
+
+    Folders of runs stay: a later build goes on from them.
+    """
     removed = []
     for name, owner in _staged_folders(store, parent):
         if owner is not None and owner.is_dead():
@@ -198,6 +202,8 @@ def abandoned_folders(store: Store, parent: str) -> Iterator[str]:
 def _staged_folders(store: Store, parent: str) -> Iterator[tuple[str, Owner | None]]:
     prefix = f"{check_folder_name(parent)}/" if parent else ""
     for folder in filter(is_unfinished, store.folders(parent)):
+        if folder.endswith(RUNS_SUFFIX):
+            continue
         yield prefix + folder, read_owner(store, f"{prefix}{folder}/{OWNER_FILE}")
 
 

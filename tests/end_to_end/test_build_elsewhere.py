@@ -1,0 +1,218 @@
+"""Builds in pieces by processes that cannot open this one's files, as on a cluster: runs are kept in the store."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from piece_builders import Input, Pieced, PiecedByNumber, PiecedInOrder, generate_sound
+from test_build_pieces import INPUTS, built, make
+
+import registry
+from registry.building import build_dataset, piece_runs
+from registry.engines import Engine, WorkerProcesses, use_engine
+from registry.errors import BuildError
+from registry.storage import open_store
+
+
+class Elsewhere(WorkerProcesses):
+    """Worker processes that may open nothing of this process."""
+
+    @property
+    def shares_files(self) -> bool:
+        return False
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    with Elsewhere(2) as made, use_engine(made):
+        yield made
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file in which ``generate`` writes the name of each input it is called with."""
+    monkeypatch.setenv("PIECE_CALLS", str(tmp_path / "calls"))
+    return tmp_path / "calls"
+
+
+def taken(calls: Path) -> list[str]:
+    """The inputs of the calls since the last call of this function."""
+    names = sorted(calls.read_text().splitlines()) if calls.exists() else []
+    calls.unlink(missing_ok=True)
+    return names
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("kind", [Pieced, PiecedInOrder])
+def test_the_files_are_those_of_a_local_build(kind: type[Pieced], tmp_path: Path) -> None:
+    with use_engine("local"):
+        expected = built(make(kind, INPUTS), tmp_path / "local", num_shards=3)
+    assert built(make(kind, INPUTS), tmp_path / "data", processes=2, num_shards=3) == expected
+    assert built(make(kind, INPUTS), tmp_path / "data", processes=2, num_shards=3, budget_bytes=2000) == expected
+    assert files(tmp_path) == []
+
+
+@pytest.mark.usefixtures("engine")
+def test_hundreds_of_runs_are_not_merged_by_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(piece_runs, "_GROUP_SECONDS", 1e-9)  # one input for each run
+    inputs = [(str(index), 3) for index in range(300)]
+    for kind in (Pieced, PiecedByNumber):
+        with use_engine("local"):
+            expected = built(make(kind, inputs), tmp_path / "local", processes=1, num_shards=2)
+        with monkeypatch.context() as patch:
+            patch.setattr("registry.building.sorter.ExternalSorter._merge_last", None)
+            assert built(make(kind, inputs), tmp_path / "data", processes=2, num_shards=2) == expected
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_build_in_a_bucket_is_published_and_read(bucket: str, tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=f"{bucket}/data") as catalog:
+        catalog.build(make(Pieced, INPUTS), processes=2, num_shards=3)
+        dataset = catalog.dataset("pieced")
+        dataset.verify(deep=True).raise_for_faults("pieced")
+        assert len(list(dataset.read("train"))) == sum(count for _, count in INPUTS)
+        with use_engine("local"):
+            expected, _ = built(make(Pieced, INPUTS), tmp_path / "local", num_shards=3)
+        assert dataset.shards("train") == expected["train"]
+        store = open_store(f"{bucket}/data")
+        assert [one.name for one in store.scan() if "incomplete" in one.name] == []
+
+
+@pytest.mark.usefixtures("engine")
+def test_the_next_build_goes_on_from_finished_runs(tmp_path: Path, calls: Path) -> None:
+    inputs: list[Input] = [(f"part {index}", 20) for index in range(12)]
+    inputs[7] = ("fail", 20)
+    builder = make(Pieced, inputs)
+    with pytest.raises(BuildError, match="fail is damaged"):
+        build_dataset(builder, open_store(tmp_path / "data"), processes=2)
+    assert taken(calls) == sorted(name for name, _ in inputs)
+    assert any(name.endswith(".facts") for name in files(tmp_path / "data"))
+
+    builder.generate = generate_sound  # the input was repaired
+    with build_dataset(builder, open_store(tmp_path / "data"), processes=2) as build:
+        shards = build.shards
+    again = taken(calls)
+    assert "fail" in again
+    assert len(again) < len(inputs)
+    assert files(tmp_path / "data") == []
+    assert built(builder, tmp_path / "other", processes=1)[0] == shards
+
+
+@pytest.mark.usefixtures("engine")
+def test_runs_of_other_inputs_are_not_used(tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(piece_runs, "_GROUP_SECONDS", 1e-9)  # one input for each run
+    changing = tmp_path / "input.txt"
+    changing.write_text("one")
+    inputs: list[Input] = [(str(changing), 5), ("fail", 2), ("c", 5)]
+    for text, expected in (("one", {str(changing), "fail", "c"}), ("one", {"fail"}), ("two", {str(changing), "fail"})):
+        if changing.read_text() != text:
+            changing.write_text(text)
+            os.utime(changing, ns=(1, 1))
+        with pytest.raises(BuildError):
+            build_dataset(make(Pieced, inputs), open_store(tmp_path / "data"), processes=2)
+        assert set(taken(calls)) == expected
+    with pytest.raises(BuildError):
+        build_dataset(make(Pieced, [("new", 3), *inputs]), open_store(tmp_path / "data"), processes=2)
+    assert set(taken(calls)) == {"new", str(changing), "fail", "c"}
+
+
+@pytest.mark.usefixtures("engine")
+def test_damaged_facts_are_not_believed(tmp_path: Path, calls: Path) -> None:
+    inputs: list[Input] = [("a", 30), ("fail", 2), ("b", 30)]
+    builder = make(Pieced, inputs)
+    with pytest.raises(BuildError):
+        build_dataset(builder, open_store(tmp_path / "data"), processes=2)
+    found = sorted((tmp_path / "data").rglob("*.facts"))
+    found[0].write_bytes(found[0].read_bytes()[:-30])
+    taken(calls)
+    builder.generate = generate_sound
+    expected, _ = built(builder, tmp_path / "other", processes=1)
+    taken(calls)
+    with build_dataset(builder, open_store(tmp_path / "data"), processes=2) as build:
+        assert dict(build.shards) == expected
+    assert "a" in taken(calls)
+
+
+KILLED = """
+import os, sys
+sys.path[:0] = {paths!r}
+from pathlib import Path
+from piece_builders import Pieced
+from test_build_elsewhere import Elsewhere
+from registry.building import build_dataset
+from registry.engines import use_engine
+from registry.storage import open_store
+
+def inputs():
+    for index in range(40):
+        if index == 30:
+            os.kill(os.getpid(), 9)
+        yield f"part {{index}}", 200
+
+builder = Pieced()
+builder.inputs = inputs()
+with Elsewhere(2) as engine, use_engine(engine):
+    build_dataset(builder, open_store({folder!r}), processes=2)
+"""
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_killed_build_is_continued_and_its_runs_are_garbage_later(tmp_path: Path, calls: Path) -> None:
+    data = tmp_path / "data"
+    program = KILLED.format(paths=[str(Path(__file__).parent), *sys.path], folder=str(data))
+    assert subprocess.run([sys.executable, "-c", program], check=False, capture_output=True).returncode == -9
+    begun = taken(calls)
+    assert begun
+    assert any(name.endswith(".facts") for name in files(data))
+    with registry.connect(tmp_path / "catalog.db", data_dir=data) as catalog:
+        assert any(one.place.endswith(".runs") for one in catalog.collect_garbage().of("kept"))
+        old = catalog.collect_garbage(older_than=timedelta(0), dry_run=True)
+        assert any(one.place.endswith(".runs") for one in old.of("found"))
+        inputs = [(f"part {index}", 200) for index in range(40)]
+        catalog.build(make(Pieced, inputs), processes=2)
+        assert len(taken(calls)) < len(inputs)
+        assert catalog.dataset("pieced").splits["train"].num_examples == 8000
+    with use_engine("local"):
+        expected, _ = built(make(Pieced, inputs), tmp_path / "local")
+    with registry.connect(tmp_path / "catalog.db", data_dir=data) as catalog:
+        assert catalog.dataset("pieced").shards("train") == expected["train"]
+    assert not [name for name in files(data) if "incomplete" in name]
+
+
+@pytest.mark.usefixtures("engine")
+def test_two_builds_at_once_in_one_folder_give_the_same_version(tmp_path: Path) -> None:
+    inputs = [(f"part {index}", 50) for index in range(10)]
+    first = build_dataset(make(Pieced, inputs), open_store(tmp_path / "data"), processes=2)
+    second = build_dataset(make(Pieced, inputs), open_store(tmp_path / "data"), processes=2)
+    with first, second:
+        assert first.shards == second.shards
+    assert files(tmp_path / "data") == []
+
+
+def test_a_changed_module_starts_anew(tmp_path: Path) -> None:
+    """The code of the builder is part of the name of the folder."""
+    code = (Path(__file__).parent / "piece_builders.py").read_text()
+    names = []
+    for text in (code, code, code + "\n# changed\n"):
+        (tmp_path / "changing_builders.py").write_text(text)
+        program = (
+            "import sys; sys.path[:0] = [sys.argv[1]]; import changing_builders as module\n"
+            "from registry.building.run_folder import RunFolder; from registry.storage import open_store\n"
+            "builder = module.Pieced()\n"
+            "print(RunFolder(open_store(sys.argv[1]), 'pieced/1.0.0', builder, builder.features()).key)"
+        )
+        found = subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path)], check=True, capture_output=True, text=True
+        )
+        names.append(found.stdout)
+    assert names[0] == names[1] != names[2]
