@@ -172,6 +172,8 @@ def session_command(
         attributes: passed on to ``click.command``.
     """
 
+    has_engine = engine
+
     def decorate(function: Callable[..., Any]) -> click.Command:
         @functools.wraps(function)
         def wrapped(
@@ -186,7 +188,8 @@ def session_command(
         ) -> Any:
             out = Output(as_json=output_format == "json")
             session = Session(url=url, data_dir=data_dir, out=out, at=at, locked=locked)
-            with _warnings_as_notes(out), _chosen_engine(out, engine, address):
+            chosen = _chosen_engine(out, engine, address) if has_engine else nullcontext()
+            with _warnings_as_notes(out), chosen:
                 return function(session, **arguments)
 
         wanted = (

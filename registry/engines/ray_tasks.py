@@ -26,6 +26,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import redirect_stdout, suppress
+from functools import partial
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, Final, NamedTuple
@@ -352,6 +353,7 @@ class _Connection:
                 is_own = not ray.is_initialized()
                 if is_own:
                     _connect(ray, address or os.environ.get("RAY_ADDRESS") or None, runtime_env)
+                    _print_to_stderr()
                 found = cls._current = cls(ray, address, is_own=is_own)
             elif found._is_own and address is not None and address != found._address:
                 raise UsageError(
@@ -496,6 +498,24 @@ def _connect(ray: ModuleType, address: str | None, runtime_env: Mapping[str, Any
             ray.init(address="local", include_dashboard=False, **options)
         except Exception as error:
             raise _no_cluster("local", error) from error
+
+
+def _print_to_stderr() -> None:
+    """Print what workers and nodes print to stderr. Ray prints parts of it to stdout, between results in JSON.
+
+    Ray has no setting for this. If its handler has another name one day, its output stays as it is.
+    """
+    with suppress(ImportError, AttributeError, TypeError, ValueError):
+        from ray._private.ray_logging import global_worker_stdstream_dispatcher as dispatcher
+
+        for name, handle in list(dispatcher.handlers):
+            if name == "ray_print_logs":
+                dispatcher.remove_handler(name)
+                dispatcher.add_handler(name, partial(_print_as_error, handle))
+
+
+def _print_as_error(handle: Callable[[dict[str, Any]], None], data: dict[str, Any]) -> None:
+    handle({**data, "is_err": True})
 
 
 def _require_server(address: str) -> None:

@@ -18,7 +18,7 @@ from engine_laws import *  # noqa: F403 (the tests)
 from engine_laws import results, run
 from engine_pieces import follow
 
-from registry.engines import Engine, Piece, ThisProcess, WorkerProcesses, choice, choose_engine
+from registry.engines import Engine, Piece, ThisProcess, WorkerProcesses, choice, choose_engine, use_engine
 from registry.engines.choice import Growing
 from registry.errors import UsageError, VerificationError
 
@@ -278,3 +278,62 @@ def test_an_unknown_amount_of_work_uses_workers_if_they_are_faster(
         assert engine.width == (2 if grows else 1)
     assert found[0] == os.getpid()
     assert (os.getpid() in found[1:]) is not grows
+
+
+# An engine for a block of work
+
+
+def test_a_block_works_with_its_engine_and_leaves_it_open() -> None:
+    with WorkerProcesses(2) as given:
+        with use_engine(given) as used:
+            assert used is given
+            for _ in range(2):
+                with choose_engine(num_bytes=BIG, reads=()) as engine:
+                    assert os.getpid() not in results(engine, *["pid"] * 4)
+            with pytest.raises(UsageError, match=r"^this engine is closed(?m:$)"):
+                results(engine, 1)
+        assert results(given, 1, 2) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"num_bytes": BIG},  # the pieces depend on this process
+        {"num_bytes": 1000, "reads": ()},
+        {"wanted": 1, "num_bytes": BIG, "reads": ()},
+    ],
+)
+def test_other_work_in_the_block_is_done_as_always(asked: dict[str, Any]) -> None:
+    with use_engine(ThisProcess(threads=7)):
+        with choose_engine(num_bytes=BIG, reads=()) as engine:
+            assert engine.width == 7
+        with choose_engine(**asked) as engine:
+            assert engine.width != 7
+        with use_engine("local"), choose_engine(num_bytes=BIG, reads=()) as engine:
+            assert engine.width != 7
+    with choose_engine(num_bytes=BIG, reads=()) as engine:
+        assert engine.width != 7
+
+
+def test_the_threads_of_a_block_work_with_its_engine() -> None:
+    def width(_: int) -> int:
+        with choose_engine(num_bytes=BIG, reads=()) as engine:
+            return engine.width
+
+    with use_engine(ThisProcess(threads=7)), ThisProcess(threads=2) as threads:
+        assert results(threads, 1, 2, 3, function=width) == [7, 7, 7]
+
+
+def test_closing_the_engine_of_a_block_of_work_ends_its_runs() -> None:
+    ended = []
+
+    def pieces() -> Iterator[Piece[int, int]]:
+        try:
+            yield from (Piece(len, [number]) for number in range(100))
+        finally:
+            ended.append(True)
+
+    with use_engine(ThisProcess()):
+        with choose_engine(num_bytes=BIG, reads=()) as engine:
+            assert next(engine.run(pieces(), doing="tested", failure=VerificationError))[1] == 1
+        assert ended == [True]
