@@ -171,7 +171,6 @@ def session_command(
         data_dir: the ``--data-dir`` to add instead of the common one, also without a catalog.
         attributes: passed on to ``click.command``.
     """
-
     has_engine = engine
 
     def decorate(function: Callable[..., Any]) -> click.Command:

@@ -26,7 +26,6 @@ import uuid
 import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import redirect_stdout, suppress
-from functools import partial
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, Final, NamedTuple
@@ -35,6 +34,7 @@ from urllib.parse import unquote, urlsplit
 from registry.engines.engine import Engine, Piece, R, T, closed_engine, in_order, most_drawn
 from registry.engines.messages import NotSendableError, Taking, WorkerDiedError, call_function, not_sendable
 from registry.errors import RegistryError, UsageError, require_extra
+from registry.model import whole_number
 
 _ATTEMPTS: Final = 4
 _CONNECT_SECONDS: Final = 10.0
@@ -81,7 +81,7 @@ class RayTasks(Engine):
         runtime_env: passed to ``ray.init``, e.g. to send packages that the nodes lack. Ray logs it: no passwords.
 
     Raises:
-        UsageError: on first use: there is no cluster at the address.
+        UsageError: ``processes`` is below 1; on first use: there is no cluster at the address.
         MissingExtraError: on first use: Ray is not installed (extra ``ray``).
     """
 
@@ -93,7 +93,7 @@ class RayTasks(Engine):
         runtime_env: Mapping[str, Any] | None = None,
     ) -> None:
         self._address = address
-        self._processes = processes
+        self._processes = None if processes is None else whole_number(processes, "processes", least=1)
         self._runtime_env = runtime_env
         self._connection: _Connection | None = None
         self._call: Any = None
@@ -352,8 +352,8 @@ class _Connection:
             if found is None:
                 is_own = not ray.is_initialized()
                 if is_own:
-                    _connect(ray, address or os.environ.get("RAY_ADDRESS") or None, runtime_env)
                     _print_to_stderr()
+                    _connect(ray, address or os.environ.get("RAY_ADDRESS") or None, runtime_env)
                 found = cls._current = cls(ray, address, is_own=is_own)
             elif found._is_own and address is not None and address != found._address:
                 raise UsageError(
@@ -503,19 +503,24 @@ def _connect(ray: ModuleType, address: str | None, runtime_env: Mapping[str, Any
 def _print_to_stderr() -> None:
     """Print what workers and nodes print to stderr. Ray prints parts of it to stdout, between results in JSON.
 
-    Ray has no setting for this. If its handler has another name one day, its output stays as it is.
+    Ray has no setting for this. If its function has another name one day, its output stays as it is.
     """
-    with suppress(ImportError, AttributeError, TypeError, ValueError):
-        from ray._private.ray_logging import global_worker_stdstream_dispatcher as dispatcher
+    with suppress(ImportError, AttributeError):
+        from ray._private import worker
 
-        for name, handle in list(dispatcher.handlers):
-            if name == "ray_print_logs":
-                dispatcher.remove_handler(name)
-                dispatcher.add_handler(name, partial(_print_as_error, handle))
+        show = worker.print_to_stdstream
+        if not isinstance(show, _PrintedToStderr):
+            worker.print_to_stdstream = _PrintedToStderr(show)
 
 
-def _print_as_error(handle: Callable[[dict[str, Any]], None], data: dict[str, Any]) -> None:
-    handle({**data, "is_err": True})
+class _PrintedToStderr:
+    """Ray's function that prints lines of workers, with stderr for all of them."""
+
+    def __init__(self, show: Callable[..., None]) -> None:
+        self._show = show
+
+    def __call__(self, data: dict[str, Any], *more: Any, **options: Any) -> None:
+        self._show({**data, "is_err": True}, *more, **options)
 
 
 def _require_server(address: str) -> None:

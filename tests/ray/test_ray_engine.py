@@ -186,6 +186,30 @@ main()
     assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
 
 
+def test_without_a_cluster_one_is_started_here_and_ends_with_the_engine() -> None:
+    code = """
+import ray
+from engine_pieces import follow
+from registry.engines import Piece
+from registry.engines.ray_tasks import RayTasks
+from registry.errors import BuildError
+with RayTasks("local", processes=2) as engine:
+    pieces = [Piece(follow, one) for one in ("print", "pid", 7)]
+    found = [result for _, result in engine.run(pieces, doing="tested", failure=BuildError)]
+    assert found[0] == "print" and found[2] == 7
+assert not ray.is_initialized()
+print(found[1])
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent / "engines")}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    pid, deadline = int(done.stdout), time.monotonic() + 30  # nothing else is in stdout
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not Path(f"/proc/{pid}").exists()
+
+
 ENDLESS = """
 import itertools, sys
 from pathlib import Path
