@@ -145,8 +145,21 @@ def test_secrets_reach_pieces_and_nothing_that_ray_shows(
     files = [path for path in session.rglob("*") if path.is_file()]
     assert len(files) > 10
     assert [path for path in files if secret.encode() in path.read_bytes()] == []
+    shown = _listed_tasks(engine)
+    assert b"followed orders" in shown
+    assert secret.encode() not in shown
     captured = capfd.readouterr()
     assert secret not in captured.out + captured.err + repr(engine) + repr(vars(engine))
+
+
+def _listed_tasks(engine: RayTasks) -> bytes:
+    """What `ray list tasks` shows: the events that the cluster keeps about each task, as it stores them."""
+    ray, deadline = engine.connect().ray, time.monotonic() + 30
+    while True:
+        shown = b"".join(ray._private.state.state._connect_and_get_accessor().get_task_events())
+        if b"followed orders" in shown or time.monotonic() > deadline:
+            return shown
+        time.sleep(0.2)
 
 
 def test_an_engine_of_its_own_connection_ends_it(cluster: Any) -> None:
