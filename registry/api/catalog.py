@@ -541,7 +541,7 @@ class Catalog(Adding):
             UsageError: ``processes`` is not a positive integer, ``since`` is malformed, or there is no ``state``.
             StorageError: the state cannot be read or written.
         """
-        from registry.engines import Piece, ThisProcess
+        from registry.engines import Piece, ThisProcess, has_engine_of_block
 
         if processes is not None:
             whole_number(processes, "processes", least=1)
@@ -552,7 +552,9 @@ class Catalog(Adding):
             for one in self.backend.versions(dataset.name, dataset.config)
             if one.state is not VersionState.DROPPED
         ]
-        width = 1 if deep or processes is None else max(1, min(processes, len(versions)))
+        width = 1
+        if processes is not None and not deep and not has_engine_of_block():
+            width = max(1, min(processes, len(versions)))
         for_each = None if processes is None else max(1, processes // width)
         added_up = None
         if progress is not None and width > 1:

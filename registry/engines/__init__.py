@@ -5,7 +5,7 @@ publishing checks shards and computes fingerprints, and pins hash records and fi
 of them which engine runs and how many pieces run at the same time. This package knows nothing about datasets.
 """
 
-from registry.engines.choice import ENGINES, choose_engine, num_cpus, use_engine
+from registry.engines.choice import ENGINES, choose_engine, has_engine_of_block, num_cpus, use_engine
 from registry.engines.engine import Engine, FileRange, Piece, ThisProcess, call_ahead, shared_threads, submit
 from registry.engines.messages import ForeignError, NotSendableError, WorkerDiedError
 from registry.engines.workers import WorkerProcesses
@@ -22,6 +22,7 @@ __all__ = [
     "WorkerProcesses",
     "call_ahead",
     "choose_engine",
+    "has_engine_of_block",
     "num_cpus",
     "shared_threads",
     "submit",

@@ -99,6 +99,11 @@ def use_engine(engine: str | Engine | None, *, address: str | None = None) -> It
         yield used
 
 
+def has_engine_of_block() -> bool:
+    """Whether a block of ``use_engine`` applies, so that one piece of work after the other uses all of that engine."""
+    return _chosen.get() is not None
+
+
 def choose_engine(
     wanted: int | None = None,
     *,

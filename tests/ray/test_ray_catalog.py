@@ -86,6 +86,27 @@ def test_a_build_verification_and_pins_are_the_same_as_here(on_cluster: list[str
         assert there.dataset("squares").verify(processes=2).num_examples == NUM_EXAMPLES + 100
 
 
+def test_added_rows_are_the_same_as_here(on_cluster: list[str], tmp_path: Path) -> None:
+    lines = "".join(f"{number},{number * 0.5},word {number}\n" for number in range(20_000))
+    (tmp_path / "prices.csv").write_text(f"id,price,name\n{lines}")
+    found = []
+    for engine in ("local", "ray"):
+        with registry.connect(tmp_path / f"{engine}.db") as catalog, registry.use_engine(engine):
+            catalog.add(tmp_path / "prices.csv", processes=2)
+            found.append(shards(catalog, "prices"))
+    assert found[0] == found[1]
+    assert on_cluster.count("encoded rows") > 1
+
+
+def test_all_versions_are_verified_on_the_cluster(on_cluster: list[str], tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        catalog.build(Squares, processes=1)
+        catalog.build("digits", processes=1)
+        on_cluster.clear()
+        assert [one.is_sound for one in catalog.verify_all(processes=2)] == [True, True]
+    assert on_cluster == ["verified files"] * 10
+
+
 def test_a_damaged_shard_is_found_on_the_cluster(on_cluster: list[str], tmp_path: Path) -> None:
     with registry.connect(tmp_path / "catalog.db") as catalog:
         catalog.build(Squares, processes=2)
