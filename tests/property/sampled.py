@@ -184,7 +184,7 @@ EVERYDAY_CASES: Final = {
     "test_an_object_that_is_replaced_before_the_row_is_written_is_not_read": 1,
     "test_no_way_of_reading_hands_out_a_record_of_a_wrong_object": 1,
     "test_without_the_right_etag_an_object_is_hashed_once_on_this_machine": 1,
-    # of engines/test_engine_behaviour:
+    # of engines/test_engine_behaviour and engines/engine_laws:
     "test_a_dead_worker_raises_a_typed_error_for_its_piece_and_is_replaced": 3,
     "test_an_error_is_raised_at_the_position_of_its_piece": 1,
     "test_ctrl_c_ends_an_engine": 4,

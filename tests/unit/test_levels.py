@@ -13,7 +13,7 @@ TESTS = Path(__file__).parents[1]
 def test_every_sampled_test_exists() -> None:
     defined = {
         name
-        for path in TESTS.rglob("test_*.py")
+        for path in [*TESTS.rglob("test_*.py"), *TESTS.rglob("*_laws.py")]
         for name in re.findall(r"^def (test_\w+)", path.read_text(), flags=re.M)
     }
     assert EVERYDAY_CASES.keys() - defined == set()
