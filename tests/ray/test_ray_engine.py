@@ -313,6 +313,30 @@ cluster.shutdown()
     assert done.stdout == "the connection to the Ray cluster was lost while it tested\n", done.stderr
 
 
+def test_a_node_without_memory_is_a_typed_error(tmp_path: Path) -> None:
+    code = """
+import sys
+from ray.cluster_utils import Cluster
+from ray_pieces import wait_for
+from registry.engines import Piece
+from registry.engines.ray_tasks import RayTasks
+from registry.errors import VerificationError
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+with RayTasks(cluster.address) as engine:
+    try:
+        list(engine.run([Piece(wait_for, (sys.argv[1], 1))], doing="tested", failure=VerificationError))
+    except VerificationError as error:
+        print(error.message, error.hint[:27], error.details)
+cluster.shutdown()
+"""
+    limits = {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "100"}
+    environment = {**os.environ, **limits, "PYTHONPATH": f"{Path(__file__).parent}"}
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200, check=False)
+    message = "a worker ran out of memory in each of 4 attempts while it tested"
+    assert done.stdout == f"{message} Its node ran out of memory. {{'attempts': 4}}\n", done.stderr
+
+
 def test_pieces_run_on_both_nodes(engine: Engine) -> None:
     deadline, nodes = time.monotonic() + 60, set[str]()
     while len(nodes) < 2 and time.monotonic() < deadline:
