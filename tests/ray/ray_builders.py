@@ -1,0 +1,93 @@
+"""Builders in pieces of several kinds, in a module that workers can import. Their inputs take time, so that they can be
+interrupted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+import registry
+from registry.features import FeaturesDict, Image, Scalar, Sequence, Text
+
+Generated = Iterator[tuple[str, dict[str, Any]]]
+
+
+class Pieced(registry.DatasetBuilder):
+    """Examples with texts; ``COUNTS`` are the numbers of examples of the inputs."""
+
+    VERSION = "1.0.0"
+    NUM_SHARDS = 3
+    COUNTS: ClassVar[tuple[int, ...]] = (100,) * 30
+    SECONDS: ClassVar[float] = 0.0
+    is_pieced = True
+
+    def features(self) -> FeaturesDict:
+        return FeaturesDict({"number": Scalar("int64"), "text": Text()})
+
+    def splits(self) -> Mapping[str, Any]:
+        if self.is_pieced:
+            return {"train": registry.Pieces(list(enumerate(self.COUNTS)), self.generate)}
+        return {"train": (pair for one in enumerate(self.COUNTS) for pair in self.generate(one))}
+
+    def generate(self, given: tuple[int, int]) -> Generated:
+        time.sleep(self.SECONDS)
+        for number in range(given[1]):
+            yield f"{given[0]} {number}", self.example(given[0], number)
+
+    def example(self, piece: int, number: int) -> dict[str, Any]:
+        return {"number": number, "text": f"{piece} " * (number % 40)}
+
+
+class ManySmall(Pieced):
+    COUNTS = (2,) * 600
+
+
+class FewLarge(Pieced):
+    COUNTS = (1500, 1500, 1500)
+
+
+class Skewed(Pieced):
+    COUNTS = (*(0, 3, 0, 1) * 10, 4000, *(1,) * 20)
+
+
+class OneGiant(Pieced):
+    COUNTS = (6000,)
+
+
+class InOrder(Pieced):
+    DISABLE_SHUFFLING = True
+    COUNTS = (200,) * 8
+
+
+class Nested(Pieced):
+    COUNTS = (60,) * 6
+
+    def features(self) -> FeaturesDict:
+        return FeaturesDict({"words": Sequence({"word": Text(), "place": Scalar("int32")}), "piece": Scalar("int64")})
+
+    def example(self, piece: int, number: int) -> dict[str, Any]:
+        words = [{"word": f"word {place}", "place": place} for place in range(number % 7)]
+        return {"words": words, "piece": piece}
+
+
+class Pictures(Pieced):
+    COUNTS = (25,) * 6
+
+    def features(self) -> FeaturesDict:
+        return FeaturesDict({"image": Image(shape=(8, 8, 3))})
+
+    def example(self, piece: int, number: int) -> dict[str, Any]:
+        return {"image": np.full((8, 8, 3), (piece * 31 + number) % 256, np.uint8)}
+
+
+class Slow(Pieced):
+    """Takes about three seconds on four CPUs, so that something can be killed meanwhile."""
+
+    COUNTS = (50,) * 60
+    SECONDS = 0.2
+
+
+KINDS = {one.__name__: one for one in (Pieced, ManySmall, FewLarge, Skewed, OneGiant, InOrder, Nested, Pictures)}
