@@ -25,6 +25,7 @@ import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,20 +49,30 @@ _RUN: Final = re.compile(r"(?P<first>[0-9]{1,18})-(?P<count>[0-9]{1,18})\.facts"
 
 
 class RunFolder:
-    """The runs of one build, in the store that receives its shards.
-
-    Attributes:
-        key: a digest of what the runs depend on, besides the inputs.
-    """
+    """The runs of one build, in the store that receives its shards."""
 
     def __init__(self, store: Store, final: str, builder: DatasetBuilder, features: FeaturesDict) -> None:
         """``final`` is the folder of the version. Nothing is written before ``open``."""
-        self.key = _key_of(builder, features)
-        folder, slash, version = final.rpartition("/")
         self._parent = store
-        self._name = f"{folder}{slash}incomplete.{self.key[:8]}_{version}{RUNS_SUFFIX}"
+        self._final = final
+        self._builder = builder
+        self._features = features
         self._is_open = False
-        self.store = store.child(self._name)
+
+    @cached_property
+    def key(self) -> str:
+        """A digest of what the runs depend on, besides the inputs."""
+        return _key_of(self._builder, self._features)
+
+    @cached_property
+    def store(self) -> Store:
+        """The store rooted at the folder."""
+        return self._parent.child(self._name)
+
+    @property
+    def _name(self) -> str:
+        folder, slash, version = self._final.rpartition("/")
+        return f"{folder}{slash}incomplete.{self.key[:8]}_{version}{RUNS_SUFFIX}"
 
     @property
     def is_local(self) -> bool:
