@@ -143,9 +143,8 @@ def start_cluster(num_nodes: int) -> Any:
 def builder_of(arguments: argparse.Namespace) -> Texts:
     """The builder with the asked sizes."""
     module = import_module(Path(__file__).stem)  # workers cannot import __main__
-    kind = module.Empty if arguments.empty else module.Texts
-    kind.num_examples, kind.num_pieces, kind.num_bytes = arguments.examples, arguments.pieces, arguments.bytes
-    builder: Texts = kind()
+    builder: Texts = module.Empty() if arguments.empty else module.Texts()
+    builder.num_examples, builder.num_pieces, builder.num_bytes = arguments.examples, arguments.pieces, arguments.bytes
     return builder
 
 
