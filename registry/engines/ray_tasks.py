@@ -36,10 +36,14 @@ from registry.engines.messages import NotSendableError, Taking, WorkerDiedError,
 from registry.errors import RegistryError, UsageError, require_extra
 from registry.model import whole_number
 
+_log = logging.getLogger(__name__)
+
 _ATTEMPTS: Final = 4
 _CONNECT_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 5.0
 _LOST_SECONDS: Final = 30.0
+_SLOW_SECONDS: Final = 300.0
+"""After this time, and after each doubling of it, a result that is waited for is reported."""
 _CHECK_SECONDS: Final = 60.0
 """How long other nodes may take to list a folder."""
 
@@ -287,7 +291,7 @@ class _Task:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 with connection.typed_faults(attempt):
-                    answer = connection.wait(self.ref)
+                    answer = connection.wait(self.ref, self._doing)
                 break
             except _TaskDiedError as error:
                 self._engine._started.discard(self)
@@ -378,15 +382,21 @@ class _Connection:
         """Pickle ``value``; classes and functions of ``__main__`` by value. Raises NotSendableError."""
         return _pickled(self._pickler, value)
 
-    def wait(self, ref: Any) -> bytes:
-        """Wait for the result of a task.
+    def wait(self, ref: Any, doing: str) -> bytes:
+        """Wait for the result of a task. If that takes long, a warning says so: the task may hang, or be large.
 
         Raises:
             WorkerDiedError: the cluster's head does not answer for 40 s. After 60 s, Ray would end this program.
         """
         lost_at: float | None = None
+        started, report_after = time.monotonic(), _SLOW_SECONDS
         while not self.ray.wait([ref], timeout=_POLL_SECONDS)[0]:
             now = time.monotonic()
+            if now - started > report_after:
+                _log.warning(
+                    "waiting for one task for %.0f s (%s); `ray list tasks` shows its node", now - started, doing
+                )
+                report_after *= 2
             if self._answers():
                 lost_at = None
             elif lost_at is None:

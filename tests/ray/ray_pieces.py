@@ -45,6 +45,12 @@ def wait_for(order: tuple[str, int]) -> int:
     return number
 
 
+def rest(seconds: float) -> float:
+    """Take that long."""
+    time.sleep(seconds)
+    return seconds
+
+
 def read_variable(name: str) -> str | None:
     """The value of a variable of the environment."""
     return os.environ.get(name)

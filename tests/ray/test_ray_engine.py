@@ -15,9 +15,9 @@ import pytest
 from engine_laws import *  # noqa: F403 (the tests)
 from engine_laws import results, run
 from engine_pieces import follow
-from ray_pieces import kill_once, node_of, read_variable, wait_for
+from ray_pieces import kill_once, node_of, read_variable, rest, wait_for
 
-from registry.engines import Engine, Piece, choose_engine, use_engine
+from registry.engines import Engine, Piece, choose_engine, ray_tasks, use_engine
 from registry.engines.ray_tasks import RayTasks
 from registry.errors import UsageError, VerificationError
 
@@ -75,6 +75,17 @@ def test_a_piece_that_always_kills_its_worker_is_a_typed_error(engine: Engine) -
     assert str(caught.value.hint).startswith("A native library crashed, another program ended the process, or the ")
     assert caught.value.details == {"attempts": 4}
     assert results(engine, 1, 2) == [1, 2]
+
+
+def test_a_piece_that_takes_long_is_reported(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ray_tasks, "_POLL_SECONDS", 0.1)
+    monkeypatch.setattr(ray_tasks, "_SLOW_SECONDS", 0.5)
+    assert results(engine, 0.0, 2.0, 0.0, function=rest) == [0.0, 2.0, 0.0]
+    found = [record.getMessage() for record in caplog.records]
+    assert found
+    assert all(text.startswith("waiting for one task for ") and "(followed orders)" in text for text in found)
 
 
 def test_a_node_that_is_removed_does_not_change_the_results(cluster: Any, connected: Any, tmp_path: Path) -> None:
