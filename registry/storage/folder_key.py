@@ -1,7 +1,8 @@
 """The secret key of a cache folder, which seals what this user keeps there, and the writing of its small files.
 
-A seal is a keyed digest. It detects damage, and nobody without the key can forge it. A key of another user, or one that
-the group or others can write to, is not used: a new one takes its place, and what the old one sealed is made again.
+A seal is a keyed digest. It detects damage, and nobody without the key can forge it. A key of another user, one that
+the group or others can write to, or one of another length, as a power cut may leave it, is not used: a new one takes
+its place, and what the old one sealed is made again.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class FolderKey:
         """Return the key, which is needed to make a seal.
 
         Raises:
-            OSError: the key does not exist, or is not trusted, and ``make`` is False; or it cannot be read or written.
+            FileNotFoundError: the key does not exist, and ``make`` is False.
+            InvalidKeyError: it is not trusted, or has another length, and ``make`` is False.
+            OSError: it cannot be read or written.
         """
         if self._known is None:
             self._known = self._read(make=make)
@@ -42,6 +45,11 @@ class FolderKey:
         """Return the key that the folder has now: it may have been deleted and made again. Raises as ``read``."""
         self._known = None
         return self.read(make=make)
+
+    def remove(self) -> None:
+        """Delete the key, if it exists. What it sealed becomes invalid. Raises OSError."""
+        self._known = None
+        (self._folder / "key").unlink(missing_ok=True)
 
     def __reduce__(self) -> tuple[type[FolderKey], tuple[Path]]:
         return FolderKey, (self._folder,)  # a pickled reader must not contain the key
@@ -54,7 +62,7 @@ class FolderKey:
             if not make:
                 raise
             is_replaced = False
-        except _UntrustedKeyError:
+        except InvalidKeyError:
             if not make:
                 raise
             is_replaced = True
@@ -74,20 +82,27 @@ class FolderKey:
         return _read_trusted(file)
 
 
-class _UntrustedKeyError(PermissionError):
+class InvalidKeyError(OSError):
+    """The file is not a key that can be used; a new key replaces it."""
+
+
+class _UntrustedKeyError(InvalidKeyError, PermissionError):
     """Another user may know or have written the key, and may have sealed files with it."""
 
 
 def _read_trusted(file: Path) -> bytes:
-    with os.fdopen(os.open(file, os.O_RDONLY | _WITHOUT_WAITING), "rb") as opened:
-        facts = os.fstat(opened.fileno())
+    descriptor = os.open(file, os.O_RDONLY | _WITHOUT_WAITING)
+    try:
+        facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
             raise OSError(f"{file} is not a regular file")
         if sys.platform != "win32" and (facts.st_uid != os.geteuid() or facts.st_mode & _WRITABLE_BY_OTHERS):
             raise _UntrustedKeyError(f"{file} belongs to another user, or others can write to it")
-        key = opened.read(_KEY_BYTES + 1)
+        key = os.read(descriptor, _KEY_BYTES + 1)
+    finally:
+        os.close(descriptor)
     if len(key) != _KEY_BYTES:
-        raise OSError(f"{file} is not a key of {_KEY_BYTES} bytes")
+        raise InvalidKeyError(f"{file} is not a key of {_KEY_BYTES} bytes")
     return key
 
 

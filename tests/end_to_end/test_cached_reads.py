@@ -311,6 +311,21 @@ def test_a_fetch_that_cannot_be_kept_is_an_error(catalog: Catalog, tmp_path: Pat
         catalog.dataset("animals:1.0.0").fetch()
 
 
+def test_a_fetch_repairs_a_damaged_key(catalog: Catalog, tmp_path: Path, fault_proxy: FaultProxy) -> None:
+    first = catalog.dataset("animals:1.0.0").fetch()
+    (tmp_path / "cache/blocks/key").write_bytes(b"")
+    assert catalog.dataset("animals:1.0.0").fetch().num_bytes == first.num_bytes
+    fault_proxy.reset()
+    assert catalog.dataset("animals:1.0.0").fetch().num_new_bytes == 0
+    assert fault_proxy.requests == []
+
+
+def test_a_fetch_names_the_key_that_cannot_be_replaced(catalog: Catalog, tmp_path: Path) -> None:
+    (tmp_path / "cache/blocks/key").mkdir(parents=True)
+    with pytest.raises(StorageError, match=f"{tmp_path}/cache/blocks/key is not a regular file"):
+        catalog.dataset("animals:1.0.0").fetch()
+
+
 def test_files_of_this_machine_are_not_kept(tmp_path: Path) -> None:
     with registry.connect(tmp_path / "local.db", data_dir=tmp_path / "data") as opened:
         opened.publish(prepare(tmp_path / "1.0.0"))

@@ -122,6 +122,37 @@ def test_blocks_of_another_user_are_not_used(cache: FileCache) -> None:
     assert read_all(FileCache(cache.folder, max_bytes=None)) == ALL
 
 
+@pytest.mark.parametrize("key", [b"", bytes(31), bytes(33), None], ids=["empty", "short", "long", "deleted"])
+def test_a_damaged_key_is_replaced_and_the_blocks_that_it_sealed_are_made_again(
+    cache: FileCache, key: bytes | None
+) -> None:
+    read_all(cache)
+    file = cache.folder / "key"
+    file.unlink() if key is None else file.write_bytes(key)
+    assert read_all(FileCache(cache.folder)) == ALL
+    assert (len(file.read_bytes()), file.stat().st_mode & 0o777) == (32, 0o600)
+    assert read_all(FileCache(cache.folder)) == []
+    assert not list(cache.folder.glob("key.*"))
+
+
+@pytest.mark.parametrize("content", [bytes(32), b""], ids=["whole", "empty"])
+def test_a_cache_that_is_cleared_gets_a_new_key(cache: FileCache, content: bytes) -> None:
+    read_all(cache)
+    (cache.folder / "key").write_bytes(content)
+    cache.clear()
+    assert [path.name for path in cache.folder.iterdir() if path.is_file()] == ["size"]
+    assert read_all(FileCache(cache.folder)) == ALL
+    assert read_all(cache) == []
+
+
+@pytest.mark.parametrize("name", ["key", "size"])
+def test_a_folder_in_place_of_a_file_that_the_cache_needs_is_named(cache: FileCache, name: str) -> None:
+    (cache.folder / name).mkdir(parents=True)
+    assert read_all(cache) == ALL
+    with pytest.raises(StorageError, match=f"cannot write {cache.folder}: .*(not a regular file|[Ii]s a directory)"):
+        cache.require_writable()
+
+
 def test_a_folder_that_was_deleted_and_made_again_is_used_by_those_that_know_the_old_one(cache: FileCache) -> None:
     read_all(cache)
     shutil.rmtree(cache.folder)

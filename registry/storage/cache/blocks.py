@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from registry.storage.cache.room import lock_file, unlock_file
+from registry.storage.folder_key import InvalidKeyError
 
 if TYPE_CHECKING:
     from threading import Event
@@ -208,10 +209,13 @@ class CachedBlocks:
 
     def _is_sealed(self, number: int, content: bytes) -> bool:
         key, seal, block = self._cache.key, content[:_SEAL_BYTES], memoryview(content)[_SEAL_BYTES:]
-        if secrets.compare_digest(seal, self._seal(_name_of(number), block, key.read(make=False))):
-            return True
-        # The folder may have been deleted, and made again with another key.
-        return secrets.compare_digest(seal, self._seal(_name_of(number), block, key.read_again(make=False)))
+        try:
+            if secrets.compare_digest(seal, self._seal(_name_of(number), block, key.read(make=False))):
+                return True
+            # The folder may have been deleted, and made again with another key.
+            return secrets.compare_digest(seal, self._seal(_name_of(number), block, key.read_again(make=False)))
+        except (FileNotFoundError, InvalidKeyError):  # nothing can prove the block any more
+            return False
 
     def _seal(self, name: str, content: bytes | memoryview, key: bytes) -> bytes:
         # SHA-256, because processors have instructions for it: more than twice as fast as blake2b.

@@ -98,7 +98,7 @@ class FileCache:
         return CacheUsage(num_files=len(folders), num_blocks=num_blocks, num_bytes=num_bytes, max_bytes=limit)
 
     def clear(self) -> None:
-        """Delete every block. A read that uses the cache meanwhile continues with the store.
+        """Delete every block, and the key. A read that uses the cache meanwhile continues with the store.
 
         Raises:
             StorageError: the folder cannot be written.
@@ -106,17 +106,21 @@ class FileCache:
         if self.folder.is_dir():
             with storage_errors("remove", str(self.folder)):
                 self.room.clear()
+                self.key.remove()
 
     def require_writable(self) -> None:
-        """Try to write a file.
+        """Try everything that is done to keep a block.
 
         Raises:
-            StorageError: the folder cannot be created or written, or its disk is full.
+            StorageError: the folder cannot be created or written, its disk is full, its key cannot be read or replaced,
+                or another process keeps it locked.
         """
         probe = self.folder / "probe"
         with storage_errors("write", str(self.folder)):
             replace_file(probe, bytes(2**16))
             probe.unlink(missing_ok=True)
+            self.make_key()
+            self.room.give_back(0)
 
     def __reduce__(self) -> tuple[type[FileCache], tuple[Path], dict[str, Room]]:
         return FileCache, (self.folder,), {"room": self.room}
