@@ -32,6 +32,7 @@ from registry.model import (
 if TYPE_CHECKING:  # numpy is loaded when files are copied
     from registry.api.catalog import Catalog
     from registry.publishing import Publication
+    from registry.storage import Store
 
 
 def copy_versions(
@@ -129,16 +130,22 @@ def _copy(
     result = CopiedVersion(
         reference=version.reference,
         outcome=CopyOutcome.FOUND,
-        folder=folder.url if folder.local_root is None else str(folder.local_root),
+        folder=_shown(folder),
         num_examples=version.num_examples,
         num_shards=sum(map(len, shards.values())),
         num_bytes=num_bytes,
     )
     try:
+        is_there = _is_there(to.backend, version)
+        known = _without_files(to, version) if is_there else None
+        if known is not None:
+            folder = open_data(to.data_dir).child(known.location)
+            result = replace(result, folder=_shown(folder), only_files=True)
         if dry_run:
-            is_there = _is_there(to.backend, version)
-            return replace(result, outcome=CopyOutcome.KNOWN) if is_there else result
-        publication = _send(source, version, shards, to, events, num_bytes=num_bytes, progress=progress)
+            return replace(result, outcome=CopyOutcome.KNOWN) if is_there and known is None else result
+        publication = _send(
+            source, version, shards, to, events, num_bytes=num_bytes, progress=progress, is_done=is_there and not known
+        )
     except CatalogError:
         raise
     except RegistryError as error:
@@ -146,10 +153,21 @@ def _copy(
     notes = publication.notes + (_alias_notes(source, version, to) if publication.newly else ())
     return replace(
         result,
-        outcome=CopyOutcome.COPIED if publication.newly else CopyOutcome.KNOWN,
+        outcome=CopyOutcome.COPIED if publication.newly or known is not None else CopyOutcome.KNOWN,
         promotion=publication.promotion,
         notes=notes,
     )
+
+
+def _shown(folder: Store) -> str:
+    return folder.url if folder.local_root is None else str(folder.local_root)
+
+
+def _without_files(to: Catalog, version: DatasetVersion) -> DatasetVersion | None:
+    """The version as the target knows it, if the target's data directory lacks files of it."""
+    from registry.publishing.copying import find_without_files
+
+    return find_without_files(to.backend, open_data(to.data_dir), version)
 
 
 def _is_there(catalog: CatalogBackend, version: DatasetVersion) -> bool:
@@ -167,6 +185,7 @@ def _send(
     *,
     num_bytes: int,
     progress: ProgressCallback | None,
+    is_done: bool,
 ) -> Publication:
     from registry.features import features_from_json
     from registry.publishing import Target, copy_version
@@ -202,7 +221,7 @@ def _send(
         ),
         fingerprints=source.backend.fingerprints(version),
         sent=count_progress(
-            progress, "copying", str(version.reference), total=num_bytes, unit="bytes", announce=not is_there
+            progress, "copying", str(version.reference), total=num_bytes, unit="bytes", announce=not is_done
         ),
     )
 

@@ -189,8 +189,8 @@ class CatalogReport(_Report[VerifiedVersion]):
 class CopyOutcome(StrEnum):
     """The outcome for one version.
 
-    ``copied``: it was copied now. ``known``: the target had it before. ``found``: a dry run would copy it. ``refused``:
-    it was not copied, and ``CopiedVersion.error`` says why.
+    ``copied``: it was copied now, or files that its data directory lacked. ``known``: the target had it before.
+    ``found``: a dry run would copy it. ``refused``: it was not copied, and ``CopiedVersion.error`` says why.
     """
 
     COPIED = "copied"
@@ -208,6 +208,7 @@ class CopiedVersion:
         outcome: see ``CopyOutcome``.
         folder: the path or URL of its folder in the target.
         num_examples, num_shards, num_bytes: records, files and bytes of files.
+        only_files: the target had the version, and its data directory lacked files, which were or would be copied.
         promotion: the effect on the canonical version of the target if it was copied or known, else None.
         notes: what readers of the version should know.
         error: why it was refused, else None.
@@ -219,6 +220,7 @@ class CopiedVersion:
     num_examples: int
     num_shards: int
     num_bytes: int
+    only_files: bool = False
     promotion: Promotion | None = None
     notes: tuple[str, ...] = field(default=())
     error: RegistryError | None = None

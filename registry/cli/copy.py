@@ -48,8 +48,9 @@ def copy(
 
     REF without a version, or with a range such as mnist:3.*, means every version that matches. A version keeps its
     number, its time and its publisher. Each file is hashed while it is sent. If the command is interrupted, run it
-    again: files that are there are not sent again, and versions that are there are not changed. If a number is
-    published there with other content, the exit code is 4.
+    again: files that are there are not sent again, and versions that are there are not changed. If the data directory
+    lacks files of a version that is there, they are copied. If a number is published there with other content, the exit
+    code is 4.
     """
     if every == bool(references):
         raise UsageError("name versions, or --all alone", hint="Try: registry copy digits --to CATALOG")
@@ -85,11 +86,12 @@ def copy(
 
 def _describe(one: CopiedVersion) -> Iterator[str]:
     files = f"{counted(one.num_examples, 'example')}, {counted(one.num_shards, 'file')}, {size(one.num_bytes)}"
+    what = f"the files of {one.reference}, which is there already," if one.only_files else str(one.reference)
     match one.outcome.value:
         case "copied":
-            yield f"copied {one.reference} to {one.folder} ({files})"
+            yield f"copied {what} to {one.folder} ({files})"
         case "found":
-            yield f"would copy {one.reference} to {one.folder} ({files})"
+            yield f"would copy {what} to {one.folder} ({files})"
         case "known":
             yield f"{one.reference} is there already"
         case _:
@@ -102,7 +104,7 @@ def _describe(one: CopiedVersion) -> Iterator[str]:
 def _version_values(one: CopiedVersion) -> dict[str, Any]:
     return {
         **version_values(one.reference),
-        **fields_of(one, "outcome", "folder", "num_examples", "num_shards", "num_bytes", "notes"),
+        **fields_of(one, "outcome", "folder", "num_examples", "num_shards", "num_bytes", "only_files", "notes"),
         "canonical": None if one.promotion is None else one.promotion.after,
         "error": None if one.error is None else fields_of(one.error, "code", "message", "hint"),
     }

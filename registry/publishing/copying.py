@@ -2,6 +2,8 @@
 
     another catalog  ->  proved files  ->  their place below the data directory  ->  rows, in one transaction
 
+If the other catalog has the version, and the data directory that was given lacks files of it, only these are sent.
+
 A run that is killed is finished by the next one. In an object store, the reservation of the place remains, and the
 objects that are there are compared (``object_place``). On a disk, files of a folder that a dead run was filling are
 used. Files that are there with the right sha256 are not sent again.
@@ -15,10 +17,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from registry.catalog import Holder, Origin, Reservation
+from registry.catalog import CatalogBackend, Holder, Origin, Reservation
 from registry.engines import FileRange, Piece, choose_engine
 from registry.errors import NotStoredError, StorageError
-from registry.model import Advance, DatasetVersion, Shard, SplitFingerprint, version_folder
+from registry.model import Advance, DatasetVersion, Shard, SplitFingerprint, VersionState, version_folder
 from registry.prepared import describe, extra_files, write_prepared
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.publishing.placing import other_data, place_folder
@@ -27,6 +29,7 @@ from registry.publishing.verify import is_published, verify_shards
 from registry.storage import StagedFolder, Store
 from registry.storage.local import LocalStore
 from registry.storage.staged import StagedOnDisk, abandoned_folders
+from registry.storage.store import RenamedStore
 
 _MOST_NAMED: Final = 5
 
@@ -42,7 +45,7 @@ def copy_version(
     fingerprints: Mapping[str, SplitFingerprint],
     sent: Advance | None = None,
 ) -> Publication:
-    """Copy a version of another catalog, unless the target has it.
+    """Copy a version of another catalog. If the target has it, only files that its data directory lacks are copied.
 
     Its number is not proved again. If more has changed since the version below it in the target than the number allows,
     ``Publication.notes`` says so.
@@ -69,7 +72,10 @@ def copy_version(
     num_bytes = sum(shard.num_bytes for of_split in shards.values() for shard in of_split)
     if is_published(target.catalog, copied):
         promotion = unchanged(target.catalog, copied)
-        return Publication(version=copied, newly=False, num_bytes=num_bytes, promotion=promotion)
+        notes = []
+        if (known := find_without_files(target.catalog, target.store, copied)) is not None:
+            notes = _put_files(known, version, files, folder, shards, target, sent)
+        return Publication(version=copied, newly=False, num_bytes=num_bytes, promotion=promotion, notes=tuple(notes))
     notes = _note_number(copied, fingerprints, target)
 
     def write_rows(
@@ -120,6 +126,94 @@ def copy_version(
         target.store.clear_abandoned(place.rpartition("/")[0])
     tell_default_config(copied, target)
     return replace(publication, notes=tuple(notes))
+
+
+def find_without_files(catalog: CatalogBackend, store: Store, version: DatasetVersion) -> DatasetVersion | None:
+    """The published version with the number of ``version`` if the data directory ``store`` lacks files of it.
+
+    Its ``location`` is the folder below ``store`` in which readers look first. None if all files are there, or if
+    readers look elsewhere first, or if it was dropped.
+
+    Raises:
+        StorageError: the folder cannot be listed.
+    """
+    known = catalog.published(version.name, version.config, version.version)
+    if known is None or known.is_elsewhere or known.state is VersionState.DROPPED:
+        return None
+    if store.url.startswith(("http://", "https://")):  # web servers list nothing and take nothing
+        return None
+    known = replace(known, location=known.locations[0], location_steps=())
+    present = set(store.child(known.location).list())
+    return None if all(present.issuperset(split.filenames) for split in known.splits) else known
+
+
+def _put_files(
+    known: DatasetVersion,
+    version: DatasetVersion,
+    files: Store,
+    folder: Store,
+    shards: Mapping[str, tuple[Shard, ...]],
+    target: Target,
+    sent: Advance | None,
+) -> list[str]:
+    """Copy the files of a version whose row is there already; notes for people. Files that are there stay.
+
+    Raises:
+        ConflictError: a file of another content has the name of one of its files.
+    """
+    names = {
+        new: old
+        for split in known.splits
+        for new, old in zip(split.filenames, version.layout[split.name].filenames, strict=True)
+    }
+    renamed = RenamedStore(files, names)
+    with target.store.stage(known.location) as staged:
+        notes = _take_others(staged, known, folder, shards, target)
+        if isinstance(target.store, LocalStore):
+            with target.store.exclusive(known.location):
+                _put_on_disk(known, staged, renamed, shards, target.store, sent)
+            return notes
+        for name in names:
+            staged.take(renamed, name)
+        placing = place_folder(
+            staged, target.store, target.catalog, known, shards, actor=target.actor, sent=sent, replaces=False
+        )
+        with placing as placement:
+            return [*notes, *placement.notes]
+
+
+def _put_on_disk(
+    known: DatasetVersion,
+    staged: StagedFolder,
+    files: Store,
+    shards: Mapping[str, tuple[Shard, ...]],
+    store: LocalStore,
+    sent: Advance | None,
+) -> None:
+    """Put each missing file into the folder of a version, which nobody else fills meanwhile."""
+    final = store.child(known.location)
+    present = set(final.list())
+    named = {split.filename(one.index): one for split in known.splits for one in shards[split.name]}
+
+    def is_right(name: str) -> bool:
+        return _hash(final, name) == named[name].sha256
+
+    def put(name: str) -> bool:
+        final.create_from(name, files, name, sha256=named[name].sha256)
+        return True
+
+    # Nothing is written if one of those that are there is wrong.
+    for ask, names in ((is_right, present.intersection(named)), (put, named.keys() - present)):
+        with choose_engine(num_bytes=None, is_local=False, is_unlocked=True) as engine:
+            pieces = (Piece(ask, name, (FileRange(files.url, name),)) for name in sorted(names))
+            for name, is_there in engine.run(pieces, doing="copied files", failure=StorageError):
+                if not is_there:
+                    raise other_data(known, store)
+                if sent is not None:
+                    sent(named[name].num_bytes)
+    for name in staged.store.list():
+        if name not in present:
+            final.create_from(name, staged.store, name)
 
 
 def _note_number(version: DatasetVersion, fingerprints: Mapping[str, SplitFingerprint], target: Target) -> list[str]:

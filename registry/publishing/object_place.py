@@ -76,6 +76,7 @@ class ObjectPlace:
         *,
         actor: str,
         sent: Advance | None = None,
+        replaces: bool = True,
     ) -> None:
         self.notes: list[str] = []
         # ETags of exactly the bytes that were hashed or copied. A later request might return the tag of a newer object.
@@ -92,7 +93,8 @@ class ObjectPlace:
         self._promised = {
             split.filename(shard.index): shard for split in version.splits for shard in shards[split.name]
         }
-        self._is_published = False
+        self._replaces = replaces
+        self._is_published = False  # and files at this place may be replaced
         self._is_marked = False
         self._is_alone = False
         self._put_here: set[str] = set()  # by this process
@@ -109,7 +111,7 @@ class ObjectPlace:
     def fill(self) -> None:
         """Put every missing file in place."""
         for _ in range(_RETAKES):
-            self._is_published = is_published(self._catalog, self._version)
+            self._is_published = is_published(self._catalog, self._version) and self._replaces
             try:
                 return self._fill()
             except ReservedError:
@@ -157,6 +159,9 @@ class ObjectPlace:
 
     def give_back(self) -> None:
         """After a final refusal: remove the objects of this reservation's publishers, if no other one is left."""
+        if not self._replaces and self._is_marked:  # the row was there before: what was put here is of use to the next
+            self.tidy()
+            return
         try:
             if not self._is_marked:  # earlier holders may have left objects, with their marker
                 self._end(forget=self._before is None)

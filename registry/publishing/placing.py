@@ -50,6 +50,7 @@ def place_folder(
     *,
     actor: str,
     sent: Advance | None = None,
+    replaces: bool = True,
 ) -> Iterator[Placement]:
     """Put a staged folder at the location of ``version``, and hold the location during the block, which writes the row.
 
@@ -63,6 +64,8 @@ def place_folder(
         shards: the shards of the staged folder by split.
         actor: who publishes.
         sent: called with the number of bytes of shards that were put into an object store since the last call.
+        replaces: move damaged files of a published version aside. If False, they are other data: they may belong to
+            another catalog.
 
     Raises:
         VersionExistsError: the number is published with other content.
@@ -77,7 +80,7 @@ def place_folder(
         with _on_disk(staged, store, catalog, version) as placement:
             yield placement
         return
-    place = ObjectPlace(staged, store, catalog, version, shards, actor=actor, sent=sent)
+    place = ObjectPlace(staged, store, catalog, version, shards, actor=actor, sent=sent, replaces=replaces)
     place.take()
     try:
         place.fill()

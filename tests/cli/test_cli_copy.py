@@ -81,6 +81,24 @@ def test_a_note_says_that_both_catalogs_use_one_data_directory(
         assert (ran.code, ran.err) == (0, expected)
 
 
+def test_files_that_the_catalogs_shared_are_copied_later(
+    numbers: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the note about a data directory of both advises."""
+    monkeypatch.setenv("REGISTRY_DATA_DIR", str(workspace / "datasets"))
+    to = ("copy", "numbers:1.0.0", "--to", str(workspace / "lab.db"))
+    assert numbers(*to).code == 0
+    there = str(workspace / "lab")
+    what = f"the files of numbers:1.0.0, which is there already, to {there}/numbers/1.0.0 (1 example, 1 file, 35 B)\n"
+    assert numbers(*to, "--to-data-dir", there, "--dry-run").out == f"would copy {what}"
+    assert not Path(there).exists()
+    assert numbers(*to, "--to-data-dir", there).out == f"copied {what}"
+    assert numbers(*to, "--to-data-dir", there).out == "numbers:1.0.0 is there already\n"
+    (version,) = numbers(*to, "--to-data-dir", there, "--format", "json").json()["data"]["versions"]
+    assert (version["outcome"], version["only_files"]) == ("known", False)
+    assert numbers("verify", "--all", "--catalog", str(workspace / "lab.db"), "--data-dir", there).code == 0
+
+
 def test_a_mistyped_reference_creates_no_catalog(numbers: Cli, workspace: Path) -> None:
     target = workspace / "lab/catalog.db"
     ran = numbers("copy", "nubmers", "--to", str(target))

@@ -346,6 +346,101 @@ def test_catalogs_that_share_a_data_directory_share_the_files(source: Catalog, t
         assert facts(other, "animals:2.0.0") == facts(source, "animals:2.0.0")
 
 
+def test_files_that_a_new_data_directory_lacks_are_copied(source: Catalog, data_dir: str, tmp_path: Path) -> None:
+    """The catalogs shared their files until somebody named another data directory."""
+    url = str(tmp_path / "lab.db")
+    (tmp_path / "data/animals/2.0.0/LICENSE").write_text("Free.")
+    with registry.connect(url, data_dir=tmp_path / "data") as shared:
+        source.copy(None, shared).require_all()
+        shared.lifecycle.drop("animals:1.0.0", reason="shifted")
+    with registry.connect(url, data_dir=data_dir) as other:
+        before = [facts(other, f"animals:{number}") for number in ("1.0.1", "2.0.0")]
+        planned = source.copy("animals", other, dry_run=True)
+        assert [(one.outcome.value, one.only_files) for one in planned] == [
+            ("known", False),
+            ("found", True),
+            ("found", True),
+        ]
+        assert open_store(data_dir).list() == []
+        report = source.copy("animals", other)
+        assert [(one.outcome.value, one.only_files, one.notes) for one in report] == [
+            ("known", False, ()),
+            ("copied", True, ()),
+            ("copied", True, ()),
+        ]
+        assert report[1].folder == f"{data_dir}/animals/1.0.1"
+        assert [one.outcome.value for one in source.copy("animals", other)] == ["known"] * 3
+        source.copy("words", other).require_all()
+        shutil.rmtree(tmp_path / "data")
+        assert other.verify_all(deep=True).is_sound
+        assert len(ages(other, "animals")) == 30
+        assert [facts(other, f"animals:{number}") for number in ("1.0.1", "2.0.0")] == before
+        assert open_store(data_dir).read_bytes("animals/2.0.0/LICENSE") == b"Free."
+        assert not open_store(data_dir).exists(f"animals/2.0.0/{MARKER_FILE}")
+        assert other.reservations.list() == ()
+
+
+def test_files_that_are_there_stay_and_the_others_are_sent(source: Catalog, other: Catalog, data_dir: str) -> None:
+    source.copy("animals:2.0.0", other).require_all()
+    store = open_store(f"{data_dir}/animals/2.0.0")
+    kept = store.entity_tag(NAMES[0])
+    for name in (NAMES[1], "features.json"):
+        store.remove(name)
+    (copied,) = source.copy("animals:2.0.0", other)
+    assert (copied.outcome.value, copied.only_files) == ("copied", True)
+    assert store.entity_tag(NAMES[0]) == kept
+    assert store.exists("features.json")
+    assert other.verify_all(deep=True).is_sound
+
+
+def test_a_file_of_another_content_is_not_replaced(source: Catalog, other: Catalog, data_dir: str) -> None:
+    """The data directory may be that of another catalog, which has the same number."""
+    source.copy("animals:2.0.0", other).require_all()
+    store = open_store(f"{data_dir}/animals/2.0.0")
+    for name in NAMES[:2]:
+        store.remove(name)
+    store.write_bytes(NAMES[0], b"theirs")
+    before = store.list()
+    (refused,) = source.copy("animals:2.0.0", other)
+    assert isinstance(refused.error, ConflictError)
+    assert "contains other data" in refused.error.message
+    assert store.read_bytes(NAMES[0]) == b"theirs"
+    assert store.list() == before
+    assert not store.exists(MARKER_FILE)
+    assert other.reservations.list() == ()
+
+
+def test_a_copy_of_missing_files_goes_on_after_an_interruption(
+    source: Catalog, bucket: str, fault_proxy: FaultProxy, tmp_path: Path
+) -> None:
+    with registry.connect(tmp_path / "lab.db", data_dir=tmp_path / "data") as shared:
+        source.copy("animals:2.0.0", shared).require_all()
+    with registry.connect(tmp_path / "lab.db", data_dir=f"{bucket}/data") as other:
+        fault_proxy.inject("forbidden", when=lambda request: request.method == "PUT" and request.key.endswith(NAMES[2]))
+        (failed,) = source.copy("animals:2.0.0", other)
+        assert failed.error is not None
+        sent = {one.key.rpartition("/")[2] for one in fault_proxy.requests if one.method == "PUT" and one.fault is None}
+        assert sent >= {NAMES[0]}
+        fault_proxy.reset()
+        (copied,) = source.copy("animals:2.0.0", other)
+        assert (copied.outcome.value, copied.only_files) == ("copied", True)
+        again = {one.key.rpartition("/")[2] for one in fault_proxy.requests if one.method == "PUT"}
+        assert NAMES[2] in again
+        assert again & sent <= {MARKER_FILE}
+        assert other.verify_all(deep=True).is_sound
+        assert other.reservations.list() == ()
+
+
+def test_a_version_that_is_read_from_elsewhere_is_left_alone(source: Catalog, tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "lab.db", data_dir=tmp_path / "lab") as other:
+        source.copy("animals:2.0.0", other).require_all()
+        shutil.move(tmp_path / "lab/animals/2.0.0", tmp_path / "moved")
+        other.mirrors.relocate("animals:2.0.0", tmp_path / "moved")
+        (known,) = source.copy("animals:2.0.0", other)
+        assert (known.outcome.value, known.only_files) == ("known", False)
+    assert not (tmp_path / "lab/animals/2.0.0").exists()
+
+
 def test_an_object_is_sent_once_and_what_is_there_is_not_sent_again(
     source: Catalog, bucket: str, fault_proxy: FaultProxy, tmp_path: Path
 ) -> None:
