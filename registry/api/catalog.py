@@ -446,12 +446,12 @@ class Catalog(Adding):
         Args:
             reference: only the versions that it means: all of a dataset, or those that a request or an alias names. A
                 name without a config means all its configs.
-            check: also list every location, and compare sizes. Without it, no file system or store is asked.
+            check: also list every location, and compare sizes; ``StoredUsage.error`` says why one cannot be listed.
+                Without it, no file system or store is asked.
 
         Raises:
             VersionNotFoundError: no such version is published.
             AliasNotFoundError: the alias does not exist.
-            StorageUnavailableError: with ``check``, a store does not answer.
         """
         from registry.api.usage import measure_usage
 

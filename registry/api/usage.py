@@ -1,7 +1,7 @@
 """The disk space of published versions: ``Catalog.usage``.
 
 Sizes come from the rows of the catalog. Versions that were published in place may share files; each file is counted
-once. With ``check``, every location is listed and compared.
+once. With ``check``, every location is listed and compared; one that cannot be listed does not end the check.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from registry.api.locations import open_data
 from registry.catalog import CatalogBackend, VersionSize, load_shards
-from registry.errors import MissingExtraError, StorageError, VersionNotFoundError
+from registry.errors import MissingExtraError, RegistryError, StorageError, VersionNotFoundError
 from registry.masking import mask
 from registry.model import Reference, VersionState
 
@@ -53,6 +53,8 @@ class StoredUsage:
         missing: names of shard files that are not there, at most 100.
         differing: names of shard files of another size, at most 100.
         num_faults: the number of both.
+        error: why the location could not be listed, or not completely; else None. Files that could not be listed are
+            not called missing.
     """
 
     location: str
@@ -62,6 +64,7 @@ class StoredUsage:
     missing: tuple[str, ...] = ()
     differing: tuple[str, ...] = ()
     num_faults: int = 0
+    error: RegistryError | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,10 +130,10 @@ def measure_usage(backend: CatalogBackend, data_dir: str, wanted: Reference | No
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Copy:
-    """A version at one of its locations; ``store`` is None if this machine cannot open such a place."""
+    """A version at one of its locations; ``store`` is an error if this machine cannot open such a place."""
 
     size: VersionSize
-    store: Store | None
+    store: Store | RegistryError
     shown: str
 
 
@@ -169,8 +172,8 @@ def _group(backend: CatalogBackend, data: Store, sizes: Sequence[VersionSize]) -
         for location in one.locations:
             try:
                 store = open_location(data, location)
-            except (StorageError, MissingExtraError):
-                copies.append(_Copy(one, None, mask(location)))
+            except (StorageError, MissingExtraError) as error:
+                copies.append(_Copy(one, error, mask(location)))
             else:
                 copies.append(_Copy(one, store, mask(store.locate("x")[:-2])))
     copies.sort(key=lambda copy: f"{copy.shown}/")
@@ -202,15 +205,35 @@ def _total(groups: Sequence[_Group], *, dataset: str | None = None, place: str |
 def _compare(backend: CatalogBackend, group: _Group) -> StoredUsage:
     """List the location of a group, and compare the files that versions name."""
     outer = group.copies[0]
-    if outer.store is None:
-        raise StorageError(f"cannot list {outer.shown}", hint="Run it where this place can be opened.")
-    found = {f"{outer.shown}/{one.name}": one.num_bytes for one in outer.store.scan() if not one.is_folder}
+    found: dict[str, int] = {}
+    unlisted: list[tuple[str, str]] = []  # folders, each with the name that prevents its listing
+    error: RegistryError | None = None
+    if isinstance(outer.store, RegistryError):
+        error, unlisted = outer.store, [(f"{outer.shown}/", "")]
+    else:
+        try:
+            for one in outer.store.scan_listable():
+                if one.unlisted is not None:
+                    inside = f"{outer.shown}/{one.unlisted}".rstrip("/")
+                    unlisted.append((f"{inside}/", f"{outer.shown}/{one.name}"))
+                elif not one.is_folder:
+                    found[f"{outer.shown}/{one.name}"] = one.num_bytes
+        except StorageError as fault:
+            error, unlisted = fault, [(f"{outer.shown}/", "")]
+    if error is None and unlisted:
+        names = ", ".join(name for _, name in unlisted[:_SHOWN])
+        error = StorageError(
+            f"these names are invalid, so other files in their folders cannot be listed: {names}",
+            hint="Remove these objects with the tools of the store.",
+        )
+    folders = tuple(folder for folder, _ in unlisted)
     missing, differing = [], []
     for copy in group.copies:
         for name, num_bytes in _named_files(backend, copy):
             path = f"{copy.shown}/{name}"
             if path not in found:
-                missing.append(path)
+                if not path.startswith(folders):
+                    missing.append(path)
             elif found[path] != num_bytes:
                 differing.append(path)
     return StoredUsage(
@@ -221,6 +244,7 @@ def _compare(backend: CatalogBackend, group: _Group) -> StoredUsage:
         missing=tuple(missing[:_SHOWN]),
         differing=tuple(differing[:_SHOWN]),
         num_faults=len(missing) + len(differing),
+        error=error,
     )
 
 

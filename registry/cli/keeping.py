@@ -36,7 +36,8 @@ def du(session: Session, reference: str | None, by: str | None, check: bool) -> 
     """Show the disk space of datasets, or of the versions that REF means.
 
     The sizes of the shard files come from the catalog. Files that several versions name are counted once in each total.
-    With --check, the exit code is 5 if files are missing or have another size.
+    With --check, the exit code is 5 if files are missing or have another size. If a folder or bucket cannot be listed,
+    its line says why, and the others are checked; the exit code is then not 0.
     """
     with session.connect() as catalog:
         found = catalog.usage(reference, check=check)
@@ -49,7 +50,8 @@ def du(session: Session, reference: str | None, by: str | None, check: bool) -> 
     }
     listed = by or ("dataset" if reference is None else "version")
     session.out.present("du", value, lambda _: _describe(found, listed))
-    return VerificationError.exit_code if any(one.num_faults for one in found.stored) else 0
+    codes = [VerificationError.exit_code for one in found.stored if one.num_faults]
+    return joint_exit_code([*codes, *(one.error.exit_code for one in found.stored if one.error is not None)])
 
 
 @session_command("gc", epilog=examples("registry gc --dry-run", "registry gc --older-than 1d"))
@@ -156,7 +158,10 @@ def _describe(found: Usage, by: str) -> Iterator[Block]:
     total = found.total
     yield f"{counted(total.num_versions, 'version')}, {counted(total.num_files, 'file')}, {size(total.num_bytes)}"
     for one in found.stored:
-        yield f"{one.location} contains {counted(one.num_files, 'file')}, {size(one.num_bytes)}"
+        if one.error is None:
+            yield f"{one.location} contains {counted(one.num_files, 'file')}, {size(one.num_bytes)}"
+        else:
+            yield f"{one.location} could not be checked: {one.error.message}"
         for word, names in (("is missing", one.missing), ("has another size", one.differing)):
             yield from (f"  {name} {word}" for name in names)
         if one.num_faults > len(one.missing) + len(one.differing):
@@ -175,4 +180,5 @@ def _version(one: VersionUsage) -> dict[str, Any]:
 
 def _stored(one: StoredUsage) -> dict[str, Any]:
     told = fields_of(one, "location", "num_files", "num_bytes", "num_faults", "missing", "differing")
-    return told | {"versions": [str(reference) for reference in one.references]}
+    error = None if one.error is None else fields_of(one.error, "code", "message", "hint")
+    return told | {"versions": [str(reference) for reference in one.references], "error": error}

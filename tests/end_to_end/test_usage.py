@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from catalog_samples import sample
 from prepared_samples import animals, prepare
 
 import registry
+from registry.cli.main import run
 from registry.errors import AliasNotFoundError, StorageError, VersionNotFoundError
 from registry.storage import open_store
 
@@ -29,6 +31,16 @@ def place(catalog: registry.Catalog, reference: str, location: str, lengths: Any
     """Publish a made-up version at a location; its files have 17 bytes for each example."""
     version, shards = sample(reference, lengths=lengths, location=location, **options)
     catalog.backend.publish(version, shards, promote=True, actor="ann")
+
+
+def put(data_dir: str, *names: str) -> None:
+    """Objects of other programs below ``data_dir``, whatever their names."""
+    import boto3
+
+    client = boto3.client("s3", region_name="us-east-1", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
+    _, _, bucket, root = data_dir.split("/", 3)
+    for name in names:
+        client.put_object(Bucket=bucket, Key=f"{root}/{name}", Body=b"" if name.endswith("/") else b"x")
 
 
 def sizes(folder: Path) -> int:
@@ -112,6 +124,34 @@ def test_a_check_names_files_that_are_missing_or_of_another_size(
         assert [str(one) for one in found.references] == ["animals:1.0.0"]
 
 
+def test_a_location_that_cannot_be_listed_does_not_end_the_check(
+    tmp_path: Path, bucket: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data_dir = f"{bucket}/data"
+    with registry.connect(tmp_path / "catalog.db", data_dir=data_dir) as catalog:
+        for number, age in (("1.0.0", 0), ("2.0.0", 70), ("3.0.0", 90)):
+            catalog.publish(prepare(tmp_path / number, number, {"train": animals(30, age=age)}))
+        put(data_dir, "animals/1.0.0//x")
+        open_store(f"{data_dir}/animals/2.0.0").remove(catalog.dataset("animals:2.0.0").splits["train"].filename(0))
+        place(catalog, "apes/big:1.0.0", "s3://no-such-bucket-here/apes", {"train": [10]})
+
+        gone, unlisted, damaged, sound = catalog.usage(check=True).stored
+
+        assert unlisted.error is not None
+        assert unlisted.error.message == (
+            f"these names are invalid, so other files in their folders cannot be listed: {data_dir}/animals/1.0.0//x"
+        )
+        assert (unlisted.num_faults, damaged.num_faults, damaged.error, sound.num_faults) == (0, 1, None, 0)
+        assert gone.error is not None
+    options = ["--catalog", str(tmp_path / "catalog.db"), "--data-dir", data_dir]
+    assert run(["du", "--check", *options]) == 5
+    out = capsys.readouterr().out
+    assert "4 versions, 4 files" in out
+    assert f"{data_dir}/animals/1.0.0 could not be checked: these names are invalid" in out
+    assert "s3://no-such-bucket-here/apes could not be checked: " in out
+    assert run(["du", "animals:1.0.0", "--check", *options]) == StorageError.exit_code
+
+
 def test_without_a_check_no_store_is_asked(catalog: registry.Catalog, fault_proxy: Any, bucket: str) -> None:
     place(catalog, "apes/big:1.0.0", f"{bucket}/apes", {"train": [10]})
     assert catalog.usage().total.num_versions == 3
@@ -145,7 +185,13 @@ def test_a_place_that_cannot_be_opened_here_is_counted_and_collected_around(
 
     assert [one.location for one in found.versions] == ["nosuch://host/apes", "linked/2.0.0"]
     assert found.total.num_bytes == 340
-    with pytest.raises(StorageError, match=r"^cannot list linked/2.0.0"):
-        catalog.usage("apes:2.0.0", check=True)
+    checked = {one.location: one for one in catalog.usage(check=True).stored}
+    assert sorted(place for place, one in checked.items() if one.error is None) == [
+        str(tmp_path / "data/animals/1.0.0"),
+        str(tmp_path / "data/animals/2.0.0"),
+    ]
+    assert isinstance(checked.pop("nosuch://host/apes").error, StorageError)
+    assert isinstance(checked.pop("linked/2.0.0").error, StorageError)
+    assert not any(one.num_faults or one.error for one in checked.values())
     catalog.collect_garbage(older_than="0s").require_all()
     assert (tmp_path / "outside/2.0.0/incomplete.0a1b2c3d_x").exists()
