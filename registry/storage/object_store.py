@@ -137,7 +137,7 @@ class ObjectStore(RemoteStore):
     def scan(self, folder: str = "") -> Iterator[StoredEntry]:
         """Every object below ``folder``, from one listing."""
         key = self._key(check_folder_name(folder))
-        yield from self._entries(self._bucket.list(key, shown=self.locate(folder)))
+        yield from self._entries(self._without_markers(self._bucket.list(key, shown=self.locate(folder)), key))
 
     def scan_listable(self, folder: str = "") -> Iterator[StoredEntry]:
         """Every object below ``folder``: from one listing, or from one for each folder if that fails.
@@ -162,7 +162,7 @@ class ObjectStore(RemoteStore):
             bad = bad if bad.startswith(first) else first
             yield StoredEntry(name=bad[inside:], num_bytes=0, changed_at=None, unlisted=key[inside:])
             return
-        yield from self._entries(found)
+        yield from self._entries(self._without_markers(found, key))
         for folder in sorted(folders):
             yield from self._scan_listable(folder)
 
@@ -271,10 +271,22 @@ class ObjectStore(RemoteStore):
     def _all_names(self, folder: str) -> Names:
         """Every object below ``folder``, including unfinished ones, sorted; relative to the root of the store."""
         key, inside = self._key(folder), len(self._root) + 1 if self._root else 0
-        found = {facts.key: facts for facts in self._bucket.list(key, shown=self.locate(folder))}
-        folders = {name.rpartition("/")[0] for name in found} | {key}
-        # Web consoles of stores create an empty object for a folder, which would be listed as a file.
-        return sorted(name[inside:] for name, facts in found.items() if facts.num_bytes or name not in folders)
+        found = self._bucket.list(key, shown=self.locate(folder))
+        return sorted({facts.key[inside:] for facts in self._without_markers(found, key)})
+
+    def _without_markers(self, found: Sequence[ObjectFacts], key: str) -> Iterator[ObjectFacts]:
+        """The objects below ``key`` that are files.
+
+        Web consoles of stores create an empty object for a folder, e.g. ``data/digits/``, and obstore lists it without
+        the slash. If nothing is below it, only a request tells it from an empty file of that name.
+        """
+        inside = len(self._root) + 1 if self._root else 0
+        folders = {facts.key.rpartition("/")[0] for facts in found} | {key}
+        for one in found:
+            if one.num_bytes or (
+                one.key not in folders and self._bucket.has(one.key, shown=self.locate(one.key[inside:]))
+            ):
+                yield one
 
 
 class _Spooled(io.RawIOBase):

@@ -441,6 +441,30 @@ def test_a_version_that_is_read_from_elsewhere_is_left_alone(source: Catalog, tm
     assert not (tmp_path / "lab/animals/2.0.0").exists()
 
 
+def test_empty_objects_that_stand_for_folders_are_no_files(source: Catalog, bucket: str, tmp_path: Path) -> None:
+    """Web consoles of stores make them; they cannot be read under the name that a listing shows."""
+    import boto3
+
+    client = boto3.client("s3", region_name="us-east-1", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
+    with (
+        registry.connect(tmp_path / "remote.db", data_dir=f"{bucket}/data") as remote,
+        registry.connect(tmp_path / "lab.db", data_dir=tmp_path / "lab") as other,
+    ):
+        source.copy("animals:2.0.0", remote).require_all()
+        for name in ("data/animals/", "data/animals/2.0.0/", "data/animals/2.0.0/empty/"):
+            client.put_object(Bucket=bucket.removeprefix("s3://"), Key=name, Body=b"")
+        store = open_store(f"{bucket}/data/animals/2.0.0")
+        for name in ("LICENSE", "empty.txt"):
+            store.write_bytes(name, b"Free." if name == "LICENSE" else b"")
+        assert "empty" not in store.list()
+        assert {one.name for one in store.scan()} == {one.name for one in store.scan_listable()} == set(store.list())
+        (copied,) = remote.copy("animals:2.0.0", other)
+        assert copied.notes == ()
+    there = tmp_path / "lab/animals/2.0.0"
+    assert ((there / "LICENSE").read_text(), (there / "empty.txt").read_bytes()) == ("Free.", b"")
+    assert not (there / "empty").exists()
+
+
 def test_an_object_is_sent_once_and_what_is_there_is_not_sent_again(
     source: Catalog, bucket: str, fault_proxy: FaultProxy, tmp_path: Path
 ) -> None:
