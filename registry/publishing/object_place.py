@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from registry.catalog import CatalogBackend, Holder, Reservation
 from registry.engines import FileRange, Piece, choose_engine
@@ -383,31 +383,40 @@ class ObjectPlace:
 
     def _put(self, names: list[str]) -> list[str]:
         """Upload files to their final names. Returns those whose names are taken."""
-
-        def put(name: str) -> bool:
-            try:
-                tag = self._final.create_from(
-                    name,
-                    self._staged.store,
-                    name,
-                    sha256=self._promised[name].sha256 if name in self._promised else None,
-                    writer=self.held.token,
-                    require_reserved=self._require_reserved,
-                )
-            except AlreadyStoredError:
-                return False
+        taken = []
+        for name, put in self._put_each(names):
+            if not put.is_new:
+                taken.append(name)
+                continue
             self._put_here.add(name)
             if name in self._promised:
-                self.entity_tags[name] = tag
-            return True
-
-        taken = []
-        for name, is_put in self._each(put, names, doing="uploaded files"):
-            if not is_put:
-                taken.append(name)
-            elif self._sent is not None and name in self._promised:
-                self._sent(self._promised[name].num_bytes)
+                self.entity_tags[name] = put.entity_tag
+                if self._sent is not None:
+                    self._sent(self._promised[name].num_bytes)
         return taken
+
+    def _put_each(self, names: list[str]) -> Iterator[tuple[str, _Put]]:
+        """Upload each file from here; shards that are in another store, from a cluster if one is used."""
+        shards = [name for name in names if name in self._promised]
+        sources = {source.url: source for source in map(self._staged.store.source_of, shards)}
+        if len(sources) == 1 and all(source.local_root is None for source in sources.values()):
+            (url,) = sources
+            num_bytes = sum(self._promised[name].num_bytes for name in shards)
+            urls = (url, self._final.url)
+            with choose_engine(num_bytes=num_bytes, is_local=False, is_unlocked=True, reads=urls) as engine:
+                if not engine.shares_files:
+                    put = _Putter(sources[url], self._final, self.held.token, None)
+                    pieces = (Piece(put, (name, self._promised[name].sha256)) for name in shards)
+                    for (name, _), found in engine.run(pieces, doing="uploaded files", failure=StorageError):
+                        self._require_reserved()
+                        yield name, found
+                    names = [name for name in names if name not in self._promised]
+        put_here = _Putter(self._staged.store, self._final, self.held.token, self._require_reserved)
+
+        def put_one(name: str) -> _Put:
+            return put_here((name, self._promised[name].sha256 if name in self._promised else None))
+
+        yield from self._each(put_one, names, doing="uploaded files")
 
     def _each(self, ask: Callable[[str], T], names: list[str], *, doing: str) -> Iterator[tuple[str, T]]:
         """Send the requests of ``ask`` for each name, several at the same time."""
@@ -450,6 +459,46 @@ class ObjectPlace:
             hint=hint,
             details={"folder": folder, "files": names[:100]},
         )
+
+
+class _Put(NamedTuple):
+    """Whether a file was uploaded, or its name is taken; and the ETag of what was uploaded."""
+
+    is_new: bool
+    entity_tag: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Putter:
+    """The function of a piece of work: uploads a file, given by its name and its sha256, to its free final name.
+
+    Only the process that has the catalog can ask whether the location is still reserved: ``require_reserved``.
+    """
+
+    source: Store
+    final: Store
+    writer: str
+    require_reserved: Callable[[], None] | None
+
+    def __call__(self, order: tuple[str, str | None]) -> _Put:
+        """Upload the file."""
+        name, sha256 = order
+        try:
+            tag = self.final.create_from(
+                name,
+                self.source,
+                name,
+                sha256=sha256,
+                writer=self.writer,
+                require_reserved=self.require_reserved or _require_nothing,
+            )
+        except AlreadyStoredError:
+            return _Put(is_new=False, entity_tag=None)
+        return _Put(is_new=True, entity_tag=tag)
+
+
+def _require_nothing() -> None:
+    """Elsewhere, nobody knows the reservation. The process that reserved the location checks it after each upload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

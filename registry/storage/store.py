@@ -108,6 +108,11 @@ class Store(abc.ABC):
         check_relative_name(name)
         return call(self)
 
+    def source_of(self, name: str) -> Store:
+        """The store that has the bytes of ``name``: this one, unless it was lent by another (``upload``)."""
+        check_relative_name(name)
+        return self
+
     @abc.abstractmethod
     def size(self, name: str) -> int:
         """Size of a stored file, in bytes."""

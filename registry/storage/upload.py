@@ -72,6 +72,10 @@ class UploadFolder(LocalStore):
         """Add the file ``name`` of ``source``."""
         self._lent[check_relative_name(name)] = source
 
+    def source_of(self, name: str) -> Store:
+        """The store that has the bytes of a file: this one, or the one that lent it."""
+        return self._lent.get(name, self)
+
     def locate(self, name: str) -> str:
         """The complete path or URL of ``name``."""
         return self._lent[name].locate(name) if name in self._lent else super().locate(name)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from piece_builders import Input, Pieced, PiecedByNumber, PiecedInOrder, generate_sound
@@ -15,7 +16,7 @@ from test_build_pieces import INPUTS, built, make
 
 import registry
 from registry.building import build_dataset, piece_runs
-from registry.engines import Engine, WorkerProcesses, use_engine
+from registry.engines import Engine, WorkerProcesses, choice, use_engine
 from registry.errors import BuildError
 from registry.storage import open_store
 
@@ -75,9 +76,22 @@ def test_many_runs_are_not_merged_by_this_process(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.usefixtures("engine")
-def test_a_build_in_a_bucket_is_published_and_read(bucket: str, tmp_path: Path) -> None:
+def test_a_build_in_a_bucket_is_published_and_read(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    run = Elsewhere.run
+
+    def counted(self: Elsewhere, pieces: Any, *, doing: str, failure: Any) -> Any:
+        for one in run(self, pieces, doing=doing, failure=failure):
+            done.append(doing)
+            yield one
+
+    monkeypatch.setattr(Elsewhere, "run", counted)
+    monkeypatch.setattr(choice, "_SMALL_BYTES", 0)
     with registry.connect(tmp_path / "catalog.db", data_dir=f"{bucket}/data") as catalog:
         catalog.build(make(Pieced, INPUTS), processes=2, num_shards=3)
+        assert (done.count("wrote shards"), done.count("uploaded files")) == (3, 3)
         dataset = catalog.dataset("pieced")
         dataset.verify(deep=True).raise_for_faults("pieced")
         assert len(list(dataset.read("train"))) == sum(count for _, count in INPUTS)
