@@ -7,12 +7,13 @@ in a catalog, now and at a moment. ``FoundBefore`` repeats an earlier look-up wh
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from registry.api.locations import index_folder, mirrors_of, open_cache, open_indexes, open_version
+from registry.api.locations import index_folder, mirrors_of, open_cache, open_data, open_indexes, open_version
 from registry.catalog import PublishedShards, load_shards
 from registry.model import (
     Candidate,
@@ -30,6 +31,7 @@ from registry.model import (
     choose,
     describe_moment,
     describe_trouble,
+    is_absolute,
     version_folder,
 )
 from registry.splits import Plan, ReadInstruction, resolve
@@ -280,10 +282,24 @@ class FoundNow:
         if self.facts.is_elsewhere:
             where = self.facts.locations[0]
             return f"This version was imported in place. Put its files back from a copy: {where}"
+        from registry.building import list_builders
+
+        facts, data_dir = self.facts, self.catalog.data_dir
+        mirrors = [one if is_absolute(one) else open_data(data_dir).locate(one) for one in facts.locations[1:]]
+        folder = shlex.quote(mirrors[0]) if mirrors else "FOLDER"
+        ways = [f"from {'its mirror' if mirrors else 'a copy of its folder'}: registry publish {folder}"]
+        if facts.name in list_builders():
+            ways.insert(0, f"with its builder: registry build {facts.reference} --rebuild")
+        else:  # of `registry add`, for example, which publishes nothing if the version is there
+            ways.append(
+                f"from the same source: registry add SOURCE --as {facts.reference.dataset} --number {facts.version} "
+                "--catalog new.db --data-dir NEW, then: registry publish "
+                f"NEW/{version_folder(facts.name, facts.config, facts.version)}"
+            )
+        lines = "".join(f"\n  {way}" for way in ways)
         return (
-            "Files of another publication are among those of this version. Restore its own with: registry build "
-            f"{self.facts.reference} --rebuild, or from a copy of its folder: registry publish FOLDER. The files "
-            "there now are moved aside."
+            "Files that were not published are among those of this version. To restore its own, which moves them aside:"
+            + lines
         )
 
     @property

@@ -94,7 +94,7 @@ class VerifyReport:
         def named(fault: ShardFault) -> ShardFault:
             if fault.foreign_sha256 is None or (fault.is_foreign_if_known and fault.foreign_sha256 not in known):
                 return fault
-            origin = known.get(fault.foreign_sha256, "of a publication that is not in this catalog")
+            origin = known.get(fault.foreign_sha256, "changed since, or of a publication that is not known here")
             problem = f"{fault.problem}; the file is intact, but it is a different one: {origin}"
             return replace(fault, code=ForeignShardError.code, problem=problem)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -403,3 +404,40 @@ def test_a_config_that_is_left_out_is_noted_before_the_rows_are_read(cli: Cli, f
             "error: prices is published with configs: small\n"
             "hint: Name the config: --config NAME. Or choose another name: --as NAME\n",
         )
+
+
+@pytest.mark.parametrize("has_mirror", [False, True])
+def test_a_version_without_a_builder_is_mended_as_verify_says(cli: Cli, folder: Path, has_mirror: bool) -> None:
+    cli("add", "prices.csv")
+    home = folder.parent / "datasets/prices/1.0.0"
+    shutil.copytree(home, folder / "mirror")
+    if has_mirror:
+        assert cli("mirror", "add", "prices", "mirror").code == 0
+    (folder / "other.csv").write_text(PRICES.replace("lamp", "sofa"))
+    cli("add", "other.csv", "--as", "other")
+    (shard,) = home.glob("prices-train*")
+    (changed,) = (folder.parent / "datasets/other/1.0.0").glob("other-train*")
+    shutil.copy(changed, shard)
+
+    ran = cli("verify", "prices")
+
+    assert ran.code == 5
+    told = ran.out.splitlines()
+    copy = (
+        f"its mirror: registry publish {folder}/mirror"
+        if has_mirror
+        else "a copy of its folder: registry publish FOLDER"
+    )
+    assert told[-3:] == [
+        "Files that were not published are among those of this version. To restore its own, which moves them aside:",
+        f"  from {copy}",
+        "  from the same source: registry add SOURCE --as prices --number 1.0.0 --catalog new.db --data-dir NEW, then: "
+        "registry publish NEW/prices/1.0.0",
+    ]
+    if has_mirror:
+        assert cli("publish", str(folder / "mirror")).code == 0
+    else:
+        line = told[-1].partition("registry ")[2].partition(", then: registry ")
+        for command in (line[0].replace("SOURCE", "prices.csv"), line[2]):
+            assert cli(*command.split()).code == 0
+    assert cli("verify", "prices").code == 0

@@ -135,10 +135,10 @@ def test_a_mixed_version_is_recognised_and_mended_as_the_message_says(
         (fault,) = report.faults
         assert fault.code == "foreign_shard"
         assert fault.problem.endswith(
-            "; the file is intact, but it is a different one: of a publication that is not in this catalog"
+            "; the file is intact, but it is a different one: changed since, or of a publication that is not known here"
         )
-        assert "registry build animals:1.0.0 --rebuild" in report.recovery
-        assert "registry publish FOLDER" in report.recovery
+        assert "from a copy of its folder: registry publish FOLDER" in report.recovery
+        assert "registry build" not in report.recovery  # it has no builder
 
         publication = catalog.publish(mine)
 
