@@ -432,7 +432,9 @@ class ObjectPlace:
             raise self._other_data(wrong)
         is_left = self._before is None or not self._before.living
         left = len(state.equal - self._put_here)
-        if left and is_left and not self._is_published:
+        # Without a reservation, a whole folder is that of another catalog, whose files this one shares.
+        is_shared = self._before is None and left == len(state.staged)
+        if left and is_left and not is_shared and not self._is_published:
             self.notes.append(
                 f"finished what an earlier run left: {left} of {counted(len(state.staged), 'file')} "
                 f"{'was' if left == 1 else 'were'} in place"

@@ -465,6 +465,19 @@ def test_empty_objects_that_stand_for_folders_are_no_files(source: Catalog, buck
     assert not (there / "empty").exists()
 
 
+def test_a_copy_into_a_bucket_that_both_catalogs_use_finishes_nothing(
+    source: Catalog, bucket: str, tmp_path: Path
+) -> None:
+    with (
+        registry.connect(tmp_path / "first.db", data_dir=f"{bucket}/data") as first,
+        registry.connect(tmp_path / "second.db", data_dir=f"{bucket}/data") as second,
+    ):
+        source.copy("animals:2.0.0", first).require_all()
+        (copied,) = first.copy("animals:2.0.0", second)
+        assert (copied.outcome.value, copied.notes) == ("copied", ())
+        assert second.verify_all(deep=True).is_sound
+
+
 def test_an_object_is_sent_once_and_what_is_there_is_not_sent_again(
     source: Catalog, bucket: str, fault_proxy: FaultProxy, tmp_path: Path
 ) -> None:
