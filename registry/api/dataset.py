@@ -35,6 +35,7 @@ from registry.splits import Plan, ReadInstruction
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     import datasets
+    import ray.data
 
     from registry.api.caching import FetchReport
     from registry.api.exporting import ExportKind, ExportReport
@@ -47,6 +48,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.pins import PinFile
     from registry.publishing import VerifyReport
     from registry.reading import ReadableVersion, Reader, Slice, State
+    from registry.reading.reader import TextForm
     from registry.splits import Explanation, Relation
     from registry.tfrecord import Verify
 
@@ -617,6 +619,54 @@ class Dataset:
             slicing=slicing,
             rounding=rounding,
             progress=progress,
+        )
+
+    @typed_arguments
+    def to_ray(
+        self,
+        split: str | ReadInstruction,
+        read_config: ReadConfig | None = None,
+        *,
+        text: TextForm = "str",
+        epoch: int = 0,
+        override_num_blocks: int | None = None,
+        concurrency: int | None = None,
+        num_cpus: float | None = None,
+        memory: float | None = None,
+        slicing: SlicingRule | str | None = None,
+        rounding: str | None = None,
+    ) -> ray.data.Dataset:
+        """Read the examples of a split expression as a ``ray.data.Dataset``, with tasks on a Ray cluster.
+
+            digits.to_ray("train[:80%]").count()
+
+        It is ``read(split, read_config).to_ray()``: see ``Reader.to_ray`` for columns, order and credentials.
+
+        Args:
+            split: an expression, see ``resolve``.
+            read_config: the order, see ``read``. Ray Data keeps it only if ``preserve_order`` is set.
+            text: ``bytes`` keeps ``Text`` as it is stored.
+            epoch: the number of the epoch, from 0.
+            override_num_blocks: the number of tasks; None lets Ray Data choose.
+            concurrency: the most tasks that run at the same time.
+            num_cpus: CPUs that a task reserves; None is 1.
+            memory: bytes of memory that a task reserves.
+            slicing: see ``resolve``.
+            rounding: see ``resolve``.
+
+        Raises:
+            SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: see ``resolve``.
+            UsageError: an option is invalid, or the files are in the memory of this process.
+            MissingExtraError: Ray, pyarrow or pandas is not installed (extras ``ray``, ``arrow`` and ``pandas``).
+        """
+        reader = self.read(split, read_config, slicing=slicing, rounding=rounding)
+        return reader.to_ray(
+            text=text,
+            epoch=epoch,
+            override_num_blocks=override_num_blocks,
+            concurrency=concurrency,
+            num_cpus=num_cpus,
+            memory=memory,
         )
 
     @typed_arguments

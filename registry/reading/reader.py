@@ -24,7 +24,7 @@ from registry.features import FeaturesDict
 from registry.model import whole_number
 from registry.order import Order, ReadConfig
 from registry.prepared.info import SupervisedKeys
-from registry.reading.frameworks import check_batches, read_torch
+from registry.reading.frameworks import check_batches, read_ray, read_torch
 from registry.reading.pieces import ItemLists, ItemReader, PieceReader, RecordSource
 from registry.reading.readable import ReadableVersion
 from registry.reading.state import (
@@ -44,6 +44,7 @@ from registry.tfrecord import Verify
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+    import ray.data
     import tensorflow as tf
 
     from registry.reading.frameworks.sharing import ReaderSource
@@ -452,6 +453,48 @@ class Reader:
         from registry.reading.frameworks.sharing import ReaderSource
 
         return ReaderSource(self)
+
+    def to_ray(
+        self,
+        *,
+        text: TextForm = "str",
+        epoch: int = 0,
+        override_num_blocks: int | None = None,
+        concurrency: int | None = None,
+        num_cpus: float | None = None,
+        memory: float | None = None,
+    ) -> ray.data.Dataset:
+        """Return one epoch as a ``ray.data.Dataset``, which tasks on a Ray cluster read: a row for each example.
+
+            rows = reader.to_ray().map_batches(predict)
+
+        The columns are those of ``to_arrow_batches``. Nothing is read before Ray Data executes the dataset, and
+        ``count()`` and ``schema()`` never read. A task reads a range of positions, and gives tables of a few MB while
+        it reads. If the reader has a ``process``, only its share is read. Its place is ignored.
+
+        Ray Data gives rows in the order in which tasks end. To get them in the order of the reader, set
+        ``ray.data.DataContext.get_current().execution_options.preserve_order = True`` before.
+
+        All nodes must be able to read the files. Credentials in the environment of this process are sent to the tasks,
+        and are not in Ray's logs or its dashboard. If this program has not called ``ray.init``, Ray does so.
+
+        Args:
+            text: ``str``, or ``bytes`` to keep ``Text`` as it is stored.
+            epoch: the number of the epoch, from 0. Each epoch of a shuffle has its own order.
+            override_num_blocks: the number of tasks. By default Ray Data chooses it, for at most 128 MiB in each task.
+            concurrency: the most tasks that run at the same time; None lets Ray Data choose.
+            num_cpus: CPUs that a task reserves; None is 1.
+            memory: bytes of memory that a task reserves.
+
+        Raises:
+            UsageError: an invalid option; the files are in the memory of this process; or no feature has a type in
+                Arrow.
+            MissingExtraError: Ray, pyarrow or pandas is not installed (extras ``ray``, ``arrow`` and ``pandas``).
+            CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError, FeatureError: while Ray Data
+                executes: the error is both this one and a ``ray.exceptions.RayTaskError``.
+        """
+        options = {"concurrency": concurrency, "num_cpus": num_cpus, "memory": memory}
+        return read_ray(self, text=text, epoch=epoch, num_blocks=override_num_blocks, options=options)
 
     def to_tf_dataset(self, *, batch_size: int | None = None, drop_remainder: bool = False) -> tf.data.Dataset:
         """Return a ``tf.data.Dataset`` in the order of the reader, prefetched, of known cardinality.

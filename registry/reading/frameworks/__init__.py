@@ -3,21 +3,25 @@
 arrays: all examples as NumPy arrays, which the other modules build on
 arrow, pandas: tables
 torch, torch_batches, tensorflow: datasets for their own loaders
+ray: a source of Ray Data, read by tasks on a cluster
 sharing: a reader for several threads and processes, with a count of epochs; also Grain's source
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from registry.errors import UsageError, require_extra
 from registry.model import whole_number
 
 if TYPE_CHECKING:
+    import ray.data
+
     from registry.prepared.info import SupervisedKeys
     from registry.reading.frameworks.torch import ReaderDataset, ReaderIterable
-    from registry.reading.reader import Reader
+    from registry.reading.reader import Reader, TextForm
 
 
 def read_torch(
@@ -45,6 +49,21 @@ def read_torch(
             "collate_fn=dataset.collate), and use a DistributedSampler for ranks.",
         )
     return ReaderDataset(reader, form)
+
+
+def read_ray(
+    reader: Reader, *, text: TextForm, epoch: int, num_blocks: int | None, options: Mapping[str, Any]
+) -> ray.data.Dataset:
+    """The dataset of ``Reader.to_ray``; ``options`` are other options of ``ray.data.read_datasource``."""
+    epoch = whole_number(epoch, "epoch", least=0)
+    if num_blocks is not None:
+        num_blocks = whole_number(num_blocks, "override_num_blocks", least=1)
+    for extra, package in (("ray", "ray"), ("arrow", "pyarrow"), ("pandas", "pandas")):  # Ray Data imports all of them
+        with require_extra(extra, package=package, needed_for="a read into Ray Data"):
+            import_module(package)
+    from registry.reading.frameworks.ray import read_dataset
+
+    return read_dataset(reader, text=text, epoch=epoch, options={**options, "override_num_blocks": num_blocks})
 
 
 def check_batches(batch_size: int | None, *, drop_remainder: bool) -> None:

@@ -1,0 +1,211 @@
+"""Gives a reader to Ray Data: a ``Datasource`` whose read tasks are ranges of positions of the read, in its order.
+
+    reader -> pickle, stored in Ray once -> read tasks (start, stop) on any node -> Arrow tables -> ray.data.Dataset
+
+The environment that reads need, with the credentials of stores, is stored together with the reader. It is not in Ray's
+``runtime_env``, which Ray logs, and a task holds only a reference to it.
+
+Follows Ray 2.60 (docs.ray.io, "Datasource" and "ReadTask"). Imported by ``Reader.to_ray`` only, because it imports Ray.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import ray
+from ray.data import Datasource, ReadTask
+from ray.data.block import BlockMetadata
+
+from registry.engines.ray_tasks import _INSTALL_HINT, _environment, _pickler_class, _Setting, _version
+from registry.errors import UsageError
+from registry.features import Audio, FeaturesDict, Image, RawFeature
+from registry.features.feature import TEXT
+from registry.reading.frameworks.arrays import LeafColumn, check_text_form, leaves_of, read_features
+from registry.reading.frameworks.arrow import BatchMaker
+from registry.reading.state import Intervals, cut, divide, size_of
+
+if TYPE_CHECKING:
+    from registry.reading.reader import Reader, TextForm
+
+_DECODED_SIZE: Final = 8
+"""The estimated size of decoded pictures and sounds, as a multiple of their size in the files: JPEG takes a tenth."""
+
+
+class ReaderDatasource(Datasource):
+    """The examples of one epoch of a reader as rows. ``Reader.to_ray`` describes them.
+
+    Raises:
+        UsageError: the reader cannot be sent to another machine, or no feature has a type in Arrow.
+    """
+
+    def __init__(self, reader: Reader, *, text: TextForm, epoch: int) -> None:
+        super().__init__()
+        features = read_features(reader)
+        self._schema = BatchMaker(features, as_str=check_text_form(text)).schema
+        if not len(self._schema):
+            raise UsageError(
+                "no feature of these examples has a type in Arrow, so they have no columns",
+                hint="Iterate the reader, which gives the values as they are stored.",
+            )
+        self._num_examples = len(reader)
+        self._share = _share_of(reader)
+        self._row_bytes = _estimate_bytes(reader, features)
+        self._text: TextForm = text
+        self._epoch = epoch
+        self._content = _pack(reader)
+        self._name = f"Reader[{reader.readable.facts.name} {reader.plan.expression}]"
+
+    def get_name(self) -> str:
+        """The name of the read tasks: dataset and split expression."""
+        return self._name
+
+    def estimate_inmemory_data_size(self) -> int | None:
+        """Estimated size of all rows in bytes; None if the sizes of the stored records are unknown."""
+        return None if self._row_bytes is None else self._num_examples * self._row_bytes
+
+    def get_read_tasks(
+        self,
+        parallelism: int,
+        per_task_row_limit: int | None = None,
+        data_context: Any = None,  # noqa: ARG002 (Ray 2.60 passes it)
+    ) -> list[ReadTask]:
+        """Divide the positions into ``parallelism`` equal ranges, or into one for each row if there are fewer.
+
+        Args:
+            parallelism: number of tasks.
+            per_task_row_limit: the most rows that a task reads.
+            data_context: not used.
+        """
+        content = ray.put(self._content)
+        count = max(1, min(parallelism, self._num_examples))  # without rows, one task gives the schema
+        tasks = []
+        for index in range(count):
+            part = divide(self._share, index=index, count=count)
+            if per_task_row_limit is not None:
+                part = cut(part, 0, min(per_task_row_limit, size_of(part)))
+            num_rows = size_of(part)
+            metadata = BlockMetadata(
+                num_rows=num_rows,
+                size_bytes=None if self._row_bytes is None else num_rows * self._row_bytes,
+                input_files=None,
+                exec_stats=None,
+            )
+            read = _ReadPart(content, self._epoch, part, self._text)
+            tasks.append(ReadTask(read, metadata, schema=self._schema))
+        return tasks
+
+    def __repr__(self) -> str:
+        return f"<ReaderDatasource {self._name}: {self._num_examples} examples>"
+
+
+class _ReadPart:
+    """What a read task calls: it reads some positions. ``content`` refers to the packed reader in Ray."""
+
+    __name__ = "read_part"  # Ray names the function of a task in a warning
+
+    def __init__(self, content: Any, epoch: int, part: Intervals, text: TextForm) -> None:
+        self._content = content
+        self._epoch = epoch
+        self._part = part
+        self._text = text
+
+    def __call__(self) -> Iterator[pa.Table]:
+        """Yields tables of a few MB; one without rows if there are no positions."""
+        setting, packed = pickle.loads(ray.get(self._content))  # noqa: S301 - from the program that started the task
+        if setting.version != _version():
+            raise UsageError(
+                f"a node of the cluster has shardbook {_version()}, and this program has {setting.version}",
+                hint=_INSTALL_HINT,
+            )
+        sys.path.extend(path for path in setting.paths if path not in sys.path)  # those of the node come first
+        with _environment_of(setting.environment):
+            reader: Reader = pickle.loads(packed)  # noqa: S301
+            maker = BatchMaker(read_features(reader), as_str=self._text == "str")
+            if not self._part:
+                yield maker.schema.empty_table()
+                return
+            reader.seek(self._epoch, self._part)
+            for block in reader.blocks():
+                yield pa.Table.from_batches([maker.make(block)])
+
+    def __repr__(self) -> str:
+        return f"<read of {size_of(self._part)} examples>"
+
+
+def read_dataset(reader: Reader, *, text: TextForm, epoch: int, options: Mapping[str, Any]) -> ray.data.Dataset:
+    """One epoch as a Ray dataset; see ``Reader.to_ray``. ``options`` are those of ``ray.data.read_datasource``."""
+    given = {name: value for name, value in options.items() if value is not None}
+    return ray.data.read_datasource(ReaderDatasource(reader, text=text, epoch=epoch), **given)
+
+
+def _share_of(reader: Reader) -> Intervals:
+    """The positions of an epoch that the reader reads: one interval, or none."""
+    size = reader.plan.num_examples
+    index, count = reader.process
+    return divide(((0, size),) if size else (), index=index, count=count)
+
+
+def _pack(reader: Reader) -> bytes:
+    """The reader at its beginning, pickled, with what a worker needs before it unpickles the reader."""
+    location = reader.readable.store.url
+    if location.startswith("memory:"):
+        raise UsageError(
+            "the files are in the memory of this process, which no node of a cluster can read",
+            hint="Build or copy the version into a folder or an object store that all nodes can read.",
+        )
+    pickler = _pickler_class(ray)
+    setting = _Setting(_version(), _environment(), [path for path in sys.path if path])
+    return _dump(pickler, (setting, _dump(pickler, reader.reopened())))
+
+
+def _dump(pickler: Any, value: object) -> bytes:
+    file = io.BytesIO()
+    pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
+    return file.getvalue()
+
+
+def _estimate_bytes(reader: Reader, features: FeaturesDict) -> int | None:
+    """Estimated bytes of a row in Arrow: exact for features of known size, else from the size of stored records."""
+    known, is_open, is_coded = 0, False, False
+    for column in leaves_of(features):
+        if _has_known_size(column):
+            known += prod((*column.lengths, *column.leaf.shape)) * column.leaf.dtype.itemsize
+        elif not isinstance(column.leaf, RawFeature):
+            is_open = True
+            is_coded = is_coded or isinstance(column.leaf, Audio | Image)
+    if not is_open:
+        return max(1, known)
+    splits: Any = reader.plan.splits
+    num_bytes: int = sum(getattr(split, "num_bytes", 0) for split in splits)  # a pin does not record it
+    num_records: int = sum(split.shard_lengths.num_examples for split in splits)
+    if not num_bytes:
+        return None
+    return max(1, known + num_bytes * (_DECODED_SIZE if is_coded else 1) // max(1, num_records))
+
+
+def _has_known_size(column: LeafColumn) -> bool:
+    leaf = column.leaf
+    return not isinstance(leaf, RawFeature) and leaf.dtype != TEXT and None not in (*column.lengths, *leaf.shape)
+
+
+@contextmanager
+def _environment_of(wanted: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of the environment in the block. Later tasks in this worker find it as it was."""
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
