@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import Enum
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from registry.api.locations import open_indexes
 from registry.argument_types import typed_arguments
@@ -48,7 +48,6 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.pins import PinFile
     from registry.publishing import VerifyReport
     from registry.reading import ReadableVersion, Reader, Slice, State
-    from registry.reading.reader import TextForm
     from registry.splits import Explanation, Relation
     from registry.tfrecord import Verify
 
@@ -627,12 +626,10 @@ class Dataset:
         split: str | ReadInstruction,
         read_config: ReadConfig | None = None,
         *,
-        text: TextForm = "str",
+        text: Literal["str", "bytes"] = "str",
         epoch: int = 0,
         override_num_blocks: int | None = None,
         concurrency: int | None = None,
-        num_cpus: float | None = None,
-        memory: float | None = None,
         slicing: SlicingRule | str | None = None,
         rounding: str | None = None,
     ) -> ray.data.Dataset:
@@ -649,8 +646,6 @@ class Dataset:
             epoch: the number of the epoch, from 0.
             override_num_blocks: the number of tasks; None lets Ray Data choose.
             concurrency: the most tasks that run at the same time.
-            num_cpus: CPUs that a task reserves; None is 1.
-            memory: bytes of memory that a task reserves.
             slicing: see ``resolve``.
             rounding: see ``resolve``.
 
@@ -660,14 +655,7 @@ class Dataset:
             MissingExtraError: Ray, pyarrow or pandas is not installed (extras ``ray``, ``arrow`` and ``pandas``).
         """
         reader = self.read(split, read_config, slicing=slicing, rounding=rounding)
-        return reader.to_ray(
-            text=text,
-            epoch=epoch,
-            override_num_blocks=override_num_blocks,
-            concurrency=concurrency,
-            num_cpus=num_cpus,
-            memory=memory,
-        )
+        return reader.to_ray(text=text, epoch=epoch, override_num_blocks=override_num_blocks, concurrency=concurrency)
 
     @typed_arguments
     def croissant(self, *, base_url: str | None = None, creators: Sequence[str] = ()) -> dict[str, Any]:

@@ -461,8 +461,6 @@ class Reader:
         epoch: int = 0,
         override_num_blocks: int | None = None,
         concurrency: int | None = None,
-        num_cpus: float | None = None,
-        memory: float | None = None,
     ) -> ray.data.Dataset:
         """Return one epoch as a ``ray.data.Dataset``, which tasks on a Ray cluster read: a row for each example.
 
@@ -483,8 +481,6 @@ class Reader:
             epoch: the number of the epoch, from 0. Each epoch of a shuffle has its own order.
             override_num_blocks: the number of tasks. By default Ray Data chooses it, for at most 128 MiB in each task.
             concurrency: the most tasks that run at the same time; None lets Ray Data choose.
-            num_cpus: CPUs that a task reserves; None is 1.
-            memory: bytes of memory that a task reserves.
 
         Raises:
             UsageError: an invalid option; the files are in the memory of this process; or no feature has a type in
@@ -493,8 +489,7 @@ class Reader:
             CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError, FeatureError: while Ray Data
                 executes: the error is both this one and a ``ray.exceptions.RayTaskError``.
         """
-        options = {"concurrency": concurrency, "num_cpus": num_cpus, "memory": memory}
-        return read_ray(self, text=text, epoch=epoch, num_blocks=override_num_blocks, options=options)
+        return read_ray(self, text=text, epoch=epoch, num_blocks=override_num_blocks, concurrency=concurrency)
 
     def to_tf_dataset(self, *, batch_size: int | None = None, drop_remainder: bool = False) -> tf.data.Dataset:
         """Return a ``tf.data.Dataset`` in the order of the reader, prefetched, of known cardinality.

@@ -121,8 +121,9 @@ def test_rows_are_those_of_the_reader_in_its_order(
     assert found.to_pylist() == rows_of(reader, epoch)
     assert reader.state() == place
     if process == (0, 1):
-        of_dataset = catalog.dataset("pieced").to_ray(split, config, epoch=epoch)
-        assert table_of(connected, of_dataset).to_pylist() == found.to_pylist()
+        same = catalog.dataset("pieced").to_ray(split, config, text="bytes", epoch=epoch, override_num_blocks=2)
+        texts = [text.decode() for text in table_of(connected, same)["text"].to_pylist()]
+        assert texts == found["text"].to_pylist()
 
 
 def test_an_epoch_of_a_shuffle_without_a_seed_is_the_one_of_the_reader(
@@ -306,7 +307,7 @@ def test_what_cannot_be_read_on_a_cluster_is_refused(
     unknown = Reader(reader.readable.with_features(FeaturesDict({"number": own})), reader.plan)
     with pytest.raises(UsageError, match="no feature of these examples has a type in Arrow"):
         unknown.to_ray()
-    for options in ({"epoch": -1}, {"override_num_blocks": 0}, {"text": "utf-8"}):
+    for options in ({"epoch": -1}, {"override_num_blocks": 0}, {"concurrency": 0}, {"text": "utf-8"}):
         with pytest.raises(UsageError):
             reader.to_ray(**options)
     local = ReadConfig(interleave_sort_fn=lambda files: files)
@@ -335,11 +336,11 @@ def test_ranks_share_a_read_and_fewer_of_them_resume_it(connected: Any, catalog:
             self.reader = whole.reopened(process=process, state=state)
             self.examples = iter(self.reader)
 
-        def read(self, count: int | None) -> tuple[list[int], Any]:
-            numbers = [hash((int(one["number"]), one["text"])) for one in islice(self.examples, count)]
-            return numbers, self.reader.state()
+        def read(self, count: int | None) -> tuple[list[Any], Any]:
+            found = [(int(one["number"]), str(one["text"], "utf-8")) for one in islice(self.examples, count)]
+            return found, self.reader.state()
 
-    actor = connected.remote(num_cpus=0)(Rank).options(runtime_env={"env_vars": {"PYTHONHASHSEED": "0"}})
+    actor = connected.remote(num_cpus=0)(Rank)
     first = [actor.remote(reader, (index, 3)) for index in range(3)]
     done = connected.get([rank.read.remote(count) for rank, count in zip(first, (10, 300, 1000), strict=True)])
     for rank in first:
@@ -347,12 +348,11 @@ def test_ranks_share_a_read_and_fewer_of_them_resume_it(connected: Any, catalog:
     states = json.loads(json.dumps([state for _, state in done]))
     second = [actor.remote(reader, (index, 2), states) for index in range(2)]
     rest = connected.get([rank.read.remote(None) for rank in second])
-    assert [len(numbers) for numbers, _ in done] == [10, 300, 1000]
-    assert sorted(len(numbers) for numbers, _ in rest) == [845, 845]
-    alone = actor.remote(reader, (0, 1))
-    expected, _ = connected.get(alone.read.remote(None))
-    assert sorted(number for numbers, _ in (*done, *rest) for number in numbers) == sorted(expected)
+    assert [len(rows) for rows, _ in done] == [10, 300, 1000]
+    assert [len(rows) for rows, _ in rest] == [845, 845]
+    expected = [(row["number"], row["text"]) for row in rows_of(reader)]
     assert len(expected) == NUM_EXAMPLES
+    assert sorted(row for rows, _ in (*done, *rest) for row in rows) == sorted(expected)
 
 
 def test_a_ray_train_job_resumes_after_a_failed_rank(connected: Any, catalog: registry.Catalog, tmp_path: Path) -> None:

@@ -52,18 +52,20 @@ def read_torch(
 
 
 def read_ray(
-    reader: Reader, *, text: TextForm, epoch: int, num_blocks: int | None, options: Mapping[str, Any]
+    reader: Reader, *, text: TextForm, epoch: int, num_blocks: int | None, concurrency: int | None
 ) -> ray.data.Dataset:
-    """The dataset of ``Reader.to_ray``; ``options`` are other options of ``ray.data.read_datasource``."""
+    """The dataset of ``Reader.to_ray``."""
     epoch = whole_number(epoch, "epoch", least=0)
     if num_blocks is not None:
         num_blocks = whole_number(num_blocks, "override_num_blocks", least=1)
+    if concurrency is not None:
+        concurrency = whole_number(concurrency, "concurrency", least=1)
     for extra, package in (("ray", "ray"), ("arrow", "pyarrow"), ("pandas", "pandas")):  # Ray Data imports all of them
         with require_extra(extra, package=package, needed_for="a read into Ray Data"):
             import_module(package)
     from registry.reading.frameworks.ray import read_dataset
 
-    return read_dataset(reader, text=text, epoch=epoch, options={**options, "override_num_blocks": num_blocks})
+    return read_dataset(reader, text=text, epoch=epoch, num_blocks=num_blocks, concurrency=concurrency)
 
 
 def check_batches(batch_size: int | None, *, drop_remainder: bool) -> None:

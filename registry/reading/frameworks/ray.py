@@ -61,10 +61,10 @@ class ReaderDatasource(Datasource):
         self._text: TextForm = text
         self._epoch = epoch
         self._content = _pack(reader)
-        self._name = f"Reader[{reader.readable.facts.name} {reader.plan.expression}]"
+        self._name = f"[{reader.readable.facts.name} {reader.plan.expression:.80}]"
 
     def get_name(self) -> str:
-        """The name of the read tasks: dataset and split expression."""
+        """What Ray Data shows behind ``Read``: the dataset and the split expression."""
         return self._name
 
     def estimate_inmemory_data_size(self) -> int | None:
@@ -140,10 +140,12 @@ class _ReadPart:
         return f"<read of {size_of(self._part)} examples>"
 
 
-def read_dataset(reader: Reader, *, text: TextForm, epoch: int, options: Mapping[str, Any]) -> ray.data.Dataset:
-    """One epoch as a Ray dataset; see ``Reader.to_ray``. ``options`` are those of ``ray.data.read_datasource``."""
-    given = {name: value for name, value in options.items() if value is not None}
-    return ray.data.read_datasource(ReaderDatasource(reader, text=text, epoch=epoch), **given)
+def read_dataset(
+    reader: Reader, *, text: TextForm, epoch: int, num_blocks: int | None, concurrency: int | None
+) -> ray.data.Dataset:
+    """One epoch as a Ray dataset; see ``Reader.to_ray``."""
+    source = ReaderDatasource(reader, text=text, epoch=epoch)
+    return ray.data.read_datasource(source, override_num_blocks=num_blocks, concurrency=concurrency)
 
 
 def _share_of(reader: Reader) -> Intervals:
