@@ -6,13 +6,16 @@ import json
 import logging
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from framework_samples import FEATURES, plain, wide_reader
@@ -157,11 +160,32 @@ def rows_ids(reader: Reader) -> list[int]:
     return [int(example["id"]) for example in reader.reopened()]
 
 
-def test_batches_of_images_are_arrays(data: Any, tmp_path: Path) -> None:
-    reader = wide_reader([9, 5], where=tmp_path).select("id", "image")
-    batches = list(reader.to_ray().iter_batches(batch_size=14))
-    images = [plain(image) for batch in batches for image in batch["image"]]
-    assert images == [row["image"] for row in rows_of(reader)]
+def test_a_batch_of_images_becomes_an_array_in_one_line(data: Any, tmp_path: Path) -> None:
+    """The line of docs/clusters.md, also for a batch that begins within a block."""
+    reader = wide_reader([9, 5], where=tmp_path).select("image")
+    found = []
+    for batch in reader.to_ray(override_num_blocks=2).iter_batches(batch_size=4, batch_format="pyarrow"):
+        flat = batch["image"].combine_chunks().flatten().flatten().flatten()
+        found.append(flat.to_numpy().reshape(-1, 2, 3, 1))
+    assert [len(images) for images in found] == [4, 4, 4, 2]
+    assert np.array_equal(np.concatenate(found), reader.to_numpy()["image"])
+
+
+def test_a_task_whose_worker_dies_reads_its_rows_again(
+    data: Any, connected: Any, catalog: registry.Catalog, tmp_path: Path
+) -> None:
+    folder = str(tmp_path)
+
+    def die_once(batch: pa.Table) -> pa.Table:
+        with suppress(FileExistsError):
+            Path(folder, "died").touch(exist_ok=False)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return batch
+
+    reader = catalog.dataset("pieced").read("train", ReadConfig(shuffle="global", seed=4))
+    found = reader.to_ray(override_num_blocks=6).map_batches(die_once, batch_format="pyarrow")
+    assert table_of(connected, found).to_pylist() == rows_of(reader)
+    assert Path(folder, "died").exists()
 
 
 @pytest.mark.parametrize("number", [1, 4, 7, 3000])
