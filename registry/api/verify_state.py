@@ -58,7 +58,11 @@ def read_since(since: str | datetime | timedelta, *, now: datetime) -> datetime:
         if since.tzinfo is None:
             raise UsageError(f"{since} has no time zone", hint="Pass datetime(..., tzinfo=UTC).")
         return since
-    return now - parse_duration(since) if since[-1:] in tuple("smhdw") else parse_moment(since, end=False)
+    try:
+        return now - parse_duration(since) if since[-1:] in tuple("smhdw") else parse_moment(since, end=False)
+    except UsageError as error:
+        error.rephrase(hint="Write a duration, a day or a moment, e.g. 12h, 7d, 2026-11-21 or 2026-11-21T10:00.")
+        raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,6 +89,10 @@ def verify(
         raise UsageError("--report writes the result of --all", hint="Leave it out, or try: --format json > FILE")
     if not every and (since is not None or state is not None or restart):
         raise UsageError("--since, --state and --restart belong to --all", hint="Try: registry verify --all --since 7d")
+    if since is not None:
+        from registry.api.verify_state import read_since
+
+        read_since(since, now=datetime.now(UTC))  # an error in it is not a run that stopped early
     if reference is None:
         remembered = {"since": since, "state": state, "restart": restart}
         return _verify_all(session, remembered, deep=deep, processes=processes, path=report, force=force)
