@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -15,6 +15,8 @@ from registry.cli.progress import show_progress
 from registry.envelope import fields_of
 from registry.errors import VerificationError
 from registry.splits import counted
+
+_MOST_KEPT: Final = 10
 
 if TYPE_CHECKING:
     from registry.api.reports import Collected, GarbageReport
@@ -60,7 +62,7 @@ def du(session: Session, reference: str | None, by: str | None, check: bool) -> 
     default="7d",
     show_default=True,
     metavar="DURATION",
-    help="The grace period: 30m, 12h, 7d or 2w. Files of other machines, and folders that were moved aside, "
+    help="The grace period: 30m, 12h, 7d, 2w or 0. Files of other machines, and folders that were moved aside, "
     "are removed if they are older.",
 )
 @dry_run_option
@@ -101,7 +103,10 @@ def _list_garbage(found: GarbageReport, *, dry_run: bool) -> Iterator[Block]:
     verb = "would remove" if dry_run else "removed"
     yield f"{verb} {counted(len(chosen), 'leftover')}, {size(sum(one.num_bytes for one in chosen))}"
     if kept := found.of("kept"):
-        yield f"kept {counted(len(kept), 'leftover')}, in use or too young, {size(sum(one.num_bytes for one in kept))}"
+        yield f"kept {counted(len(kept), 'leftover')}, in use or too young, {size(sum(one.num_bytes for one in kept))}:"
+        yield from (f"  {one.place}: {one.why}".replace("\n", " ") for one in kept[:_MOST_KEPT])
+        if len(kept) > _MOST_KEPT:
+            yield f"  and {len(kept) - _MOST_KEPT:,} more"
     if unknown:
         yield "not removed, because the registry cannot tell whose they are; look at them yourself:"
         yield Table(unknown, columns)

@@ -122,7 +122,7 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w":
 
 
 def parse_duration(text: str) -> timedelta:
-    """The duration that ``text`` names: a number and ``s``, ``m``, ``h``, ``d`` or ``w``.
+    """The duration that ``text`` names: a number and ``s``, ``m``, ``h``, ``d`` or ``w``; ``0`` needs no unit.
 
     >>> parse_duration("7d"), parse_duration("90m")
     (datetime.timedelta(days=7), datetime.timedelta(seconds=5400))
@@ -130,7 +130,7 @@ def parse_duration(text: str) -> timedelta:
     Raises:
         UsageError: ``text`` is malformed.
     """
-    match = _DURATION.fullmatch(text)
+    match = _DURATION.fullmatch("0s" if text == "0" else text)
     if match is None:
         raise UsageError(
             f"invalid duration {text[:60]!r}",

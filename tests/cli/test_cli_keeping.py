@@ -74,7 +74,8 @@ def test_gc_shows_what_it_would_remove_and_removes_it(numbers: Callable[..., Any
         (workspace / f"datasets/numbers/4.0.0/f{number}").write_text("1")
 
     kept = numbers("gc").out.splitlines()
-    assert kept[:2] == ["removed 0 leftovers, 0 B", "kept 1 leftover, in use or too young, 5 B"]
+    assert kept[:2] == ["removed 0 leftovers, 0 B", "kept 1 leftover, in use or too young, 5 B:"]
+    assert kept.pop(2).startswith(f"  {folder}: ")
     assert kept[2] == "not removed, because the registry cannot tell whose they are; look at them yourself:"
     assert kept[4].split()[0] == "unpublished"
     assert kept[4].endswith("no version of this catalog is there")
@@ -91,6 +92,19 @@ def test_gc_shows_what_it_would_remove_and_removes_it(numbers: Callable[..., Any
     assert (done.code, done.out.splitlines()[2]) == (0, "removed 1 leftover, 5 B")
     assert not folder.exists()
     assert numbers("verify", "--all").code == 0
+
+
+def test_gc_names_ten_of_the_leftovers_that_it_kept(numbers: Callable[..., Any], workspace: Path) -> None:
+    folders = [workspace / f"datasets/numbers/incomplete.0a1b2c{number:02}_3.0.0" for number in range(12)]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "shard").write_text("12345")
+    kept = numbers("gc").out.splitlines()
+    assert kept[1] == "kept 12 leftovers, in use or too young, 60 B:"
+    assert {line.partition(": ")[0].strip() for line in kept[2:12]} <= set(map(str, folders))
+    assert kept[12:] == ["  and 2 more"]
+    assert numbers("gc", "--older-than", "0").out.splitlines()[-1] == "removed 12 leftovers, 60 B"
+    assert not any(folder.exists() for folder in folders)
 
 
 def test_gc_as_json(numbers: Callable[..., Any], workspace: Path) -> None:
