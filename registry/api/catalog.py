@@ -458,7 +458,8 @@ class Catalog(Adding):
         wanted = None if reference is None else read_reference(reference)
         if wanted is not None and wanted.alias is not None:
             wanted = self.look_up(wanted).reference
-        return measure_usage(self.backend, self.data_dir, wanted, check=check)
+        named = reference if isinstance(reference, str) else str(wanted)
+        return measure_usage(self.backend, self.data_dir, wanted, named=named, check=check)
 
     @typed_arguments
     def collect_garbage(

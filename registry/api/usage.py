@@ -95,15 +95,19 @@ class Usage:
     stored: tuple[StoredUsage, ...] = ()
 
 
-def measure_usage(backend: CatalogBackend, data_dir: str, wanted: Reference | None, *, check: bool = False) -> Usage:
+def measure_usage(
+    backend: CatalogBackend, data_dir: str, wanted: Reference | None, *, named: str = "", check: bool = False
+) -> Usage:
     """The disk space of the versions that ``wanted`` means: a dataset, all configs of a name, or one version.
+
+    ``named`` is the reference as the caller wrote it, for messages.
 
     Raises:
         VersionNotFoundError: no such version is published.
     """
     sizes = [one for one in backend.sizes() if wanted is None or _is_meant(one, wanted)]
     if not sizes and wanted is not None:
-        raise VersionNotFoundError(f"no version of {wanted} is published", hint="To list datasets: registry list")
+        raise VersionNotFoundError(f"no version matches {named or wanted}", hint="To list datasets: registry list")
     groups = _group(backend, open_data(data_dir), sizes)
     versions = [
         VersionUsage(

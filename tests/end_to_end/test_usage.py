@@ -96,7 +96,7 @@ def test_a_reference_chooses_versions(catalog: registry.Catalog) -> None:
     assert chosen("animals@paper") == ["animals:1.0.0"]
     catalog.lifecycle.drop("animals:1.0.0", reason="private")
     assert chosen("animals:1.0.0") == ["animals:1.0.0"]
-    with pytest.raises(VersionNotFoundError, match=r"^no version of animals:3.\*.\* is published"):
+    with pytest.raises(VersionNotFoundError, match=r"^no version matches animals:3\.\*\n"):
         catalog.usage("animals:3.*")
     with pytest.raises(AliasNotFoundError):
         catalog.usage("animals@none")
