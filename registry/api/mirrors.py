@@ -101,7 +101,7 @@ class Mirrors:
         return tuple(
             Location(
                 location=one,
-                url=self._url(one),
+                url=self.locate(one),
                 is_published=one == version.location,
                 added_at=by.get(one, (None, None))[0],
                 added_by=by.get(one, (None, None))[1],
@@ -141,7 +141,7 @@ class Mirrors:
             UsageError: ``url`` contains a password or another secret, or ``reference`` has a wrong type.
         """
         version = self._catalog.find(read_reference(reference))
-        location = self._location_of(url)
+        location = self._meant(version, url)
         if location not in version.locations:
             self._require_copy(version, location, processes=processes, progress=progress)
         return self._catalog.locations.add(version.reference, location, actor=log_actor(), dry_run=dry_run)
@@ -230,7 +230,7 @@ class Mirrors:
             UsageError: ``url`` contains a password or another secret, or ``reference`` has a wrong type.
         """
         version = self._catalog.find(read_reference(reference))
-        first, after = version.locations[0], self._location_of(url)
+        first, after = version.locations[0], self._meant(version, url)
         if first != after:
             self._require_copy(version, after, processes=processes, progress=progress)
         return self._catalog.locations.relocate(version.reference, first, after, actor=log_actor(), dry_run=dry_run)
@@ -248,7 +248,8 @@ class Mirrors:
         """Record that everything below a folder was moved: every location below ``old`` becomes the same below ``new``.
 
         A version that is refused does not stop the next. Relocating again changes nothing. Locations below the data
-        directory are recorded relative to it, and need no change: open the catalog with the new data directory.
+        directory are recorded relative to it, and are compared as complete paths or URLs, too. If the whole directory
+        was moved, they need no change: open the catalog with the new data directory.
 
         Args:
             old: the path or URL that locations begin with.
@@ -269,9 +270,10 @@ class Mirrors:
         if after in befores:
             raise UsageError(f"{after} is the old place and the new one", hint=_SAME)
         found = []
-        for reference, locations in self._catalog.locations.outside():
+        for reference, locations in (*self._catalog.locations.outside(), *self._inside(befores)):
             for location in locations:
-                rest = next((rest for one in befores if (rest := _below(location, one)) is not None), None)
+                full = self.locate(location)
+                rest = next((rest for one in befores if (rest := _below(full, one)) is not None), None)
                 if rest is None:
                     continue
                 place = f"{after}{rest}"
@@ -283,9 +285,19 @@ class Mirrors:
                 except RegistryError as fault:
                     error = fault
                 found.append(
-                    RelocatedVersion(reference=reference, before=location, after=place, is_dry_run=dry_run, error=error)
+                    RelocatedVersion(reference=reference, before=full, after=place, is_dry_run=dry_run, error=error)
                 )
         return RelocationReport(found)
+
+    def _inside(self, befores: tuple[str, ...]) -> Iterator[tuple[Reference, tuple[str, ...]]]:
+        """The versions with locations below the data directory only, if those may be in one of ``befores``."""
+        data = open_data(self._data_dir)
+        top = data.url if data.local_root is None else str(data.local_root)
+        if not any(_below(top, one) is not None or _below(one, top) is not None for one in befores):
+            return
+        for one in self._catalog.sizes():
+            if one.state is not VersionState.DROPPED and not any(map(is_absolute, one.locations)):
+                yield one.reference, one.locations
 
     def _relocate(
         self,
@@ -307,9 +319,9 @@ class Mirrors:
     ) -> None:
         """Refuse a place that does not hold exactly the published files."""
         report = self._compare(version, self._open(location), processes=processes, progress=progress)
-        first = self._url(version.locations[0])
+        first = self.locate(version.locations[0])
         report.raise_for_faults(
-            f"{self._url(location)} is not a copy of {version.reference}",
+            f"{self.locate(location)} is not a copy of {version.reference}",
             recovery=f"Copy the files of {first} there first, then run the same command again.",
         )
 
@@ -321,7 +333,7 @@ class Mirrors:
             report = self._compare(version, self._open(location), processes=processes, progress=progress)
         except (StorageError, MissingExtraError) as fault:
             error = fault
-        return LocationReport(location=location, url=self._url(location), report=report, error=error)
+        return LocationReport(location=location, url=self.locate(location), report=report, error=error)
 
     def _compare(
         self, version: DatasetVersion, store: Store, *, processes: int | None, progress: ProgressCallback | None
@@ -343,8 +355,12 @@ class Mirrors:
 
         return open_location(open_data(self._data_dir), location)
 
-    def _url(self, location: str) -> str:
-        """The path or URL of a location. Its store is not opened: its package may not be installed."""
+    def locate(self, location: str) -> str:
+        """The path or URL of a location that is recorded as ``location``; the place is not opened.
+
+        >>> catalog.mirrors.locate("s3://mirror/digits/1.0.0")
+        's3://mirror/digits/1.0.0'
+        """
         if is_absolute(location):
             return location
         store = open_data(self._data_dir).child(location)
@@ -356,6 +372,11 @@ class Mirrors:
         data = open_data(self._data_dir)
         rest = _below(place, data.url if data.local_root is None else str(data.local_root))
         return rest.removeprefix("/") if rest else place
+
+    def _meant(self, version: DatasetVersion, url: str | os.PathLike[str]) -> str:
+        """How the catalog records a place; the text of a present location, or of the first one, means that one."""
+        text = os.fspath(url)
+        return text if text in (version.location, *version.locations) else self._location_of(url)
 
     def _known(self, version: DatasetVersion, url: str | os.PathLike[str]) -> str | None:
         """The location of ``version`` that a caller means, or None."""

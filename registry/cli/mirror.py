@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -103,7 +103,8 @@ def add(session: Session, reference: str, place: str, processes: int | None, dry
     """
     with session.connect() as catalog, show_progress(session.out) as progress:
         change = catalog.mirrors.add(reference, place, processes=processes, dry_run=dry_run, progress=progress)
-    _present(session, "mirror.add", change, f"{place} is a location of it already")
+        locate = catalog.mirrors.locate
+    _present(session, "mirror.add", change, locate, f"{place} is a location of it already")
 
 
 @session_command(
@@ -118,7 +119,8 @@ def remove(session: Session, reference: str, place: str, dry_run: bool) -> None:
     """Withdraw the location URL of REF: it is no longer read. Its files stay where they are."""
     with session.connect() as catalog:
         change = catalog.mirrors.remove(reference, place, dry_run=dry_run)
-    _present(session, "mirror.remove", change, "")
+        locate = catalog.mirrors.locate
+    _present(session, "mirror.remove", change, locate, "")
 
 
 @session_command(
@@ -182,7 +184,8 @@ def relocate(
     with session.connect() as catalog, show_progress(session.out) as progress:
         if reference is not None and place is not None:
             change = catalog.mirrors.relocate(reference, place, processes=processes, dry_run=dry_run, progress=progress)
-            _present(session, "relocate", change, f"{place} is its first location already")
+            unchanged = f"{catalog.mirrors.locate(change.after[0])} is its first location already"
+            _present(session, "relocate", change, catalog.mirrors.locate, unchanged)
             return 0
         report = catalog.mirrors.relocate_all(
             old or "", new or "", processes=processes, dry_run=dry_run, progress=progress
@@ -209,13 +212,16 @@ def relocate(
             else:
                 yield f"{one.reference}: not relocated: {one.error.message}"
         if not report:
-            yield Note(f"No location begins with {old}. Locations below the data directory are relative to it.")
+            yield Note(f"No location begins with {old}.")
 
     session.out.present("relocate.all", value, human)
     return joint_exit_code(one.error.exit_code for one in report if one.error is not None)
 
 
-def _present(session: Session, schema: str, change: LocationChange, unchanged: str) -> None:
+def _present(
+    session: Session, schema: str, change: LocationChange, locate: Callable[[str], str], unchanged: str
+) -> None:
+    """People see complete places, as in `mirror list`; JSON has the recorded ones."""
     value = {
         **version_values(change.reference),
         "before": change.before,
@@ -229,10 +235,11 @@ def _present(session: Session, schema: str, change: LocationChange, unchanged: s
         if not it["would_change"]:
             yield f"{change.reference}: {unchanged}"
             return
-        yield f"{change.reference} {'would be' if change.is_dry_run else 'is'} read from {', then '.join(it['after'])}"
+        places = ", then ".join(map(locate, it["after"]))
+        yield f"{change.reference} {'would be' if change.is_dry_run else 'is'} read from {places}"
         for one in it["before"] if schema == "relocate" else ():
             if one not in it["after"]:
-                yield f"{one} {'would no longer be' if change.is_dry_run else 'is no longer'} read"
+                yield f"{locate(one)} {'would no longer be' if change.is_dry_run else 'is no longer'} read"
 
     session.out.present(schema, value, human)
 

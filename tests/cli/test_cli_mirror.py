@@ -35,9 +35,9 @@ def copy(home: Path, workspace: Path) -> Path:
 def test_a_mirror_is_added_listed_checked_and_removed(digits: Cli, home: Path, copy: Path) -> None:
     reference = f"digits:{home.name}"
     ran = digits("mirror", "add", "digits", str(copy), "--dry-run")
-    assert (ran.code, ran.out) == (0, f"{reference} would be read from digits/{home.name}, then {copy}\n")
+    assert (ran.code, ran.out) == (0, f"{reference} would be read from {home}, then {copy}\n")
     ran = digits("mirror", "add", "digits", str(copy))
-    assert (ran.code, ran.out) == (0, f"{reference} is read from digits/{home.name}, then {copy}\n")
+    assert (ran.code, ran.out) == (0, f"{reference} is read from {home}, then {copy}\n")
     ran = digits("mirror", "add", "digits", str(copy))
     assert ran.out == f"{reference}: {copy} is a location of it already\n"
 
@@ -79,7 +79,7 @@ def test_a_mirror_is_added_listed_checked_and_removed(digits: Cli, home: Path, c
     ]
 
     ran = digits("mirror", "remove", "digits", str(copy))
-    assert (ran.code, ran.out) == (0, f"{reference} is read from digits/{home.name}\n")
+    assert (ran.code, ran.out) == (0, f"{reference} is read from {home}\n")
     ran = digits("mirror", "remove", "digits", str(copy), "--format", "json")
     assert (ran.code, ran.error()["code"]) == (3, "not_found")
     ran = digits("mirror", "remove", "digits", f"digits/{home.name}")
@@ -109,7 +109,7 @@ def test_a_moved_folder_is_relocated(digits: Cli, home: Path, workspace: Path) -
     ran = digits("relocate", "digits", str(workspace / "nowhere"))
     assert ran.code == 5
     ran = digits("relocate", "digits", str(moved))
-    assert ran.out == f"digits:{home.name} is read from {moved}\ndigits/{home.name} is no longer read\n"
+    assert ran.out == f"digits:{home.name} is read from {moved}\n{home} is no longer read\n"
     assert ran.code == 0
     (found,) = digits("mirror", "list", "digits", "--format", "json").json()["data"]["locations"]
     (event,) = digits("log", "--action", "relocate", "--format", "json").json()["data"]
@@ -138,6 +138,32 @@ def test_a_moved_folder_is_relocated(digits: Cli, home: Path, workspace: Path) -
     ran = digits("relocate", "--from", str(moved), "--to", str(workspace / "again"))
     assert (ran.code, ran.out) == (0, "")
     assert f"No location begins with {moved}." in ran.err
+
+
+def test_each_location_of_a_version_is_relocated_once(digits: Cli, home: Path, copy: Path, workspace: Path) -> None:
+    assert digits("mirror", "add", "digits", str(copy)).code == 0
+    moved = Path(shutil.copytree(home.parent, workspace / "archive")) / home.name
+    ran = digits("relocate", "--from", str(home.parent), "--to", str(workspace / "archive"))
+    assert (ran.code, ran.out) == (0, f"relocated digits:{home.name} from {home} to {moved}\n")
+    found = digits("mirror", "list", "digits", "--format", "json").json()["data"]["locations"]
+    assert [one["location"] for one in found] == [str(moved), str(copy)]
+
+
+def test_places_below_the_data_directory_are_named_as_mirror_list_prints_them(
+    digits: Cli, home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (workspace / "elsewhere").mkdir()
+    monkeypatch.chdir(workspace / "elsewhere")  # here is no digits/1.0.0
+    reference = f"digits:{home.name}"
+    moved = Path(shutil.copytree(home.parent, workspace / "archive")) / home.name
+    ran = digits("relocate", "--from", str(home.parent), "--to", str(workspace / "archive"))
+    assert (ran.code, ran.out) == (0, f"relocated {reference} from {home} to {moved}\n")
+    ran = digits("relocate", "digits", f"digits/{home.name}")
+    assert (ran.code, ran.out) == (0, f"{reference} is read from {home}\n{moved} is no longer read\n")
+    ran = digits("relocate", "digits", f"digits/{home.name}")
+    assert ran.out == f"{reference}: {home} is its first location already\n"
+    (location,) = digits("mirror", "list", "digits", "--format", "json").json()["data"]["locations"]
+    assert location["location"] == f"digits/{home.name}"  # still relative to the data directory
 
 
 @pytest.mark.parametrize(
