@@ -14,7 +14,6 @@ Ray is imported when the engine is first used. Follows Ray 2.60 (docs.ray.io, "F
 
 from __future__ import annotations
 
-import io
 import logging
 import os
 import pickle
@@ -25,14 +24,24 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import redirect_stdout, suppress
-from pathlib import Path
-from types import FunctionType, ModuleType
-from typing import Any, Final, NamedTuple
+from contextlib import suppress
+from types import ModuleType
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from registry.engines.engine import Engine, Piece, R, T, closed_engine, in_order, most_drawn
-from registry.engines.messages import NotSendableError, Taking, WorkerDiedError, call_function, not_sendable
+from registry.engines.messages import NotSendableError, Taking, WorkerDiedError, not_sendable
+from registry.engines.ray_worker import (
+    INSTALL_HINT,
+    FunctionNotSendableError,
+    Setting,
+    call_message,
+    list_folder,
+    package_version,
+    pickled,
+    pickler_class,
+    piece_environment,
+)
 from registry.errors import RegistryError, UsageError, require_extra
 from registry.model import whole_number
 
@@ -47,11 +56,6 @@ _SLOW_SECONDS: Final = 300.0
 _CHECK_SECONDS: Final = 60.0
 """How long other nodes may take to list a folder."""
 
-_PREFIXES: Final = ("AWS_", "AZURE_", "AZURITE_", "FSSPEC_", "GOOGLE_", "REGISTRY_")
-_PROXIES: Final = frozenset({"all_proxy", "http_proxy", "https_proxy", "no_proxy"})  # in either case
-_CERTIFICATES: Final = frozenset({"CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE"})
-_KEPT_HERE: Final = frozenset({"REGISTRY_ENGINE", "REGISTRY_KEY_PASSWORD"})  # no piece signs, or starts a cluster
-
 _MEMORY_HINT: Final = (
     "Its node ran out of memory. Use fewer processes: processes=N in Python, -j N on the command line; or nodes with "
     "more memory for each CPU."
@@ -63,9 +67,6 @@ _DIED_HINT: Final = (
 _NODE_HINT: Final = "The nodes of the cluster do not last long enough. `ray status` lists them. Run the command again."
 _LOST_HINT: Final = (
     "The cluster ended, or the network to it failed. Check it with `ray status`, and run the command again."
-)
-_INSTALL_HINT: Final = (
-    "Install the same shardbook on all nodes of the cluster as here, or send packages with RayTasks(runtime_env=...)."
 )
 
 
@@ -207,7 +208,7 @@ class RayTasks(Engine):
     def _send(self, function: Callable[[Any], Any]) -> _Sent:
         connection = self.connect()
         try:
-            setting = _Setting(_version(), _environment(), [path for path in sys.path if path])
+            setting = Setting(package_version(), piece_environment(), [path for path in sys.path if path])
             content = connection.pickle((setting, connection.pickle(function)))
             with connection.typed_faults():
                 return _Sent(function, uuid.uuid4().hex, connection.ray.put(content))
@@ -222,17 +223,6 @@ class RayTasks(Engine):
                 refs = list(cancelled)
                 for ref in self.connect().ray.wait(refs, num_returns=len(refs), timeout=0)[0]:
                     self._started.discard(cancelled[ref])
-
-
-class _Setting(NamedTuple):
-    """What a worker needs before it can unpickle a function; ``repr`` shows no values, which may be secrets."""
-
-    version: str
-    environment: dict[str, str]
-    paths: list[str]
-
-    def __repr__(self) -> str:
-        return f"<setting of shardbook {self.version}>"
 
 
 class _Sent:
@@ -303,7 +293,7 @@ class _Task:
             result, raised, cause = pickle.loads(answer)  # noqa: S301 - from a worker of this program
         except Exception as error:
             raise not_sendable(error) from error
-        if isinstance(raised, _FunctionNotSendableError):
+        if isinstance(raised, FunctionNotSendableError):
             self._sent.refusal = raised
         if raised is not None:
             raise raised from cause
@@ -316,10 +306,6 @@ class _Task:
         if self.ref is not None and connection is not None:
             with suppress(Exception):  # the cluster may have ended
                 connection.ray.cancel(self.ref)
-
-
-class _FunctionNotSendableError(NotSendableError):
-    """A worker cannot unpickle a function, so that it would refuse all pieces."""
 
 
 class _TaskDiedError(WorkerDiedError):
@@ -338,7 +324,7 @@ class _Connection:
         self._is_own = is_own
         self._num_users = 0
         self._listed: dict[str, bool] = {}
-        self._pickler = _pickler_class(ray)
+        self._pickler = pickler_class(ray)
         nodes = [node for node in ray.nodes() if node["Alive"]]
         self._head = str(ray.get_runtime_context().gcs_address)
         self.num_nodes = max(1, len(nodes))
@@ -380,7 +366,7 @@ class _Connection:
 
     def pickle(self, value: object) -> bytes:
         """Pickle ``value``; classes and functions of ``__main__`` by value. Raises NotSendableError."""
-        return _pickled(self._pickler, value)
+        return pickled(self._pickler, value)
 
     def wait(self, ref: Any, doing: str) -> bytes:
         """Wait for the result of a task. If that takes long, a warning says so: the task may hang, or be large.
@@ -476,7 +462,7 @@ class _TypedFaults:
             return _TaskDiedError(f"a node of the cluster was lost{times}", hint=_NODE_HINT, details=details)
         if isinstance(error, faults.RayTaskError | faults.RuntimeEnvSetupError):
             lines = str(error).strip().splitlines() or [type(error).__name__]
-            return WorkerDiedError(f"a worker cannot run pieces: {lines[-1]}", hint=_INSTALL_HINT, details=details)
+            return WorkerDiedError(f"a worker cannot run pieces: {lines[-1]}", hint=INSTALL_HINT, details=details)
         if isinstance(error, faults.RayError | OSError | RuntimeError):
             return _lost(details)
         return None
@@ -555,130 +541,3 @@ def _no_cluster(address: str, error: Exception) -> UsageError:
         hint="Check that it runs: ray status --address ADDRESS. Start one on this machine with: ray start --head",
         details={"address": address},
     )
-
-
-def _version() -> str:
-    """The version of the package. Importing it by name would be an import of the layers above this one."""
-    version: str = sys.modules["registry"].__version__
-    return version
-
-
-def _environment() -> dict[str, str]:
-    """The variables of this process that pieces need."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if (name.startswith(_PREFIXES) or name.lower() in _PROXIES or name in _CERTIFICATES) and name not in _KEPT_HERE
-    }
-
-
-def _pickler_class(ray: ModuleType) -> Any:
-    """Ray's pickler, but functions that see variables of other functions are refused, as by pickle.
-
-    By value, such a function would change copies of these variables. In ``__main__`` all is pickled by value: no
-    worker can import it.
-    """
-
-    class Pickler(ray.cloudpickle.CloudPickler):  # type: ignore[misc, name-defined]  # a module is a value here
-        def reducer_override(self, obj: Any) -> Any:
-            if (
-                isinstance(obj, FunctionType | type)
-                and "<locals>" in obj.__qualname__
-                and obj.__module__ != "__main__"
-                and sys.modules.get(obj.__module__) is not None
-            ):
-                return NotImplemented  # pickle looks it up by name, and fails
-            return super().reducer_override(obj)
-
-    return Pickler
-
-
-def _pickled(pickler: Any, value: object) -> bytes:
-    file = io.BytesIO()
-    try:
-        pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
-    except Exception as error:
-        raise not_sendable(error) from error
-    return file.getvalue()
-
-
-# In a worker
-
-
-class _Held(NamedTuple):
-    """The function of the last run of which this worker called a piece."""
-
-    key: str
-    function: Callable[[Any], Any]
-
-
-_held: _Held | None = None
-_replaced: Final[dict[str, str | None]] = {}
-"""The values that variables of the environment had before a run set them."""
-
-
-def call_message(key: str, content: bytes, message: bytes) -> bytes:
-    """The task: call the function of a run with an input; all are pickled. Returns (result, error, cause), pickled.
-
-    What is printed goes to stderr, because the stdout of a command is its result.
-    """
-    import ray
-
-    pickler = _pickler_class(ray)
-    answer: tuple[Any, Exception | None, Exception | None]
-    with redirect_stdout(sys.stderr):
-        try:
-            function = _function(key, content)
-            item = pickle.loads(message)  # noqa: S301 - from the program that started the task
-        except RegistryError as error:
-            answer = (None, error, None)
-        except NotSendableError as error:
-            answer = (None, error, None)
-        except Exception as error:  # noqa: BLE001 - unpickling imports and runs any module
-            answer = (None, not_sendable(error), None)
-        else:
-            answer = call_function(function, item)
-    try:
-        return _pickled(pickler, answer)
-    except NotSendableError as error:
-        return pickle.dumps((None, error, None))
-
-
-def _function(key: str, content: bytes) -> Callable[[Any], Any]:
-    global _held  # noqa: PLW0603 (a worker keeps one function)
-    if _held is None or _held.key != key:
-        _held = None
-        setting, pickled = pickle.loads(content)  # noqa: S301 - from the program that started the task
-        if setting.version != _version():
-            raise UsageError(
-                f"a node of the cluster has shardbook {_version()}, and this program has {setting.version}",
-                hint=_INSTALL_HINT,
-            )
-        _set_environment(setting.environment)
-        sys.path.extend(path for path in setting.paths if path not in sys.path)  # those of the node come first
-        try:
-            _held = _Held(key, pickle.loads(pickled))  # noqa: S301
-        except Exception as error:
-            raise _FunctionNotSendableError(*not_sendable(error).args) from error
-    return _held.function
-
-
-def _set_environment(wanted: Mapping[str, str]) -> None:
-    """Set variables, and give those of an earlier run their own values back."""
-    for name in [name for name in _replaced if name not in wanted]:
-        before = _replaced.pop(name)
-        if before is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = before
-    for name, value in wanted.items():
-        _replaced.setdefault(name, os.environ.get(name))
-        os.environ[name] = value
-
-
-def list_folder(folder: str) -> list[str] | None:
-    """The names in a folder, sorted; None if it cannot be listed."""
-    try:
-        return sorted(one.name for one in Path(folder).iterdir())
-    except OSError:
-        return None

@@ -161,7 +161,7 @@ def rows_ids(reader: Reader) -> list[int]:
 
 
 def test_a_batch_of_images_becomes_an_array_in_one_line(data: Any, tmp_path: Path) -> None:
-    """The line of docs/clusters.md, also for a batch that begins within a block."""
+    """The line of docs/distributed.md, also for a batch that begins within a block."""
     reader = wide_reader([9, 5], where=tmp_path).select("image")
     found = []
     for batch in reader.to_ray(override_num_blocks=2).iter_batches(batch_size=4, batch_format="pyarrow"):

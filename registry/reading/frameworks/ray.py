@@ -24,7 +24,7 @@ import ray
 from ray.data import Datasource, ReadTask
 from ray.data.block import BlockMetadata
 
-from registry.engines.ray_tasks import _INSTALL_HINT, _environment, _pickler_class, _Setting, _version
+from registry.engines.ray_worker import INSTALL_HINT, Setting, package_version, pickler_class, piece_environment
 from registry.errors import UsageError
 from registry.features import Audio, FeaturesDict, Image, RawFeature
 from registry.features.feature import TEXT
@@ -120,10 +120,10 @@ class _ReadPart:
     def __call__(self) -> Iterator[pa.Table]:
         """Yields tables of a few MB; one without rows if there are no positions."""
         setting, packed = pickle.loads(ray.get(self._content))  # noqa: S301 - from the program that started the task
-        if setting.version != _version():
+        if setting.version != package_version():
             raise UsageError(
-                f"a node of the cluster has shardbook {_version()}, and this program has {setting.version}",
-                hint=_INSTALL_HINT,
+                f"a node of the cluster has shardbook {package_version()}, and this program has {setting.version}",
+                hint=INSTALL_HINT,
             )
         sys.path.extend(path for path in setting.paths if path not in sys.path)  # those of the node come first
         with _environment_of(setting.environment):
@@ -163,8 +163,8 @@ def _pack(reader: Reader) -> bytes:
             "the files are in the memory of this process, which no node of a cluster can read",
             hint="Build or copy the version into a folder or an object store that all nodes can read.",
         )
-    pickler = _pickler_class(ray)
-    setting = _Setting(_version(), _environment(), [path for path in sys.path if path])
+    pickler = pickler_class(ray)
+    setting = Setting(package_version(), piece_environment(), [path for path in sys.path if path])
     return _dump(pickler, (setting, _dump(pickler, reader.reopened())))
 
 

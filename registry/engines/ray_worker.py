@@ -1,0 +1,168 @@
+"""The worker's side of the engine of Ray: what a node needs to call a piece, and the task that calls it.
+
+``ray_tasks`` sends the setting of the program once for each function; ``reading.frameworks.ray`` sends it with a read.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any, Final, NamedTuple
+
+from registry.engines.messages import NotSendableError, call_function, not_sendable
+from registry.errors import RegistryError, UsageError
+
+_PREFIXES: Final = ("AWS_", "AZURE_", "AZURITE_", "FSSPEC_", "GOOGLE_", "REGISTRY_")
+_PROXIES: Final = frozenset({"all_proxy", "http_proxy", "https_proxy", "no_proxy"})  # in either case
+_CERTIFICATES: Final = frozenset({"CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE"})
+_KEPT_HERE: Final = frozenset({"REGISTRY_ENGINE", "REGISTRY_KEY_PASSWORD"})  # no piece signs, or starts a cluster
+
+INSTALL_HINT: Final = (
+    "Install the same shardbook on all nodes of the cluster as here, or send packages with RayTasks(runtime_env=...)."
+)
+
+
+class Setting(NamedTuple):
+    """What a worker needs before it can unpickle a function; ``repr`` shows no values, which may be secrets."""
+
+    version: str
+    environment: dict[str, str]
+    paths: list[str]
+
+    def __repr__(self) -> str:
+        return f"<setting of shardbook {self.version}>"
+
+
+class FunctionNotSendableError(NotSendableError):
+    """A worker cannot unpickle a function, so that it would refuse all pieces."""
+
+
+def package_version() -> str:
+    """The version of the package. Importing it by name would be an import of the layers above this one."""
+    version: str = sys.modules["registry"].__version__
+    return version
+
+
+def piece_environment() -> dict[str, str]:
+    """The variables of this process that pieces need."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if (name.startswith(_PREFIXES) or name.lower() in _PROXIES or name in _CERTIFICATES) and name not in _KEPT_HERE
+    }
+
+
+def pickler_class(ray: ModuleType) -> Any:
+    """Ray's pickler, but functions that see variables of other functions are refused, as by pickle.
+
+    By value, such a function would change copies of these variables. In ``__main__`` all is pickled by value: no
+    worker can import it.
+    """
+
+    class Pickler(ray.cloudpickle.CloudPickler):  # type: ignore[misc, name-defined]  # a module is a value here
+        def reducer_override(self, obj: Any) -> Any:
+            if (
+                isinstance(obj, FunctionType | type)
+                and "<locals>" in obj.__qualname__
+                and obj.__module__ != "__main__"
+                and sys.modules.get(obj.__module__) is not None
+            ):
+                return NotImplemented  # pickle looks it up by name, and fails
+            return super().reducer_override(obj)
+
+    return Pickler
+
+
+def pickled(pickler: Any, value: object) -> bytes:
+    """Pickle ``value`` with a class of ``pickler_class``. Raises NotSendableError."""
+    file = io.BytesIO()
+    try:
+        pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
+    except Exception as error:
+        raise not_sendable(error) from error
+    return file.getvalue()
+
+
+class _Held(NamedTuple):
+    """The function of the last run of which this worker called a piece."""
+
+    key: str
+    function: Callable[[Any], Any]
+
+
+_held: _Held | None = None
+_replaced: Final[dict[str, str | None]] = {}
+"""The values that variables of the environment had before a run set them."""
+
+
+def call_message(key: str, content: bytes, message: bytes) -> bytes:
+    """The task: call the function of a run with an input; all are pickled. Returns (result, error, cause), pickled.
+
+    What is printed goes to stderr, because the stdout of a command is its result.
+    """
+    import ray
+
+    pickler = pickler_class(ray)
+    answer: tuple[Any, Exception | None, Exception | None]
+    with redirect_stdout(sys.stderr):
+        try:
+            function = _function(key, content)
+            item = pickle.loads(message)  # noqa: S301 - from the program that started the task
+        except RegistryError as error:
+            answer = (None, error, None)
+        except NotSendableError as error:
+            answer = (None, error, None)
+        except Exception as error:  # noqa: BLE001 - unpickling imports and runs any module
+            answer = (None, not_sendable(error), None)
+        else:
+            answer = call_function(function, item)
+    try:
+        return pickled(pickler, answer)
+    except NotSendableError as error:
+        return pickle.dumps((None, error, None))
+
+
+def _function(key: str, content: bytes) -> Callable[[Any], Any]:
+    global _held  # noqa: PLW0603 (a worker keeps one function)
+    if _held is None or _held.key != key:
+        _held = None
+        setting, sent = pickle.loads(content)  # noqa: S301 - from the program that started the task
+        if setting.version != package_version():
+            raise UsageError(
+                f"a node of the cluster has shardbook {package_version()}, and this program has {setting.version}",
+                hint=INSTALL_HINT,
+            )
+        _set_environment(setting.environment)
+        sys.path.extend(path for path in setting.paths if path not in sys.path)  # those of the node come first
+        try:
+            _held = _Held(key, pickle.loads(sent))  # noqa: S301
+        except Exception as error:
+            raise FunctionNotSendableError(*not_sendable(error).args) from error
+    return _held.function
+
+
+def _set_environment(wanted: Mapping[str, str]) -> None:
+    """Set variables, and give those of an earlier run their own values back."""
+    for name in [name for name in _replaced if name not in wanted]:
+        before = _replaced.pop(name)
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
+    for name, value in wanted.items():
+        _replaced.setdefault(name, os.environ.get(name))
+        os.environ[name] = value
+
+
+def list_folder(folder: str) -> list[str] | None:
+    """The names in a folder, sorted; None if it cannot be listed."""
+    try:
+        return sorted(one.name for one in Path(folder).iterdir())
+    except OSError:
+        return None
