@@ -75,6 +75,6 @@ def test_a_build_survives_what_dies_or_the_next_one_goes_on(
     what: str, cluster: Any, connected: Any, tmp_path: Path
 ) -> None:
     expected = expected_digests(tmp_path)
-    for number, seconds in enumerate(moments(what, 2)):
+    for number, seconds in enumerate(moments(what, 1)):
         (tmp_path / str(number)).mkdir()
         try_kill(what, seconds, cluster, tmp_path / str(number), expected)

@@ -307,7 +307,7 @@ def test_credentials_reach_tasks_and_nothing_that_ray_shows(
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     assert table_of(connected, found).to_pylist() == expected  # what was in the environment when it was created
-    left = connected.get([connected.remote(variables).remote() for _ in range(8)])
+    left = connected.get([connected.remote(lambda: dict(os.environ)).remote() for _ in range(8)])
     assert [one for one in left if endpoint in one.values() or SECRET in one.values()] == []
     session = Path(connected._private.worker.global_worker.node.get_session_dir_path())
     files = [path for path in session.rglob("*") if path.is_file()]
@@ -315,10 +315,6 @@ def test_credentials_reach_tasks_and_nothing_that_ray_shows(
     assert [path for path in files if SECRET.encode() in path.read_bytes()] == []
     captured = capfd.readouterr()
     assert SECRET not in captured.out + captured.err
-
-
-def variables() -> dict[str, str]:
-    return dict(os.environ)
 
 
 def test_what_cannot_be_read_on_a_cluster_is_refused(
