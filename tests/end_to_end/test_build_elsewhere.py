@@ -230,3 +230,30 @@ def test_a_changed_module_starts_anew(tmp_path: Path) -> None:
         )
         names.append(found.stdout)
     assert names[0] == names[1] != names[2]
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_copy_between_buckets_is_sent_from_elsewhere(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = [("a", 30), ("b", 20)]
+    with (
+        registry.connect(tmp_path / "catalog.db", data_dir=f"{bucket}/one") as first,
+        registry.connect(tmp_path / "other.db", data_dir=f"{bucket}/two") as second,
+    ):
+        with use_engine("local"):
+            first.build(make(Pieced, inputs), num_shards=2)
+        done: list[str] = []
+        run = Elsewhere.run
+
+        def counted(self: Elsewhere, pieces: Any, *, doing: str, failure: Any) -> Any:
+            for one in run(self, pieces, doing=doing, failure=failure):
+                done.append(doing)
+                yield one
+
+        monkeypatch.setattr(Elsewhere, "run", counted)
+        monkeypatch.setattr(choice, "_SMALL_BYTES", 0)
+        first.copy("pieced", second)
+        assert done.count("uploaded files") == 2
+        second.dataset("pieced").verify(deep=True).raise_for_faults("pieced")
+        assert second.dataset("pieced").shards("train") == first.dataset("pieced").shards("train")
