@@ -58,7 +58,6 @@ def files(folder: Path) -> list[str]:
 def test_the_files_are_those_of_a_local_build(kind: type[Pieced], tmp_path: Path) -> None:
     with use_engine("local"):
         expected = built(make(kind, INPUTS), tmp_path / "local", num_shards=3)
-    assert built(make(kind, INPUTS), tmp_path / "data", processes=2, num_shards=3) == expected
     assert built(make(kind, INPUTS), tmp_path / "data", processes=2, num_shards=3, budget_bytes=2000) == expected
     assert files(tmp_path) == []
 
@@ -66,7 +65,7 @@ def test_the_files_are_those_of_a_local_build(kind: type[Pieced], tmp_path: Path
 @pytest.mark.usefixtures("engine")
 def test_many_runs_are_not_merged_by_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(piece_runs, "_GROUP_SECONDS", 1e-9)  # one input for each run
-    inputs = [(str(index), 3) for index in range(140)]
+    inputs = [(str(index), 2) for index in range(130)]
     for kind in (Pieced, PiecedByNumber):
         with use_engine("local"):
             expected = built(make(kind, inputs), tmp_path / "local", processes=1, num_shards=2)
