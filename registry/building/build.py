@@ -24,9 +24,10 @@ from registry.building.piece_runs import GroupMaker, make_group_runs
 from registry.building.pieces import Pieces
 from registry.building.run_files import CAN_SHARE_FILES
 from registry.building.run_folder import RunFolder
+from registry.building.run_merging import check_keys, merge_runs
 from registry.building.runs import MadeRun, make_runs
 from registry.building.sorter import DEFAULT_BUDGET_BYTES, ExternalSorter, KeyedFrames
-from registry.building.writing import FILE_FORMAT, watch_frames, write_runs, write_split
+from registry.building.writing import FILE_FORMAT, plan_split, watch_frames, write_runs, write_split
 from registry.engines import Engine, ThisProcess, choose_engine, num_cpus
 from registry.errors import BuildError, FeatureError, UsageError
 from registry.features import Codec, codec_of
@@ -194,26 +195,35 @@ class _SplitJob:
 
     def _run_on_cluster(self, examples: Pieces) -> tuple[Split, tuple[Shard, ...]]:
         """Build the split where other machines read the runs and write the shards; records never come here."""
-        runs, num_payload_bytes = [], 0
-        with self._sorter(self.budget_bytes // _KEY_BUDGET_SHARE) as unsorted_keys:
-            source = self._generate(examples, unsorted_keys)
-            for made in watch_frames(source, "encoding", self.split, None, self.progress):
-                assert isinstance(made, MadeRun)  # noqa: S101 (for the type checker: Pieces give runs)
-                runs.append(made.run)
-                num_payload_bytes += made.num_payload_bytes
-            for _ in unsorted_keys.sorted_frames():
-                pass  # raises DuplicateKeyError if a key is used twice
+        source = self._generate_pieces(examples, runs=self.runs)
+        made = list(watch_frames(source, "encoding", self.split, None, self.progress))
+        runs = [one.run for one in made]
+        keys = [one.keys for one in made if one.keys is not None]
+        check_keys(self.engine, keys, split=self.split, budget_bytes=self.budget_bytes)
         # A staged folder in a data directory is on the disk that all share. One in TMPDIR is not.
         is_shared = self.runs.is_local
         store = self.staged.store if is_shared else self.runs.shards
-        split, shards = write_runs(
-            runs,
-            num_payload_bytes=num_payload_bytes,
+        split = plan_split(
+            num_examples=sum(run.num_records for run in runs),
+            num_payload_bytes=sum(one.num_payload_bytes for one in made),
             split=self.split,
             dataset=self.builder.name,
             reference=str(self.builder.reference),
-            store=store,
             num_shards=self.num_shards,
+        )
+        merged = merge_runs(
+            self.engine,
+            runs,
+            self.runs,
+            split=self.split,
+            num_shards=split.num_shards,
+            budget_bytes=self.budget_bytes,
+            progress=self.progress,
+        )
+        shards = write_runs(
+            merged,
+            split,
+            store=store,
             hasher=self.hasher,
             engine=self.engine,
             budget_bytes=self.budget_bytes,
@@ -239,6 +249,8 @@ class _SplitJob:
                 before = sorter.num_payload_bytes
                 if isinstance(made, MadeRun):
                     sorter.add_run(made.run, num_payload_bytes=made.num_payload_bytes)
+                    if made.keys is not None:
+                        unsorted_keys.add_run(made.keys, num_payload_bytes=0)
                 else:
                     sorter.add(made)
                 self.staged.grow(sorter.num_payload_bytes - before)
@@ -247,24 +259,11 @@ class _SplitJob:
 
     def _generate(self, examples: Examples, unsorted_keys: ExternalSorter) -> Iterator[KeyedFrames | MadeRun]:
         """The records: in blocks while this process generates and encodes them, in runs as soon as workers do."""
-        shuffled = not self.builder.DISABLE_SHUFFLING
         is_shared = CAN_SHARE_FILES and self.engine.shares_files
         if isinstance(examples, Pieces):
-            maker = GroupMaker(
-                codec=self.codec,
-                split=self.split,
-                shuffled=shuffled,
-                generate=examples.generate,
-                folder=self._folder if self.engine.shares_files else None,
-                budget_bytes=self.budget_bytes // (max(self.engine.width, num_cpus()) if is_shared else 1),
-                key=None if self.engine.shares_files else self.runs.key,
-            )
-            runs = None if self.engine.shares_files else self.runs
-            # Without /proc, other processes of this machine cannot open a file that has no name.
-            engine = self.engine if is_shared or runs is not None else ThisProcess()
-            yield from make_group_runs(engine, maker, examples, unsorted_keys=unsorted_keys, runs=runs)
+            yield from self._generate_pieces(examples, runs=None)
             return
-        keyer = Keyer(self.split, shuffled=shuffled, unsorted_keys=unsorted_keys)
+        keyer = Keyer(self.split, shuffled=self._is_shuffled, unsorted_keys=unsorted_keys)
         with closing(run_generator(self.split, examples)) as items:
             yield from encode_examples(self.engine, self.codec, keyer, items, until_grown=is_shared)
             if is_shared and self.engine.width > 1:
@@ -276,6 +275,26 @@ class _SplitJob:
                     folder=self._folder,
                     budget_bytes=self.budget_bytes,
                 )
+
+    def _generate_pieces(self, examples: Pieces, *, runs: RunFolder | None) -> Iterator[MadeRun]:
+        """The runs of all inputs: in ``runs``, or in files without names, which other processes here can open."""
+        is_shared = CAN_SHARE_FILES and runs is None
+        maker = GroupMaker(
+            codec=self.codec,
+            split=self.split,
+            shuffled=self._is_shuffled,
+            generate=examples.generate,
+            folder=self._folder if runs is None else None,
+            budget_bytes=self.budget_bytes // (max(self.engine.width, num_cpus()) if is_shared else 1),
+            key=None if runs is None else runs.key,
+        )
+        # Without /proc, other processes of this machine cannot open a file that has no name.
+        engine = self.engine if is_shared or runs is not None else ThisProcess()
+        return make_group_runs(engine, maker, examples, runs=runs)
+
+    @property
+    def _is_shuffled(self) -> bool:
+        return not self.builder.DISABLE_SHUFFLING
 
 
 def _refuse_other_code(builder: DatasetBuilder) -> None:

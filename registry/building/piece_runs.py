@@ -9,8 +9,9 @@ the examples of one generator, which that process draws itself.
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +36,9 @@ MOST_FAILED: Final = 20
 """The number of inputs that may fail before a build ends: all of them are named."""
 
 _GROUP_SECONDS: Final = 0.5
+_MOST_GROUP_SECONDS: Final = 120.0
+_MOST_GROUP_BYTES: Final = 512 * 2**20
+"""On a cluster, groups grow with the build, so that 10 TB are not 150,000 runs. What a lost task repeats is bounded."""
 _KEY_BUDGET_SHARE: Final = 8  # 1/8 of the memory budget is for keys that do not determine the order
 _EXAMPLES_BITS: Final = 64
 
@@ -175,7 +179,6 @@ def make_group_runs(
     maker: GroupMaker,
     pieces: Pieces,
     *,
-    unsorted_keys: ExternalSorter,
     runs: RunFolder | None = None,
 ) -> Iterator[MadeRun]:
     """Yield runs of the records of all inputs, in the order of the inputs. The caller closes the runs.
@@ -184,7 +187,6 @@ def make_group_runs(
         engine: writes the runs.
         maker: the function that writes one.
         pieces: the inputs.
-        unsorted_keys: receives the keys that do not determine the order.
         runs: receives the runs. None: they are files without names, on this machine.
 
     Raises:
@@ -195,7 +197,7 @@ def make_group_runs(
     waiting: deque[Group] = deque()
     failures: list[Failure] = []
     is_numbered: bool | None = None
-    size = _GroupSize(maker.budget_bytes)
+    size = _GroupSize(maker.budget_bytes, width=0 if runs is None else engine.width)
     try:
         groups = _groups(maker, pieces, size, waiting, runs)
         for group, facts in engine.run(groups, doing="generated examples", failure=BuildError):
@@ -207,11 +209,9 @@ def make_group_runs(
                     raise _mixed_keys(maker, group)
                 is_numbered = facts.is_numbered
             keys = _filled(group.keys, facts.keys_table, is_used=not failures)
-            if keys is not None:
-                unsorted_keys.add_run(keys, num_payload_bytes=0)
             run = _filled(group.run, facts.table, is_used=not failures)
             if run is not None:
-                yield MadeRun(run, facts.num_payload_bytes)
+                yield MadeRun(run, facts.num_payload_bytes, keys)
             if len(failures) >= MOST_FAILED:
                 break
     finally:
@@ -234,10 +234,14 @@ def _filled(file: RunFile | None, table: BlockTable | None, *, is_used: bool) ->
 
 
 class _GroupSize:
-    """Decides how many inputs become one run, by what was learned from earlier ones."""
+    """Decides how many inputs become one run, by what was learned from earlier ones.
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
+    With a ``width``, a group grows to half of what each of ``width`` tasks has done so far.
+    """
+
+    def __init__(self, least_bytes: int, *, width: int) -> None:
+        self._least_bytes = least_bytes
+        self._share = 1 / (2 * width) if width else 0.0
         self._count = 1
         self._num_inputs = 0
         self._num_bytes = 0
@@ -252,7 +256,9 @@ class _GroupSize:
         self._num_inputs += num_inputs
         self._num_bytes += facts.num_payload_bytes
         self._seconds += facts.seconds
-        parts = max(self._seconds / _GROUP_SECONDS, self._num_bytes / self._most_bytes)
+        seconds = max(_GROUP_SECONDS, min(_MOST_GROUP_SECONDS, self._seconds * self._share))
+        num_bytes = max(self._least_bytes, min(_MOST_GROUP_BYTES, int(self._num_bytes * self._share)))
+        parts = max(self._seconds / seconds, self._num_bytes / num_bytes)
         self._count = max(1, min(2 * num_inputs, int(self._num_inputs / max(parts, 1e-9))))
 
 
@@ -265,7 +271,8 @@ def _groups(
     if runs is not None:
         runs.open()
     finished = {} if runs is None else runs.finished(maker.split)
-    while inputs := list(islice(source, finished.get(first, size.count))):
+    starts = sorted(finished)
+    while inputs := list(islice(source, _next_count(first, size.count, finished, starts))):
         count = len(inputs)
         run: RunFile = UnnamedFile(maker.folder) if runs is None else runs.file(maker.split, first, count)
         keys: RunFile | None = None
@@ -275,6 +282,14 @@ def _groups(
         waiting.append(group)
         yield Piece(maker, group, num_items=len(inputs))
         first += len(inputs)
+
+
+def _next_count(first: int, count: int, finished: Mapping[int, int], starts: Sequence[int]) -> int:
+    """The number of inputs of the group that starts with input ``first``: it ends where a finished run starts."""
+    if first in finished:
+        return finished[first]
+    later = bisect_right(starts, first)
+    return min(count, starts[later] - first) if later < len(starts) else count
 
 
 def _drawn(split: str, pieces: Pieces) -> Iterator[Any]:

@@ -10,8 +10,10 @@ import io
 import os
 import tempfile
 from abc import abstractmethod
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, cast
 
@@ -30,12 +32,8 @@ _LEAST_BUFFER_BYTES: Final = 4096  # a block of a run is larger, so its body is 
 _REQUEST_BYTES: Final = 2**20
 
 
-class RunFile(Protocol):
-    """The file of one run, written once. A copy, also one that was pickled, opens the same file for itself."""
-
-    @abstractmethod
-    def create(self) -> AbstractContextManager[BinaryIO]:
-        """The empty file, for a with block. It is complete when the block has ended."""
+class RunSource(Protocol):
+    """The bytes of one run. A copy, also one that was pickled, opens the same file for itself."""
 
     @abstractmethod
     def read_at(self, start: int, num_bytes: int) -> bytes:
@@ -48,6 +46,14 @@ class RunFile(Protocol):
     @abstractmethod
     def close(self) -> None:
         """Free what is open. Of a file without a name, this frees the disk space."""
+
+
+class RunFile(RunSource, Protocol):
+    """The file of one run, written once."""
+
+    @abstractmethod
+    def create(self) -> AbstractContextManager[BinaryIO]:
+        """The empty file, for a with block. It is complete when the block has ended."""
 
 
 class UnnamedFile(RunFile):
@@ -88,19 +94,19 @@ class UnnamedFile(RunFile):
                     yield file
 
     def read_at(self, start: int, num_bytes: int) -> bytes:
-        """See ``RunFile.read_at``."""
+        """See ``RunSource.read_at``."""
         file = self._opened()
         file.seek(start)
         return file.read(num_bytes)
 
     def stream(self, start: int, stop: int) -> BinaryIO:  # noqa: ARG002 (the system reads ahead as it likes)
-        """See ``RunFile.stream``. There is one position for all streams."""
+        """See ``RunSource.stream``. There is one position for all streams."""
         file = open(self._opened().fileno(), "rb", buffering=_LEAST_BUFFER_BYTES, closefd=False)  # noqa: SIM115
         file.seek(start)
         return file
 
     def close(self) -> None:
-        """See ``RunFile.close``."""
+        """See ``RunSource.close``."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -133,17 +139,17 @@ class NamedRunFile(RunFile):
         return self._store.create(self.name, overwrite=True)
 
     def read_at(self, start: int, num_bytes: int) -> bytes:
-        """See ``RunFile.read_at``."""
+        """See ``RunSource.read_at``."""
         file = self._opened()
         ((_, view),) = file.read_ranges([(start, min(start + num_bytes, file.num_bytes))])
         return bytes(view)
 
     def stream(self, start: int, stop: int) -> BinaryIO:
-        """See ``RunFile.stream``. Nothing after ``stop`` is requested."""
+        """See ``RunSource.stream``. Nothing after ``stop`` is requested."""
         return cast("BinaryIO", io.BufferedReader(_Requests(self, start, stop), _REQUEST_BYTES))
 
     def close(self) -> None:
-        """See ``RunFile.close``."""
+        """See ``RunSource.close``."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -169,10 +175,59 @@ class NamedRunFile(RunFile):
         self._store, self.name = state
 
 
+class ChainedRunFile(RunSource):
+    """A run that was written to several files of a store, one behind the other. No block of the run is in two of them.
+
+    Args:
+        store: contains the files.
+        name: the files are ``<name>.0``, ``<name>.1`` and so on.
+        sizes: the size of each file in bytes.
+    """
+
+    def __init__(self, store: Store, name: str, sizes: Iterable[int]) -> None:
+        self._store = store
+        self._name = name
+        self._ends = list(accumulate(sizes))
+        self._opened: tuple[int, NamedRunFile] | None = None
+
+    @staticmethod
+    def part(store: Store, name: str, index: int) -> NamedRunFile:
+        """The file number ``index``, which a task writes."""
+        return NamedRunFile(store, f"{name}.{index}")
+
+    def read_at(self, start: int, num_bytes: int) -> bytes:
+        """See ``RunSource.read_at``. The end of each file ends a read."""
+        index = bisect_right(self._ends, start)
+        if index == len(self._ends):
+            return b""
+        before = self._ends[index - 1] if index else 0
+        if self._opened is None or self._opened[0] != index:
+            self.close()
+            self._opened = index, self.part(self._store, self._name, index)
+        return self._opened[1].read_at(start - before, num_bytes)
+
+    def stream(self, start: int, stop: int) -> BinaryIO:
+        """See ``RunSource.stream``."""
+        return cast("BinaryIO", io.BufferedReader(_Requests(self, start, stop), _REQUEST_BYTES))
+
+    def close(self) -> None:
+        """See ``RunSource.close``."""
+        if self._opened is not None:
+            self._opened[1].close()
+            self._opened = None
+
+    def __getstate__(self) -> tuple[Store, str, list[int]]:
+        return self._store, self._name, self._ends
+
+    def __setstate__(self, state: tuple[Store, str, list[int]]) -> None:
+        self._store, self._name, self._ends = state
+        self._opened = None
+
+
 class _Requests(io.RawIOBase):
     """Bytes ``start``..``stop`` of a stored file; each read is one request."""
 
-    def __init__(self, file: NamedRunFile, start: int, stop: int) -> None:
+    def __init__(self, file: RunSource, start: int, stop: int) -> None:
         super().__init__()
         self._source = file
         self._place, self._stop = start, stop

@@ -5,6 +5,7 @@
         train/0-7                  the run of 7 inputs from input 0 on
         train/0-7.keys             the run of their keys, if keys do not determine the order
         train/0-7.facts            its table and its counts, written last: the run is complete
+        train/merged-0-2.5         range 5 of the sort keys of many runs, merged
         shards/                    shards that are uploaded from here
 
 The name of the folder and the facts depend on the builder's code, version and features, and on the inputs. So a build
@@ -22,7 +23,7 @@ import pickle
 import re
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property
@@ -31,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from registry.building.run_files import NamedRunFile
+from registry.building.run_files import ChainedRunFile, NamedRunFile
 from registry.building.sorter import BlockTable
 from registry.errors import StorageError
 from registry.features import FeaturesDict, features_to_json
@@ -104,6 +105,14 @@ class RunFolder:
         """The file of the run of their keys."""
         return NamedRunFile(self.store, f"{split}/{first}-{count}.keys")
 
+    def merged_part(self, split: str, level: int, index: int, part: int) -> NamedRunFile:
+        """The file of one range of sort keys of a run that is merged from others."""
+        return ChainedRunFile.part(self.store, _merged_name(split, level, index), part)
+
+    def merged(self, split: str, level: int, index: int, sizes: Sequence[int]) -> ChainedRunFile:
+        """The run whose ranges are in files of these sizes."""
+        return ChainedRunFile(self.store, _merged_name(split, level, index), sizes)
+
     def remove(self) -> None:
         """Remove the folder. Files that cannot be removed cause a warning."""
         if self._is_open:
@@ -111,6 +120,10 @@ class RunFolder:
                 self._parent.remove_tree(self._name)
             except StorageError as error:
                 warn_of_leftover(self.store.locate(""), error)
+
+
+def _merged_name(split: str, level: int, index: int) -> str:
+    return f"{split}/merged-{level}-{index}"
 
 
 def digest_inputs(key: str, inputs: list[Any]) -> str:

@@ -38,10 +38,17 @@ _FULL: Final = 0.9
 
 
 class MadeRun(NamedTuple):
-    """A run that a worker wrote, and the sum of the lengths of its records."""
+    """A run that a worker wrote.
+
+    Attributes:
+        run: the run.
+        num_payload_bytes: the sum of the lengths of its records.
+        keys: the run of the keys that do not determine the order, if it is separate.
+    """
 
     run: Run
     num_payload_bytes: int
+    keys: Run | None = None
 
     @property
     def num_records(self) -> int:

@@ -1,22 +1,20 @@
 """Lets worker processes write the shards of a split: each merges the records of its shard from all runs.
 
-    runs -> a worker for each shard: its first sort key -> its blocks of all runs -> file, sha256, digests of leaves
+    runs -> the blocks that a shard may need -> a worker: its first sort key, its blocks -> file, sha256, leaves
 
-``writing`` calls it if an engine uses workers, for splits that do not fit into memory.
+``writing`` calls it if an engine uses workers, for splits that do not fit into memory. The process that starts the
+tasks sends each the tables of the blocks that it may need (``block_order``), because all tables are too large.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-import numpy as np
-
-from registry.building.keys import SORT_KEY_BYTES
-from registry.building.sorter import ExternalSorter, Run, Start, order_keys
+from registry.building.block_order import BlockOrder, find_starts
+from registry.building.sorter import ExternalSorter, Run, Start
 from registry.features import FeaturesDict
 from registry.features.split_hasher import SplitHasher
 from registry.model import LEAF_EXAMPLES, Shard, Split
@@ -26,8 +24,6 @@ from registry.tfrecord.frames import regroup
 
 _GROUP_BYTES: Final = 2 * 2**20
 """Merging many runs gives small blocks. Hashing a small block takes nearly as long as hashing a large one."""
-
-_KEY: Final = f"S{SORT_KEY_BYTES}"
 
 
 class MadeShard(NamedTuple):
@@ -43,31 +39,52 @@ class MadeShard(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class ShardInput:
+    """The input of a piece of work.
+
+    Attributes:
+        index: the number of the shard.
+        num_before: the number of records of the split that come before all of ``runs``.
+        runs: the parts of runs that contain the records of the shard.
+    """
+
+    index: int
+    num_before: int
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ShardMaker:
     """The function of a piece of work: merges the records of one shard from all runs, and writes the shard.
 
     Attributes:
         split: the split.
         store: receives the file.
-        runs: all records of the split. Other processes open their files.
         budget_bytes: memory for merging.
         features: the schema, to compute the digests of leaves. None: leave them out.
     """
 
     split: Split
     store: Store
-    runs: tuple[Run, ...]
     budget_bytes: int
     features: FeaturesDict | None
 
-    def __call__(self, index: int) -> MadeShard:
-        """Write shard ``index``, and compute the digests of the leaves that start in it."""
+    def inputs(self, runs: Sequence[Run]) -> Iterator[ShardInput]:
+        """The input for each shard; ``runs`` contain all records of the split. Other processes open their files."""
+        order = BlockOrder(runs)
+        for index in range(self.split.num_shards):
+            num_before, parts = order.parts(self.split.shard_lengths.start(index), self._stop(index))
+            yield ShardInput(index, num_before, parts)
+
+    def __call__(self, given: ShardInput) -> MadeShard:
+        """Write one shard, and compute the digests of the leaves that start in it."""
+        index = given.index
         first = self.split.shard_lengths.start(index)
         with (
             ExternalSorter(split=self.split.name, budget_bytes=self.budget_bytes) as sorter,
             self.store.create(self.split.filename(index), overwrite=True) as file,
         ):
-            start = self._add_runs(sorter, first, self._stop(index))
+            start = _add_runs(sorter, given.runs, first - given.num_before, self._stop(index) - given.num_before)
             writer = RecordWriter(file)
             leaves = self._hash(self._write(writer, sorter.sorted_frames(start), index))
         shard = Shard(
@@ -86,18 +103,6 @@ class ShardMaker:
         if self.features is None or _next_leaf(first) >= end:
             return end
         return min(_next_leaf(end), self.split.num_examples)
-
-    def _add_runs(self, sorter: ExternalSorter, first: int, stop: int) -> Start:
-        """Add the blocks with records ``first``..``stop`` (stop excluded); returns the first of these records."""
-        runs = [replace(run, file=copy(run.file)) for run in self.runs]  # the process that made them reads them, too
-        start, last = find_starts(runs, [first, stop - 1])
-        for run in runs:
-            begin, end = run.block_before(start.key), run.num_blocks_until(last.key)
-            if begin < end:
-                sorter.add_run(replace(run, table=run.table.part(begin, end)), num_payload_bytes=0)
-            else:
-                run.close()
-        return start
 
     def _write(self, writer: RecordWriter, frames: Iterator[Frames], index: int) -> Iterator[Frames]:
         """Write the records of the shard. Yields those of the leaves that start in it, of which the last may end later.
@@ -129,39 +134,19 @@ class ShardMaker:
         return hasher.leaves()
 
 
+def _add_runs(sorter: ExternalSorter, parts: Sequence[Run], first: int, stop: int) -> Start:
+    """Add the blocks with records ``first``..``stop`` (stop excluded); returns the first of these records."""
+    runs = [replace(run, file=copy(run.file)) for run in parts]  # the process that made them reads them, too
+    start, last = find_starts(runs, [first, stop - 1])
+    for run in runs:
+        begin, end = run.block_before(start.key), run.num_blocks_until(last.key)
+        if begin < end:
+            sorter.add_run(replace(run, table=run.table.part(begin, end)), num_payload_bytes=0)
+        else:
+            run.close()
+    return start
+
+
 def _next_leaf(position: int) -> int:
     """The first leaf that starts at ``position`` or later."""
     return -(-position // LEAF_EXAMPLES) * LEAF_EXAMPLES
-
-
-def find_starts(runs: Sequence[Run], positions: Sequence[int]) -> list[Start]:
-    """Return the records at ``positions`` in the order of all ``runs``.
-
-    It needs only the sort keys of some blocks: those where the first keys of all blocks leave open which record it is.
-    """
-    first_keys = [run.table.first_keys.view(_KEY)[:, 0] for run in runs]
-    bounds = np.sort(np.concatenate(first_keys))
-
-    def stops(place: int) -> list[int]:
-        """For each run, the number of blocks that start at or before bound ``place``."""
-        return [int(np.searchsorted(keys, bounds[place], "right")) for keys in first_keys]
-
-    def most_before(place: int) -> int:
-        """The most records that may come before bound ``place``."""
-        return sum(int(run.table.positions[stop]) for run, stop in zip(runs, stops(place), strict=True))
-
-    def fewest_before(place: int) -> int:
-        return sum(int(run.table.positions[max(0, stop - 1)]) for run, stop in zip(runs, stops(place), strict=True))
-
-    found = []
-    for position in positions:
-        low = bisect_right(range(bounds.size), position, key=most_before) - 1
-        high = bisect_right(range(bounds.size), position, key=fewest_before)
-        firsts = [max(0, stop - 1) for stop in stops(low)] if low >= 0 else [0] * len(runs)
-        ends = stops(high) if high < bounds.size else [len(keys) for keys in first_keys]
-        before = sum(int(run.table.positions[first]) for run, first in zip(runs, firsts, strict=True))
-        blocks = zip(runs, firsts, ends, strict=True)
-        keys = np.concatenate([run.keys(first, end) for run, first, end in blocks if first < end])
-        order, _ = order_keys(keys)
-        found.append(Start(position, keys[order[position - before]].tobytes()))
-    return found

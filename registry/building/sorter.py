@@ -34,7 +34,7 @@ import numpy.typing as npt
 
 from registry.building.behind import Behind
 from registry.building.keys import SORT_KEY_BYTES, SortKeys, join_sort_keys
-from registry.building.run_files import RunFile, UnnamedFile
+from registry.building.run_files import RunFile, RunSource, UnnamedFile
 from registry.errors import DuplicateKeyError, StorageError
 from registry.tfrecord import Frames
 from registry.tfrecord.framing import crc32c
@@ -179,14 +179,25 @@ class ExternalSorter:
         """
         return (piece.frames() for piece in self._sorted_pieces(start, _OUTPUT_BYTES))
 
-    def write_to(self, file: RunFile) -> BlockTable:
-        """Write all records as one run to ``file``. Can be called once.
+    def write_to(self, file: RunFile, keys: KeyRange | None = None) -> BlockTable:
+        """Write all records as one run to ``file``, or those with a sort key in ``keys``. Can be called once.
 
         Raises:
+            DuplicateKeyError: two of the records have the same sort key.
             StorageError: the disk is full.
         """
+        pieces = self._sorted_pieces(None, self._block_bytes) if keys is None else self._pieces_in(keys)
         with file.create() as opened:
-            return write_blocks(opened, self._sorted_pieces(None, self._block_bytes), in_thread=False)
+            return write_blocks(opened, pieces, in_thread=False)
+
+    def check(self, keys: KeyRange) -> None:
+        """Read the records with a sort key in ``keys``, to find a key that is used twice. Can be called once.
+
+        Raises:
+            DuplicateKeyError: two of the records have the same sort key.
+        """
+        for _ in self._pieces_in(keys):
+            pass
 
     def _sorted_pieces(self, start: Start | None, most_bytes: int) -> Iterator[_Piece]:
         if not self._runs:
@@ -196,6 +207,11 @@ class ExternalSorter:
             blocks = [run.blocks(run.block_before(start.key)) for run in self._runs]
             return self._merge(blocks, most_bytes, start.key)
         return self._merge([*(run.blocks() for run in self._runs), self._held_blocks()], most_bytes)
+
+    def _pieces_in(self, keys: KeyRange) -> Iterator[_Piece]:
+        """The entries of the runs with a sort key in ``keys``; nothing is in memory."""
+        blocks = [_blocks_until(run.blocks(run.block_before(keys.start)), keys.stop) for run in self._runs]
+        return self._merge(blocks, self._block_bytes, keys.start)
 
     def close(self) -> None:
         """Free memory and disk space."""
@@ -564,6 +580,13 @@ class Start(NamedTuple):
     key: bytes
 
 
+class KeyRange(NamedTuple):
+    """Sort keys ``start``..``stop`` (stop excluded). ``stop=None`` is behind the last one."""
+
+    start: bytes
+    stop: bytes | None
+
+
 class BlockTable(NamedTuple):
     """The blocks of a run.
 
@@ -577,17 +600,38 @@ class BlockTable(NamedTuple):
     positions: _Integers
     offsets: _Integers
 
+    @property
+    def num_records(self) -> int:
+        """Number of entries."""
+        return int(self.positions[-1])
+
+    @property
+    def keys(self) -> npt.NDArray[np.bytes_]:
+        """The first keys as bytes, which NumPy compares. It drops zeros at their ends, which keeps their order."""
+        found: npt.NDArray[np.bytes_] = self.first_keys.view(f"S{SORT_KEY_BYTES}")[:, 0]
+        return found
+
     def part(self, first: int, stop: int) -> BlockTable:
         """Blocks ``first``..``stop`` (stop excluded), as the table of a run that has only these."""
         positions = self.positions[first : stop + 1]
         return BlockTable(self.first_keys[first:stop], positions - positions[0], self.offsets[first : stop + 1])
+
+    @classmethod
+    def chained(cls, tables: Sequence[BlockTable]) -> BlockTable:
+        """The table of a run whose files, one behind the other, have these tables."""
+        befores = zip(accumulate(int(one.positions[-1]) for one in tables), tables[1:], strict=False)
+        positions = [tables[0].positions, *(one.positions[1:] + before for before, one in befores)]
+        befores = zip(accumulate(int(one.offsets[-1]) for one in tables), tables[1:], strict=False)
+        offsets = [tables[0].offsets, *(one.offsets[1:] + before for before, one in befores)]
+        first_keys = np.concatenate([one.first_keys for one in tables])
+        return cls(first_keys, np.concatenate(positions), np.concatenate(offsets))
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """One sorted run: written once by ``write_run``, read by ``blocks``, then closed."""
 
-    file: RunFile
+    file: RunSource
     level: int
     table: BlockTable
 
@@ -599,7 +643,7 @@ class Run:
     @property
     def num_records(self) -> int:
         """Number of entries."""
-        return int(self.table.positions[-1])
+        return self.table.num_records
 
     def block_before(self, key: bytes) -> int:
         """The last block that starts with ``key`` or before it; the first block if there is none."""
@@ -607,8 +651,13 @@ class Run:
 
     def num_blocks_until(self, key: bytes) -> int:
         """The number of blocks that start with ``key`` or before it."""
-        first_keys = self.table.first_keys.view(f"S{SORT_KEY_BYTES}")[:, 0]
-        return int(np.searchsorted(first_keys, np.bytes_(key), "right"))
+        return int(np.searchsorted(self.table.keys, np.bytes_(key), "right"))
+
+    def num_blocks_before(self, key: bytes | None) -> int:
+        """The number of blocks that start before ``key``; of all blocks for None."""
+        if key is None:
+            return len(self.table.first_keys)
+        return int(np.searchsorted(self.table.keys, np.bytes_(key), "left"))
 
     def keys(self, first: int, stop: int) -> SortKeys:
         """The sort keys of blocks ``first``..``stop`` (stop excluded). Damage is found when the blocks are read."""
@@ -692,6 +741,23 @@ class _RunReader:
             return last
         first = int(highs.searchsorted(high, "left"))
         return first + int(lows[first:last].searchsorted(low, side))
+
+
+def _blocks_until(blocks: Iterator[KeyedFrames], stop: bytes | None) -> Iterator[KeyedFrames]:
+    """``blocks`` of a run, up to the first entry with sort key ``stop`` or a later one, which is excluded."""
+    if stop is None:
+        yield from blocks
+        return
+    high, low = _words_of_key(stop)
+    for block in blocks:
+        highs, lows = _words_of(block.sort_keys)
+        if (highs[-1], lows[-1]) < (high, low):
+            yield block
+            continue
+        count = int(((highs < high) | ((highs == high) & (lows < low))).sum())
+        if count:
+            yield KeyedFrames(block.sort_keys[:count], block.labels, block.frames.part(0, count))
+        return
 
 
 def write_run(pieces: Iterable[_Piece], *, folder: Path | None, level: int, in_thread: bool) -> Run:

@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import pairwise
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from registry.building.behind import Behind
 from registry.building.run_files import CAN_SHARE_FILES
@@ -94,7 +94,14 @@ def write_split(
     >>> split.num_examples, split.num_bytes, [shard.num_bytes for shard in shards], store.list()
     (2, 7, [39], ['tiny-train.tfrecord-00000-of-00001'])
     """
-    written = _plan(sorter, split, dataset, reference, num_shards)
+    written = plan_split(
+        num_examples=sorter.num_examples,
+        num_payload_bytes=sorter.num_payload_bytes,
+        split=split,
+        dataset=dataset,
+        reference=reference,
+        num_shards=num_shards,
+    )
     shards: list[Shard] = []
     if engine is not None and engine.width > 1 and engine.shares_files and _is_divisible(sorter, written, store):
         sorter.spill()
@@ -113,33 +120,20 @@ def write_split(
 
 def write_runs(
     runs: Sequence[Run],
+    split: Split,
     *,
-    num_payload_bytes: int,
-    split: str,
-    dataset: str,
-    reference: str,
     store: Store,
-    num_shards: int | None,
     hasher: SplitHasher,
     engine: Engine,
     budget_bytes: int,
     progress: ProgressCallback | None,
-) -> tuple[Split, tuple[Shard, ...]]:
+) -> tuple[Shard, ...]:
     """Write the records of ``runs``, which all processes of ``engine`` can read, as ``write_split`` writes a sorter's.
 
-    ``budget_bytes`` is the memory of each process for merging. The other arguments are those of ``write_split``.
+    ``split`` is the plan of ``plan_split``, and ``budget_bytes`` the memory of each process for merging. The other
+    arguments are those of ``write_split``.
     """
-    counted = _Counted(sum(run.num_records for run in runs), num_payload_bytes)
-    written = _plan(counted, split, dataset, reference, num_shards)
-    shards = _write_with_workers(runs, written, store, hasher, engine, budget_bytes, progress)
-    return written, tuple(shards)
-
-
-class _Counted(NamedTuple):
-    """The size of a split."""
-
-    num_examples: int
-    num_payload_bytes: int
+    return tuple(_write_with_workers(runs, split, store, hasher, engine, budget_bytes, progress))
 
 
 def _write(
@@ -188,11 +182,11 @@ def _write_with_workers(
     function = ShardMaker(
         split=split,
         store=store,
-        runs=tuple(runs),
         budget_bytes=budget_bytes,
         features=hasher.features if hasher is not None and hasher.is_possible else None,
     )
-    pieces = (Piece(function, index, num_items=length) for index, length in enumerate(split.shard_lengths))
+    lengths = split.shard_lengths
+    pieces = (Piece(function, one, num_items=lengths[one.index]) for one in function.inputs(runs))
     made = (made for _, made in engine.run(pieces, doing="wrote shards", failure=BuildError))
     for shard, leaves in watch_frames(made, "writing", split.name, split.num_examples, progress):
         if hasher is not None:
@@ -215,10 +209,23 @@ def _hash(hasher: SplitHasher, pieces: Iterator[Frames], engine: Engine) -> None
         hasher.add_leaves(digests, num_examples=records.num_records)
 
 
-def _plan(
-    counted: ExternalSorter | _Counted, split: str, dataset: str, reference: str, num_shards: int | None
+def plan_split(
+    *,
+    num_examples: int,
+    num_payload_bytes: int,
+    split: str,
+    dataset: str,
+    reference: str,
+    num_shards: int | None = None,
 ) -> Split:
-    if counted.num_examples == 0:
+    """Return a split of this size, with the number and lengths of its shards and their names.
+
+    The arguments are those of ``write_split``.
+
+    Raises:
+        BuildError: there are no records, or fewer than shards.
+    """
+    if num_examples == 0:
         raise BuildError(
             f"split {split!r} of {reference} has no examples",
             hint="Check that the paths it reads match files, and that the generator yields. To have no such split, "
@@ -226,17 +233,15 @@ def _plan(
             details={"split": split, "num_examples": 0},
         )
     try:
-        wanted = num_shards or plan_num_shards(
-            num_examples=counted.num_examples, num_payload_bytes=counted.num_payload_bytes
-        )
-        lengths = plan_shards(num_examples=counted.num_examples, num_shards=wanted)
+        wanted = num_shards or plan_num_shards(num_examples=num_examples, num_payload_bytes=num_payload_bytes)
+        lengths = plan_shards(num_examples=num_examples, num_shards=wanted)
     except BuildError as error:
         message = f"split {split!r} of {reference}: {error.message}"
         raise BuildError(message, hint=error.hint, details={**error.details, "split": split}) from error
     return Split(
         name=split,
         shard_lengths=lengths,
-        num_bytes=counted.num_payload_bytes,
+        num_bytes=num_payload_bytes,
         files=ShardedFileTemplate(dataset=dataset, file_format=FILE_FORMAT),
     )
 

@@ -15,9 +15,9 @@ from piece_builders import Input, Pieced, PiecedByNumber, PiecedInOrder, generat
 from test_build_pieces import INPUTS, built, make
 
 import registry
-from registry.building import build_dataset, piece_runs
+from registry.building import build_dataset, piece_runs, run_merging
 from registry.engines import Engine, WorkerProcesses, choice, use_engine
-from registry.errors import BuildError
+from registry.errors import BuildError, DuplicateKeyError
 from registry.storage import open_store
 
 
@@ -72,6 +72,70 @@ def test_many_runs_are_not_merged_by_this_process(tmp_path: Path, monkeypatch: p
         with monkeypatch.context() as patch:
             patch.setattr("registry.building.sorter.ExternalSorter._merge_last", None)
             assert built(make(kind, inputs), tmp_path / "data", processes=2, num_shards=2) == expected
+
+
+@pytest.fixture
+def small_merges(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Merge runs although they are few and small. What pieces do is added to the list."""
+    monkeypatch.setattr(piece_runs, "_GROUP_SECONDS", 1e-9)  # one input for each run
+    for name, value in {"MOST_RUNS": 5, "LEAST_PART_BYTES": 2**40, "_TASK_BYTES": 400, "_LEAST_READ_BYTES": 1}.items():
+        monkeypatch.setattr(run_merging, name, value)
+    done: list[str] = []
+    run = Elsewhere.run
+
+    def counted(self: Elsewhere, pieces: Any, *, doing: str, failure: Any) -> Any:
+        for one in run(self, pieces, doing=doing, failure=failure):
+            done.append(doing)
+            yield one
+
+    monkeypatch.setattr(Elsewhere, "run", counted)
+    return done
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("kind", [Pieced, PiecedInOrder])
+def test_runs_that_are_merged_first_give_the_same_files(
+    kind: type[Pieced], tmp_path: Path, small_merges: list[str]
+) -> None:
+    inputs = [(str(index), index % 9) for index in range(40)]
+    with use_engine("local"):
+        expected = built(make(kind, inputs), tmp_path / "local", processes=1, num_shards=4)
+    assert built(make(kind, inputs), tmp_path / "data", processes=2, num_shards=4) == expected
+    assert small_merges.count("merged runs") > 10  # more than one level
+    assert small_merges.count("wrote shards") == 4
+    assert ("checked keys" in small_merges) == (kind is PiecedInOrder)
+    assert files(tmp_path) == []
+
+
+@pytest.mark.usefixtures("engine", "small_merges")
+@pytest.mark.parametrize("kind", [Pieced, PiecedInOrder])
+def test_a_key_of_two_inputs_is_named_by_the_task_that_merges_them(kind: type[Pieced], tmp_path: Path) -> None:
+    inputs = [(str(index), 3) for index in range(40)]
+    inputs[31] = inputs[2]
+    with use_engine("local"), pytest.raises(DuplicateKeyError) as expected:
+        built(make(kind, inputs), tmp_path / "local", processes=1, num_shards=4)
+    with pytest.raises(DuplicateKeyError) as found:
+        built(make(kind, inputs), tmp_path / "data", processes=2, num_shards=4)
+    keys = {f"'2 {number}'" for number in range(3)}
+    for error in (expected.value, found.value):
+        assert set(error.details["keys"]) <= keys, error.details
+
+
+@pytest.mark.usefixtures("engine")
+def test_finished_runs_are_used_although_groups_would_be_larger_now(
+    tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs: list[Input] = [("fail", 5), *((str(index), 5) for index in range(9)), ("fail too", 5)]
+    builder = make(Pieced, inputs)
+    with monkeypatch.context() as patch:
+        patch.setattr(piece_runs, "_GROUP_SECONDS", 1e-9)  # one input for each run
+        with pytest.raises(BuildError):
+            build_dataset(builder, open_store(tmp_path / "data"), processes=2)
+    taken(calls)
+    monkeypatch.setattr(piece_runs._GroupSize, "count", 4)
+    builder.generate = generate_sound
+    built(builder, tmp_path / "data", processes=2)
+    assert taken(calls) == ["fail", "fail too"]
 
 
 @pytest.mark.usefixtures("engine")

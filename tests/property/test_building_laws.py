@@ -13,8 +13,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from registry.building.block_order import BlockOrder, find_starts
 from registry.building.keys import SORT_KEY_BYTES, hash_key, hash_keys, join_sort_keys, number_key
-from registry.building.shard_writing import find_starts
 from registry.building.sorter import ExternalSorter, KeyedFrames, order_keys
 from registry.building.writing import plan_num_shards, plan_shards, write_split
 from registry.engines import Engine, ThisProcess
@@ -151,8 +151,11 @@ def test_groups_of_frames_are_the_same_frames(blocks: list[list[bytes]], multipl
     keys=st.sets(st.binary(min_size=1, max_size=2), min_size=1, max_size=200),
     budget_bytes=st.integers(1, 4000),
     few_keys=st.booleans(),
+    data=st.data(),
 )
-def test_the_record_at_every_position_of_all_runs_is_found(keys: set[bytes], budget_bytes: int, few_keys: bool) -> None:
+def test_the_record_at_every_position_of_all_runs_is_found(
+    keys: set[bytes], budget_bytes: int, few_keys: bool, data: st.DataObject
+) -> None:
     padding = b"\0" * 16 if few_keys else b"\xff" * 16
     sort_keys = [(key + padding)[:SORT_KEY_BYTES] for key in keys]
     sort_keys = list(dict.fromkeys(sort_keys))
@@ -162,7 +165,15 @@ def test_the_record_at_every_position_of_all_runs_is_found(keys: set[bytes], bud
             sorter.add(KeyedFrames(join_sort_keys(some), ["key"] * len(some), frame_records([b"x" * 99] * len(some))))
         sorter.spill()
         starts = find_starts(sorter.runs, range(len(sort_keys)))
-    assert [start.key for start in starts] == sorted(sort_keys)
+        assert [start.key for start in starts] == sorted(sort_keys)
+        first = data.draw(st.integers(0, len(sort_keys) - 1))
+        stop = data.draw(st.integers(first + 1, len(sort_keys)))
+        num_before, parts = BlockOrder(sorter.runs, most_bounds=data.draw(st.integers(1, 50))).parts(first, stop)
+        places = [first - num_before, stop - 1 - num_before]
+        assert [start.key for start in find_starts(parts, places)] == [
+            sorted(sort_keys)[first],
+            sorted(sort_keys)[stop - 1],
+        ]
 
 
 @given(

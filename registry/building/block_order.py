@@ -1,0 +1,111 @@
+"""Finds records by their position in the order of all runs, from the first sort keys of blocks.
+
+    tables of runs -> BlockOrder: the blocks that may contain some positions -> find_starts reads keys of these blocks
+
+The first keys say how many records must come before a block, and how many may. Both numbers grow with the key, so they
+enclose the place of a position.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.building.sorter import Run, Start, order_keys
+
+_Integers = npt.NDArray[np.int64]
+
+MOST_BOUNDS: Final = 4 * 2**20
+"""The number of blocks whose order is computed, in 250 MB of memory. If there are more, only every n-th is used."""
+
+
+class BlockOrder:
+    """The blocks of all runs of a split, in the order of their first keys.
+
+    Args:
+        runs: contain all records. Their files are not opened.
+        most_bounds: the most blocks whose order is computed.
+    """
+
+    def __init__(self, runs: Sequence[Run], *, most_bounds: int = MOST_BOUNDS) -> None:
+        self._runs = runs
+        num_blocks = [len(run.table.first_keys) for run in runs]
+        self._step = max(1, -(-sum(num_blocks) // most_bounds))
+        starts = [np.arange(0, count, self._step) for count in num_blocks]
+        keys = np.concatenate([run.table.first_keys[:: self._step] for run in runs])
+        order, _ = order_keys(keys)
+        places = np.empty_like(order)
+        places[order] = np.arange(order.size)
+        firsts = np.cumsum([0, *map(len, starts)])
+        # For each run, the places of its bounds, which grow: equal keys keep their order.
+        self._places = [places[first:stop] for first, stop in pairwise(firsts)]
+        counts, earlier = [], []
+        for run, start in zip(runs, starts, strict=True):
+            count = np.diff(np.append(run.table.positions[start], run.num_records))
+            counts.append(count)
+            earlier.append(np.append(0, count[:-1])[: count.size])
+        self._keys = keys[order]
+        self._most_before: _Integers = np.cumsum(np.concatenate(counts)[order])
+        self._fewest_before: _Integers = np.cumsum(np.concatenate(earlier)[order])
+
+    def parts(self, first: int, stop: int) -> tuple[int, tuple[Run, ...]]:
+        """Return the parts of runs that contain the records ``first``..``stop`` (stop excluded).
+
+        Also returns the number of records that come before all of these parts.
+        """
+        low = int(np.searchsorted(self._most_before, first, "right")) - 1
+        high = self._last_equal(int(np.searchsorted(self._fewest_before, stop - 1, "right")))
+        parts, num_before = [], 0
+        for run, places in zip(self._runs, self._places, strict=True):
+            begin = self._step * max(0, int(np.searchsorted(places, low, "right")) - 1)
+            end = min(self._step * int(np.searchsorted(places, high, "right")), len(run.table.first_keys))
+            num_before += int(run.table.positions[begin])
+            if begin < end:
+                parts.append(replace(run, table=run.table.part(begin, end)))
+        return num_before, tuple(parts)
+
+    def _last_equal(self, place: int) -> int:
+        """The last place with the key of ``place``: both records of a key that is used twice are merged."""
+        last = place
+        while last + 1 < len(self._keys) and (self._keys[last + 1] == self._keys[place]).all():
+            last += 1
+        return last
+
+
+def find_starts(runs: Sequence[Run], positions: Sequence[int]) -> list[Start]:
+    """Return the records at ``positions`` in the order of all ``runs``.
+
+    It needs only the sort keys of some blocks: those where the first keys of all blocks leave open which record it is.
+    """
+    first_keys = [run.table.keys for run in runs]
+    bounds = np.sort(np.concatenate(first_keys))
+
+    def stops(place: int) -> list[int]:
+        """For each run, the number of blocks that start at or before bound ``place``."""
+        return [int(np.searchsorted(keys, bounds[place], "right")) for keys in first_keys]
+
+    def most_before(place: int) -> int:
+        """The most records that may come before bound ``place``."""
+        return sum(int(run.table.positions[stop]) for run, stop in zip(runs, stops(place), strict=True))
+
+    def fewest_before(place: int) -> int:
+        return sum(int(run.table.positions[max(0, stop - 1)]) for run, stop in zip(runs, stops(place), strict=True))
+
+    found = []
+    for position in positions:
+        low = bisect_right(range(bounds.size), position, key=most_before) - 1
+        high = bisect_right(range(bounds.size), position, key=fewest_before)
+        firsts = [max(0, stop - 1) for stop in stops(low)] if low >= 0 else [0] * len(runs)
+        ends = stops(high) if high < bounds.size else [len(keys) for keys in first_keys]
+        before = sum(int(run.table.positions[first]) for run, first in zip(runs, firsts, strict=True))
+        blocks = zip(runs, firsts, ends, strict=True)
+        keys = np.concatenate([run.keys(first, end) for run, first, end in blocks if first < end])
+        order, _ = order_keys(keys)
+        found.append(Start(position, keys[order[position - before]].tobytes()))
+    return found

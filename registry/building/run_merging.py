@@ -1,0 +1,210 @@
+"""Merges many runs of a cluster into few, so that the task of a shard reads large parts of few files.
+
+    runs -> groups -> ranges of sort keys -> a task merges a range of a group -> the ranges of a group are a merged run
+
+Every shard reads a part of every run. With R runs and S shards, that is R * S parts, which become small and many: 10 TB
+in 15,000 runs and 10,240 shards have 150 million parts of 70 kB. Merging reads and writes all records once more, in
+parts of a megabyte or more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from registry.building.keys import SORT_KEY_BYTES
+from registry.building.run_files import NamedRunFile
+from registry.building.run_folder import RunFolder
+from registry.building.sorter import FAN_IN, BlockTable, ExternalSorter, KeyRange, Run
+from registry.building.writing import watch_frames
+from registry.engines import Engine, Piece
+from registry.errors import BuildError
+from registry.model import ProgressCallback
+
+MOST_RUNS: Final = FAN_IN - 1
+"""A task merges this many runs without writing to the disk of its machine."""
+
+LEAST_PART_BYTES: Final = 256 * 2**10
+"""About the size of a block. Of smaller parts, most of what is read would not be used."""
+
+_TASK_BYTES: Final = 512 * 2**20
+_LEAST_READ_BYTES: Final = 2**20
+
+
+class RangeInput(NamedTuple):
+    """The input of a piece of work.
+
+    Attributes:
+        runs: the parts of the runs of a group that may contain sort keys of the range.
+        keys: the range.
+        file: receives the records.
+    """
+
+    runs: tuple[Run, ...]
+    keys: KeyRange
+    file: NamedRunFile
+
+    @property
+    def num_records(self) -> int:
+        """The number of records, and some more of the first and last blocks."""
+        return sum(run.num_records for run in self.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeMerger:
+    """The function of a piece of work: merges a range of sort keys of some runs. Calling it again writes the same file.
+
+    Attributes:
+        split: the name of the split.
+        budget_bytes: memory for merging.
+    """
+
+    split: str
+    budget_bytes: int
+
+    def __call__(self, given: RangeInput) -> BlockTable:
+        """Write the file; returns its table."""
+        with ExternalSorter(split=self.split, budget_bytes=self.budget_bytes) as sorter:
+            for run in given.runs:
+                sorter.add_run(run, num_payload_bytes=0)
+            return sorter.write_to(given.file, given.keys)
+
+
+def merge_runs(
+    engine: Engine,
+    runs: Sequence[Run],
+    folder: RunFolder,
+    *,
+    split: str,
+    num_shards: int,
+    budget_bytes: int,
+    progress: ProgressCallback | None = None,
+) -> Sequence[Run]:
+    """Return runs with the same records, which are few enough for ``num_shards`` tasks that read a part of each.
+
+    Args:
+        engine: merges; all its processes can read the runs.
+        runs: all records of the split.
+        folder: receives merged runs, beside the given ones: another build may go on from those.
+        split: the name of the split.
+        num_shards: its number of shards.
+        budget_bytes: memory of each process for merging.
+        progress: called with a ``Progress``: records that were merged.
+
+    Raises:
+        DuplicateKeyError: a key is used twice.
+        StorageError: the disk is full, or a run is damaged.
+    """
+    level = 0
+    while are_too_many(runs, num_shards):
+        groups = _group(runs, width=engine.width)
+        pieces = _pieces(groups, RangeMerger(split, budget_bytes), folder, level)
+        made = (table for _, table in engine.run(pieces, doing="merged runs", failure=BuildError))
+        num_records = sum(run.num_records for run in runs)
+        tables = watch_frames(made, "merging", split, num_records, progress)
+        found = [list(islice(tables, len(group.ranges))) for group in groups]
+        runs = [_chain(folder, split, level, index, one) for index, one in enumerate(found)]
+        level += 1
+    return runs
+
+
+def are_too_many(runs: Sequence[Run], num_shards: int) -> bool:
+    """Whether shards would read small parts of many runs."""
+    if len(runs) <= MOST_RUNS:
+        return False
+    return sum(run.num_bytes for run in runs) < LEAST_PART_BYTES * len(runs) * num_shards
+
+
+@dataclass(frozen=True, slots=True)
+class _KeyChecker:
+    """The function of a piece of work: finds keys that are used twice in a range of the sort keys of some runs.
+
+    Attributes:
+        split: the name of the split.
+        budget_bytes: memory for merging.
+    """
+
+    split: str
+    budget_bytes: int
+
+    def __call__(self, given: tuple[tuple[Run, ...], KeyRange]) -> None:
+        """Read the runs."""
+        runs, keys = given
+        with ExternalSorter(split=self.split, budget_bytes=self.budget_bytes) as sorter:
+            for run in runs:
+                sorter.add_run(run, num_payload_bytes=0)
+            sorter.check(keys)
+
+
+def check_keys(engine: Engine, runs: Sequence[Run], *, split: str, budget_bytes: int) -> None:
+    """Require that no sort key occurs twice in runs that all processes of ``engine`` can read.
+
+    Raises:
+        DuplicateKeyError: a key is used twice.
+        StorageError: a run is damaged.
+    """
+    if not runs:
+        return
+    checker = _KeyChecker(split, budget_bytes)
+    pieces = (
+        Piece(checker, (_parts(runs, keys), keys), num_items=sum(run.num_records for run in runs))
+        for keys in _divide(runs, wanted=2 * engine.width)
+    )
+    for _ in engine.run(pieces, doing="checked keys", failure=BuildError):
+        pass
+
+
+class _Group(NamedTuple):
+    """Runs that become one, and the ranges of sort keys that tasks merge."""
+
+    runs: Sequence[Run]
+    ranges: list[KeyRange]
+
+
+def _group(runs: Sequence[Run], *, width: int) -> list[_Group]:
+    """Divide the runs into groups of about equal size, in their order."""
+    count = -(-len(runs) // MOST_RUNS)
+    bounds = [len(runs) * index // count for index in range(count + 1)]
+    groups = [runs[start:stop] for start, stop in pairwise(bounds)]
+    return [_Group(group, _divide(group, wanted=-(-2 * width // count))) for group in groups]
+
+
+def _divide(runs: Sequence[Run], *, wanted: int) -> list[KeyRange]:
+    """Divide the sort keys of a group into ranges of about equal size: ``wanted`` ones, unless they become small."""
+    num_bytes = sum(run.num_bytes for run in runs)
+    most = num_bytes // (_LEAST_READ_BYTES * len(runs))
+    count = max(1, -(-num_bytes // _TASK_BYTES), min(wanted, most))
+    keys = np.sort(np.concatenate([run.table.keys for run in runs]))
+    bounds = np.unique(keys[np.arange(1, count) * len(keys) // count])
+    inner = [key.ljust(SORT_KEY_BYTES, b"\0") for key in bounds[bounds > keys[0]].tolist()]  # NumPy drops zeros
+    return [KeyRange(start, stop) for start, stop in zip([b"", *inner], [*inner, None], strict=True)]
+
+
+def _pieces(
+    groups: Sequence[_Group], merger: RangeMerger, folder: RunFolder, level: int
+) -> Iterator[Piece[RangeInput, BlockTable]]:
+    for index, group in enumerate(groups):
+        for part, keys in enumerate(group.ranges):
+            file = folder.merged_part(merger.split, level, index, part)
+            given = RangeInput(_parts(group.runs, keys), keys, file)
+            yield Piece(merger, given, num_items=given.num_records)
+
+
+def _parts(runs: Sequence[Run], keys: KeyRange) -> tuple[Run, ...]:
+    """The parts of runs that may contain sort keys of a range."""
+    found = []
+    for run in runs:
+        begin, end = run.block_before(keys.start), run.num_blocks_before(keys.stop)
+        if begin < end:
+            found.append(replace(run, table=run.table.part(begin, end)))
+    return tuple(found)
+
+
+def _chain(folder: RunFolder, split: str, level: int, index: int, tables: Sequence[BlockTable]) -> Run:
+    """The run whose ranges have these tables."""
+    sizes = [int(table.offsets[-1]) for table in tables]
+    return Run(folder.merged(split, level, index, sizes), level + 1, BlockTable.chained(tables))
