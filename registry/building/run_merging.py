@@ -28,8 +28,8 @@ from registry.model import ProgressCallback
 MOST_RUNS: Final = FAN_IN - 1
 """A task merges this many runs without writing to the disk of its machine."""
 
-LEAST_PART_BYTES: Final = 256 * 2**10
-"""About the size of a block. Of smaller parts, most of what is read would not be used."""
+LEAST_PART_BYTES: Final = 2**20
+"""Reading a smaller part takes more time for requests, and for the rest of its blocks, than merging it before."""
 
 _TASK_BYTES: Final = 512 * 2**20
 _LEAST_READ_BYTES: Final = 2**20
