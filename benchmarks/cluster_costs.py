@@ -29,6 +29,7 @@ from registry.building.block_order import BlockOrder
 from registry.building.keys import SORT_KEY_BYTES
 from registry.building.piece_runs import GroupFacts, _GroupSize
 from registry.building.run_files import ChainedRunFile, NamedRunFile
+from registry.building.run_folder import SplitRuns
 from registry.building.run_merging import RangeMerger, _group, _pieces, are_too_many
 from registry.building.sorter import DEFAULT_BUDGET_BYTES, BlockTable, Run
 from registry.building.writing import plan_num_shards, plan_shards
@@ -56,6 +57,7 @@ _PART_REQUEST_BYTES = 2**20
 _PUT_BYTES = 8 * 2**20
 _KEY_READS = 3  # requests for keys at both ends of a part, beside one that opens the file
 _STORE = open_store("memory://cluster-costs")
+_PLACE = SplitRuns(_STORE, "train", "")
 
 
 class Work(NamedTuple):
@@ -65,14 +67,6 @@ class Work(NamedTuple):
     num_puts: int
     num_bytes: int
     speed: float
-
-
-class Folder:
-    """Names the files of merged runs as ``RunFolder`` does."""
-
-    def merged_part(self, split: str, level: int, index: int, part: int) -> NamedRunFile:
-        """One file of a merged run."""
-        return ChainedRunFile.part(_STORE, f"{split}/merged-{level}-{index}", part)
 
 
 def run_sizes(num_bytes: int, width: int, speed: float) -> list[int]:
@@ -87,7 +81,7 @@ def run_sizes(num_bytes: int, width: int, speed: float) -> list[int]:
             continue
         count = waiting.popleft()
         made.append(count * _INPUT_BYTES)
-        size.learn(count, GroupFacts(None, None, made[-1], None, [], made[-1] / (speed * 10**6)))
+        size.learn(count, GroupFacts("", None, None, made[-1], None, [], made[-1] / (speed * 10**6)))
     return made
 
 
@@ -130,10 +124,9 @@ def calculate(num_bytes: int, arguments: argparse.Namespace) -> dict[str, Any]:
     peak, seconds, before = tables_bytes(runs), 0.0, len(runs)  # merged runs have as many blocks
     while are_too_many(runs, num_shards):
         started = time.perf_counter()
-        groups = _group(runs, width=width)
-        folder: Any = Folder()
+        groups = _group(runs, _PLACE, width=width)
         num_parts, num_tasks, num_sent = 0, 0, 0
-        for piece in _pieces(groups, RangeMerger("train", DEFAULT_BUDGET_BYTES), folder, 0):
+        for piece in _pieces(groups, RangeMerger("train", DEFAULT_BUDGET_BYTES), _PLACE):
             if num_tasks % 100 == 0:
                 num_sent = max(num_sent, len(pickle.dumps(piece.input, 5)))
             num_parts += len(piece.input.runs)
@@ -141,7 +134,7 @@ def calculate(num_bytes: int, arguments: argparse.Namespace) -> dict[str, Any]:
         seconds += time.perf_counter() - started
         num_puts = num_tasks + num_bytes // _PUT_BYTES
         phases.append(Work(requests_of(num_parts, num_bytes), num_puts, num_bytes, arguments.copy))
-        files = [ChainedRunFile(_STORE, f"train/merged-0-{index}", [2**29] * 64) for index in range(len(groups))]
+        files = [ChainedRunFile(_STORE, group.name, [2**29] * len(group.ranges)) for group in groups]
         runs = [
             random_run(file, sum(run.num_bytes for run in group.runs), rng)
             for file, group in zip(files, groups, strict=True)

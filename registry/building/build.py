@@ -23,7 +23,7 @@ from registry.building.generation import Keyer, call_features, call_splits, exam
 from registry.building.piece_runs import GroupMaker, make_group_runs
 from registry.building.pieces import Pieces
 from registry.building.run_files import CAN_SHARE_FILES
-from registry.building.run_folder import RunFolder
+from registry.building.run_folder import RunFolder, SplitRuns
 from registry.building.run_merging import check_keys, merge_runs
 from registry.building.runs import MadeRun, make_runs
 from registry.building.sorter import DEFAULT_BUDGET_BYTES, ExternalSorter, KeyedFrames
@@ -195,7 +195,9 @@ class _SplitJob:
 
     def _run_on_cluster(self, examples: Pieces) -> tuple[Split, tuple[Shard, ...]]:
         """Build the split where other machines read the runs and write the shards; records never come here."""
-        source = self._generate_pieces(examples, runs=self.runs)
+        self.runs.open()
+        place = self.runs.of_split(self.split, examples.generate)
+        source = self._generate_pieces(examples, runs=place)
         made = list(watch_frames(source, "encoding", self.split, None, self.progress))
         runs = [one.run for one in made]
         keys = [one.keys for one in made if one.keys is not None]
@@ -214,8 +216,7 @@ class _SplitJob:
         merged = merge_runs(
             self.engine,
             runs,
-            self.runs,
-            split=self.split,
+            place,
             num_shards=split.num_shards,
             budget_bytes=self.budget_bytes,
             progress=self.progress,
@@ -276,7 +277,7 @@ class _SplitJob:
                     budget_bytes=self.budget_bytes,
                 )
 
-    def _generate_pieces(self, examples: Pieces, *, runs: RunFolder | None) -> Iterator[MadeRun]:
+    def _generate_pieces(self, examples: Pieces, *, runs: SplitRuns | None) -> Iterator[MadeRun]:
         """The runs of all inputs: in ``runs``, or in files without names, which other processes here can open."""
         is_shared = CAN_SHARE_FILES and runs is None
         maker = GroupMaker(
@@ -286,11 +287,11 @@ class _SplitJob:
             generate=examples.generate,
             folder=self._folder if runs is None else None,
             budget_bytes=self.budget_bytes // (max(self.engine.width, num_cpus()) if is_shared else 1),
-            key=None if runs is None else runs.key,
+            runs=runs,
         )
         # Without /proc, other processes of this machine cannot open a file that has no name.
         engine = self.engine if is_shared or runs is not None else ThisProcess()
-        return make_group_runs(engine, maker, examples, runs=runs)
+        return make_group_runs(engine, maker, examples)
 
     @property
     def _is_shuffled(self) -> bool:

@@ -12,7 +12,7 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -24,8 +24,8 @@ from registry.building.encoding import encode_examples
 from registry.building.generation import Keyer, run_generator
 from registry.building.keys import label_of
 from registry.building.pieces import Pieces
-from registry.building.run_files import NamedRunFile, RunFile, UnnamedFile
-from registry.building.run_folder import RunFolder, digest_inputs, load_tables, save_tables
+from registry.building.run_files import RunFile, UnnamedFile
+from registry.building.run_folder import SplitRuns, load_tables, save_tables
 from registry.building.runs import MadeRun
 from registry.building.sorter import BlockTable, ExternalSorter, Run
 from registry.engines import Engine, Piece, ThisProcess
@@ -49,12 +49,22 @@ class Group(NamedTuple):
     Attributes:
         first: the number of inputs before these.
         inputs: the inputs.
-        run: the file that receives the run of their records.
-        keys: without shuffling, the file that receives the run of the keys that do not determine the order.
+        files: without ``GroupMaker.runs``, the files that receive the runs.
     """
 
     first: int
     inputs: list[Any]
+    files: RunFiles | None
+
+
+class RunFiles(NamedTuple):
+    """The files of the runs of a group.
+
+    Attributes:
+        run: of the records.
+        keys: without shuffling, of the keys that do not determine the order.
+    """
+
     run: RunFile
     keys: RunFile | None
 
@@ -76,6 +86,7 @@ class GroupFacts(NamedTuple):
     """The result of a piece of work.
 
     Attributes:
+        digest: what the names of the files depend on, if ``GroupMaker.runs`` receives them; else empty.
         table: the blocks of the run; None if an input failed.
         keys_table: the blocks of the run of keys, if there is one.
         num_payload_bytes: the sum of the lengths of the records.
@@ -84,6 +95,7 @@ class GroupFacts(NamedTuple):
         seconds: the time that it took.
     """
 
+    digest: str
     table: BlockTable | None
     keys_table: BlockTable | None
     num_payload_bytes: int
@@ -103,7 +115,7 @@ class GroupMaker:
         generate: the author's function.
         folder: receives temporary files. None: the system's temporary folder.
         budget_bytes: memory for sorting.
-        key: what the runs depend on, besides the inputs, if they are kept for another build. None: they are not.
+        runs: receives the runs, which are kept for another build. None: each group has files without names.
     """
 
     codec: Codec
@@ -112,27 +124,33 @@ class GroupMaker:
     generate: Callable[[Any], Iterable[tuple[Any, Any]]]
     folder: Path | None
     budget_bytes: int
-    key: str | None = None
+    runs: SplitRuns | None = None
 
     def __call__(self, group: Group) -> GroupFacts:
         """Write the runs, unless an earlier call has written them. Calling it again writes the same runs."""
-        digest = None
-        if self.key is not None and isinstance(group.run, NamedRunFile):
-            with suppress(Exception):  # an input cannot be pickled
-                digest = digest_inputs(self.key, group.inputs)
-        if digest is None or not isinstance(group.run, NamedRunFile):
-            return self._make(group)
-        found = load_tables(group.run, digest)
+        if self.runs is None:
+            return self._make(group, self.files_of(group, ""), "")
+        digest = self.runs.digest(group.inputs)
+        run = self.runs.file(group.first, len(group.inputs), digest)
+        found = load_tables(run, digest)
         if found is not None:
             tables, (num_payload_bytes, is_numbered) = found
-            return GroupFacts(tables["run"], tables.get("keys"), num_payload_bytes, is_numbered, [], 0.0)
-        made = self._make(group)
+            return GroupFacts(digest, tables["run"], tables.get("keys"), num_payload_bytes, is_numbered, [], 0.0)
+        made = self._make(group, self.files_of(group, digest), digest)
         if made.table is not None:
             tables = {"run": made.table} if made.keys_table is None else {"run": made.table, "keys": made.keys_table}
-            save_tables(group.run, digest, tables, [made.num_payload_bytes, made.is_numbered])
+            save_tables(run, digest, tables, [made.num_payload_bytes, made.is_numbered])
         return made
 
-    def _make(self, group: Group) -> GroupFacts:
+    def files_of(self, group: Group, digest: str) -> RunFiles:
+        """The files of the runs of a group."""
+        if self.runs is None:
+            assert group.files is not None  # noqa: S101 (for the type checker)
+            return group.files
+        run = self.runs.file(group.first, len(group.inputs), digest)
+        return RunFiles(run, None if self.shuffled else self.runs.keys_file(run))
+
+    def _make(self, group: Group, files: RunFiles, digest: str) -> GroupFacts:
         started = time.monotonic()
         keys_budget = self.budget_bytes // _KEY_BUDGET_SHARE
         failures: list[Failure] = []
@@ -158,8 +176,9 @@ class GroupMaker:
                     failures.append(Failure(label_of(one), error))
                 is_numbered = keyer.is_numbered
             return GroupFacts(
-                table=None if failures else sorter.write_to(group.run),
-                keys_table=None if failures or group.keys is None else keys.write_to(group.keys),
+                digest=digest,
+                table=None if failures else sorter.write_to(files.run),
+                keys_table=None if failures or files.keys is None else keys.write_to(files.keys),
                 num_payload_bytes=sorter.num_payload_bytes,
                 is_numbered=is_numbered,
                 failures=failures,
@@ -178,8 +197,6 @@ def make_group_runs(
     engine: Engine,
     maker: GroupMaker,
     pieces: Pieces,
-    *,
-    runs: RunFolder | None = None,
 ) -> Iterator[MadeRun]:
     """Yield runs of the records of all inputs, in the order of the inputs. The caller closes the runs.
 
@@ -187,7 +204,6 @@ def make_group_runs(
         engine: writes the runs.
         maker: the function that writes one.
         pieces: the inputs.
-        runs: receives the runs. None: they are files without names, on this machine.
 
     Raises:
         StorageError: the disk is full, or the folder is not writable.
@@ -197,9 +213,9 @@ def make_group_runs(
     waiting: deque[Group] = deque()
     failures: list[Failure] = []
     is_numbered: bool | None = None
-    size = _GroupSize(maker.budget_bytes, width=0 if runs is None else engine.width)
+    size = _GroupSize(maker.budget_bytes, width=0 if maker.runs is None else engine.width)
     try:
-        groups = _groups(maker, pieces, size, waiting, runs)
+        groups = _groups(maker, pieces, size, waiting)
         for group, facts in engine.run(groups, doing="generated examples", failure=BuildError):
             waiting.popleft()
             failures += facts.failures
@@ -208,15 +224,17 @@ def make_group_runs(
                 if is_numbered not in (None, facts.is_numbered):
                     raise _mixed_keys(maker, group)
                 is_numbered = facts.is_numbered
-            keys = _filled(group.keys, facts.keys_table, is_used=not failures)
-            run = _filled(group.run, facts.table, is_used=not failures)
+            files = maker.files_of(group, facts.digest)
+            keys = _filled(files.keys, facts.keys_table, is_used=not failures)
+            run = _filled(files.run, facts.table, is_used=not failures)
             if run is not None:
                 yield MadeRun(run, facts.num_payload_bytes, keys)
             if len(failures) >= MOST_FAILED:
                 break
     finally:
         for group in waiting:
-            group.close()
+            if group.files is not None:
+                group.files.close()
     if failures:
         raise _failed(maker.split, failures)
 
@@ -263,22 +281,18 @@ class _GroupSize:
 
 
 def _groups(
-    maker: GroupMaker, pieces: Pieces, size: _GroupSize, waiting: deque[Group], runs: RunFolder | None
+    maker: GroupMaker, pieces: Pieces, size: _GroupSize, waiting: deque[Group]
 ) -> Iterator[Piece[Group, GroupFacts]]:
     """Divide the inputs: as an earlier build did where its runs are finished, else by what was learned."""
     first = 0
     source = _drawn(maker.split, pieces)
-    if runs is not None:
-        runs.open()
-    finished = {} if runs is None else runs.finished(maker.split)
+    finished = {} if maker.runs is None else maker.runs.finished()
     starts = sorted(finished)
     while inputs := list(islice(source, _next_count(first, size.count, finished, starts))):
-        count = len(inputs)
-        run: RunFile = UnnamedFile(maker.folder) if runs is None else runs.file(maker.split, first, count)
-        keys: RunFile | None = None
-        if not maker.shuffled:
-            keys = UnnamedFile(maker.folder) if runs is None else runs.keys_file(maker.split, first, count)
-        group = Group(first, inputs, run, keys)
+        files = None
+        if maker.runs is None:
+            files = RunFiles(UnnamedFile(maker.folder), None if maker.shuffled else UnnamedFile(maker.folder))
+        group = Group(first, inputs, files)
         waiting.append(group)
         yield Piece(maker, group, num_items=len(inputs))
         first += len(inputs)

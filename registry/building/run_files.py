@@ -33,7 +33,13 @@ _REQUEST_BYTES: Final = 2**20
 
 
 class RunSource(Protocol):
-    """The bytes of one run. A copy, also one that was pickled, opens the same file for itself."""
+    """The bytes of one run. A copy, also one that was pickled, opens the same file for itself.
+
+    Attributes:
+        name: the name in its store; empty for files without a name.
+    """
+
+    name: str
 
     @abstractmethod
     def read_at(self, start: int, num_bytes: int) -> bytes:
@@ -70,6 +76,7 @@ class UnnamedFile(RunFile):
         self._file: BinaryIO | None = file
         self._folder = folder
         self._path = ""
+        self.name = ""
 
     def append(self, parts: Iterable[memoryview]) -> None:
         """Append bytes, in the process that made the file. Others see them after ``flush``."""
@@ -124,6 +131,7 @@ class UnnamedFile(RunFile):
     def __setstate__(self, state: tuple[str, Path | None]) -> None:
         self._file = None
         self._path, self._folder = state
+        self.name = ""
 
 
 class NamedRunFile(RunFile):
@@ -186,7 +194,7 @@ class ChainedRunFile(RunSource):
 
     def __init__(self, store: Store, name: str, sizes: Iterable[int]) -> None:
         self._store = store
-        self._name = name
+        self.name = name
         self._ends = list(accumulate(sizes))
         self._opened: tuple[int, NamedRunFile] | None = None
 
@@ -203,7 +211,7 @@ class ChainedRunFile(RunSource):
         before = self._ends[index - 1] if index else 0
         if self._opened is None or self._opened[0] != index:
             self.close()
-            self._opened = index, self.part(self._store, self._name, index)
+            self._opened = index, self.part(self._store, self.name, index)
         return self._opened[1].read_at(start - before, num_bytes)
 
     def stream(self, start: int, stop: int) -> BinaryIO:
@@ -217,10 +225,10 @@ class ChainedRunFile(RunSource):
             self._opened = None
 
     def __getstate__(self) -> tuple[Store, str, list[int]]:
-        return self._store, self._name, self._ends
+        return self._store, self.name, self._ends
 
     def __setstate__(self, state: tuple[Store, str, list[int]]) -> None:
-        self._store, self._name, self._ends = state
+        self._store, self.name, self._ends = state
         self._opened = None
 
 

@@ -1,15 +1,16 @@
 """Keeps the runs of a build where all machines of a cluster read them; an interrupted build goes on from those there.
 
     <dataset>/incomplete.<8 hex>_<version>.runs/
-        .owner.json                the process that builds
-        train/0-7                  the run of 7 inputs from input 0 on
-        train/0-7.keys             the run of their keys, if keys do not determine the order
-        train/0-7.facts            its table and its counts, written last: the run is complete
-        train/merged-0-2.5         range 5 of the sort keys of many runs, merged
-        shards/                    shards that are uploaded from here
+        .owner.json                     the process that builds
+        train/0-7.<16 hex>              the run of 7 inputs from input 0 on
+        train/0-7.<16 hex>.keys         the run of their keys, if keys do not determine the order
+        train/0-7.<16 hex>.facts        its table and its counts, written last: the run is complete
+        train/merged.<16 hex>.5         range 5 of the sort keys of many runs, merged
+        shards/                         shards that are uploaded from here
 
-The name of the folder and the facts depend on the builder's code, version and features, and on the inputs. So a build
-never uses runs of other code or inputs: it writes its own. ``publishing.garbage`` recognizes the folder.
+The name of the folder depends on the builder's code, version and features; the names of files on what they are made
+from. So a build never uses files of other code or inputs, and two builds at the same time write the same bytes to each
+name. ``publishing.garbage`` recognizes the folder.
 """
 
 from __future__ import annotations
@@ -23,30 +24,32 @@ import pickle
 import re
 import sys
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
-from functools import cached_property
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from registry.building.run_files import ChainedRunFile, NamedRunFile
-from registry.building.sorter import BlockTable
+from registry.building.run_files import NamedRunFile
+from registry.building.sorter import BlockTable, KeyRange, Run
 from registry.errors import StorageError
 from registry.features import FeaturesDict, features_to_json
-from registry.storage import Store
+from registry.storage import Store, open_store
 from registry.storage.names import OWNER_FILE, RUNS_SUFFIX, Owner
 from registry.storage.staged import warn_of_leftover
 
 if TYPE_CHECKING:
     from registry.building.builder import DatasetBuilder
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _MOST_FACTS_BYTES: Final = 2**30
 _MOST_SOURCES: Final = 10_000
-_RUN: Final = re.compile(r"(?P<first>[0-9]{1,18})-(?P<count>[0-9]{1,18})\.facts")
+_DIGITS: Final = 16
+_URL: Final = re.compile(r"(s3|s3a|gs|az|https?)://[^/]+/.*[^/]$")
+_RUN: Final = re.compile(r"(?P<first>[0-9]{1,18})-(?P<count>[0-9]{1,18})\.[0-9a-f]{16}\.facts")
 
 
 class RunFolder:
@@ -92,26 +95,9 @@ class RunFolder:
             self.store.write_bytes(OWNER_FILE, owner.encode(), overwrite=True)
             self._is_open = True
 
-    def finished(self, split: str) -> Mapping[int, int]:
-        """The runs of a split that an earlier process finished: the first input of each, and its number of inputs."""
-        found = (_RUN.fullmatch(name.rpartition("/")[2]) for name in self.store.list(split))
-        return {int(one["first"]): int(one["count"]) for one in found if one is not None}
-
-    def file(self, split: str, first: int, count: int) -> NamedRunFile:
-        """The file of the run of ``count`` inputs from input ``first`` on."""
-        return NamedRunFile(self.store, f"{split}/{first}-{count}")
-
-    def keys_file(self, split: str, first: int, count: int) -> NamedRunFile:
-        """The file of the run of their keys."""
-        return NamedRunFile(self.store, f"{split}/{first}-{count}.keys")
-
-    def merged_part(self, split: str, level: int, index: int, part: int) -> NamedRunFile:
-        """The file of one range of sort keys of a run that is merged from others."""
-        return ChainedRunFile.part(self.store, _merged_name(split, level, index), part)
-
-    def merged(self, split: str, level: int, index: int, sizes: Sequence[int]) -> ChainedRunFile:
-        """The run whose ranges are in files of these sizes."""
-        return ChainedRunFile(self.store, _merged_name(split, level, index), sizes)
+    def of_split(self, split: str, generate: Callable[[Any], Any]) -> SplitRuns:
+        """The runs of a split whose examples come from ``generate``."""
+        return SplitRuns(self.store, split, _key_of_function(self.key, generate))
 
     def remove(self) -> None:
         """Remove the folder. Files that cannot be removed cause a warning."""
@@ -122,17 +108,54 @@ class RunFolder:
                 warn_of_leftover(self.store.locate(""), error)
 
 
-def _merged_name(split: str, level: int, index: int) -> str:
-    return f"{split}/merged-{level}-{index}"
+@dataclass(frozen=True, slots=True)
+class SplitRuns:
+    """The runs of one split. A task that writes one receives this.
+
+    Attributes:
+        store: rooted at the folder of the build.
+        split: the name of the split.
+        key: what the runs depend on, besides the inputs. None: it cannot be told, so no other build uses them.
+    """
+
+    store: Store
+    split: str
+    key: str | None
+
+    def finished(self) -> Mapping[int, int]:
+        """The runs that an earlier process finished: the first input of each, and its number of inputs."""
+        found = (_RUN.fullmatch(name.rpartition("/")[2]) for name in self.store.list(self.split))
+        return {int(one["first"]): int(one["count"]) for one in found if one is not None}
+
+    def digest(self, inputs: list[Any]) -> str:
+        """A digest of the key, of inputs, and of the stamps of files that they name. Random if one cannot be told."""
+        if self.key is not None:
+            with suppress(Exception):  # an input cannot be pickled, or a file not be found: its run is written anew
+                return digest_inputs(self.key, inputs)
+        return os.urandom(32).hex()
+
+    def file(self, first: int, count: int, digest: str) -> NamedRunFile:
+        """The file of the run of ``count`` inputs from input ``first`` on."""
+        return NamedRunFile(self.store, f"{self.split}/{first}-{count}.{digest[:_DIGITS]}")
+
+    def keys_file(self, run: NamedRunFile) -> NamedRunFile:
+        """The file of the run of their keys."""
+        return NamedRunFile(self.store, f"{run.name}.keys")
+
+    def merged_name(self, runs: Sequence[Run], ranges: Sequence[KeyRange]) -> str:
+        """The name of the run that is merged from others, by ranges of sort keys; the same for the same runs."""
+        parts = [run.file.name for run in runs], [(keys.start.hex(), keys.stop and keys.stop.hex()) for keys in ranges]
+        digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        return f"{self.split}/merged.{digest[:_DIGITS]}"
 
 
 def digest_inputs(key: str, inputs: list[Any]) -> str:
-    """A digest of the key of a folder, of inputs, and of the size and time of each local file that an input names.
+    """A digest of the key of a split, of inputs, and of the stamps of the files that they name.
 
     Raises:
-        Exception: an input cannot be pickled.
+        Exception: an input cannot be pickled, or the object at a URL cannot be found.
     """
-    stamps = [_stamps(one) for one in inputs]
+    stamps = [stamp for one in inputs for stamp in _stamps(one)]
     return hashlib.sha256(pickle.dumps((key, inputs, stamps), protocol=5)).hexdigest()
 
 
@@ -165,17 +188,33 @@ def load_tables(file: NamedRunFile, digest: str) -> tuple[dict[str, BlockTable],
         return None
 
 
-def _stamps(value: Any) -> list[tuple[str, int, int]]:
-    """Size and time of the local files that ``value``, or an item in it, names."""
+def _stamps(value: Any) -> Iterator[tuple[str, int, Any]]:
+    """Stamps of the files that ``value``, or something in it, names: size and time, or the ETag of an object.
+
+    A folder has the stamps of all its files.
+    """
     if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        return [stamp for one in value for stamp in _stamps(one)]
-    if isinstance(value, str | os.PathLike):
+        value = [*value, *value.values()]
+    elif is_dataclass(value) and not isinstance(value, type):
+        value = [getattr(value, field.name) for field in fields(value)]
+    if isinstance(value, list | tuple | set | frozenset):
+        for one in value:
+            yield from _stamps(one)
+    elif isinstance(value, str) and _URL.match(value):
+        folder, _, name = value.rpartition("/")
+        yield value, 0, open_store(folder).stamp(name)
+    elif isinstance(value, str | os.PathLike):
         with suppress(OSError, ValueError):  # not a path
-            facts = os.stat(value)  # noqa: PTH116 (most texts are not paths)
-            return [(os.fspath(value), facts.st_size, facts.st_mtime_ns)]
-    return []
+            yield from _stamps_of_path(Path(value))
+
+
+def _stamps_of_path(path: Path) -> Iterator[tuple[str, int, int]]:
+    facts = path.stat()
+    yield os.fspath(path), facts.st_size, facts.st_mtime_ns
+    if path.is_dir():
+        for one in sorted(path.rglob("*")):
+            facts = one.lstat()
+            yield os.fspath(one), facts.st_size, facts.st_mtime_ns
 
 
 def _key_of(builder: DatasetBuilder, features: FeaturesDict) -> str:
@@ -193,18 +232,33 @@ def _key_of(builder: DatasetBuilder, features: FeaturesDict) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _sources(kind: type) -> dict[str, str] | None:
-    """The sha256 of each source file of the package that defines a class; None if it has no file."""
-    module = sys.modules.get(kind.__module__)
+def _key_of_function(key: str, generate: Callable[[Any], Any]) -> str | None:
+    """A digest of ``key``, of a function and of its code. A method includes the attributes of its builder."""
+    inner = generate
+    while isinstance(inner, partial):
+        inner = inner.func
     try:
-        path = inspect.getsourcefile(kind)
+        content = pickle.dumps(generate, protocol=5)
+    except Exception:  # noqa: BLE001 (whatever it is, it cannot be sent to a worker either)
+        return None
+    sources = _sources(inner if inspect.isroutine(inner) else type(inner))
+    if sources is None:
+        return None
+    return hashlib.sha256(content + json.dumps([key, sources], sort_keys=True).encode()).hexdigest()
+
+
+def _sources(code: Any) -> dict[str, str] | None:
+    """The sha256 of each source file of the package that defines a class or function; None if it has no file."""
+    module = sys.modules.get(code.__module__)
+    try:
+        path = inspect.getsourcefile(code)
     except (OSError, TypeError):
         return None
     if path is None or module is None or not Path(path).is_file():
         return None
     folder, files = Path(path).parent, [Path(path)]
-    root = sys.modules.get(kind.__module__.partition(".")[0])
-    if "." in kind.__module__ and root is not None and getattr(root, "__file__", None):
+    root = sys.modules.get(code.__module__.partition(".")[0])
+    if "." in code.__module__ and root is not None and getattr(root, "__file__", None):
         folder = Path(str(root.__file__)).parent
         files = sorted(folder.rglob("*.py"))[:_MOST_SOURCES]
     return {str(one.relative_to(folder)): hashlib.sha256(one.read_bytes()).hexdigest() for one in files}

@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from registry.building.keys import SORT_KEY_BYTES
-from registry.building.run_files import NamedRunFile
-from registry.building.run_folder import RunFolder
+from registry.building.run_files import ChainedRunFile, NamedRunFile
+from registry.building.run_folder import SplitRuns
 from registry.building.sorter import FAN_IN, BlockTable, ExternalSorter, KeyRange, Run
 from registry.building.writing import watch_frames
 from registry.engines import Engine, Piece
@@ -77,9 +77,8 @@ class RangeMerger:
 def merge_runs(
     engine: Engine,
     runs: Sequence[Run],
-    folder: RunFolder,
+    place: SplitRuns,
     *,
-    split: str,
     num_shards: int,
     budget_bytes: int,
     progress: ProgressCallback | None = None,
@@ -89,8 +88,7 @@ def merge_runs(
     Args:
         engine: merges; all its processes can read the runs.
         runs: all records of the split.
-        folder: receives merged runs, beside the given ones: another build may go on from those.
-        split: the name of the split.
+        place: receives merged runs, beside the given ones: another build may go on from those.
         num_shards: its number of shards.
         budget_bytes: memory of each process for merging.
         progress: called with a ``Progress``: records that were merged.
@@ -99,16 +97,14 @@ def merge_runs(
         DuplicateKeyError: a key is used twice.
         StorageError: the disk is full, or a run is damaged.
     """
-    level = 0
     while are_too_many(runs, num_shards):
-        groups = _group(runs, width=engine.width)
-        pieces = _pieces(groups, RangeMerger(split, budget_bytes), folder, level)
+        groups = _group(runs, place, width=engine.width)
+        pieces = _pieces(groups, RangeMerger(place.split, budget_bytes), place)
         made = (table for _, table in engine.run(pieces, doing="merged runs", failure=BuildError))
         num_records = sum(run.num_records for run in runs)
-        tables = watch_frames(made, "merging", split, num_records, progress)
+        tables = watch_frames(made, "merging", place.split, num_records, progress)
         found = [list(islice(tables, len(group.ranges))) for group in groups]
-        runs = [_chain(folder, split, level, index, one) for index, one in enumerate(found)]
-        level += 1
+        runs = [_chain(place, group, one) for group, one in zip(groups, found, strict=True)]
     return runs
 
 
@@ -159,18 +155,22 @@ def check_keys(engine: Engine, runs: Sequence[Run], *, split: str, budget_bytes:
 
 
 class _Group(NamedTuple):
-    """Runs that become one, and the ranges of sort keys that tasks merge."""
+    """Runs that become one, the ranges of sort keys that tasks merge, and the name of the new run."""
 
     runs: Sequence[Run]
     ranges: list[KeyRange]
+    name: str
 
 
-def _group(runs: Sequence[Run], *, width: int) -> list[_Group]:
+def _group(runs: Sequence[Run], place: SplitRuns, *, width: int) -> list[_Group]:
     """Divide the runs into groups of about equal size, in their order."""
     count = -(-len(runs) // MOST_RUNS)
     bounds = [len(runs) * index // count for index in range(count + 1)]
-    groups = [runs[start:stop] for start, stop in pairwise(bounds)]
-    return [_Group(group, _divide(group, wanted=-(-2 * width // count))) for group in groups]
+    groups = []
+    for start, stop in pairwise(bounds):
+        ranges = _divide(runs[start:stop], wanted=-(-2 * width // count))
+        groups.append(_Group(runs[start:stop], ranges, place.merged_name(runs[start:stop], ranges)))
+    return groups
 
 
 def _divide(runs: Sequence[Run], *, wanted: int) -> list[KeyRange]:
@@ -184,12 +184,10 @@ def _divide(runs: Sequence[Run], *, wanted: int) -> list[KeyRange]:
     return [KeyRange(start, stop) for start, stop in zip([b"", *inner], [*inner, None], strict=True)]
 
 
-def _pieces(
-    groups: Sequence[_Group], merger: RangeMerger, folder: RunFolder, level: int
-) -> Iterator[Piece[RangeInput, BlockTable]]:
-    for index, group in enumerate(groups):
-        for part, keys in enumerate(group.ranges):
-            file = folder.merged_part(merger.split, level, index, part)
+def _pieces(groups: Sequence[_Group], merger: RangeMerger, place: SplitRuns) -> Iterator[Piece[RangeInput, BlockTable]]:
+    for group in groups:
+        for index, keys in enumerate(group.ranges):
+            file = ChainedRunFile.part(place.store, group.name, index)
             given = RangeInput(_parts(group.runs, keys), keys, file)
             yield Piece(merger, given, num_items=given.num_records)
 
@@ -204,7 +202,7 @@ def _parts(runs: Sequence[Run], keys: KeyRange) -> tuple[Run, ...]:
     return tuple(found)
 
 
-def _chain(folder: RunFolder, split: str, level: int, index: int, tables: Sequence[BlockTable]) -> Run:
+def _chain(place: SplitRuns, group: _Group, tables: Sequence[BlockTable]) -> Run:
     """The run whose ranges have these tables."""
-    sizes = [int(table.offsets[-1]) for table in tables]
-    return Run(folder.merged(split, level, index, sizes), level + 1, BlockTable.chained(tables))
+    file = ChainedRunFile(place.store, group.name, [int(table.offsets[-1]) for table in tables])
+    return Run(file, group.runs[0].level + 1, BlockTable.chained(tables))

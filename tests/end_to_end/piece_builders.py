@@ -19,21 +19,12 @@ def generate(given: Input) -> Iterator[tuple[str, dict[str, Any]]]:
         with open(os.environ["PIECE_CALLS"], "a") as calls:  # noqa: PTH123 (appends of a line are not mixed)
             calls.write(f"{name}\n")
     for number in range(count):
-        if name.startswith("fail") and number == count - 1:
+        if name.startswith("fail") and number == count - 1 and not os.path.exists(os.environ.get("PIECE_REPAIRED", "")):  # noqa: PTH110
             raise ValueError(f"{name} is damaged")
         if name.startswith("die"):
             os.kill(os.getpid(), 9)
         key = number if name.startswith("twin") else f"{name} {number}"
         yield str(key), {"name": name, "number": number, "text": "x" * (number % 100)}
-
-
-def generate_sound(given: Input) -> Iterator[tuple[str, dict[str, Any]]]:
-    """As ``generate``, but no input fails."""
-    if "PIECE_CALLS" in os.environ:
-        with open(os.environ["PIECE_CALLS"], "a") as calls:  # noqa: PTH123
-            calls.write(f"{given[0]}\n")
-    for number in range(given[1]):
-        yield f"{given[0]} {number}", {"name": given[0], "number": number, "text": "x" * (number % 100)}
 
 
 def generate_bad(given: Input) -> Iterator[tuple[str, dict[str, Any]]]:
