@@ -52,6 +52,15 @@ def test_the_files_are_those_of_a_local_build(name: str, pieces_run: list[str], 
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+def test_many_runs_are_merged_on_the_cluster_first(pieces_run: list[str], tmp_path: Path) -> None:
+    builder = KINDS["ManySmall"]()
+    with registry.use_engine("local"):
+        expected = built(builder, tmp_path / "local", processes=1)
+    assert built(builder, tmp_path / "cluster", processes=70) == expected  # the first 141 runs have one input each
+    assert "merged runs" in pieces_run
+    assert pieces_run.count("generated examples") > 127
+
+
 def test_inputs_that_fail_are_named_as_in_a_local_build(pieces_run: list[str], tmp_path: Path) -> None:
     class Failing(KINDS["Pieced"]):  # type: ignore[misc, name-defined]
         name = "failing"
