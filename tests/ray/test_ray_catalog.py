@@ -120,6 +120,45 @@ def test_a_damaged_shard_is_found_on_the_cluster(on_cluster: list[str], tmp_path
         assert on_cluster == ["verified files"] * 6
 
 
+def test_publications_imports_and_checks_of_pins_are_the_same_as_here(on_cluster: list[str], tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "source.db", data_dir=tmp_path / "source") as source, registry.use_engine("local"):
+        source.build(Squares)
+        folder = source.dataset("squares").folder
+        source.dataset("squares").export("parquet", tmp_path / "typed")
+    found = []
+    for engine in ("local", "ray"):
+        with (
+            registry.use_engine(engine),
+            registry.connect(tmp_path / f"{engine} publish.db", data_dir=tmp_path / engine / "publish") as published,
+            registry.connect(tmp_path / f"{engine} import.db", data_dir=tmp_path / engine / "import") as imported,
+        ):
+            published.publish(folder)
+            (copied,) = imported.import_tfds(folder, copy=True)
+            imported.import_parquet(tmp_path / "typed", name="typed")
+            pins = published.dataset("squares").pin({"part": "train[10%:60%]", "test": "test"})
+            files = [shards(published, "squares"), shards(imported, "squares"), shards(imported, "typed")]
+            found.append((files, copied.outcome, [pin.verify().faults for pin in pins.values()], pins))
+            if engine == "local":
+                assert on_cluster == []
+    assert found[0][:3] == found[1][:3]
+    assert found[0][2] == [(), ()]
+    assert [pin.entry.records for pin in found[0][3].values()] == [pin.entry.records for pin in found[1][3].values()]
+    assert {"verified files", "hashed records"} <= set(on_cluster)
+
+
+def test_a_copy_between_buckets_is_sent_from_the_cluster(bucket: str, on_cluster: list[str], tmp_path: Path) -> None:
+    with (
+        registry.connect(tmp_path / "one.db", data_dir=f"{bucket}/one") as first,
+        registry.connect(tmp_path / "two.db", data_dir=f"{bucket}/two") as second,
+    ):
+        with registry.use_engine("local"):
+            first.build(Squares)
+        first.copy("squares", second).require_all()
+        assert on_cluster.count("uploaded files") == 6
+        assert shards(second, "squares") == shards(first, "squares")
+        assert not second.dataset("squares").verify().faults
+
+
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, **environment}
     return subprocess.run(
