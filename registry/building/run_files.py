@@ -12,7 +12,7 @@ import tempfile
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, cast
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 CAN_SHARE_FILES: Final = os.access("/proc/self/fd", os.R_OK | os.X_OK)
 """Whether other processes can open files without a name: not without ``/proc``, or if this process hides its own."""
 
+FACTS_SUFFIX: Final = ".facts"
+KEYS_SUFFIX: Final = ".keys"
 _LEAST_BUFFER_BYTES: Final = 4096  # a block of a run is larger, so its body is read at once
 _REQUEST_BYTES: Final = 2**20
 
@@ -52,6 +54,10 @@ class RunSource(Protocol):
     @abstractmethod
     def close(self) -> None:
         """Free what is open. Of a file without a name, this frees the disk space."""
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Let no other build use the run, which is damaged."""
 
 
 class RunFile(RunSource, Protocol):
@@ -118,6 +124,9 @@ class UnnamedFile(RunFile):
             self._file.close()
             self._file = None
 
+    def forget(self) -> None:
+        """See ``RunSource.forget``. No other build can use a file without a name."""
+
     def _opened(self) -> BinaryIO:
         if self._file is None:
             if not self._path:
@@ -165,6 +174,16 @@ class NamedRunFile(RunFile):
     def write_beside(self, suffix: str, content: bytes) -> None:
         """Write a small file whose name has ``suffix`` behind that of this one."""
         self._store.write_bytes(self.name + suffix, content, overwrite=True)
+
+    def size_beside(self, suffix: str) -> int:
+        """The size of such a file, or with an empty suffix of this one. Raises NotStoredError if it is missing."""
+        return self._store.size(self.name + suffix)
+
+    def forget(self) -> None:
+        """See ``RunSource.forget``: removes the facts that say that the run is complete."""
+        facts = self.name.removesuffix(KEYS_SUFFIX) + FACTS_SUFFIX
+        with suppress(StorageError):  # the error that says what is damaged is raised
+            self._store.remove(facts)
 
     def read_beside(self, suffix: str, *, limit: int) -> bytes:
         """Read what ``write_beside`` wrote. Raises NotStoredError if that is missing."""
@@ -223,6 +242,9 @@ class ChainedRunFile(RunSource):
         if self._opened is not None:
             self._opened[1].close()
             self._opened = None
+
+    def forget(self) -> None:
+        """See ``RunSource.forget``. Each build merges its runs again."""
 
     def __getstate__(self) -> tuple[Store, str, list[int]]:
         return self._store, self.name, self._ends

@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from registry.building.run_files import NamedRunFile
+from registry.building.run_files import FACTS_SUFFIX, KEYS_SUFFIX, NamedRunFile
 from registry.building.sorter import BlockTable, KeyRange, Run
-from registry.errors import StorageError
+from registry.errors import StorageError, StorageUnavailableError
 from registry.features import FeaturesDict, features_to_json
 from registry.storage import Store, open_store
 from registry.storage.names import OWNER_FILE, RUNS_SUFFIX, Owner
@@ -46,10 +46,11 @@ if TYPE_CHECKING:
 
 _FORMAT: Final = 2
 _MOST_FACTS_BYTES: Final = 2**30
+_SHA256_BYTES: Final = 32
 _MOST_SOURCES: Final = 10_000
 _DIGITS: Final = 16
 _URL: Final = re.compile(r"(s3|s3a|gs|az|https?)://[^/]+/.*[^/]$")
-_RUN: Final = re.compile(r"(?P<first>[0-9]{1,18})-(?P<count>[0-9]{1,18})\.[0-9a-f]{16}\.facts")
+_RUN: Final = re.compile(r"(?P<first>[0-9]{1,18})-(?P<count>[0-9]{1,18})\.[0-9a-f]{16}" + re.escape(FACTS_SUFFIX))
 
 
 class RunFolder:
@@ -140,7 +141,7 @@ class SplitRuns:
 
     def keys_file(self, run: NamedRunFile) -> NamedRunFile:
         """The file of the run of their keys."""
-        return NamedRunFile(self.store, f"{run.name}.keys")
+        return NamedRunFile(self.store, run.name + KEYS_SUFFIX)
 
     def merged_name(self, runs: Sequence[Run], ranges: Sequence[KeyRange]) -> str:
         """The name of the run that is merged from others, by ranges of sort keys; the same for the same runs."""
@@ -159,33 +160,42 @@ def digest_inputs(key: str, inputs: list[Any]) -> str:
     return hashlib.sha256(pickle.dumps((key, inputs, stamps), protocol=5)).hexdigest()
 
 
-def save_tables(file: NamedRunFile, digest: str, tables: Mapping[str, BlockTable | None], facts: Any) -> None:
-    """Write the tables of a run that is complete, and the facts about it, which are JSON."""
-    arrays = {
-        f"{name}.{field}": getattr(table, field)
-        for name, table in tables.items()
-        if table is not None
-        for field in table._fields
-    }
+def save_tables(run: NamedRunFile, digest: str, tables: Mapping[str, BlockTable], facts: Any) -> None:
+    """Write the tables of a run that is complete, and the facts about it, which are JSON.
+
+    ``tables`` contains that of the run as ``run``, and that of its keys as ``keys``.
+    """
+    arrays = {f"{name}.{field}": getattr(table, field) for name, table in tables.items() for field in table._fields}
     text = json.dumps({"digest": digest, "facts": facts})
     content = io.BytesIO()
     np.savez(content, about=np.frombuffer(text.encode(), np.uint8), **arrays)
-    file.write_beside(".facts", content.getvalue())
+    checked = content.getvalue()
+    run.write_beside(FACTS_SUFFIX, hashlib.sha256(checked).digest() + checked)
 
 
-def load_tables(file: NamedRunFile, digest: str) -> tuple[dict[str, BlockTable], Any] | None:
-    """Read what ``save_tables`` wrote for the same digest; None if the run is missing, damaged or of other inputs."""
+def load_tables(run: NamedRunFile, digest: str) -> tuple[dict[str, BlockTable], Any] | None:
+    """Read what ``save_tables`` wrote for the same digest.
+
+    Returns None if anything is missing or damaged, and if the files of the run do not have the sizes of the tables.
+    """
     try:
-        content = file.read_beside(".facts", limit=_MOST_FACTS_BYTES)
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        content = run.read_beside(FACTS_SUFFIX, limit=_MOST_FACTS_BYTES)
+        if hashlib.sha256(content[_SHA256_BYTES:]).digest() != content[:_SHA256_BYTES]:
+            return None
+        with np.load(io.BytesIO(content[_SHA256_BYTES:]), allow_pickle=False) as arrays:
             about = json.loads(arrays["about"].tobytes())
             if about["digest"] != digest:
                 return None
             names = {name.partition(".")[0] for name in arrays.files} - {"about"}
             tables = {name: BlockTable(*(arrays[f"{name}.{field}"] for field in BlockTable._fields)) for name in names}
-            return tables, about["facts"]
-    except (StorageError, ValueError, KeyError, TypeError, OSError, zipfile.BadZipFile):
+        for name, table in tables.items():
+            if run.size_beside("" if name == "run" else KEYS_SUFFIX) != table.offsets[-1]:
+                return None
+    except StorageUnavailableError:
+        raise
+    except (StorageError, ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile):
         return None
+    return tables, about["facts"]
 
 
 def _stamps(value: Any) -> Iterator[tuple[str, int, Any]]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate, islice, pairwise
@@ -35,7 +35,7 @@ import numpy.typing as npt
 from registry.building.behind import Behind
 from registry.building.keys import SORT_KEY_BYTES, SortKeys, join_sort_keys
 from registry.building.run_files import RunFile, RunSource, UnnamedFile
-from registry.errors import DuplicateKeyError, StorageError
+from registry.errors import DuplicateKeyError, StorageError, StorageUnavailableError
 from registry.tfrecord import Frames
 from registry.tfrecord.framing import crc32c
 from registry.wire.gather import take_ragged
@@ -665,12 +665,10 @@ class Run:
         for block in range(first, stop):
             count = int(self.table.positions[block + 1] - self.table.positions[block])
             position = int(self.table.offsets[block]) + _PREFIX_BYTES
-            try:
+            with self._reading(position):
                 keys = self.file.read_at(position, count * SORT_KEY_BYTES)
-            except OSError as error:
-                raise _damaged(position) from error
             if len(keys) != count * SORT_KEY_BYTES:
-                raise _damaged(position)
+                raise self._damaged(position)
             found.append(np.frombuffer(keys, np.uint8).reshape(count, SORT_KEY_BYTES))
         return np.concatenate(found)
 
@@ -681,20 +679,51 @@ class Run:
             StorageError: bytes are missing or changed.
         """
         position = int(self.table.offsets[first])
-        with self.file.stream(position, self.num_bytes) as file:
+        with self._reading(position):
+            file = self.file.stream(position, self.num_bytes)
+        with file:
             while position < self.num_bytes:
-                prefix = _read(file, _PREFIX_BYTES, position)
+                prefix = self._read(file, _PREFIX_BYTES, position)
                 count, label_bytes, frame_bytes = _HEAD.unpack_from(prefix)
                 size = count * _ENTRY_BYTES + label_bytes + frame_bytes
                 if position + _PREFIX_BYTES + size > self.num_bytes:
-                    raise _damaged(position)
-                body = _read(file, size, position)
+                    raise self._damaged(position)
+                body = self._read(file, size, position)
                 (checksum,) = _CHECKSUM.unpack_from(prefix, _HEAD.size)
                 if crc32c(body, crc32c(prefix[: _HEAD.size])) != checksum:
-                    raise _damaged(position)
+                    raise self._damaged(position)
                 yield _unpack(body, count, label_bytes)
                 position += _PREFIX_BYTES + size
         self.close()
+
+    def _read(self, file: BinaryIO, size: int, position: int) -> bytes:
+        with self._reading(position):
+            found = file.read(size)
+        if len(found) != size:
+            raise self._damaged(position)
+        return found
+
+    @contextmanager
+    def _reading(self, position: int) -> Iterator[None]:
+        """Report an OSError as damage, unless a store does not answer."""
+        try:
+            yield
+        except StorageUnavailableError:
+            raise
+        except OSError as error:
+            raise self._damaged(position) from error
+
+    def _damaged(self, position: int) -> StorageError:
+        """The error for missing or changed bytes. The next build writes the run anew, if it was kept for it."""
+        self.file.forget()
+        what, hint = "a temporary file", "Check the disk, then build again."
+        if self.file.name:
+            what, hint = f"the run {self.file.name}", "Build again: the run is written anew."
+        return StorageError(
+            f"sorting: {what} is damaged at byte {position}",
+            hint=f"The disk lost data, or another program changed the file. {hint}",
+            details={"offset": position, "file": self.file.name},
+        )
 
     def close(self) -> None:
         """Free the disk space, unless the file has a name."""
@@ -811,22 +840,4 @@ def _unpack(body: bytes, count: int, label_bytes: int) -> KeyedFrames:
         np.frombuffer(body, np.uint8, lengths_at).reshape(count, SORT_KEY_BYTES),
         _StoredLabels(body[text_at : text_at + label_bytes], label_lengths) if label_bytes else None,
         Frames(memoryview(body)[text_at + label_bytes :], np.frombuffer(body, np.int64, count, lengths_at)),
-    )
-
-
-def _read(file: BinaryIO, size: int, position: int) -> bytes:
-    try:
-        found = file.read(size)
-    except OSError as error:
-        raise _damaged(position) from error
-    if len(found) != size:
-        raise _damaged(position)
-    return found
-
-
-def _damaged(position: int) -> StorageError:
-    return StorageError(
-        f"sorting: a temporary file is damaged at byte {position}",
-        hint="The disk lost data, or another program changed the file. Check the disk, then build again.",
-        details={"offset": position},
     )

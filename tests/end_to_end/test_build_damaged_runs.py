@@ -46,7 +46,6 @@ def damage(path: Path, how: str) -> None:
         path.write_bytes(content[:place] if how == "truncated" else b"")
 
 
-@pytest.mark.xfail(strict=True, reason="some bits of the facts are not covered by a checksum")
 def test_facts_with_one_wrong_bit_are_not_believed(tmp_path: Path) -> None:
     file = NamedRunFile(open_store(tmp_path), "train/0-1")
     table = BlockTable(np.zeros((2, 16), np.uint8), np.array([0, 3, 5]), np.array([0, 300, 500]))
@@ -63,7 +62,6 @@ def test_facts_with_one_wrong_bit_are_not_believed(tmp_path: Path) -> None:
                 assert all(map(np.array_equal, found[0]["run"], table))
 
 
-@pytest.mark.xfail(strict=True, reason="an empty file of facts is an EOFError that nothing catches")
 def test_facts_of_any_other_length_are_not_believed(tmp_path: Path) -> None:
     file = NamedRunFile(open_store(tmp_path), "train/0-1")
     table = BlockTable(np.zeros((2, 16), np.uint8), np.array([0, 3, 5]), np.array([0, 300, 500]))
@@ -91,7 +89,6 @@ def test_a_damaged_run_is_never_part_of_a_version(how: str, tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("engine")
-@pytest.mark.xfail(strict=True, reason="the facts of a run are believed although its file is damaged or missing")
 @pytest.mark.parametrize("how", DAMAGES)
 def test_a_damaged_run_does_not_stop_all_later_builds(how: str, tmp_path: Path) -> None:
     with pytest.raises(BuildError, match="it is damaged"):
