@@ -36,6 +36,9 @@ from registry.prepared import PreparedDataset, write_prepared
 from registry.storage import StagedFolder, Store
 
 _KEY_BUDGET_SHARE: Final = 8  # 1/8 of the memory budget is for keys that do not determine the order
+_TASK_BUDGET_SHARE: Final = 4  # generating and encoding examples takes the rest of a task's memory
+_INTERPRETER_BYTES: Final = 150 * 2**20
+_LEAST_TASK_BUDGET_BYTES: Final = 8 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +219,7 @@ class _SplitJob:
             num_shards=self.num_shards,
             hasher=self.hasher,
             engine=self.engine,
-            budget_bytes=self.budget_bytes,
+            budget_bytes=self._task_budget_bytes,
             progress=self.progress,
         )
         if not is_shared:
@@ -231,6 +234,14 @@ class _SplitJob:
     def _folder(self) -> Path | None:
         """Where temporary files are: on the disk that takes the result, which this machine has."""
         return self.staged.store.local_root
+
+    @property
+    def _task_budget_bytes(self) -> int:
+        """Memory for sorting in each task of a cluster: a share of what the engine gives it, if that was set."""
+        memory = self.engine.memory_of_piece
+        if memory is None:
+            return self.budget_bytes
+        return max(_LEAST_TASK_BUDGET_BYTES, (memory - _INTERPRETER_BYTES) // _TASK_BUDGET_SHARE)
 
     def _encode(self, examples: Examples, sorter: ExternalSorter) -> None:
         with self._sorter(self.budget_bytes // _KEY_BUDGET_SHARE) as unsorted_keys:
@@ -256,7 +267,9 @@ class _SplitJob:
                 shuffled=shuffled,
                 generate=examples.generate,
                 folder=self._folder if self.engine.shares_files else None,
-                budget_bytes=self.budget_bytes // (max(self.engine.width, num_cpus()) if is_shared else 1),
+                budget_bytes=self.budget_bytes // max(self.engine.width, num_cpus())
+                if is_shared
+                else self._task_budget_bytes,
                 key=None if self.engine.shares_files else self.runs.key,
             )
             runs = None if self.engine.shares_files else self.runs

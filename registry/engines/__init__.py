@@ -5,7 +5,15 @@ publishing checks shards and computes fingerprints, and pins hash records and fi
 of them which engine runs and how many pieces run at the same time. This package knows nothing about datasets.
 """
 
-from registry.engines.choice import ENGINES, choose_engine, has_engine_of_block, num_cpus, use_engine
+from registry.engines.announcing import announced
+from registry.engines.choice import (
+    ENGINES,
+    choose_engine,
+    engine_argument,
+    has_engine_of_block,
+    num_cpus,
+    use_engine,
+)
 from registry.engines.engine import Engine, FileRange, Piece, ThisProcess, call_ahead, shared_threads, submit
 from registry.engines.messages import ForeignError, NotSendableError, WorkerDiedError
 from registry.engines.workers import WorkerProcesses
@@ -20,8 +28,10 @@ __all__ = [
     "ThisProcess",
     "WorkerDiedError",
     "WorkerProcesses",
+    "announced",
     "call_ahead",
     "choose_engine",
+    "engine_argument",
     "has_engine_of_block",
     "num_cpus",
     "shared_threads",
