@@ -1,7 +1,7 @@
-"""Says once for each call or command which engine does its work, or why the work stays on this machine.
+"""The engine that a block has chosen; and one line for each call or command that says which engine does its work.
 
 A call of the API or a command opens ``announced``. ``choose_engine`` tells the ``Work`` of that block what it chose.
-Nothing is said if no cluster was asked for.
+Nothing is said if no cluster was asked for. This module imports no engine, because all calls of the API import it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from registry.engines.engine import Engine
+if TYPE_CHECKING:
+    from registry.engines.engine import Engine
 
 _log = logging.getLogger(__name__)
+
+chosen_engine: Final[ContextVar[Engine | None]] = ContextVar("chosen engine", default=None)
+"""The engine of the innermost block of ``use_engine``; None: this machine."""
 
 ONE_PROCESS: Final = "one process was asked for"
 LITTLE: Final = "there is little to do"

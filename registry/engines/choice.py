@@ -7,31 +7,25 @@ much, holds the lock           worker processes: decoding records, hashing many 
 an unknown amount              this process, until workers prove worthwhile
 
 In a block of ``use_engine``, all but little work runs with the engine of the block, if its pieces can be sent. Calls of
-the API take the engine as an argument, too (``engine_argument``).
+the API take the engine as an argument, too (``argument``).
 """
 
 from __future__ import annotations
 
-import inspect
 import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
-from functools import wraps
-from typing import Any, Final, ParamSpec, TypeVar, cast
+from typing import Any, Final
 
 from registry.argument_types import typed_arguments
-from registry.engines.announcing import LITTLE, NEEDS_THIS_MACHINE, ONE_PROCESS, announced, current_work
+from registry.engines.announcing import LITTLE, NEEDS_THIS_MACHINE, ONE_PROCESS, chosen_engine, current_work
 from registry.engines.engine import Engine, Piece, R, T, ThisProcess, closed_engine
 from registry.engines.ray_settings import RaySettings
 from registry.engines.workers import WorkerProcesses
 from registry.errors import RegistryError, UsageError, suggest
 from registry.masking import mask
 from registry.model import whole_number
-
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
 
 _SMALL_ITEMS: Final = 20_000
 _SMALL_BYTES: Final = 16 * 2**20
@@ -55,9 +49,6 @@ def num_cpus() -> int:
 
 ENGINES: Final = ("local", "ray")
 """The names of engines that ``use_engine`` knows."""
-
-_chosen: ContextVar[Engine | None] = ContextVar("chosen engine", default=None)
-
 
 _SETTINGS: Final = {
     "address": "an address",
@@ -130,61 +121,14 @@ def use_engine(
             ray_tasks = stack.enter_context(RayTasks(address, settings=settings))
             ray_tasks.connect()  # what is wrong with the cluster is found before the work begins
             used = ray_tasks
-        token = _chosen.set(used)
-        stack.callback(_chosen.reset, token)
+        token = chosen_engine.set(used)
+        stack.callback(chosen_engine.reset, token)
         yield used
-
-
-def engine_argument(
-    doing: str, *subjects: str, other: str = "data"
-) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
-    """Decorate a public call that has an argument ``engine``: it runs in a block of ``use_engine``.
-
-    None means the engine of the surrounding block, and without one this machine. If the work is done on a cluster, one
-    line of the log says so: ``building prices on Ray, with 8 CPUs of 2 nodes``.
-
-    Args:
-        doing: what the call does, e.g. ``building``.
-        subjects: the arguments that name what it is done to; the first that is given is used.
-        other: the words for it if none is given.
-    """
-
-    def decorate(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-        signature = inspect.signature(function)
-
-        @wraps(function)
-        def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
-            engine = cast("str | Engine | None", kwargs.get("engine"))
-            if engine is None and _chosen.get() is None:
-                return function(*args, **kwargs)
-            given = signature.bind_partial(*args, **kwargs).arguments
-            named = next((found for one in subjects if (found := _name_of(given.get(one)))), other)
-            with ExitStack() as stack:
-                if engine is not None:
-                    stack.enter_context(use_engine(engine))
-                stack.enter_context(announced(f"{doing} {named}", is_new=engine is not None))
-                return function(*args, **kwargs)
-
-        return call
-
-    return decorate
-
-
-def _name_of(value: object) -> str | None:
-    """The words for an argument in the line that names the engine; None if it has no name."""
-    if isinstance(value, str | os.PathLike):
-        return mask(os.fsdecode(value))
-    if isinstance(value, type):
-        return value.__name__
-    if isinstance(value, Sequence) and len(value) == 1:
-        return _name_of(value[0])
-    reference = getattr(value, "reference", None)
-    return None if reference is None else str(reference)
 
 
 def has_engine_of_block() -> bool:
     """Whether a block of ``use_engine`` applies, so that one piece of work after the other uses all of that engine."""
-    return _chosen.get() is not None
+    return chosen_engine.get() is not None
 
 
 def choose_engine(
@@ -216,7 +160,7 @@ def choose_engine(
     is_little = num_bytes is not None and num_bytes < _SMALL_BYTES and num_items < _SMALL_ITEMS
     if wanted is not None:
         wanted = whole_number(wanted, "processes", least=1, hint="Leave it out to use one for each core.")
-    chosen = _chosen.get()
+    chosen = chosen_engine.get()
     if chosen is not None:
         work = current_work()
         if wanted == 1:

@@ -486,7 +486,7 @@ OPTIONS_OF_CALLS: dict[str, tuple[Callable[..., Any], set[str]]] = {
     "pin restore": (registry.load_pin, {"to", "force", "dry-run"}),
     "pin read": (registry.load_pin, {"limit", "ids", "catalog"}),
 }
-COMMON = {"catalog", "data-dir", "format", "engine", "address"}
+COMMON = {"catalog", "data-dir", "format", "engine", "address", "runtime-env", "task-memory", "object-store-memory"}
 PLURALS = {"allow-host": "allow_hosts"}  # an option is given once for each value
 
 
