@@ -581,8 +581,8 @@ def _checked_environment(runtime_env: Mapping[str, Any]) -> dict[str, Any]:
     """
     from ray.runtime_env import RuntimeEnv
 
-    folders = [runtime_env.get("working_dir"), *(runtime_env.get("py_modules") or ())]
     try:
+        folders = [runtime_env.get("working_dir"), *(runtime_env.get("py_modules") or ())]
         for folder in folders:
             if isinstance(folder, str) and "://" not in folder and not os.path.exists(folder):  # noqa: PTH110 (as Ray)
                 raise ValueError(f"{folder} does not exist")
