@@ -66,7 +66,7 @@ PAGES: Final = {
             *("cache", "registry.api.caching:Cache", "registry.storage.cache:CacheUsage"),
             "registry.api.caching:FetchReport",
             *("restore", "registry.api.backups:Backup", "registry.api.backups:Restoration"),
-            *("use_engine", "registry.engines.ray_tasks:RayTasks"),
+            *("use_engine", "registry.engines.ray_tasks:RayTasks", "registry.engines.ray_settings:RaySettings"),
             *("registry.api.usage:Usage", "registry.api.usage:VersionUsage", "registry.api.usage:StoredUsage"),
             *("registry.api.usage:Total", "registry.api.reports:GarbageReport", "registry.api.reports:Collected"),
             *("Reference", "Version", "VersionRequest", "VersionStatus", "DatasetVersion", "Split", "SlicingRule"),

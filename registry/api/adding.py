@@ -19,6 +19,7 @@ from registry.api.arguments import read_version
 from registry.api.locations import open_data
 from registry.api.publishing import Publishing
 from registry.argument_types import typed_arguments
+from registry.engines import engine_argument
 from registry.errors import ConflictError, NotFoundError, UsageError
 from registry.model import (
     Advance,
@@ -34,6 +35,7 @@ from registry.model import (
 from registry.model.version import HIGHEST
 
 if TYPE_CHECKING:
+    from registry.engines import Engine
     from registry.features import Feature
     from registry.intake.in_place import PlannedInPlace
     from registry.intake.plan import Plan
@@ -112,6 +114,7 @@ class Addition:
         self._stored = stored  # files that stay where they are
 
     @typed_arguments
+    @engine_argument("adding", "self")
     def publish(
         self,
         *,
@@ -122,6 +125,7 @@ class Addition:
         processes: int | None = None,
         dry_run: bool = False,
         show: int = 5,
+        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
     ) -> AddReport:
         """Write the records, choose the number and publish; see ``Catalog.add``.
@@ -134,6 +138,7 @@ class Addition:
             processes: see ``Catalog.add``.
             dry_run: see ``Catalog.add``.
             show: see ``Catalog.add``.
+            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``: rows are ``encoding``, then the records of each split ``writing``,
                 then all are ``verifying``.
 
@@ -225,6 +230,7 @@ class Adding(Publishing):
     """The methods of ``Catalog`` that add data without a builder class."""
 
     @typed_arguments
+    @engine_argument("adding", "name", "source")
     def add(
         self,
         source: Any,
@@ -255,6 +261,7 @@ class Adding(Publishing):
         processes: int | None = None,
         dry_run: bool = False,
         show: int = 5,
+        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
     ) -> AddReport:
         """Publish data that comes without a builder class, under the smallest number that its changes allow.
@@ -302,6 +309,7 @@ class Adding(Publishing):
             processes: number of processes that encode. None starts one for each core once there is enough work.
             dry_run: publish nothing, and report the changes down to records.
             show: for a dry run, describe at most this many differing records of each split.
+            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``: rows are ``reading``, then ``encoding``; then the records of each
                 split ``writing``; then all are ``verifying``.
 
@@ -358,6 +366,7 @@ class Adding(Publishing):
             )
 
     @typed_arguments
+    @engine_argument("reading", "name", "source")
     def plan_add(
         self,
         source: Any,
@@ -381,6 +390,7 @@ class Adding(Publishing):
         skip_bad: int = 0,
         in_place: bool = False,
         num_shards: int | None = None,
+        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
     ) -> Addition:
         """Read a source, and decide its schema, splits and keys. Nothing is written until ``publish`` of the result.
@@ -406,6 +416,7 @@ class Adding(Publishing):
             skip_bad: see ``add``.
             in_place: see ``add``.
             num_shards: see ``add``.
+            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``: rows are ``reading``.
 
         Raises:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from registry.api.locations import open_indexes
 from registry.argument_types import typed_arguments
+from registry.engines import engine_argument
 from registry.errors import UnknownFeatureWarning, UsageError
 from registry.model import (
     Considered,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.api.exporting import ExportKind, ExportReport
     from registry.api.info import DatasetInfo
     from registry.api.provenance import Provenance
+    from registry.engines import Engine
     from registry.features import FeaturesDict
     from registry.interop.export_columns import Labels
     from registry.interop.tfds import Exported
@@ -415,6 +417,7 @@ class Dataset:
         return Slice(name=plan.expression, readable=readable, plan=plan)
 
     @typed_arguments
+    @engine_argument("pinning", "self")
     def pin(
         self,
         *splits: str | ReadInstruction | Mapping[str, str | ReadInstruction],
@@ -424,6 +427,7 @@ class Dataset:
         locations: Sequence[str] = (),
         into: PinFile | None = None,
         processes: int | None = None,
+        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
     ) -> PinFile:
         """Pin slices of this version for a paper: which records they have, and the digests that prove them.
@@ -443,6 +447,7 @@ class Dataset:
             locations: URLs of folders from which others can get the files.
             into: a pin file to add these pins to. It is not changed: the result has the pins of both.
             processes: number of processes that hash. None starts one for each core if there is enough to do.
+            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``, in bytes.
 
         Raises:
@@ -715,8 +720,14 @@ class Dataset:
         return report
 
     @typed_arguments
+    @engine_argument("verifying", "self")
     def verify(
-        self, *, deep: bool = False, processes: int | None = None, progress: ProgressCallback | None = None
+        self,
+        *,
+        deep: bool = False,
+        processes: int | None = None,
+        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
+        progress: ProgressCallback | None = None,
     ) -> VerifyReport:
         """Compare every shard file with its record in the catalog or pin file: size, number of records, sha256.
 
@@ -728,6 +739,7 @@ class Dataset:
             deep: also decode every record.
             processes: the number of files that are compared at the same time: by threads, or by worker processes with
                 ``deep``. None decides by the size of the version.
+            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``, in records.
 
         Returns:

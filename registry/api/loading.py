@@ -27,6 +27,7 @@ from registry.splits import ReadInstruction
 if TYPE_CHECKING:
     import pandas as pd
 
+    from registry.engines import Engine
     from registry.features import Feature
     from registry.order import ReadConfig
     from registry.reading import Batches, Reader, SupervisedReader
@@ -403,6 +404,7 @@ def add(
     processes: int | None = None,
     dry_run: bool = False,
     show: int = 5,
+    engine: str | Engine | None = None,
     progress: ProgressCallback | None = None,
 ) -> AddReport:
     """Publish data that comes without a builder class: ``Catalog.add`` of the default catalog.
@@ -442,6 +444,7 @@ def add(
         processes: see ``Catalog.add``.
         dry_run: see ``Catalog.add``.
         show: see ``Catalog.add``.
+        engine: see ``Catalog.add``.
         progress: see ``Catalog.add``.
 
     Raises:
@@ -479,5 +482,6 @@ def add(
             processes=processes,
             dry_run=dry_run,
             show=show,
+            engine=engine,
             progress=progress,
         )

@@ -17,6 +17,7 @@ from registry.api.locations import open_data, open_indexes, open_version
 from registry.api.reports import ImportReport
 from registry.argument_types import typed_arguments
 from registry.catalog import CatalogBackend, Unpromoted, refuse_protected
+from registry.engines import engine_argument
 from registry.errors import ConflictError, NotFoundError, WrongTypeError
 from registry.model import (
     Advance,
@@ -31,6 +32,7 @@ from registry.model import (
 
 if TYPE_CHECKING:
     from registry.building import DatasetBuilder
+    from registry.engines import Engine
     from registry.prepared import PreparedDataset
     from registry.publishing import Preview, Publication, Target
     from registry.storage import Store
@@ -49,6 +51,7 @@ class Publishing:
         self.data_dir = data_dir
 
     @typed_arguments
+    @engine_argument("building", "reference")
     def build(
         self,
         reference: DatasetLike | type[DatasetBuilder] | DatasetBuilder,
@@ -57,6 +60,7 @@ class Publishing:
         num_shards: int | None = None,
         rebuild: bool = False,
         promote: bool | None = None,
+        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
     ) -> Publication:
         """Run a builder and publish the version that it makes.
@@ -79,6 +83,7 @@ class Publishing:
             promote: make it the canonical version, or not. None does so if it is the builder's own canonical version,
                 is at least as high as the catalog's, and nothing protects the dataset
                 (``catalog.lifecycle.protect``).
+            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``, in records: each split is ``encoding``, then ``writing``; then all
                 shards are ``verifying``.
 
@@ -128,6 +133,7 @@ class Publishing:
         return publication
 
     @typed_arguments
+    @engine_argument("building", "reference")
     def preview_build(
         self,
         reference: DatasetLike | type[DatasetBuilder] | DatasetBuilder,
@@ -136,6 +142,7 @@ class Publishing:
         num_shards: int | None = None,
         rebuild: bool = False,
         show: int = 5,
+        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
     ) -> Preview | None:
         """Run a builder, prove the number of the version that it makes, and delete the shards again.
@@ -146,6 +153,7 @@ class Publishing:
             num_shards: see ``build``.
             rebuild: build even if the version is published.
             show: describe at most this many differing records of each split.
+            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: see ``build``.
 
         Returns:
@@ -172,12 +180,14 @@ class Publishing:
             return preview_folder(build.staged.store, target, show=show)
 
     @typed_arguments
+    @engine_argument("publishing", "folder")
     def publish(
         self,
         folder: str | os.PathLike[str],
         *,
         promote: bool | None = None,
         version_to_prepare: str | Version | None = None,
+        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
     ) -> Publication:
         """Publish a prepared version folder in TFDS's layout.
@@ -190,6 +200,7 @@ class Publishing:
                 and nothing protects the dataset.
             version_to_prepare: the last version of the builder's code that can prepare it, if today's code cannot:
                 ``1.0.0``, ``v1.0.0``, or a commit.
+            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``, in records.
 
         Returns:
@@ -220,6 +231,7 @@ class Publishing:
         return publication
 
     @typed_arguments
+    @engine_argument("importing", "folder")
     def import_tfds(
         self,
         folder: str | os.PathLike[str],
@@ -229,6 +241,7 @@ class Publishing:
         trust_lengths: bool = False,
         promote: bool | None = None,
         dry_run: bool = False,
+        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
     ) -> ImportReport:
         """Import what TFDS prepared: publish every version at or below ``folder``, one after the other.
@@ -252,6 +265,7 @@ class Publishing:
             promote: False leaves every canonical version as it is. None promotes a version unless a higher one exists;
                 True promotes each version in the order found.
             dry_run: only find the versions. No shard is opened, and nothing is written.
+            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``, in records; ``subject`` is the version.
 
         Returns:
@@ -276,6 +290,7 @@ class Publishing:
         )
 
     @typed_arguments
+    @engine_argument("importing", "name", "folder")
     def import_parquet(
         self,
         folder: str | os.PathLike[str],
@@ -285,6 +300,7 @@ class Publishing:
         version: str | Version = "1.0.0",
         copy: bool = False,
         promote: bool | None = None,
+        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
     ) -> Publication:
         """Publish a folder of Parquet shards with typed columns as one version. The folder is not changed.
@@ -297,6 +313,7 @@ class Publishing:
             copy: copy the shards into ``data_dir``, and give them our names if theirs follow no template. False reads
                 them where they are, so they must stay there.
             promote: see ``publish``.
+            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``, in records.
 
         Returns:
@@ -316,6 +333,7 @@ class Publishing:
         return self.publish_prepared(source, prepared, in_place=not copy, promote=promote, progress=progress)
 
     @typed_arguments
+    @engine_argument("publishing", "prepared")
     def publish_prepared(
         self,
         source: Store,
@@ -323,6 +341,7 @@ class Publishing:
         *,
         in_place: bool = False,
         promote: bool | None = None,
+        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
     ) -> Publication:
         """Publish shards that ``prepared`` describes, instead of files next to them. For importers of other formats.
@@ -332,6 +351,7 @@ class Publishing:
             prepared: the version.
             in_place: read the shards where they are, so they must stay there. False copies them into ``data_dir``.
             promote: see ``publish``.
+            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``, in records.
 
         Returns:
@@ -376,14 +396,21 @@ class Publishing:
         return prepared
 
     @typed_arguments
+    @engine_argument("comparing", "folder")
     def preview(
-        self, folder: str | os.PathLike[str], *, show: int = 5, progress: ProgressCallback | None = None
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        show: int = 5,
+        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
+        progress: ProgressCallback | None = None,
     ) -> Preview:
         """Compute what publishing a prepared version folder would change. Nothing is written.
 
         Args:
             folder: path or URL of the version folder, see ``publish``.
             show: describe at most this many differing records of each split.
+            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``, in records.
 
         Returns:

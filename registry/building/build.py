@@ -37,6 +37,9 @@ from registry.prepared import PreparedDataset, write_prepared
 from registry.storage import StagedFolder, Store
 
 _KEY_BUDGET_SHARE: Final = 8  # 1/8 of the memory budget is for keys that do not determine the order
+_TASK_BUDGET_SHARE: Final = 4  # generating and encoding examples takes the rest of a task's memory
+_INTERPRETER_BYTES: Final = 150 * 2**20
+_LEAST_TASK_BUDGET_BYTES: Final = 8 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +204,7 @@ class _SplitJob:
         made = list(watch_frames(source, "encoding", self.split, None, self.progress))
         runs = [one.run for one in made]
         keys = [one.keys for one in made if one.keys is not None]
-        check_keys(self.engine, keys, split=self.split, budget_bytes=self.budget_bytes)
+        check_keys(self.engine, keys, split=self.split, budget_bytes=self._task_budget_bytes)
         # A staged folder in a data directory is on the disk that all share. One in TMPDIR is not.
         is_shared = self.runs.is_local
         store = self.staged.store if is_shared else self.runs.shards
@@ -218,7 +221,7 @@ class _SplitJob:
             runs,
             place,
             num_shards=split.num_shards,
-            budget_bytes=self.budget_bytes,
+            budget_bytes=self._task_budget_bytes,
             progress=self.progress,
         )
         shards = write_runs(
@@ -227,7 +230,7 @@ class _SplitJob:
             store=store,
             hasher=self.hasher,
             engine=self.engine,
-            budget_bytes=self.budget_bytes,
+            budget_bytes=self._task_budget_bytes,
             progress=self.progress,
         )
         if not is_shared:
@@ -242,6 +245,19 @@ class _SplitJob:
     def _folder(self) -> Path | None:
         """Where temporary files are: on the disk that takes the result, which this machine has."""
         return self.staged.store.local_root
+
+    @property
+    def _share_bytes(self) -> int:
+        """Memory for sorting in each process of this machine."""
+        return self.budget_bytes // max(self.engine.width, num_cpus())
+
+    @property
+    def _task_budget_bytes(self) -> int:
+        """Memory for sorting in each task of a cluster: a share of what the engine gives it, if that was set."""
+        memory = self.engine.memory_of_piece
+        if memory is None:
+            return self.budget_bytes
+        return max(_LEAST_TASK_BUDGET_BYTES, (memory - _INTERPRETER_BYTES) // _TASK_BUDGET_SHARE)
 
     def _encode(self, examples: Examples, sorter: ExternalSorter) -> None:
         with self._sorter(self.budget_bytes // _KEY_BUDGET_SHARE) as unsorted_keys:
@@ -286,7 +302,7 @@ class _SplitJob:
             shuffled=self._is_shuffled,
             generate=examples.generate,
             folder=self._folder if runs is None else None,
-            budget_bytes=self.budget_bytes // (max(self.engine.width, num_cpus()) if is_shared else 1),
+            budget_bytes=self._share_bytes if is_shared else self._task_budget_bytes,
             runs=runs,
         )
         # Without /proc, other processes of this machine cannot open a file that has no name.

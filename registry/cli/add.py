@@ -52,7 +52,7 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
 
 @session_command(
     "add",
-    engine=True,
+    engine="adding",
     epilog=examples(
         "registry add prices.csv",
         "registry add ./photos --as photos --dry-run",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
+from registry.cli.engine import ENGINE_OPTIONS, chosen_engine
 from registry.cli.output import Output
 from registry.errors import CatalogNotFoundError, RegistryWarning, VerificationError
 from registry.masking import mask
@@ -134,18 +135,6 @@ _CATALOG: Final = click.option(
 )
 
 
-_ENGINE: Final = click.option(
-    "--engine",
-    metavar="NAME",
-    help="Where much work is done: local is this machine, ray a Ray cluster.  [default: $REGISTRY_ENGINE, else local]",
-)
-_ADDRESS: Final = click.option(
-    "--address",
-    metavar="HOST:PORT",
-    help="With --engine ray: the cluster.  [default: $RAY_ADDRESS, else one on this machine, else a new one]",
-)
-
-
 def session_command(
     name: str,
     *,
@@ -153,7 +142,7 @@ def session_command(
     at: bool = False,
     locked: bool = False,
     catalog: bool = True,
-    engine: bool = False,
+    engine: str | None = None,
     data_dir: Callable[[Any], Any] | None = None,
     **attributes: Any,
 ) -> Callable[[Callable[..., Any]], click.Command]:
@@ -167,11 +156,11 @@ def session_command(
         at: add ``--at``, for commands that look up a reference.
         locked: add ``--locked``, likewise.
         catalog: add ``--catalog`` and ``--data-dir``; False for commands that open no catalog.
-        engine: add ``--engine`` and ``--address``, for commands whose work a cluster can do.
+        engine: what the command does, e.g. ``building``, if a cluster can do it: add ``--engine`` and its settings.
         data_dir: the ``--data-dir`` to add instead of the common one, also without a catalog.
         attributes: passed on to ``click.command``.
     """
-    has_engine = engine
+    doing = engine
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         @functools.wraps(function)
@@ -181,13 +170,11 @@ def session_command(
             data_dir: str | None = None,
             at: str | None = None,
             locked: bool = False,
-            engine: str | None = None,
-            address: str | None = None,
             **arguments: Any,
         ) -> Any:
             out = Output(as_json=output_format == "json")
             session = Session(url=url, data_dir=data_dir, out=out, at=at, locked=locked)
-            chosen = _chosen_engine(out, engine, address) if has_engine else nullcontext()
+            chosen = nullcontext() if doing is None else chosen_engine(out, doing, arguments)
             with _warnings_as_notes(out), chosen:
                 return function(session, **arguments)
 
@@ -195,8 +182,7 @@ def session_command(
             (_LOCKED, locked),
             (_AT, at),
             (_FORMAT, True),
-            (_ADDRESS, engine),
-            (_ENGINE, engine),
+            *((option, engine is not None) for option in ENGINE_OPTIONS),
             (data_dir or _DATA_DIR, catalog or data_dir is not None),
             (_CATALOG, catalog),
         )
@@ -208,26 +194,6 @@ def session_command(
         return made
 
     return decorate
-
-
-@contextmanager
-def _chosen_engine(out: Output, name: str | None, address: str | None) -> Iterator[None]:
-    """Work with the engine that the options name, and print a note that describes it.
-
-    Raises:
-        UsageError: the engine is unknown, or has no address; or there is no cluster.
-        MissingExtraError: Ray is not installed.
-    """
-    name = name or os.environ.get("REGISTRY_ENGINE") or "local"
-    if name == "local" and address is None:
-        yield
-        return
-    from registry.engines import use_engine
-
-    with use_engine(name, address=address) as engine:
-        if engine is not None:
-            out.note(f"note: working with {engine.describe()}")
-        yield
 
 
 @contextmanager

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
 
 @session_command(
     "copy",
-    engine=True,
+    engine="copying",
     epilog=examples(
         "registry copy mnist:3.0.1 --to lab.db",
         "registry copy mnist 'digits:1.*' --to postgresql://host/lab --to-data-dir s3://bucket/data",

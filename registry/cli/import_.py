@@ -40,7 +40,7 @@ def import_() -> None:
 
 @session_command(
     "parquet",
-    engine=True,
+    engine="importing",
     epilog=examples(
         "registry import parquet ./mnist --dry-run",
         "registry import parquet ./mnist",
@@ -116,7 +116,7 @@ def _present_prepared(session: Session, prepared: PreparedDataset, published: st
 
 @session_command(
     "tfds",
-    engine=True,
+    engine="importing",
     epilog=examples(
         "registry import tfds ~/tensorflow_datasets --dry-run",
         "registry import tfds ~/tensorflow_datasets",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # sqlalchemy and numpy are loaded when something is published
 
 @session_command(
     "build",
-    engine=True,
+    engine="building",
     epilog=examples(
         "registry build digits",
         "registry build digits:1.0.0 --rebuild",
@@ -101,7 +101,7 @@ def build(
 
 @session_command(
     "publish",
-    engine=True,
+    engine="publishing",
     epilog=examples(
         "registry publish ./prepared/mnist/3.0.1",
         "registry publish ./mnist/4.0.0 --no-promote",

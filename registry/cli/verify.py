@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # numpy is loaded when something is verified
 
 @session_command(
     "verify",
-    engine=True,
+    engine="verifying",
     at=True,
     locked=True,
     epilog=examples(

@@ -3,12 +3,21 @@
 An engine takes pieces of work and returns their results in order (``engine``). Builds encode examples with it,
 publishing checks shards and computes fingerprints, and pins hash records and files. ``choose_engine`` decides for all
 of them which engine runs and how many pieces run at the same time. This package knows nothing about datasets.
+
+Names are loaded when they are first used: every call of the API has ``engine_argument``, and most need no engine.
 """
 
-from registry.engines.choice import ENGINES, choose_engine, has_engine_of_block, num_cpus, use_engine
-from registry.engines.engine import Engine, FileRange, Piece, ThisProcess, call_ahead, shared_threads, submit
-from registry.engines.messages import ForeignError, NotSendableError, WorkerDiedError
-from registry.engines.workers import WorkerProcesses
+from typing import TYPE_CHECKING
+
+from registry.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from registry.engines.announcing import announced
+    from registry.engines.argument import engine_argument
+    from registry.engines.choice import ENGINES, choose_engine, has_engine_of_block, num_cpus, use_engine
+    from registry.engines.engine import Engine, FileRange, Piece, ThisProcess, call_ahead, shared_threads, submit
+    from registry.engines.messages import ForeignError, NotSendableError, WorkerDiedError
+    from registry.engines.workers import WorkerProcesses
 
 __all__ = [
     "ENGINES",
@@ -20,11 +29,25 @@ __all__ = [
     "ThisProcess",
     "WorkerDiedError",
     "WorkerProcesses",
+    "announced",
     "call_ahead",
     "choose_engine",
+    "engine_argument",
     "has_engine_of_block",
     "num_cpus",
     "shared_threads",
     "submit",
     "use_engine",
 ]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "announcing": "announced",
+        "argument": "engine_argument",
+        "choice": "ENGINES choose_engine has_engine_of_block num_cpus use_engine",
+        "engine": "Engine FileRange Piece ThisProcess call_ahead shared_threads submit",
+        "messages": "ForeignError NotSendableError WorkerDiedError",
+        "workers": "WorkerProcesses",
+    },
+)

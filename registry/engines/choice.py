@@ -6,26 +6,26 @@ much, releases the lock        threads of this process: reading, hashing, waitin
 much, holds the lock           worker processes: decoding records, hashing many small ones
 an unknown amount              this process, until workers prove worthwhile
 
-In a block of ``use_engine``, all but little work runs with the engine of the block, if its pieces can be sent.
+In a block of ``use_engine``, all but little work runs with the engine of the block, if its pieces can be sent. Calls of
+the API take the engine as an argument, too (``argument``).
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
 from typing import Any, Final
 
+from registry.argument_types import typed_arguments
+from registry.engines.announcing import LITTLE, NEEDS_THIS_MACHINE, ONE_PROCESS, chosen_engine, current_work
 from registry.engines.engine import Engine, Piece, R, T, ThisProcess, closed_engine
+from registry.engines.ray_settings import RaySettings
 from registry.engines.workers import WorkerProcesses
 from registry.errors import RegistryError, UsageError, suggest
 from registry.masking import mask
 from registry.model import whole_number
-
-_log = logging.getLogger(__name__)
 
 _SMALL_ITEMS: Final = 20_000
 _SMALL_BYTES: Final = 16 * 2**20
@@ -50,11 +50,24 @@ def num_cpus() -> int:
 ENGINES: Final = ("local", "ray")
 """The names of engines that ``use_engine`` knows."""
 
-_chosen: ContextVar[Engine | None] = ContextVar("chosen engine", default=None)
+_SETTINGS: Final = {
+    "address": "an address",
+    "runtime_env": "a runtime environment",
+    "task_memory": "the memory of a task",
+    "object_store_memory": "the memory of an object store",
+}
 
 
+@typed_arguments
 @contextmanager
-def use_engine(engine: str | Engine | None, *, address: str | None = None) -> Iterator[Engine | None]:
+def use_engine(
+    engine: str | Engine | None,
+    *,
+    address: str | None = None,
+    runtime_env: Mapping[str, Any] | None = None,
+    task_memory: int | None = None,
+    object_store_memory: int | None = None,
+) -> Iterator[Engine | None]:
     """Run all work in the block with another engine: builds, imports, verification, fingerprints and pins.
 
     Small work, and work that depends on files or the memory of this process, is done on this machine as always. A
@@ -69,39 +82,53 @@ def use_engine(engine: str | Engine | None, *, address: str | None = None) -> It
     Args:
         engine: ``"ray"``, a cluster of Ray; ``"local"`` or None, this machine; or an engine, which stays open.
         address: of the cluster, ``host:port``. None: ``RAY_ADDRESS``, else a cluster on this machine, else a new one.
+        runtime_env: what Ray sends to the workers, e.g. ``{"py_modules": ["./my_package"]}`` for the code of a builder.
+            Ray logs it and shows it: no passwords. See "Runtime environments" in Ray's documentation.
+        task_memory: the bytes of memory that one task may use, at least 256 MiB. Ray starts only as many tasks on a
+            node as its memory allows, and tasks of a build sort in a quarter of what an interpreter leaves. None: Ray
+            starts a task for each CPU, and each sorts in 64 MiB.
+        object_store_memory: the most bytes of inputs, functions and results that a run keeps in Ray's object store, so
+            that large inputs do not fill it; at least one piece is sent. It is also the size of the store of a new
+            cluster, which has at least 75 MiB. None: the number of pieces is the only bound.
 
     Yields:
         The engine; None for this machine.
 
     Raises:
-        UsageError: the engine is unknown, an address was given without ``"ray"``, or there is no cluster.
+        UsageError: the engine is unknown, a setting was given without ``"ray"`` or is too small, no node has
+            ``task_memory``, or there is no cluster.
         MissingExtraError: Ray is not installed (extra ``ray``).
     """
     if isinstance(engine, str) and engine not in ENGINES:
         raise UsageError(
             f"there is no engine {engine!r}", hint=suggest(engine, ENGINES), details={"engines": list(ENGINES)}
         )
-    if address is not None and engine != "ray":
-        raise UsageError(
-            "an address belongs to the engine ray",
-            hint="Use use_engine('ray', address=...) in Python, --engine ray on the command line.",
-        )
+    given = (address, runtime_env, task_memory, object_store_memory)
+    for (name, words), value in zip(_SETTINGS.items(), given, strict=True):
+        if value is not None and engine != "ray":
+            raise UsageError(
+                f"{words} belongs to the engine ray",
+                hint=f"Use use_engine('ray', {name}=...) in Python, --engine ray on the command line.",
+            )
     with ExitStack() as stack:
         used = None if isinstance(engine, str) else engine
         if engine == "ray":
             from registry.engines.ray_tasks import RayTasks
 
-            ray_tasks = stack.enter_context(RayTasks(address))
-            _log.info("working with %s", ray_tasks.describe())
+            settings = RaySettings(
+                runtime_env=runtime_env, task_memory=task_memory, object_store_memory=object_store_memory
+            )
+            ray_tasks = stack.enter_context(RayTasks(address, settings=settings))
+            ray_tasks.connect()  # what is wrong with the cluster is found before the work begins
             used = ray_tasks
-        token = _chosen.set(used)
-        stack.callback(_chosen.reset, token)
+        token = chosen_engine.set(used)
+        stack.callback(chosen_engine.reset, token)
         yield used
 
 
 def has_engine_of_block() -> bool:
     """Whether a block of ``use_engine`` applies, so that one piece of work after the other uses all of that engine."""
-    return _chosen.get() is not None
+    return chosen_engine.get() is not None
 
 
 def choose_engine(
@@ -133,11 +160,21 @@ def choose_engine(
     is_little = num_bytes is not None and num_bytes < _SMALL_BYTES and num_items < _SMALL_ITEMS
     if wanted is not None:
         wanted = whole_number(wanted, "processes", least=1, hint="Leave it out to use one for each core.")
-    chosen = _chosen.get()
-    if chosen is not None and reads is not None and wanted != 1 and (wanted is not None or not is_little):
-        lent = _lend(chosen, wanted, reads)
-        if lent is not None:
-            return Growing(lent) if wanted is None and num_bytes is None else lent
+    chosen = chosen_engine.get()
+    if chosen is not None:
+        work = current_work()
+        if wanted == 1:
+            work.stays(ONE_PROCESS)
+        elif wanted is None and is_little:
+            work.stays(LITTLE)
+        elif reads is None:
+            work.stays(NEEDS_THIS_MACHINE)
+        elif (lent := _lend(chosen, wanted, reads)) is not None:
+            if wanted is not None or num_bytes is not None:
+                work.runs_on(lent)
+                return lent
+            work.stays(LITTLE)  # unless it turns out to be much
+            return Growing(lent, on_use=lambda: work.runs_on(lent))
     if wanted is not None:
         width = wanted
     elif not is_local:
@@ -161,7 +198,9 @@ def _lend(engine: Engine, wanted: int | None, reads: Sequence[str]) -> Engine | 
         return Lent(engine)
     for location in reads:
         if not engine.can_read(location):
-            _log.warning("working on this machine, because the nodes of the cluster cannot read %s", mask(location))
+            current_work().warn(
+                f"working on this machine, because the nodes of the cluster cannot read {mask(location)}"
+            )
             return None
     return engine.with_width(wanted)
 
@@ -183,6 +222,15 @@ class Lent(Engine):
     def shares_files(self) -> bool:
         """Whether the engine does."""
         return self._engine.shares_files
+
+    @property
+    def memory_of_piece(self) -> int | None:
+        """That of the engine."""
+        return self._engine.memory_of_piece
+
+    def describe(self) -> str:
+        """The engine in a line for people."""
+        return self._engine.describe()
 
     def run(
         self, pieces: Iterable[Piece[T, R]], *, doing: str, failure: type[RegistryError]
@@ -207,15 +255,16 @@ class Lent(Engine):
 class Growing(Engine):
     """Runs pieces in this process, and in ``workers`` as soon as that is faster: for an unknown amount of work.
 
-    ``workers`` is closed with this engine.
+    ``workers`` is closed with this engine. ``on_use`` is called before they are used.
 
     A small dataset is built without waiting for an interpreter to start. After one second of work, the mean time of
     an item decides: sending a quick one to another process takes longer than running it here.
     """
 
-    def __init__(self, workers: Engine) -> None:
+    def __init__(self, workers: Engine, *, on_use: Callable[[], None] | None = None) -> None:
         self._here = ThisProcess()
         self._workers = workers
+        self._on_use = on_use
         self._uses_workers = False
         self._is_tried = False
         self._is_closed = False
@@ -231,6 +280,11 @@ class Growing(Engine):
     def shares_files(self) -> bool:
         """Whether the workers do."""
         return self._workers.shares_files
+
+    @property
+    def memory_of_piece(self) -> int | None:
+        """That of the workers."""
+        return self._workers.memory_of_piece
 
     def run(
         self, pieces: Iterable[Piece[T, R]], *, doing: str, failure: type[RegistryError]
@@ -251,6 +305,8 @@ class Growing(Engine):
             if self._seconds >= _TRIAL_SECONDS:
                 self._is_tried = True
                 self._uses_workers = self._seconds / self._num_items >= _SLOW_SECONDS
+                if self._uses_workers and self._on_use is not None:
+                    self._on_use()
         engine = self._workers if self._uses_workers else self._here
         yield from engine.run(source, doing=doing, failure=failure)
 

@@ -75,7 +75,8 @@ class Engine(Protocol):
 
     * **Order.** Results come in the order of the pieces, and are the same for every engine.
     * **Back-pressure.** Pieces are drawn while results are taken. At most ``2 * width + 1`` pieces are drawn whose
-      results have not been yielded. Nothing is drawn before the first result is requested.
+      results have not been yielded, fewer if an engine bounds their bytes. Nothing is drawn before the first result is
+      requested.
     * **Errors.** An error of a piece is raised in its place, after the results of the pieces before it; later pieces
       are cancelled. An error of drawing a piece is raised after the results of all pieces drawn before it. Errors of
       the registry keep their class, text, hint and details. Other errors keep their class if the piece ran in this
@@ -103,6 +104,11 @@ class Engine(Protocol):
     def shares_files(self) -> bool:
         """Whether pieces run on this machine, and may open files of this process below ``/proc``."""
         return True
+
+    @property
+    def memory_of_piece(self) -> int | None:
+        """The bytes of memory that one piece may use; None if nobody set it."""
+        return None
 
     def describe(self) -> str:
         """The engine in a line for people."""
@@ -195,10 +201,12 @@ def in_order(
     *,
     most: int,
     finish: Callable[[Piece[T, R], S], R],
+    fits: Callable[[Piece[T, R]], bool] | None = None,
 ) -> Generator[tuple[T, R], None, None]:
     """Yield the input and the result of each piece, in order. At most ``most`` pieces are started and not yielded.
 
-    ``start`` starts a piece, and ``finish`` waits for its result.
+    ``start`` starts a piece, and ``finish`` waits for its result. If a piece does not fit, it is started after the
+    results of so many pieces before it that it does, or of all.
     """
     waiting: deque[tuple[Piece[T, R], S]] = deque()
     failed: Exception | None = None
@@ -211,6 +219,9 @@ def in_order(
                 failed, piece = error, None
             if piece is None:
                 break
+            while fits is not None and waiting and not fits(piece):
+                first = waiting.popleft()
+                yield first[0].input, finish(*first)
             waiting.append((piece, start(piece)))
             if len(waiting) == most:
                 first = waiting.popleft()

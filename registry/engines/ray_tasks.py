@@ -31,6 +31,7 @@ from urllib.parse import unquote, urlsplit
 
 from registry.engines.engine import Engine, Piece, R, T, closed_engine, in_order, most_drawn
 from registry.engines.messages import NotSendableError, Taking, WorkerDiedError, not_sendable
+from registry.engines.ray_settings import RaySettings, StoreRoom
 from registry.engines.ray_worker import (
     INSTALL_HINT,
     FunctionNotSendableError,
@@ -82,11 +83,13 @@ class RayTasks(Engine):
 
     Args:
         address: ``host:port``; ``"auto"`` for a cluster that runs on this machine, ``"local"`` for a new one.
-        processes: the number of pieces that run at the same time. None: one for each CPU of the cluster.
-        runtime_env: passed to ``ray.init``, e.g. to send packages that the nodes lack. Ray logs it: no passwords.
+        processes: the number of pieces that run at the same time. None: one for each CPU of the cluster, or as many as
+            the memory of its nodes allows.
+        settings: the runtime environment, and bounds of memory.
 
     Raises:
-        UsageError: ``processes`` is below 1; on first use: there is no cluster at the address.
+        UsageError: ``processes`` is below 1; on first use: there is no cluster at the address, no node has the memory
+            of a task, or the program is connected to the cluster already, with another runtime environment.
         MissingExtraError: on first use: Ray is not installed (extra ``ray``).
     """
 
@@ -95,11 +98,11 @@ class RayTasks(Engine):
         address: str | None = None,
         *,
         processes: int | None = None,
-        runtime_env: Mapping[str, Any] | None = None,
+        settings: RaySettings | None = None,
     ) -> None:
         self._address = address
         self._processes = None if processes is None else whole_number(processes, "processes", least=1)
-        self._runtime_env = runtime_env
+        self._settings = settings or RaySettings()
         self._connection: _Connection | None = None
         self._call: Any = None
         self._started: set[_Task] = set()
@@ -109,8 +112,13 @@ class RayTasks(Engine):
 
     @property
     def width(self) -> int:
-        """The number of processes that was asked for, or of CPUs of the cluster, at least 1. Connects."""
-        return self._processes or self.connect().num_cpus
+        """The number of processes that was asked for, or of tasks that the nodes can run at once. Connects."""
+        return self._processes or self.connect().num_slots(self._settings.task_memory)
+
+    @property
+    def memory_of_piece(self) -> int | None:
+        """The setting ``task_memory``."""
+        return self._settings.task_memory
 
     @property
     def shares_files(self) -> bool:
@@ -123,14 +131,20 @@ class RayTasks(Engine):
             if self._is_closed:
                 raise closed_engine()
             if self._connection is None:
-                self._connection = _Connection.open(self._address, self._runtime_env)
-                remote = self._connection.ray.remote(num_cpus=1, max_retries=0)
+                connection = _Connection.open(self._address, self._settings)
+                try:
+                    connection.num_slots(self._settings.task_memory)
+                except UsageError:
+                    connection.leave()
+                    raise
+                self._connection = connection
+                remote = connection.ray.remote(num_cpus=1, max_retries=0, memory=self._settings.task_memory)
                 self._call = remote(call_message)
             return self._connection
 
     def with_width(self, processes: int | None) -> RayTasks:
         """Another engine on the same cluster."""
-        return RayTasks(self._address, processes=processes or self._processes, runtime_env=self._runtime_env)
+        return RayTasks(self._address, processes=processes or self._processes, settings=self._settings)
 
     def can_read(self, location: str) -> bool:
         """Whether pieces on every node can read the folder at this URL.
@@ -147,7 +161,7 @@ class RayTasks(Engine):
         """The engine in a line for people: ``Ray, with 8 CPUs of 2 nodes``."""
         connection = self.connect()
         cpus, nodes = connection.num_cpus, connection.num_nodes
-        used = "" if self._processes is None else f", {self._processes} pieces at a time"
+        used = f", {self.width} pieces at a time" if self._processes is not None or self.width < cpus else ""
         return f"Ray, with {cpus} CPU{'s' * (cpus > 1)} of {nodes} node{'s' * (nodes > 1)}{used}"
 
     def run(
@@ -164,24 +178,43 @@ class RayTasks(Engine):
         self.connect()
         self._forget_ended()
         sent: _Sent | None = None
+        ready: _Task | None = None
+        most_bytes = self._settings.object_store_memory
+        room = None if most_bytes is None else StoreRoom(most_bytes)
 
-        def start(piece: Piece[T, R]) -> _Task:
-            nonlocal sent
+        def prepare(piece: Piece[T, R]) -> _Task:
+            nonlocal sent, ready
             if self._is_closed:
                 raise closed_engine()
             if sent is None or sent.function is not piece.function:
                 sent = self._send(piece.function)
-            task = _Task(self, piece, sent, doing)
+                if room is not None:
+                    room.keep(sent.num_bytes)
+            if ready is None or ready.piece is not piece:
+                ready = _Task(self, piece, sent, doing)
+            return ready
+
+        def fits(piece: Piece[T, R]) -> bool:
+            return room is None or room.fits(prepare(piece).pickle())
+
+        def start(piece: Piece[T, R]) -> _Task:
+            nonlocal ready
+            task, ready = prepare(piece), None
+            if room is not None:
+                room.add(task.pickle())
             with suppress(NotSendableError, WorkerDiedError):  # raised again when the result is taken
                 task.start()
             return task
 
         def finish(piece: Piece[T, R], task: _Task) -> R:
             result: R = self._taking.take(piece, task.result, doing=doing, failure=failure)
+            if room is not None:
+                room.remove(task.num_bytes, num_result_bytes=task.num_result_bytes)
             return result
 
         width = self.width
-        yield from in_order(start, pieces, most=most_drawn(width) if width > 1 else 1, finish=finish)
+        most = most_drawn(width) if width > 1 else 1
+        yield from in_order(start, pieces, most=most, finish=finish, fits=None if room is None else fits)
 
     def close(self) -> None:
         """End all tasks: the workers that run them are killed. The cluster ends if this engine started it."""
@@ -211,7 +244,7 @@ class RayTasks(Engine):
             setting = Setting(package_version(), piece_environment(), [path for path in sys.path if path])
             content = connection.pickle((setting, connection.pickle(function)))
             with connection.typed_faults():
-                return _Sent(function, uuid.uuid4().hex, connection.ray.put(content))
+                return _Sent(function, uuid.uuid4().hex, connection.ray.put(content), num_bytes=len(content))
         except (NotSendableError, WorkerDiedError) as error:
             return _Sent(function, "", None, error)
 
@@ -234,8 +267,11 @@ class _Sent:
         key: str,
         content: Any,
         refusal: NotSendableError | WorkerDiedError | None = None,
+        *,
+        num_bytes: int = 0,
     ) -> None:
         self.function = function
+        self.num_bytes = num_bytes
         self.key = key
         self.content = content
         self.refusal = refusal
@@ -246,12 +282,23 @@ class _Task:
 
     def __init__(self, engine: RayTasks, piece: Piece[Any, Any], sent: _Sent, doing: str) -> None:
         self._engine = engine
-        self._piece = piece
+        self.piece = piece
         self._sent = sent
         self._doing = doing
+        self._message: bytes | None = None
+        self.num_bytes = 0
+        self.num_result_bytes = 0
         self._refusal: NotSendableError | WorkerDiedError | None = None
         self.ref: Any = None
         self.is_cancelled = False
+
+    def pickle(self) -> int:
+        """Pickle the input ahead of ``start``; returns its size, 0 if it cannot be sent."""
+        if self._message is None and self._sent.refusal is None:
+            with suppress(NotSendableError):  # raised again by start()
+                self._message = self._engine.connect().pickle(self.piece.input)
+                self.num_bytes = len(self._message)
+        return self.num_bytes
 
     def start(self) -> None:
         """Send the piece.
@@ -264,7 +311,7 @@ class _Task:
             if self._sent.refusal is not None:
                 raise self._sent.refusal
             connection = self._engine.connect()
-            message = connection.pickle(self._piece.input)
+            message, self._message = self._message or connection.pickle(self.piece.input), None
             call = self._engine._call.options(name=self._doing)
             with connection.typed_faults():
                 self.ref = call.remote(self._sent.key, self._sent.content, message)
@@ -289,6 +336,8 @@ class _Task:
                     raise WorkerDiedError(error.message, hint=error.hint, details=error.details) from error
                 self.start()
         self._engine._started.discard(self)
+        self.ref = None  # frees the result in the object store
+        self.num_result_bytes = len(answer)
         try:
             result, raised, cause = pickle.loads(answer)  # noqa: S301 - from a worker of this program
         except Exception as error:
@@ -329,9 +378,11 @@ class _Connection:
         self._head = str(ray.get_runtime_context().gcs_address)
         self.num_nodes = max(1, len(nodes))
         self.num_cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        self._nodes = [(int(node["Resources"].get("CPU", 0)), node["Resources"].get("memory", 0.0)) for node in nodes]
+        self._runtime_env: Mapping[str, Any] | None = None
 
     @classmethod
-    def open(cls, address: str | None, runtime_env: Mapping[str, Any] | None) -> _Connection:
+    def open(cls, address: str | None, settings: RaySettings) -> _Connection:
         """The connection that exists, or a new one."""
         with require_extra("ray", package="ray", needed_for="work on a Ray cluster"):
             import ray
@@ -343,13 +394,20 @@ class _Connection:
                 is_own = not ray.is_initialized()
                 if is_own:
                     _print_to_stderr()
-                    _connect(ray, address or os.environ.get("RAY_ADDRESS") or None, runtime_env)
-                found = cls._current = cls(ray, address, is_own=is_own)
+                    _connect(ray, address or os.environ.get("RAY_ADDRESS") or None, settings)
+                found = cls(ray, address, is_own=is_own)
+                found._runtime_env = settings.runtime_env if is_own else None
             elif found._is_own and address is not None and address != found._address:
                 raise UsageError(
                     f"this program is connected to another Ray cluster than {address}",
                     hint="Close the engine that uses it first: a program uses one cluster at a time.",
                 )
+            if settings.runtime_env is not None and settings.runtime_env != found._runtime_env:
+                raise UsageError(
+                    "this program is connected to a Ray cluster already, without this runtime_env",
+                    hint="Pass runtime_env to ray.init, or to the first engine that the program uses.",
+                )
+            cls._current = found
             found._num_users += 1
             return found
 
@@ -363,6 +421,24 @@ class _Connection:
                 _Connection._current = None
                 if self._is_own:
                     self.ray.shutdown()
+
+    def num_slots(self, task_memory: int | None) -> int:
+        """The number of tasks that the nodes can run at the same time.
+
+        Raises:
+            UsageError: no node has this memory, so that Ray would wait for one without end.
+        """
+        if task_memory is None:
+            return self.num_cpus
+        found = int(sum(min(cpus, memory // task_memory) for cpus, memory in self._nodes))
+        if not found:
+            largest = int(max((memory for cpus, memory in self._nodes if cpus), default=0))
+            raise UsageError(
+                f"no node of the cluster can give a task {task_memory:,} bytes of memory: the largest has {largest:,}",
+                hint="Set task_memory (--task-memory) to less, or start larger nodes: ray start --memory BYTES",
+                details={"task_memory": task_memory, "largest": largest},
+            )
+        return found
 
     def pickle(self, value: object) -> bytes:
         """Pickle ``value``; classes and functions of ``__main__`` by value. Raises NotSendableError."""
@@ -472,11 +548,11 @@ def _lost(details: dict[str, Any]) -> WorkerDiedError:
     return WorkerDiedError("the connection to the Ray cluster was lost", hint=_LOST_HINT, details=details)
 
 
-def _connect(ray: ModuleType, address: str | None, runtime_env: Mapping[str, Any] | None) -> None:
+def _connect(ray: ModuleType, address: str | None, settings: RaySettings) -> None:
     """Call ``ray.init``: at an address, else with a cluster that runs here, else with a new one."""
     options: dict[str, Any] = {"log_to_driver": True, "logging_level": logging.WARNING}
-    if runtime_env is not None:
-        options["runtime_env"] = dict(runtime_env)
+    if settings.runtime_env is not None:
+        options["runtime_env"] = _checked_environment(settings.runtime_env)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # Ray announces changes that do not concern pieces
         if address not in (None, "auto", "local"):
@@ -491,9 +567,32 @@ def _connect(ray: ModuleType, address: str | None, runtime_env: Mapping[str, Any
         except Exception as error:
             raise _no_cluster(str(address or "auto"), error) from error
         try:
-            ray.init(address="local", include_dashboard=False, **options)
+            store_bytes = settings.own_store_bytes
+            ray.init(address="local", include_dashboard=False, object_store_memory=store_bytes, **options)
         except Exception as error:
             raise _no_cluster("local", error) from error
+
+
+def _checked_environment(runtime_env: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, as Ray reads it. Ray's own errors would be those of a cluster that does not answer.
+
+    Raises:
+        UsageError: a field is unknown or malformed, or a folder does not exist.
+    """
+    from ray.runtime_env import RuntimeEnv
+
+    try:
+        folders = [runtime_env.get("working_dir"), *(runtime_env.get("py_modules") or ())]
+        for folder in folders:
+            if isinstance(folder, str) and "://" not in folder and not os.path.exists(folder):  # noqa: PTH110 (as Ray)
+                raise ValueError(f"{folder} does not exist")
+        RuntimeEnv(**runtime_env, _validate=True)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"Ray refuses the runtime_env: {error}",
+            hint='Write fields that Ray documents, e.g. {"py_modules": ["./my_package"]}.',
+        ) from error
+    return dict(runtime_env)
 
 
 def _print_to_stderr() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from registry.cli.engine import read_environment
 from registry.cli.main import COMMANDS, cli
 from registry.cli.pin import checking, making
 
@@ -21,12 +23,85 @@ Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
             "an address belongs to the engine ray",
             "Use use_engine('ray', address=...) in Python, --engine ray on the command line.",
         ),
+        (
+            ["--runtime-env", '{"env_vars": {}}'],
+            "a runtime environment belongs to the engine ray",
+            "Use use_engine('ray', runtime_env=...) in Python, --engine ray on the command line.",
+        ),
+        (
+            ["--engine", "local", "--task-memory", "2GB"],
+            "the memory of a task belongs to the engine ray",
+            "Use use_engine('ray', task_memory=...) in Python, --engine ray on the command line.",
+        ),
+        (
+            ["--object-store-memory", "2GB"],
+            "the memory of an object store belongs to the engine ray",
+            "Use use_engine('ray', object_store_memory=...) in Python, --engine ray on the command line.",
+        ),
+        (
+            ["--engine", "ray", "--task-memory", "much"],
+            "--task-memory is 'much': expected a number of bytes",
+            "Write the number alone or with a unit, e.g. --task-memory 2GB or 512MiB.",
+        ),
+        (
+            ["--engine", "ray", "--task-memory", "100MB"],
+            "task_memory must be 268435456 or more, not 100000000",
+            "It is in bytes. An interpreter with NumPy and Ray takes 150 MB of it.",
+        ),
+        (
+            ["--engine", "ray", "--object-store-memory", "10"],
+            "object_store_memory must be 1048576 or more, not 10",
+            "It is in bytes. An input of a build may be large: 1 GB is usual.",
+        ),
     ],
 )
 def test_a_wrong_engine_is_a_usage_error(empty: Cli, options: list[str], message: str, hint: str) -> None:
     ran = empty("verify", "digits", *options, "--format", "json")
     assert ran.code == 2
     assert (ran.error()["code"], ran.error()["message"], ran.error()["hint"]) == ("usage", message, hint)
+
+
+ENVIRONMENT_HINT = (
+    'Write JSON, e.g. --runtime-env \'{"py_modules": ["./my_package"]}\', or the path of a .json or .yaml file.'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"pip": ', "--runtime-env is not JSON: Expecting value: line 1 column 9 (char 8)"),
+        ("my_package", "--runtime-env: my_package is neither JSON nor a .json or .yaml file"),
+        ("missing.json", "--runtime-env: missing.json cannot be read: No such file or directory"),
+        ("list.json", "--runtime-env: list.json must contain an object with names, not list"),
+        ("cut.json", "--runtime-env: cut.json is not JSON: Expecting value: line 1 column 9 (char 8)"),
+        ("binary.yaml", "--runtime-env: binary.yaml cannot be read: it is not text in UTF-8"),
+        ("numbers.yaml", "--runtime-env: numbers.yaml must contain an object with names, not dict"),
+        (
+            "wrong.yml",
+            "--runtime-env: wrong.yml is not YAML: while scanning for the next token found character '@' that cannot "
+            'start any token in "<unicode string>", line 1, column 1: @ ^',
+        ),
+    ],
+)
+def test_a_malformed_runtime_environment_is_a_usage_error(
+    empty: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = {"list.json": b"[]", "cut.json": b'{"pip": ', "binary.yaml": b"\xff", "wrong.yml": b"@"}
+    for name, content in (files | {"numbers.yaml": b"1: pip"}).items():
+        (tmp_path / name).write_bytes(content)
+    ran = empty("build", "digits", "--engine", "ray", "--runtime-env", text, "--format", "json")
+    assert (ran.code, ran.error()["code"], ran.error()["message"]) == (2, "usage", message)
+    assert ran.error()["hint"] == ENVIRONMENT_HINT
+
+
+def test_a_runtime_environment_is_json_or_a_file(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text("py_modules: [./my_package]\nenv_vars:\n  A: b\n")
+    (tmp_path / "one.json").write_text('{"py_modules": ["./my_package"], "env_vars": {"A": "b"}}')
+    wanted = {"py_modules": ["./my_package"], "env_vars": {"A": "b"}}
+    assert read_environment(str(tmp_path / "one.yaml")) == wanted
+    assert read_environment(str(tmp_path / "one.json")) == wanted
+    assert read_environment(' {"py_modules": ["./my_package"], "env_vars": {"A": "b"}}') == wanted
 
 
 def test_a_variable_names_the_engine_and_an_option_wins(empty: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,4 +130,5 @@ def test_commands_whose_work_a_cluster_can_do_have_the_options() -> None:
     assert "import" in COMMANDS
     for one in found:
         options = {name for parameter in one.params for name in parameter.opts}
-        assert {"--engine", "--address"} <= options, one.name
+        settings = {"--address", "--runtime-env", "--task-memory", "--object-store-memory"}
+        assert {"--engine", *settings} <= options, one.name

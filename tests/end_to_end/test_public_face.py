@@ -486,7 +486,7 @@ OPTIONS_OF_CALLS: dict[str, tuple[Callable[..., Any], set[str]]] = {
     "pin restore": (registry.load_pin, {"to", "force", "dry-run"}),
     "pin read": (registry.load_pin, {"limit", "ids", "catalog"}),
 }
-COMMON = {"catalog", "data-dir", "format", "engine", "address"}
+COMMON = {"catalog", "data-dir", "format", "engine", "address", "runtime-env", "task-memory", "object-store-memory"}
 PLURALS = {"allow-host": "allow_hosts"}  # an option is given once for each value
 
 
@@ -506,3 +506,25 @@ def test_an_option_has_one_word_in_python_and_on_the_command_line(command: str) 
     } - {"data", "take"}  # second spellings
     words = {PLURALS.get(option, option.replace("-", "_")) for option in options - others - COMMON}
     assert words <= set(inspect.signature(call).parameters), command
+
+
+def test_a_command_that_a_cluster_can_run_has_a_call_with_an_engine() -> None:
+    calls = {name: call for name, (call, _) in OPTIONS_OF_CALLS.items()} | {
+        "add": registry.Catalog.add,
+        "copy": registry.Catalog.copy,
+        "verify": registry.Dataset.verify,
+        "pin create": registry.Dataset.pin,
+        "pin verify": registry.Pin.verify,
+    }
+    found = set()
+    for name, call in calls.items():
+        command: click.Command = cli
+        for word in name.split():
+            assert isinstance(command, click.Group)
+            command = command.get_command(click.Context(command), word) or pytest.fail(word)
+        if "--engine" in {option for one in command.params for option in one.opts}:
+            found.add(name)
+            assert "engine" in inspect.signature(call).parameters, name
+    assert found == {
+        *("add", "build", "copy", "import parquet", "import tfds", "pin create", "pin verify", "publish", "verify")
+    }

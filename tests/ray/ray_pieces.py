@@ -54,3 +54,18 @@ def rest(seconds: float) -> float:
 def read_variable(name: str) -> str | None:
     """The value of a variable of the environment."""
     return os.environ.get(name)
+
+
+def node_and_times(seconds: float) -> tuple[str, float, float]:
+    """Take that long; return the number of the node, and when the piece began and ended."""
+    import ray
+
+    started = time.time()
+    time.sleep(seconds)
+    return ray.get_runtime_context().get_node_id(), started, time.time()
+
+
+def hold(given: tuple[int, bytes]) -> tuple[int, int]:
+    """The number, and the size of the bytes."""
+    time.sleep(0.05)
+    return given[0], len(given[1])

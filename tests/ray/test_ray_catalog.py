@@ -173,7 +173,7 @@ def test_the_command_line_chooses_the_cluster(cluster: Any, tmp_path: Path) -> N
     there = command(
         *("verify", "digits", "--deep", "-j", "2", "--engine", "ray", "--address", cluster.address), **place
     )
-    assert there.stderr == "note: working with Ray, with 4 CPUs of 2 nodes\n"
+    assert there.stderr == "note: verifying digits on Ray, with 4 CPUs of 2 nodes, 2 pieces at a time\n"
     assert there.stdout == command("verify", "digits", "--deep", **place).stdout
     by_variable = command(
         *("verify", "digits", "--deep", "-j", "2", "--format", "json"),
@@ -182,4 +182,6 @@ def test_the_command_line_chooses_the_cluster(cluster: Any, tmp_path: Path) -> N
         RAY_ADDRESS=cluster.address,
     )
     assert json.loads(by_variable.stdout)["data"] == json.loads(here.stdout)["data"]
-    assert json.loads(by_variable.stdout)["warnings"] == ["note: working with Ray, with 4 CPUs of 2 nodes"]
+    assert json.loads(by_variable.stdout)["warnings"] == [
+        "note: verifying digits on Ray, with 4 CPUs of 2 nodes, 2 pieces at a time"
+    ]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # numpy is loaded when something is imported
 
 @session_command(
     "earth-engine",
-    engine=True,
+    engine="importing",
     epilog=examples(
         "registry import earth-engine exports/ --dry-run",
         "registry import earth-engine exports/ --prefix area --name area",

@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # numpy and pydantic are loaded when a pin file is read
 
 @session_command(
     "verify",
-    engine=True,
+    engine="verifying",
     data_dir=pin_data_dir_option,
     epilog=examples(
         "registry pin verify dataset.lock.yaml",

@@ -63,7 +63,7 @@ _dry_run_option: Final = click.option(
 
 @session_command(
     "create",
-    engine=True,
+    engine="pinning",
     at=True,
     locked=True,
     epilog=examples(

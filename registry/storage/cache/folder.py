@@ -129,8 +129,10 @@ class FileCache:
         return f"FileCache({str(self.folder)!r})"
 
 
-def parse_bytes(text: str, name: str) -> int:
+def parse_bytes(text: str, name: str, *, hint: str | None = None) -> int:
     """Read a number of bytes, with or without a unit; ``name`` is the variable or option, for the message.
+
+    ``hint`` replaces the one about the cache.
 
     >>> parse_bytes("20GB", "REGISTRY_CACHE_BYTES"), parse_bytes("1.5 KiB", "REGISTRY_CACHE_BYTES")
     (20000000000, 1536)
@@ -143,7 +145,8 @@ def parse_bytes(text: str, name: str) -> int:
     if found is None or unit is None:
         raise UsageError(
             f"{name} is {text[:80]!r}: expected a number of bytes",
-            hint=f"Write the number alone or with a unit, e.g. {name}=500MB, 20GB or 1.5TiB; 0 switches the cache off.",
+            hint=hint
+            or f"Write the number alone or with a unit, e.g. {name}=500MB, 20GB or 1.5TiB; 0 switches the cache off.",
             details={"name": name, "value": text[:80]},
         )
     whole, _, part = found[1].partition(".")

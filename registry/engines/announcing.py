@@ -1,0 +1,99 @@
+"""The engine that a block has chosen; and one line for each call or command that says which engine does its work.
+
+A call of the API or a command opens ``announced``. ``choose_engine`` tells the ``Work`` of that block what it chose.
+Nothing is said if no cluster was asked for. This module imports no engine, because all calls of the API import it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from registry.engines.engine import Engine
+
+_log = logging.getLogger(__name__)
+
+chosen_engine: Final[ContextVar[Engine | None]] = ContextVar("chosen engine", default=None)
+"""The engine of the innermost block of ``use_engine``; None: this machine."""
+
+ONE_PROCESS: Final = "one process was asked for"
+LITTLE: Final = "there is little to do"
+NEEDS_THIS_MACHINE: Final = "it needs files or memory of this machine"
+_REASONS: Final = (ONE_PROCESS, LITTLE, NEEDS_THIS_MACHINE)
+"""The one that is said if several apply: nearly all work has small parts that only this machine can do."""
+
+
+class Work:
+    """The work of one call or command.
+
+    Args:
+        doing: what is done, e.g. ``building prices``.
+        tell: called with each line. None: lines are logged.
+    """
+
+    def __init__(self, doing: str, tell: Callable[[str], None] | None) -> None:
+        self._doing = doing
+        self._tell = tell
+        self._reasons: set[str] = set()
+        self._said: set[str] = set()
+        self._is_told = False
+
+    def runs_on(self, engine: Engine) -> None:
+        """Say where the work is done, the first time."""
+        if not self._is_told:
+            self._is_told = True
+            self._say(logging.INFO, f"{self._doing} on {engine.describe()}")
+
+    def stays(self, reason: str) -> None:
+        """Remember why a part of the work is done on this machine: one of the constants above."""
+        self._reasons.add(reason)
+
+    def warn(self, text: str) -> None:
+        """Say why work that belongs to the cluster is done on this machine, once."""
+        if text not in self._said:
+            self._said.add(text)
+            self._say(logging.WARNING, text)
+
+    def end(self) -> None:
+        """Say why nothing was done on the cluster, if that is so and nothing was said."""
+        reason = next((one for one in _REASONS if one in self._reasons), None)
+        if reason is not None and not self._is_told and not self._said:
+            self._say(logging.INFO, f"{self._doing} on this machine, because {reason}")
+
+    def _say(self, level: int, text: str) -> None:
+        if self._tell is None:
+            _log.log(level, "%s", text)
+        else:
+            self._tell(text)
+
+
+_work: ContextVar[Work | None] = ContextVar("work", default=None)
+
+
+@contextmanager
+def announced(doing: str, *, tell: Callable[[str], None] | None = None, is_new: bool = False) -> Iterator[None]:
+    """Announce the engine of the work in the block. A block inside of another one says nothing, unless ``is_new``."""
+    if _work.get() is not None and not is_new:
+        yield
+        return
+    work = Work(doing, tell)
+    token = _work.set(work)
+    try:
+        yield
+        work.end()
+    finally:
+        _work.reset(token)
+
+
+def current_work() -> Work:
+    """The work of the innermost block; without one, warnings are logged and nothing else is said."""
+    return _work.get() or _Unnamed("", None)
+
+
+class _Unnamed(Work):
+    def runs_on(self, engine: Engine) -> None:
+        """Say nothing."""

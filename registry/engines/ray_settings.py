@@ -1,0 +1,80 @@
+"""The settings of work on a Ray cluster, and the room that a run has in Ray's object store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from registry.model import whole_number
+
+LEAST_TASK_BYTES: Final = 256 * 2**20
+"""An interpreter with NumPy and Ray takes 150 MB before it has done anything."""
+
+_LEAST_STORE_BYTES: Final = 2**20
+_LEAST_OWN_STORE_BYTES: Final = 75 * 2**20  # Ray refuses a smaller one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaySettings:
+    """How pieces run on a Ray cluster. ``use_engine`` describes the fields.
+
+    Attributes:
+        runtime_env: what Ray sends to the workers; None: nothing.
+        task_memory: the bytes of memory that a task may use; None: Ray places tasks by CPUs alone.
+        object_store_memory: the most bytes that a run keeps in Ray's object store; None: ``2 * width + 1`` pieces.
+
+    Raises:
+        UsageError: a number is not whole, or too small.
+    """
+
+    runtime_env: Mapping[str, Any] | None = None
+    task_memory: int | None = None
+    object_store_memory: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.task_memory is not None:
+            hint = "It is in bytes. An interpreter with NumPy and Ray takes 150 MB of it."
+            whole_number(self.task_memory, "task_memory", least=LEAST_TASK_BYTES, hint=hint)
+        if self.object_store_memory is not None:
+            hint = "It is in bytes. An input of a build may be large: 1 GB is usual."
+            whole_number(self.object_store_memory, "object_store_memory", least=_LEAST_STORE_BYTES, hint=hint)
+
+    @property
+    def own_store_bytes(self) -> int | None:
+        """The size of the object store of a cluster that the engine starts; None: Ray decides."""
+        wanted = self.object_store_memory
+        return None if wanted is None else max(wanted, _LEAST_OWN_STORE_BYTES)
+
+
+class StoreRoom:
+    """Counts the bytes that a run keeps in Ray's object store, and says whether another piece fits.
+
+    The size of a result is known when it is taken. Until then it is counted as the largest result so far.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._num_bytes = 0
+        self._num_pieces = 0
+        self._largest_result = 0
+
+    def fits(self, num_bytes: int) -> bool:
+        """Whether a piece whose messages have this size can be sent."""
+        results = (self._num_pieces + 1) * self._largest_result
+        return self._num_bytes + num_bytes + results <= self._most_bytes
+
+    def keep(self, num_bytes: int) -> None:
+        """Called for a function that is stored for all pieces, and is never given back."""
+        self._num_bytes += num_bytes
+
+    def add(self, num_bytes: int) -> None:
+        """Called for a piece that is sent."""
+        self._num_bytes += num_bytes
+        self._num_pieces += 1
+
+    def remove(self, num_bytes: int, *, num_result_bytes: int) -> None:
+        """Called for a piece whose result was taken."""
+        self._num_bytes -= num_bytes
+        self._num_pieces -= 1
+        self._largest_result = max(self._largest_result, num_result_bytes)
