@@ -20,7 +20,7 @@ from registry.building.author_code import add_place
 from registry.building.builder import DatasetBuilder, Examples
 from registry.building.encoding import encode_examples
 from registry.building.generation import Keyer, call_features, call_splits, examples_place, run_generator
-from registry.building.piece_runs import GroupMaker, make_group_runs
+from registry.building.piece_runs import GroupMaker, make_group_runs, watch_inputs
 from registry.building.pieces import Pieces
 from registry.building.run_files import CAN_SHARE_FILES
 from registry.building.run_folder import RunFolder
@@ -84,7 +84,8 @@ def build_dataset(
             through temporary files in ``store``, or in TMPDIR.
         num_shards: the number of shards of each split, or a dict of split -> number. None: ``builder.NUM_SHARDS``, or
             else TFDS's rule of size and count.
-        progress: called with a ``Progress``: each split is encoded, then written, in records.
+        progress: called with a ``Progress``: each split is encoded, then written, in records and bytes. For ``Pieces``,
+            the tasks are inputs; while several processes write, they are shards.
         budget_bytes: memory for sorting, shared by all processes. A build uses about this much, and a few chunks of
             1 MB for each process.
 
@@ -196,8 +197,7 @@ class _SplitJob:
         """Build the split where other machines read the runs and write the shards; records never come here."""
         runs, num_payload_bytes = [], 0
         with self._sorter(self.budget_bytes // _KEY_BUDGET_SHARE) as unsorted_keys:
-            source = self._generate(examples, unsorted_keys)
-            for made in watch_frames(source, "encoding", self.split, None, self.progress):
+            for made in self._generate(examples, unsorted_keys):
                 assert isinstance(made, MadeRun)  # noqa: S101 (for the type checker: Pieces give runs)
                 runs.append(made.run)
                 num_payload_bytes += made.num_payload_bytes
@@ -234,8 +234,7 @@ class _SplitJob:
 
     def _encode(self, examples: Examples, sorter: ExternalSorter) -> None:
         with self._sorter(self.budget_bytes // _KEY_BUDGET_SHARE) as unsorted_keys:
-            source = self._generate(examples, unsorted_keys)
-            for made in watch_frames(source, "encoding", self.split, None, self.progress):
+            for made in self._generate(examples, unsorted_keys):
                 before = sorter.num_payload_bytes
                 if isinstance(made, MadeRun):
                     sorter.add_run(made.run, num_payload_bytes=made.num_payload_bytes)
@@ -262,8 +261,19 @@ class _SplitJob:
             runs = None if self.engine.shares_files else self.runs
             # Without /proc, other processes of this machine cannot open a file that has no name.
             engine = self.engine if is_shared or runs is not None else ThisProcess()
-            yield from make_group_runs(engine, maker, examples, unsorted_keys=unsorted_keys, runs=runs)
+            with watch_inputs(self.progress, self.split, examples) as stage:
+                yield from make_group_runs(
+                    engine, maker, examples, unsorted_keys=unsorted_keys, runs=runs, watch=stage.watch
+                )
             return
+        source = self._encoded(examples, unsorted_keys, shuffled=shuffled, is_shared=is_shared)
+        yield from watch_frames(source, "encoding", self.split, None, self.progress)
+
+    def _encoded(
+        self, examples: Examples, unsorted_keys: ExternalSorter, *, shuffled: bool, is_shared: bool
+    ) -> Iterator[KeyedFrames | MadeRun]:
+        """The records of a generator."""
+        assert not isinstance(examples, Pieces)  # noqa: S101 (for the type checker)
         keyer = Keyer(self.split, shuffled=shuffled, unsorted_keys=unsorted_keys)
         with closing(run_generator(self.split, examples)) as items:
             yield from encode_examples(self.engine, self.codec, keyer, items, until_grown=is_shared)

@@ -8,6 +8,7 @@ of them which engine runs and how many pieces run at the same time. This package
 from registry.engines.choice import ENGINES, choose_engine, has_engine_of_block, num_cpus, use_engine
 from registry.engines.engine import Engine, FileRange, Piece, ThisProcess, call_ahead, shared_threads, submit
 from registry.engines.messages import ForeignError, NotSendableError, WorkerDiedError
+from registry.engines.watching import TaskCounts, TaskWatch, watch_tasks
 from registry.engines.workers import WorkerProcesses
 
 __all__ = [
@@ -17,6 +18,8 @@ __all__ = [
     "ForeignError",
     "NotSendableError",
     "Piece",
+    "TaskCounts",
+    "TaskWatch",
     "ThisProcess",
     "WorkerDiedError",
     "WorkerProcesses",
@@ -27,4 +30,5 @@ __all__ = [
     "shared_threads",
     "submit",
     "use_engine",
+    "watch_tasks",
 ]

@@ -20,6 +20,7 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from registry.engines.engine import Engine, Piece, R, T, ThisProcess, closed_engine
+from registry.engines.watching import Tally, TaskWatch
 from registry.engines.workers import WorkerProcesses
 from registry.errors import RegistryError, UsageError, suggest
 from registry.masking import mask
@@ -185,12 +186,17 @@ class Lent(Engine):
         return self._engine.shares_files
 
     def run(
-        self, pieces: Iterable[Piece[T, R]], *, doing: str, failure: type[RegistryError]
+        self,
+        pieces: Iterable[Piece[T, R]],
+        *,
+        doing: str,
+        failure: type[RegistryError],
+        watch: TaskWatch[R] | None = None,
     ) -> Generator[tuple[T, R], None, None]:
         """See ``Engine.run``."""
         if self._is_closed:
             raise closed_engine()
-        started = self._engine.run(pieces, doing=doing, failure=failure)
+        started = self._engine.run(pieces, doing=doing, failure=failure, watch=watch)
         self._runs.append(started)
         try:
             yield from started
@@ -233,18 +239,24 @@ class Growing(Engine):
         return self._workers.shares_files
 
     def run(
-        self, pieces: Iterable[Piece[T, R]], *, doing: str, failure: type[RegistryError]
+        self,
+        pieces: Iterable[Piece[T, R]],
+        *,
+        doing: str,
+        failure: type[RegistryError],
+        watch: TaskWatch[R] | None = None,
     ) -> Generator[tuple[T, R], None, None]:
         """See ``Engine.run``."""
         if self._is_closed:
             raise closed_engine()
-        source = iter(pieces)
+        source, tally = iter(pieces), Tally(watch, 1)
         while not self._is_tried:
             piece = next(source, None)
             if piece is None:
                 return
             started = time.thread_time()  # excludes the time of other programs
-            result = piece.function(piece.input)
+            tally.start()
+            result = tally.take(piece, piece)
             self._seconds += time.thread_time() - started
             self._num_items += piece.num_items
             yield piece.input, result
@@ -252,7 +264,8 @@ class Growing(Engine):
                 self._is_tried = True
                 self._uses_workers = self._seconds / self._num_items >= _SLOW_SECONDS
         engine = self._workers if self._uses_workers else self._here
-        yield from engine.run(source, doing=doing, failure=failure)
+        rest = None if watch is None else watch.after(tally.counts)
+        yield from engine.run(source, doing=doing, failure=failure, watch=rest)
 
     def close(self) -> None:
         """End the workers."""

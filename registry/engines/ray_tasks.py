@@ -25,8 +25,9 @@ import uuid
 import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import unquote, urlsplit
 
 from registry.engines.engine import Engine, Piece, R, T, closed_engine, in_order, most_drawn
@@ -42,6 +43,7 @@ from registry.engines.ray_worker import (
     pickler_class,
     piece_environment,
 )
+from registry.engines.watching import TELL_SECONDS, Tally, TaskWatch
 from registry.errors import RegistryError, UsageError, require_extra
 from registry.model import whole_number
 
@@ -151,7 +153,12 @@ class RayTasks(Engine):
         return f"Ray, with {cpus} CPU{'s' * (cpus > 1)} of {nodes} node{'s' * (nodes > 1)}{used}"
 
     def run(
-        self, pieces: Iterable[Piece[T, R]], *, doing: str, failure: type[RegistryError]
+        self,
+        pieces: Iterable[Piece[T, R]],
+        *,
+        doing: str,
+        failure: type[RegistryError],
+        watch: TaskWatch[R] | None = None,
     ) -> Generator[tuple[T, R], None, None]:
         """See ``Engine.run``.
 
@@ -163,6 +170,8 @@ class RayTasks(Engine):
         """
         self.connect()
         self._forget_ended()
+        width = self.width
+        tally, tasks = Tally(watch, width), dict[Any, _Task]()
         sent: _Sent | None = None
 
         def start(piece: Piece[T, R]) -> _Task:
@@ -174,14 +183,38 @@ class RayTasks(Engine):
             task = _Task(self, piece, sent, doing)
             with suppress(NotSendableError, WorkerDiedError):  # raised again when the result is taken
                 task.start()
+                tasks[task.ref] = task
+            tally.start()
             return task
 
         def finish(piece: Piece[T, R], task: _Task) -> R:
-            result: R = self._taking.take(piece, task.result, doing=doing, failure=failure)
-            return result
+            result = partial(self._wait_for, task, tasks, tally)
+            take = partial(self._taking.take, piece, result, doing=doing, failure=failure)
+            return tally.take(piece, take, is_counted=lambda: task.is_counted)
 
-        width = self.width
         yield from in_order(start, pieces, most=most_drawn(width) if width > 1 else 1, finish=finish)
+
+    def _wait_for(self, task: _Task, tasks: dict[Any, _Task], tally: Tally[Any]) -> Any:
+        """Wait for the result of a piece, or raise its error. ``tasks`` are those whose end was not seen yet."""
+        connection = self.connect()  # raises if the engine is closed
+        patience = _Patience(connection, task.doing)
+        seconds = min(TELL_SECONDS, _POLL_SECONDS) if tally.is_watched else _POLL_SECONDS
+        while not task.has_ended:
+            refs = list(tasks) if tally.takes_results else [task.ref]
+            with connection.typed_faults(task.attempt):
+                ended = connection.wait(refs, seconds)
+            if not ended:
+                patience.check()
+            for one in [tasks.pop(ref) for ref in ended]:
+                one.fetch()
+                if not one.has_ended:
+                    tasks[one.ref] = one
+                    tally.retry()
+                elif one.has_result and tally.takes_results:
+                    one.is_counted = True
+                    tally.end(one.piece, one.result())
+            tally.tell()
+        return task.result()
 
     def close(self) -> None:
         """End all tasks: the workers that run them are killed. The cluster ends if this engine started it."""
@@ -246,12 +279,25 @@ class _Task:
 
     def __init__(self, engine: RayTasks, piece: Piece[Any, Any], sent: _Sent, doing: str) -> None:
         self._engine = engine
-        self._piece = piece
         self._sent = sent
-        self._doing = doing
+        self._answer: tuple[Any, Exception | None, Exception | None] | None = None
         self._refusal: NotSendableError | WorkerDiedError | None = None
+        self.piece = piece
+        self.doing = doing
+        self.attempt = 0
         self.ref: Any = None
         self.is_cancelled = False
+        self.is_counted = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether ``result`` returns or raises at once."""
+        return self._answer is not None or self._refusal is not None
+
+    @property
+    def has_result(self) -> bool:
+        """Whether the piece gave a result, and no error."""
+        return self._answer is not None and self._answer[1] is None
 
     def start(self) -> None:
         """Send the piece.
@@ -260,12 +306,13 @@ class _Task:
             NotSendableError: the function or the input cannot be pickled, or was refused by a worker.
             WorkerDiedError: the connection is lost.
         """
+        self.attempt += 1
         try:
             if self._sent.refusal is not None:
                 raise self._sent.refusal
             connection = self._engine.connect()
-            message = connection.pickle(self._piece.input)
-            call = self._engine._call.options(name=self._doing)
+            message = connection.pickle(self.piece.input)
+            call = self._engine._call.options(name=self.doing)
             with connection.typed_faults():
                 self.ref = call.remote(self._sent.key, self._sent.content, message)
         except (NotSendableError, WorkerDiedError) as error:
@@ -273,28 +320,38 @@ class _Task:
             raise
         self._engine._started.add(self)
 
+    def fetch(self) -> None:
+        """Get the answer of a task that has ended. If its worker or node died, start it again instead."""
+        self._engine._started.discard(self)
+        connection = self._engine.connect()
+        try:
+            with connection.typed_faults(self.attempt):
+                content = connection.ray.get(self.ref)
+        except _TaskDiedError as error:
+            if self.attempt < _ATTEMPTS:
+                with suppress(NotSendableError, WorkerDiedError):  # raised again when the result is taken
+                    self.start()
+                return
+            self._refusal = WorkerDiedError(error.message, hint=error.hint, details=error.details)
+            self._refusal.__cause__ = error
+            return
+        except WorkerDiedError as error:
+            self._refusal = error
+            return
+        try:
+            self._answer = pickle.loads(content)  # noqa: S301 - from a worker of this program
+        except Exception as error:  # noqa: BLE001 (raised when the result is taken)
+            self._refusal = not_sendable(error)
+            self._refusal.__cause__ = error
+            return
+        if isinstance(self._answer[1], FunctionNotSendableError):
+            self._sent.refusal = self._answer[1]
+
     def result(self) -> Any:
-        """Wait for the result of the piece, or raise its error."""
+        """The result of a piece that has ended, or its error."""
         if self._refusal is not None:
             raise self._refusal
-        connection = self._engine.connect()  # raises if the engine is closed
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                with connection.typed_faults(attempt):
-                    answer = connection.wait(self.ref, self._doing)
-                break
-            except _TaskDiedError as error:
-                self._engine._started.discard(self)
-                if attempt == _ATTEMPTS:
-                    raise WorkerDiedError(error.message, hint=error.hint, details=error.details) from error
-                self.start()
-        self._engine._started.discard(self)
-        try:
-            result, raised, cause = pickle.loads(answer)  # noqa: S301 - from a worker of this program
-        except Exception as error:
-            raise not_sendable(error) from error
-        if isinstance(raised, FunctionNotSendableError):
-            self._sent.refusal = raised
+        result, raised, cause = cast("tuple[Any, Exception | None, Exception | None]", self._answer)
         if raised is not None:
             raise raised from cause
         return result
@@ -368,31 +425,12 @@ class _Connection:
         """Pickle ``value``; classes and functions of ``__main__`` by value. Raises NotSendableError."""
         return pickled(self._pickler, value)
 
-    def wait(self, ref: Any, doing: str) -> bytes:
-        """Wait for the result of a task. If that takes long, a warning says so: the task may hang, or be large.
+    def wait(self, refs: list[Any], seconds: float) -> list[Any]:
+        """Those of ``refs`` whose tasks have ended. Waits for the first one, for up to ``seconds``."""
+        ended: list[Any] = self.ray.wait(refs, num_returns=len(refs), timeout=0)[0]
+        return ended or list(self.ray.wait(refs, timeout=seconds)[0])
 
-        Raises:
-            WorkerDiedError: the cluster's head does not answer for 40 s. After 60 s, Ray would end this program.
-        """
-        lost_at: float | None = None
-        started, report_after = time.monotonic(), _SLOW_SECONDS
-        while not self.ray.wait([ref], timeout=_POLL_SECONDS)[0]:
-            now = time.monotonic()
-            if now - started > report_after:
-                _log.warning(
-                    "waiting for one task for %.0f s (%s); `ray list tasks` shows its node", now - started, doing
-                )
-                report_after *= 2
-            if self._answers():
-                lost_at = None
-            elif lost_at is None:
-                lost_at = now
-            elif now - lost_at > _LOST_SECONDS:
-                raise _lost({})
-        answer: bytes = self.ray.get(ref)
-        return answer
-
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
         """Whether the head of the cluster accepts connections."""
         host, _, port = self._head.rpartition(":")
         try:
@@ -429,6 +467,38 @@ class _Connection:
         refs = [lister.options(scheduling_strategy=place).remote(folder) for place in placed]
         here = list_folder(folder)
         return all(found == here for found in self.ray.get(refs, timeout=_CHECK_SECONDS))
+
+
+class _Patience:
+    """Warns if a result is waited for too long: its task may hang, or be large. Notices that the cluster is lost."""
+
+    def __init__(self, connection: _Connection, doing: str) -> None:
+        self._connection = connection
+        self._doing = doing
+        self._started = self._asked = time.monotonic()
+        self._report_after = _SLOW_SECONDS
+        self._lost_at: float | None = None
+
+    def check(self) -> None:
+        """Called several times a minute while the result is waited for.
+
+        Raises:
+            WorkerDiedError: the cluster's head does not answer for 40 s. After 60 s, Ray would end this program.
+        """
+        now = time.monotonic()
+        if now - self._started > self._report_after:
+            waited = now - self._started
+            _log.warning("waiting for one task for %.0f s (%s); `ray list tasks` shows its node", waited, self._doing)
+            self._report_after *= 2
+        if now - self._asked < _POLL_SECONDS:
+            return
+        self._asked = now
+        if self._connection.answers():
+            self._lost_at = None
+        elif self._lost_at is None:
+            self._lost_at = now
+        elif now - self._lost_at > _LOST_SECONDS:
+            raise _lost({})
 
 
 class _TypedFaults:
