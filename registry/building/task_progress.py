@@ -59,7 +59,7 @@ class StageTasks(Generic[T, R]):
         self._num_records = self._num_bytes = 0  # since the last report
         self._reported_at = 0.0
         self._reported: TaskProgress | None = None
-        self.watch = None if self._advance is None else TaskWatch[R](self._change, self._end)
+        self.watch: TaskWatch[R] | None = None if self._advance is None else TaskWatch(self._change, self._end)
 
     def __enter__(self) -> Self:
         self._report()

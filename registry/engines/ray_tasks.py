@@ -55,6 +55,8 @@ _POLL_SECONDS: Final = 5.0
 _LOST_SECONDS: Final = 30.0
 _SLOW_SECONDS: Final = 300.0
 """After this time, and after each doubling of it, a result that is waited for is reported."""
+_LINES_SECONDS: Final = 0.5
+_MOST_LINES_SECONDS: Final = 3.0
 _CHECK_SECONDS: Final = 60.0
 """How long other nodes may take to list a folder."""
 
@@ -240,6 +242,7 @@ class RayTasks(Engine):
 
     def _send(self, function: Callable[[Any], Any]) -> _Sent:
         connection = self.connect()
+        connection.has_run = True
         try:
             setting = Setting(package_version(), piece_environment(), [path for path in sys.path if path])
             content = connection.pickle((setting, connection.pickle(function)))
@@ -381,6 +384,7 @@ class _Connection:
         self._is_own = is_own
         self._num_users = 0
         self._listed: dict[str, bool] = {}
+        self.has_run = False
         self._pickler = pickler_class(ray)
         nodes = [node for node in ray.nodes() if node["Alive"]]
         self._head = str(ray.get_runtime_context().gcs_address)
@@ -419,7 +423,11 @@ class _Connection:
             if _Connection._current is self:
                 _Connection._current = None
                 if self._is_own:
-                    self.ray.shutdown()
+                    try:
+                        if self.has_run:
+                            _await_lines()
+                    finally:
+                        self.ray.shutdown()
 
     def pickle(self, value: object) -> bytes:
         """Pickle ``value``; classes and functions of ``__main__`` by value. Raises NotSendableError."""
@@ -584,9 +592,29 @@ class _PrintedToStderr:
 
     def __init__(self, show: Callable[..., None]) -> None:
         self._show = show
+        self.printed_at = 0.0
 
     def __call__(self, data: dict[str, Any], *more: Any, **options: Any) -> None:
+        self.printed_at = time.monotonic()
         self._show({**data, "is_err": True}, *more, **options)
+
+
+def _await_lines() -> None:
+    """Wait for the last lines of workers: they arrive up to half a second later, and ``ray.shutdown`` would lose them.
+
+    Ray waits as long when a program ends, but not in ``shutdown``, which only prints the lines that it held back
+    because they were repeated.
+    """
+    from ray._private import worker
+
+    time.sleep(_LINES_SECONDS)
+    show, started = getattr(worker, "print_to_stdstream", None), time.monotonic()
+    while (
+        isinstance(show, _PrintedToStderr)
+        and time.monotonic() - show.printed_at < _LINES_SECONDS / 2
+        and time.monotonic() - started < _MOST_LINES_SECONDS
+    ):
+        time.sleep(0.05)
 
 
 def _require_server(address: str) -> None:
