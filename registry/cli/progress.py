@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-_LEAST_BAR: Final = 10
+_LEAST_BAR: Final = 8
 _MOST_BAR: Final = 40
 _RATE_SECONDS: Final = 60.0
 _RATE_SAMPLES: Final = 10
