@@ -205,8 +205,7 @@ class RayTasks(Engine):
             refs = list(tasks) if tally.takes_results else [task.ref]
             with connection.typed_faults(task.attempt):
                 ended = connection.wait(refs, seconds)
-            if not ended:
-                patience.check()
+            patience.check()
             for one in [tasks.pop(ref) for ref in ended]:
                 one.fetch()
                 if not one.has_ended:
