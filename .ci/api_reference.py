@@ -57,6 +57,7 @@ PAGES: Final = {
                 "DatasetLike",
                 "registry.api.info:DatasetInfo",
                 "Progress",
+                "registry.model.progress:TaskProgress",
             ),
             *("add", "AddReport", "registry.api.adding:Addition"),
             *("registry.api.reports:ImportReport", "registry.api.reports:ImportedVersion"),

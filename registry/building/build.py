@@ -17,10 +17,10 @@ from types import MappingProxyType
 from typing import Final, Self
 
 from registry.building.author_code import add_place
-from registry.building.builder import DatasetBuilder, Examples
+from registry.building.builder import DatasetBuilder, Examples, Generated
 from registry.building.encoding import encode_examples
 from registry.building.generation import Keyer, call_features, call_splits, examples_place, run_generator
-from registry.building.piece_runs import GroupMaker, make_group_runs
+from registry.building.piece_runs import GroupMaker, make_group_runs, watch_inputs
 from registry.building.pieces import Pieces
 from registry.building.run_files import CAN_SHARE_FILES
 from registry.building.run_folder import RunFolder, SplitRuns
@@ -88,7 +88,8 @@ def build_dataset(
             through temporary files in ``store``, or in TMPDIR.
         num_shards: the number of shards of each split, or a dict of split -> number. None: ``builder.NUM_SHARDS``, or
             else TFDS's rule of size and count.
-        progress: called with a ``Progress``: each split is encoded, then written, in records.
+        progress: called with a ``Progress``: each split is encoded, then written, in records and bytes. For ``Pieces``,
+            the tasks are inputs; while several processes write, they are shards.
         budget_bytes: memory for sorting, shared by all processes. A build uses about this much, and a few chunks of
             1 MB for each process.
 
@@ -200,8 +201,7 @@ class _SplitJob:
         """Build the split where other machines read the runs and write the shards; records never come here."""
         self.runs.open()
         place = self.runs.of_split(self.split, examples.generate)
-        source = self._generate_pieces(examples, runs=place)
-        made = list(watch_frames(source, "encoding", self.split, None, self.progress))
+        made = list(self._generate_pieces(examples, runs=place))
         runs = [one.run for one in made]
         keys = [one.keys for one in made if one.keys is not None]
         check_keys(self.engine, keys, split=self.split, budget_bytes=self._task_budget_bytes)
@@ -261,8 +261,7 @@ class _SplitJob:
 
     def _encode(self, examples: Examples, sorter: ExternalSorter) -> None:
         with self._sorter(self.budget_bytes // _KEY_BUDGET_SHARE) as unsorted_keys:
-            source = self._generate(examples, unsorted_keys)
-            for made in watch_frames(source, "encoding", self.split, None, self.progress):
+            for made in self._generate(examples, unsorted_keys):
                 before = sorter.num_payload_bytes
                 if isinstance(made, MadeRun):
                     sorter.add_run(made.run, num_payload_bytes=made.num_payload_bytes)
@@ -279,7 +278,13 @@ class _SplitJob:
         is_shared = CAN_SHARE_FILES and self.engine.shares_files
         if isinstance(examples, Pieces):
             yield from self._generate_pieces(examples, runs=None)
-            return
+        else:
+            source = self._encode_generator(examples, unsorted_keys, is_shared=is_shared)
+            yield from watch_frames(source, "encoding", self.split, None, self.progress)
+
+    def _encode_generator(
+        self, examples: Generated, unsorted_keys: ExternalSorter, *, is_shared: bool
+    ) -> Iterator[KeyedFrames | MadeRun]:
         keyer = Keyer(self.split, shuffled=self._is_shuffled, unsorted_keys=unsorted_keys)
         with closing(run_generator(self.split, examples)) as items:
             yield from encode_examples(self.engine, self.codec, keyer, items, until_grown=is_shared)
@@ -307,7 +312,8 @@ class _SplitJob:
         )
         # Without /proc, other processes of this machine cannot open a file that has no name.
         engine = self.engine if is_shared or runs is not None else ThisProcess()
-        return make_group_runs(engine, maker, examples)
+        with watch_inputs(self.progress, self.split, examples) as stage:
+            yield from make_group_runs(engine, maker, examples, watch=stage.watch)
 
     @property
     def _is_shuffled(self) -> bool:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -28,9 +28,11 @@ from registry.building.run_files import RunFile, UnnamedFile
 from registry.building.run_folder import SplitRuns, load_tables, save_tables
 from registry.building.runs import MadeRun
 from registry.building.sorter import BlockTable, ExternalSorter, Run
-from registry.engines import Engine, Piece, ThisProcess
+from registry.building.task_progress import Outcome, StageTasks
+from registry.engines import Engine, Piece, TaskWatch, ThisProcess
 from registry.errors import BuildError, FeatureError
 from registry.features import Codec
+from registry.model import ProgressCallback
 
 MOST_FAILED: Final = 20
 """The number of inputs that may fail before a build ends: all of them are named."""
@@ -197,6 +199,8 @@ def make_group_runs(
     engine: Engine,
     maker: GroupMaker,
     pieces: Pieces,
+    *,
+    watch: TaskWatch[GroupFacts] | None = None,
 ) -> Iterator[MadeRun]:
     """Yield runs of the records of all inputs, in the order of the inputs. The caller closes the runs.
 
@@ -204,6 +208,7 @@ def make_group_runs(
         engine: writes the runs.
         maker: the function that writes one.
         pieces: the inputs.
+        watch: sees the tasks; ``watch_inputs`` makes it.
 
     Raises:
         StorageError: the disk is full, or the folder is not writable.
@@ -216,7 +221,7 @@ def make_group_runs(
     size = _GroupSize(maker.budget_bytes, width=0 if maker.runs is None else engine.width)
     try:
         groups = _groups(maker, pieces, size, waiting)
-        for group, facts in engine.run(groups, doing="generated examples", failure=BuildError):
+        for group, facts in engine.run(groups, doing="generated examples", failure=BuildError, watch=watch):
             waiting.popleft()
             failures += facts.failures
             size.learn(len(group.inputs), facts)
@@ -237,6 +242,27 @@ def make_group_runs(
                 group.files.close()
     if failures:
         raise _failed(maker.split, failures)
+
+
+def watch_inputs(progress: ProgressCallback | None, split: str, pieces: Pieces) -> StageTasks[Group, GroupFacts]:
+    """Report the inputs that are done: their number is known if ``inputs`` has a length."""
+    num_inputs = None
+    if isinstance(pieces.inputs, Sized):
+        with suppress(Exception):  # a length of the author's own; without it, only the time left is unknown
+            num_inputs = len(pieces.inputs)
+    return StageTasks(progress, "encoding", split, measure=_measure, unit="inputs", num_units=num_inputs)
+
+
+def _measure(group: Group, facts: GroupFacts) -> Outcome:
+    """What the task of a group gave."""
+    num_failed = len(facts.failures)
+    is_used = facts.table is not None
+    return Outcome(
+        num_units=len(group.inputs) - num_failed,
+        num_failed=num_failed,
+        num_records=facts.table.num_records if facts.table is not None else 0,
+        num_bytes=facts.num_payload_bytes if is_used else 0,
+    )
 
 
 def _filled(file: RunFile | None, table: BlockTable | None, *, is_used: bool) -> Run | None:

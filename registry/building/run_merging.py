@@ -20,7 +20,7 @@ from registry.building.keys import SORT_KEY_BYTES
 from registry.building.run_files import ChainedRunFile, NamedRunFile
 from registry.building.run_folder import SplitRuns
 from registry.building.sorter import FAN_IN, BlockTable, ExternalSorter, KeyRange, Run
-from registry.building.writing import watch_frames
+from registry.building.task_progress import Outcome, StageTasks
 from registry.engines import Engine, Piece
 from registry.errors import BuildError
 from registry.model import ProgressCallback
@@ -100,12 +100,24 @@ def merge_runs(
     while are_too_many(runs, num_shards):
         groups = _group(runs, place, width=engine.width)
         pieces = _pieces(groups, RangeMerger(place.split, budget_bytes), place)
-        made = (table for _, table in engine.run(pieces, doing="merged runs", failure=BuildError))
-        num_records = sum(run.num_records for run in runs)
-        tables = watch_frames(made, "merging", place.split, num_records, progress)
-        found = [list(islice(tables, len(group.ranges))) for group in groups]
+        with StageTasks(
+            progress,
+            "merging",
+            place.split,
+            measure=_measure,
+            unit="tasks",
+            num_units=sum(len(group.ranges) for group in groups),
+            num_examples=sum(run.num_records for run in runs),
+        ) as stage:
+            made = engine.run(pieces, doing="merged runs", failure=BuildError, watch=stage.watch)
+            found = [[table for _, table in islice(made, len(group.ranges))] for group in groups]
         runs = [_chain(place, group, one) for group, one in zip(groups, found, strict=True)]
     return runs
+
+
+def _measure(_: RangeInput, table: BlockTable) -> Outcome:
+    """What the task of a range gave."""
+    return Outcome(num_records=table.num_records, num_bytes=int(table.offsets[-1]))
 
 
 def are_too_many(runs: Sequence[Run], num_shards: int) -> bool:

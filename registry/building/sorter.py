@@ -80,6 +80,11 @@ class KeyedFrames(NamedTuple):
         """Number of records."""
         return self.frames.num_records
 
+    @property
+    def num_payload_bytes(self) -> int:
+        """Sum of the lengths of the records in bytes."""
+        return self.frames.num_payload_bytes
+
 
 class ExternalSorter:
     """Sorts the records of one split by sort key, in bounded memory. A context manager that frees its disk space.

@@ -18,8 +18,9 @@ from typing import Final, Protocol, TypeVar
 
 from registry.building.behind import Behind
 from registry.building.run_files import CAN_SHARE_FILES
-from registry.building.shard_writing import ShardMaker
+from registry.building.shard_writing import MadeShard, ShardInput, ShardMaker
 from registry.building.sorter import ExternalSorter, Run
+from registry.building.task_progress import PROGRESS_SECONDS, Outcome, StageTasks
 from registry.engines import Engine, Piece, ThisProcess
 from registry.errors import BuildError
 from registry.features.split_hasher import LeafHasher, SplitHasher
@@ -40,8 +41,6 @@ FILE_FORMAT: Final = "tfrecord"
 _LITTLE_BYTES: Final = 4 * 2**20  # a split of this size is written before a thread would have started
 
 _GROUP_BYTES: Final = 2**20
-_PROGRESS_SECONDS: Final = 0.05
-"""Progress is reported at most this often: drawing a bar takes longer than writing a record."""
 
 MIN_SHARD_BYTES: Final = 64 * 2**20
 MAX_SHARD_BYTES: Final = 2**30
@@ -187,11 +186,26 @@ def _write_with_workers(
     )
     lengths = split.shard_lengths
     pieces = (Piece(function, one, num_items=lengths[one.index]) for one in function.inputs(runs))
-    made = (made for _, made in engine.run(pieces, doing="wrote shards", failure=BuildError))
-    for shard, leaves in watch_frames(made, "writing", split.name, split.num_examples, progress):
-        if hasher is not None:
-            hasher.add_leaves(leaves, num_examples=shard.num_examples)
-        yield shard
+    with StageTasks(
+        progress,
+        "writing",
+        split.name,
+        measure=_measure,
+        unit="shards",
+        num_units=split.num_shards,
+        num_examples=split.num_examples,
+    ) as stage:
+        made = engine.run(pieces, doing="wrote shards", failure=BuildError, watch=stage.watch)
+        for _, (shard, leaves) in made:
+            if hasher is not None:
+                hasher.add_leaves(leaves, num_examples=shard.num_examples)
+            yield shard
+
+
+def _measure(_: ShardInput, made: MadeShard) -> Outcome:
+    """What the task of a shard gave."""
+    num_records = made.shard.num_examples
+    return Outcome(num_records=num_records, num_bytes=made.shard.num_bytes - _FRAMING_BYTES * num_records)
 
 
 def _hash(hasher: SplitHasher, pieces: Iterator[Frames], engine: Engine) -> None:
@@ -265,6 +279,9 @@ class _Records(Protocol):
     @property
     def num_records(self) -> int: ...
 
+    @property
+    def num_payload_bytes(self) -> int: ...
+
 
 _HasRecords = TypeVar("_HasRecords", bound=_Records)
 
@@ -272,19 +289,20 @@ _HasRecords = TypeVar("_HasRecords", bound=_Records)
 def watch_frames(
     blocks: Iterator[_HasRecords], stage: str, split: str, num_examples: int | None, progress: ProgressCallback | None
 ) -> Iterator[_HasRecords]:
-    """Yield ``blocks``, and report the records of those that were used, a few times a second."""
+    """Yield ``blocks``, and report the records and bytes of those that were used, a few times a second."""
     advance = count_progress(progress, stage, split, total=num_examples, announce=True)
     if advance is None:
         yield from blocks
         return
-    done, reported = 0, time.monotonic()
+    done, num_bytes, reported = 0, 0, time.monotonic()
     for block in blocks:
         yield block
         done += block.num_records
-        if time.monotonic() - reported > _PROGRESS_SECONDS:
-            advance(done)
-            done, reported = 0, time.monotonic()
-    advance(done)
+        num_bytes += block.num_payload_bytes
+        if time.monotonic() - reported > PROGRESS_SECONDS:
+            advance(done, num_bytes=num_bytes)
+            done, num_bytes, reported = 0, 0, time.monotonic()
+    advance(done, num_bytes=num_bytes)
 
 
 def plan_num_shards(*, num_examples: int, num_payload_bytes: int, beam: bool = False) -> int:

@@ -106,7 +106,10 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not if it is ignored, as after nohup
         signal.signal(signal.SIGINT, _interrupt)
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    if signal.getsignal(signal.SIGINT) is _interrupt:  # the result is printed: another Ctrl-C only ends the waiting
+        signal.signal(signal.SIGINT, lambda _signal, _frame: os._exit(code))
+    sys.exit(code)
 
 
 def _interrupt(_signal: int, _frame: object) -> None:

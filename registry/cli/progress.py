@@ -1,72 +1,181 @@
-"""Draws progress bars on stderr while a command runs. Nothing is drawn if stderr is a pipe, or for JSON."""
+"""Draws progress bars on stderr while a command runs. Nothing is drawn if stderr is a pipe, or for JSON.
+
+A bar is one line, and never wider than the terminal: a narrow one shows less. Lines that are printed or logged
+meanwhile, also by Ray for the workers of a cluster, go through rich's console and appear above the bar.
+"""
 
 from __future__ import annotations
 
 import sys
+import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from registry.cli.output import Output, printable
+from registry.cli.output import Output, printable, size
+from registry.model.progress import Progress
 
 if TYPE_CHECKING:
     import rich.progress
 
-    from registry.model import Progress, ProgressCallback
+    from registry.model import ProgressCallback
     from registry.model.progress import Unit
 
 _T = TypeVar("_T")
 
+_LEAST_BAR: Final = 8
+_MOST_BAR: Final = 40
+_RATE_SECONDS: Final = 60.0
+_RATE_SAMPLES: Final = 10
+
+
+class Part(NamedTuple):
+    """A part of the line of a bar. Of those that do not fit, the ones with the highest ``rank`` are left out."""
+
+    text: str
+    rank: int
+    style: str = ""
+
+
+def describe_parts(progress: Progress) -> list[Part]:
+    """What a bar says about a stage, apart from its name and the time.
+
+    >>> from registry.model import TaskProgress
+    >>> tasks = TaskProgress(unit="inputs", done=37, total=120, running=8, failed=2)
+    >>> one = Progress(stage="encoding", done=1234567, num_bytes=2**30, tasks=tasks)
+    >>> [part.text for part in describe_parts(one)]
+    ['1,234,567 records', '1.0 GiB', '37/120 inputs', '8 running', '2 failed']
+    """
+    done, total = progress.done, progress.total
+    if progress.unit == "bytes":
+        text = size(done) if total is None else f"{size(done)}/{size(total)}"
+    else:
+        text = f"{done:,} {progress.unit}" if total is None else f"{done:,}/{total:,} {progress.unit}"
+    parts = [Part(text, 0, "progress.download")]
+    if progress.num_bytes is not None:
+        parts.append(Part(size(progress.num_bytes), 5, "progress.filesize"))
+    tasks = progress.tasks
+    if tasks is not None:
+        of = "" if tasks.total is None else f"/{tasks.total:,}"
+        parts.append(Part(f"{tasks.done:,}{of} {tasks.unit}", 3 if tasks.unit != "tasks" else 7))
+        if tasks.running > 1:
+            parts.append(Part(f"{tasks.running:,} running", 6))
+        if tasks.failed:
+            parts.append(Part(f"{tasks.failed:,} failed", 1, "red"))
+        if tasks.retried:
+            parts.append(Part(f"{tasks.retried:,} retried", 4, "yellow"))
+    return parts
+
+
+def fit_parts(parts: list[Part], width: int) -> list[Part]:
+    """Those of ``parts`` that fit in ``width`` columns with two spaces before each, in their order.
+
+    >>> [part.text for part in fit_parts([Part("12 records", 0), Part("1 KiB", 2), Part("0:12 left", 1)], 25)]
+    ['12 records', '0:12 left']
+    """
+    kept = list(parts)
+    while len(kept) > 1 and sum(2 + len(part.text) for part in kept) > width:
+        kept.remove(max(kept, key=lambda part: part.rank))
+    return kept
+
+
+class TimeLeft:
+    """Estimates the time left by the rate of the last minute, or of the last ten reports if they came more slowly."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, float]] = deque()
+        self._ends_at: float | None = None
+
+    def update(self, fraction: float | None, now: float) -> None:
+        """Take the part of the work that is done at the time ``now``."""
+        if fraction is None:
+            self._ends_at = None
+            return
+        if self._samples and fraction <= self._samples[-1][1]:
+            return
+        self._samples.append((now, fraction))
+        while len(self._samples) > _RATE_SAMPLES and now - self._samples[1][0] > _RATE_SECONDS:
+            self._samples.popleft()
+        (first, before), (last, after) = self._samples[0], self._samples[-1]
+        if last > first:
+            self._ends_at = last + (1 - after) * (last - first) / (after - before)
+
+    def seconds(self, now: float) -> float | None:
+        """The time left; None if it is not known yet."""
+        if self._ends_at is None or now <= self._ends_at:
+            return None if self._ends_at is None else self._ends_at - now
+        # The next report is late: the rate is at most the one that it would give now.
+        (first, before), (_, after) = self._samples[0], self._samples[-1]
+        return (1 - after) * (now - first) / (after - before)
+
+
+def duration(seconds: float) -> str:
+    """A duration for people.
+
+    >>> duration(12), duration(3605), duration(90000)
+    ('0:12', '1:00:05', '25:00:00')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class _Shown:
+    """The stage that a bar shows."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.started = time.monotonic()
+        self.left = TimeLeft()
+        self.update(progress)
+
+    def update(self, progress: Progress) -> None:
+        self.progress = progress
+        self.left.update(progress.fraction, time.monotonic())
+
+    def parts(self) -> list[Part]:
+        """The parts of the line, with the time left, or else the time that has passed."""
+        now = time.monotonic()
+        seconds = self.left.seconds(now)
+        time_text = f"{duration(now - self.started)} elapsed" if seconds is None else f"{duration(seconds)} left"
+        return [*describe_parts(self.progress), Part(time_text, 2, "progress.remaining")]
+
 
 class _Bar:
-    """Shows one bar at a time, for the current work."""
+    """Draws the ``Progress`` of an API call: a bar for each stage, as soon as it is reported."""
 
     def __init__(self, drawn: rich.progress.Progress) -> None:
         self._drawn = drawn
         self._task: rich.progress.TaskID | None = None
+        self._shown: _Shown | None = None
 
-    def begin(self, description: str, total: int | None, unit: Unit) -> None:
-        """Replace the bar by one for the next work."""
+    def __call__(self, progress: Progress) -> None:
+        before = self._shown
+        if before is not None and (before.progress.stage, before.progress.subject) == (
+            progress.stage,
+            progress.subject,
+        ):
+            before.update(progress)
+            return
         if self._task is not None:
             self._drawn.remove_task(self._task)
-        self._task = self._drawn.add_task(printable(description), total=total, unit=unit)
-
-    def show(self, done: int, total: int | None) -> None:
-        """Set the number of finished units."""
-        if self._task is not None:
-            self._drawn.update(self._task, completed=done, total=total)
-
-    def advance(self, count: int) -> None:
-        """Add to the number of finished units."""
-        if self._task is not None:
-            self._drawn.advance(self._task, count)
+        self._shown = _Shown(progress)
+        self._task = self._drawn.add_task("", shown=self._shown)
 
 
 class _CountBar(_Bar):
     """A bar that is drawn with the first count, so that nothing is drawn if there is no work."""
 
-    def __init__(self, drawn: rich.progress.Progress, description: str, total: int | None, unit: Unit) -> None:
+    def __init__(self, drawn: rich.progress.Progress, verb: str, total: int | None, unit: Unit) -> None:
         super().__init__(drawn)
-        self._begin = description, total, unit
+        self._verb, self._total, self._unit = verb, total, unit
+        self._done = 0
 
     def advance(self, count: int) -> None:
-        if self._task is None:
-            self.begin(*self._begin)
-        super().advance(count)
-
-
-class _StageBar(_Bar):
-    """Draws the ``Progress`` of an API call: a bar for each stage, as soon as it is reported."""
-
-    def __init__(self, drawn: rich.progress.Progress) -> None:
-        super().__init__(drawn)
-        self._stage: tuple[str, str] | None = None
-
-    def __call__(self, progress: Progress) -> None:
-        if self._stage != (progress.stage, progress.subject):
-            self._stage = progress.stage, progress.subject
-            self.begin(f"{progress.stage} {progress.subject}".rstrip(), progress.total, progress.unit)
-        self.show(progress.done, progress.total)
+        """Add to the number of finished units."""
+        self._done += count
+        self(Progress(stage=self._verb, done=self._done, total=self._total, unit=self._unit))
 
 
 def progress_bar(
@@ -87,7 +196,7 @@ def progress_bar(
 
 def show_progress(out: Output) -> AbstractContextManager[ProgressCallback | None]:
     """Bars for one API call. Yields its ``progress`` argument, or None if nothing would be drawn."""
-    return _draw(out, _StageBar)
+    return _draw(out, _Bar)
 
 
 @contextmanager
@@ -98,36 +207,38 @@ def _draw(
     if out.as_json or not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        Task,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich import progress as rich_progress
+    from rich.console import Console, Group, RenderableType
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
     from rich.text import Text
 
-    class CountColumn(ProgressColumn):
-        """Show sizes for bytes and numbers for other units, because the stages of one call may have different units."""
+    console = Console(stderr=True, soft_wrap=True)  # long lines above the bar are not broken into words
 
-        def __init__(self) -> None:
-            super().__init__()
-            self._in_bytes, self._in_numbers = DownloadColumn(binary_units=True), MofNCompleteColumn()
+    class Line(rich_progress.Progress):
+        """Draws each task as a line of the width of the terminal."""
 
-        def render(self, task: Task) -> Text:
-            return (self._in_bytes if task.fields.get("unit") == "bytes" else self._in_numbers).render(task)
+        def get_renderables(self) -> Iterator[RenderableType]:
+            yield Group(*(line_of(task.fields["shown"]) for task in self.tasks))
 
-    with Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        CountColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        redirect_stdout=redirect_stdout,
-    ) as drawn:
+    def line_of(shown: _Shown) -> Table:
+        progress, room = shown.progress, console.width - 1  # some terminals wrap after the last column
+        name = Text(printable(f"{progress.stage} {progress.subject}".rstrip()))
+        parts = shown.parts()
+        least = sum(2 + len(part.text) for part in parts if part.rank <= 2)
+        name.truncate(max(8, room - least - _LEAST_BAR - 1), overflow="ellipsis")
+        kept = fit_parts(parts, room - name.cell_len - _LEAST_BAR - 1)
+        used = name.cell_len + 1 + sum(2 + len(part.text) for part in kept)
+        width = max(1, min(_MOST_BAR, room - used))
+        fraction = progress.fraction
+        bar = ProgressBar(total=1.0, completed=fraction or 0.0, width=width, pulse=fraction is None)
+        text = Text.assemble(*((f"  {part.text}", part.style) for part in kept))
+        text.truncate(max(1, room - name.cell_len - 1 - width))
+        line = Table.grid()
+        for needed in (name.cell_len + 1, width, text.cell_len):
+            line.add_column(no_wrap=True, width=needed)
+        line.add_row(name, bar, text)
+        return line
+
+    with Line(console=console, transient=True, redirect_stdout=redirect_stdout) as drawn:
         yield make(drawn)

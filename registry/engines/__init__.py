@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from registry.engines.choice import ENGINES, choose_engine, has_engine_of_block, num_cpus, use_engine
     from registry.engines.engine import Engine, FileRange, Piece, ThisProcess, call_ahead, shared_threads, submit
     from registry.engines.messages import ForeignError, NotSendableError, WorkerDiedError
+    from registry.engines.watching import TaskCounts, TaskWatch, watch_tasks
     from registry.engines.workers import WorkerProcesses
 
 __all__ = [
@@ -26,6 +27,8 @@ __all__ = [
     "ForeignError",
     "NotSendableError",
     "Piece",
+    "TaskCounts",
+    "TaskWatch",
     "ThisProcess",
     "WorkerDiedError",
     "WorkerProcesses",
@@ -38,6 +41,7 @@ __all__ = [
     "shared_threads",
     "submit",
     "use_engine",
+    "watch_tasks",
 ]
 
 __getattr__, __dir__ = lazy_exports(
@@ -48,6 +52,7 @@ __getattr__, __dir__ = lazy_exports(
         "choice": "ENGINES choose_engine has_engine_of_block num_cpus use_engine",
         "engine": "Engine FileRange Piece ThisProcess call_ahead shared_threads submit",
         "messages": "ForeignError NotSendableError WorkerDiedError",
+        "watching": "TaskCounts TaskWatch watch_tasks",
         "workers": "WorkerProcesses",
     },
 )

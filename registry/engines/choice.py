@@ -22,6 +22,7 @@ from registry.argument_types import typed_arguments
 from registry.engines.announcing import LITTLE, NEEDS_THIS_MACHINE, ONE_PROCESS, chosen_engine, current_work
 from registry.engines.engine import Engine, Piece, R, T, ThisProcess, closed_engine
 from registry.engines.ray_settings import RaySettings
+from registry.engines.watching import Tally, TaskWatch
 from registry.engines.workers import WorkerProcesses
 from registry.errors import RegistryError, UsageError, suggest
 from registry.masking import mask
@@ -233,12 +234,17 @@ class Lent(Engine):
         return self._engine.describe()
 
     def run(
-        self, pieces: Iterable[Piece[T, R]], *, doing: str, failure: type[RegistryError]
+        self,
+        pieces: Iterable[Piece[T, R]],
+        *,
+        doing: str,
+        failure: type[RegistryError],
+        watch: TaskWatch[R] | None = None,
     ) -> Generator[tuple[T, R], None, None]:
         """See ``Engine.run``."""
         if self._is_closed:
             raise closed_engine()
-        started = self._engine.run(pieces, doing=doing, failure=failure)
+        started = self._engine.run(pieces, doing=doing, failure=failure, watch=watch)
         self._runs.append(started)
         try:
             yield from started
@@ -287,18 +293,24 @@ class Growing(Engine):
         return self._workers.memory_of_piece
 
     def run(
-        self, pieces: Iterable[Piece[T, R]], *, doing: str, failure: type[RegistryError]
+        self,
+        pieces: Iterable[Piece[T, R]],
+        *,
+        doing: str,
+        failure: type[RegistryError],
+        watch: TaskWatch[R] | None = None,
     ) -> Generator[tuple[T, R], None, None]:
         """See ``Engine.run``."""
         if self._is_closed:
             raise closed_engine()
-        source = iter(pieces)
+        source, tally = iter(pieces), Tally(watch, 1)
         while not self._is_tried:
             piece = next(source, None)
             if piece is None:
                 return
             started = time.thread_time()  # excludes the time of other programs
-            result = piece.function(piece.input)
+            tally.start()
+            result = tally.take(piece, piece)
             self._seconds += time.thread_time() - started
             self._num_items += piece.num_items
             yield piece.input, result
@@ -308,7 +320,8 @@ class Growing(Engine):
                 if self._uses_workers and self._on_use is not None:
                     self._on_use()
         engine = self._workers if self._uses_workers else self._here
-        yield from engine.run(source, doing=doing, failure=failure)
+        rest = None if watch is None else watch.after(tally.counts)
+        yield from engine.run(source, doing=doing, failure=failure, watch=rest)
 
     def close(self) -> None:
         """End the workers."""

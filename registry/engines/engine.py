@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
+from registry.engines.watching import Tally, TaskWatch, WatchedFutures
 from registry.errors import RegistryError, UsageError
 
 T = TypeVar("T")
@@ -116,7 +117,12 @@ class Engine(Protocol):
 
     @abstractmethod
     def run(
-        self, pieces: Iterable[Piece[T, R]], *, doing: str, failure: type[RegistryError]
+        self,
+        pieces: Iterable[Piece[T, R]],
+        *,
+        doing: str,
+        failure: type[RegistryError],
+        watch: TaskWatch[R] | None = None,
     ) -> Generator[tuple[T, R], None, None]:
         """Yield the input and the result of each piece, in order.
 
@@ -125,6 +131,7 @@ class Engine(Protocol):
             doing: what the pieces do, for error messages, in the past tense: "encoded examples".
             failure: the class of the error if a worker dies, or if an error comes from outside the registry in another
                 process.
+            watch: sees the counts of pieces that were started, ended, failed and started again, as they change.
 
         Raises:
             UsageError: the engine is closed.
@@ -159,23 +166,29 @@ class ThisProcess(Engine):
         *,
         doing: str,  # noqa: ARG002 (there is no worker that could die)
         failure: type[RegistryError],  # noqa: ARG002
+        watch: TaskWatch[R] | None = None,
     ) -> Generator[tuple[T, R], None, None]:
         """See ``Engine.run``. With one thread, each piece is called when its result is requested."""
         if self._is_closed:
             raise closed_engine()
+        tally = Tally(watch, self._width)
         if self._width == 1:
             for piece in pieces:
-                yield piece.input, piece.function(piece.input)
+                tally.start()
+                yield piece.input, tally.take(piece, piece)
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._width, thread_name_prefix="registry")
-        pool = self._pool
+        pool, watched = self._pool, WatchedFutures(tally)
 
         def start(piece: Piece[T, R]) -> Future[R]:
             context = copy_context()  # what applies to this block, such as the chosen engine, applies to its threads
-            return submit(pool, lambda item: context.run(piece.function, item), piece.input)
+            return watched.start(piece, submit(pool, lambda item: context.run(piece.function, item), piece.input))
 
-        yield from in_order(start, pieces, most=most_drawn(self._width), finish=result_of)
+        def finish(piece: Piece[T, R], future: Future[R]) -> R:
+            return watched.take(piece, future, future.result)
+
+        yield from in_order(start, pieces, most=most_drawn(self._width), finish=finish)
 
     def close(self) -> None:
         """Wait for the pieces that are running, and cancel the others."""

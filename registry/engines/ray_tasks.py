@@ -25,8 +25,9 @@ import uuid
 import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import unquote, urlsplit
 
 from registry.engines.engine import Engine, Piece, R, T, closed_engine, in_order, most_drawn
@@ -43,6 +44,7 @@ from registry.engines.ray_worker import (
     pickler_class,
     piece_environment,
 )
+from registry.engines.watching import TELL_SECONDS, Tally, TaskWatch
 from registry.errors import RegistryError, UsageError, require_extra
 from registry.model import whole_number
 
@@ -54,6 +56,8 @@ _POLL_SECONDS: Final = 5.0
 _LOST_SECONDS: Final = 30.0
 _SLOW_SECONDS: Final = 300.0
 """After this time, and after each doubling of it, a result that is waited for is reported."""
+_LINES_SECONDS: Final = 0.5
+_MOST_LINES_SECONDS: Final = 3.0
 _CHECK_SECONDS: Final = 60.0
 """How long other nodes may take to list a folder."""
 
@@ -165,7 +169,12 @@ class RayTasks(Engine):
         return f"Ray, with {cpus} CPU{'s' * (cpus > 1)} of {nodes} node{'s' * (nodes > 1)}{used}"
 
     def run(
-        self, pieces: Iterable[Piece[T, R]], *, doing: str, failure: type[RegistryError]
+        self,
+        pieces: Iterable[Piece[T, R]],
+        *,
+        doing: str,
+        failure: type[RegistryError],
+        watch: TaskWatch[R] | None = None,
     ) -> Generator[tuple[T, R], None, None]:
         """See ``Engine.run``.
 
@@ -177,6 +186,8 @@ class RayTasks(Engine):
         """
         self.connect()
         self._forget_ended()
+        width = self.width
+        tally, tasks = Tally(watch, width), dict[Any, _Task]()
         sent: _Sent | None = None
         ready: _Task | None = None
         most_bytes = self._settings.object_store_memory
@@ -204,17 +215,41 @@ class RayTasks(Engine):
                 room.add(task.pickle())
             with suppress(NotSendableError, WorkerDiedError):  # raised again when the result is taken
                 task.start()
+                tasks[task.ref] = task
+            tally.start()
             return task
 
         def finish(piece: Piece[T, R], task: _Task) -> R:
-            result: R = self._taking.take(piece, task.result, doing=doing, failure=failure)
+            result = partial(self._wait_for, task, tasks, tally)
+            take = partial(self._taking.take, piece, result, doing=doing, failure=failure)
+            taken: R = tally.take(piece, take, is_counted=lambda: task.is_counted)
             if room is not None:
                 room.remove(task.num_bytes, num_result_bytes=task.num_result_bytes)
-            return result
+            return taken
 
-        width = self.width
         most = most_drawn(width) if width > 1 else 1
         yield from in_order(start, pieces, most=most, finish=finish, fits=None if room is None else fits)
+
+    def _wait_for(self, task: _Task, tasks: dict[Any, _Task], tally: Tally[Any]) -> Any:
+        """Wait for the result of a piece, or raise its error. ``tasks`` are those whose end was not seen yet."""
+        connection = self.connect()  # raises if the engine is closed
+        patience = _Patience(connection, task.doing)
+        seconds = min(TELL_SECONDS, _POLL_SECONDS) if tally.is_watched else _POLL_SECONDS
+        while not task.has_ended:
+            refs = list(tasks) if tally.takes_results else [task.ref]
+            with connection.typed_faults(task.attempt):
+                ended = connection.wait(refs, seconds)
+            patience.check()
+            for one in [tasks.pop(ref) for ref in ended]:
+                one.fetch()
+                if not one.has_ended:
+                    tasks[one.ref] = one
+                    tally.retry()
+                elif one.has_result and tally.takes_results:
+                    one.is_counted = True
+                    tally.end(one.piece, one.result())
+            tally.tell()
+        return task.result()
 
     def close(self) -> None:
         """End all tasks: the workers that run them are killed. The cluster ends if this engine started it."""
@@ -240,6 +275,7 @@ class RayTasks(Engine):
 
     def _send(self, function: Callable[[Any], Any]) -> _Sent:
         connection = self.connect()
+        connection.has_run = True
         try:
             setting = Setting(package_version(), piece_environment(), [path for path in sys.path if path])
             content = connection.pickle((setting, connection.pickle(function)))
@@ -282,15 +318,28 @@ class _Task:
 
     def __init__(self, engine: RayTasks, piece: Piece[Any, Any], sent: _Sent, doing: str) -> None:
         self._engine = engine
-        self.piece = piece
         self._sent = sent
-        self._doing = doing
         self._message: bytes | None = None
+        self._answer: tuple[Any, Exception | None, Exception | None] | None = None
+        self._refusal: NotSendableError | WorkerDiedError | None = None
+        self.piece = piece
+        self.doing = doing
+        self.attempt = 0
+        self.ref: Any = None
         self.num_bytes = 0
         self.num_result_bytes = 0
-        self._refusal: NotSendableError | WorkerDiedError | None = None
-        self.ref: Any = None
         self.is_cancelled = False
+        self.is_counted = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether ``result`` returns or raises at once."""
+        return self._answer is not None or self._refusal is not None
+
+    @property
+    def has_result(self) -> bool:
+        """Whether the piece gave a result, and no error."""
+        return self._answer is not None and self._answer[1] is None
 
     def pickle(self) -> int:
         """Pickle the input ahead of ``start``; returns its size, 0 if it cannot be sent."""
@@ -307,12 +356,13 @@ class _Task:
             NotSendableError: the function or the input cannot be pickled, or was refused by a worker.
             WorkerDiedError: the connection is lost.
         """
+        self.attempt += 1
         try:
             if self._sent.refusal is not None:
                 raise self._sent.refusal
             connection = self._engine.connect()
             message, self._message = self._message or connection.pickle(self.piece.input), None
-            call = self._engine._call.options(name=self._doing)
+            call = self._engine._call.options(name=self.doing)
             with connection.typed_faults():
                 self.ref = call.remote(self._sent.key, self._sent.content, message)
         except (NotSendableError, WorkerDiedError) as error:
@@ -320,30 +370,40 @@ class _Task:
             raise
         self._engine._started.add(self)
 
+    def fetch(self) -> None:
+        """Get the answer of a task that has ended. If its worker or node died, start it again instead."""
+        self._engine._started.discard(self)
+        connection = self._engine.connect()
+        try:
+            with connection.typed_faults(self.attempt):
+                content = connection.ray.get(self.ref)
+        except _TaskDiedError as error:
+            if self.attempt < _ATTEMPTS:
+                with suppress(NotSendableError, WorkerDiedError):  # raised again when the result is taken
+                    self.start()
+                return
+            self._refusal = WorkerDiedError(error.message, hint=error.hint, details=error.details)
+            self._refusal.__cause__ = error
+            return
+        except WorkerDiedError as error:
+            self._refusal = error
+            return
+        self.ref = None  # frees the result in the object store
+        self.num_result_bytes = len(content)
+        try:
+            self._answer = pickle.loads(content)  # noqa: S301 - from a worker of this program
+        except Exception as error:  # noqa: BLE001 (raised when the result is taken)
+            self._refusal = not_sendable(error)
+            self._refusal.__cause__ = error
+            return
+        if isinstance(self._answer[1], FunctionNotSendableError):
+            self._sent.refusal = self._answer[1]
+
     def result(self) -> Any:
-        """Wait for the result of the piece, or raise its error."""
+        """The result of a piece that has ended, or its error."""
         if self._refusal is not None:
             raise self._refusal
-        connection = self._engine.connect()  # raises if the engine is closed
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                with connection.typed_faults(attempt):
-                    answer = connection.wait(self.ref, self._doing)
-                break
-            except _TaskDiedError as error:
-                self._engine._started.discard(self)
-                if attempt == _ATTEMPTS:
-                    raise WorkerDiedError(error.message, hint=error.hint, details=error.details) from error
-                self.start()
-        self._engine._started.discard(self)
-        self.ref = None  # frees the result in the object store
-        self.num_result_bytes = len(answer)
-        try:
-            result, raised, cause = pickle.loads(answer)  # noqa: S301 - from a worker of this program
-        except Exception as error:
-            raise not_sendable(error) from error
-        if isinstance(raised, FunctionNotSendableError):
-            self._sent.refusal = raised
+        result, raised, cause = cast("tuple[Any, Exception | None, Exception | None]", self._answer)
         if raised is not None:
             raise raised from cause
         return result
@@ -373,6 +433,7 @@ class _Connection:
         self._is_own = is_own
         self._num_users = 0
         self._listed: dict[str, bool] = {}
+        self.has_run = False
         self._pickler = pickler_class(ray)
         nodes = [node for node in ray.nodes() if node["Alive"]]
         self._head = str(ray.get_runtime_context().gcs_address)
@@ -420,7 +481,11 @@ class _Connection:
             if _Connection._current is self:
                 _Connection._current = None
                 if self._is_own:
-                    self.ray.shutdown()
+                    try:
+                        if self.has_run:
+                            _await_lines()
+                    finally:
+                        self.ray.shutdown()
 
     def num_slots(self, task_memory: int | None) -> int:
         """The number of tasks that the nodes can run at the same time.
@@ -444,31 +509,12 @@ class _Connection:
         """Pickle ``value``; classes and functions of ``__main__`` by value. Raises NotSendableError."""
         return pickled(self._pickler, value)
 
-    def wait(self, ref: Any, doing: str) -> bytes:
-        """Wait for the result of a task. If that takes long, a warning says so: the task may hang, or be large.
+    def wait(self, refs: list[Any], seconds: float) -> list[Any]:
+        """Those of ``refs`` whose tasks have ended. Waits for the first one, for up to ``seconds``."""
+        ended: list[Any] = self.ray.wait(refs, num_returns=len(refs), timeout=0)[0]
+        return ended or list(self.ray.wait(refs, timeout=seconds)[0])
 
-        Raises:
-            WorkerDiedError: the cluster's head does not answer for 40 s. After 60 s, Ray would end this program.
-        """
-        lost_at: float | None = None
-        started, report_after = time.monotonic(), _SLOW_SECONDS
-        while not self.ray.wait([ref], timeout=_POLL_SECONDS)[0]:
-            now = time.monotonic()
-            if now - started > report_after:
-                _log.warning(
-                    "waiting for one task for %.0f s (%s); `ray list tasks` shows its node", now - started, doing
-                )
-                report_after *= 2
-            if self._answers():
-                lost_at = None
-            elif lost_at is None:
-                lost_at = now
-            elif now - lost_at > _LOST_SECONDS:
-                raise _lost({})
-        answer: bytes = self.ray.get(ref)
-        return answer
-
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
         """Whether the head of the cluster accepts connections."""
         host, _, port = self._head.rpartition(":")
         try:
@@ -505,6 +551,38 @@ class _Connection:
         refs = [lister.options(scheduling_strategy=place).remote(folder) for place in placed]
         here = list_folder(folder)
         return all(found == here for found in self.ray.get(refs, timeout=_CHECK_SECONDS))
+
+
+class _Patience:
+    """Warns if a result is waited for too long: its task may hang, or be large. Notices that the cluster is lost."""
+
+    def __init__(self, connection: _Connection, doing: str) -> None:
+        self._connection = connection
+        self._doing = doing
+        self._started = self._asked = time.monotonic()
+        self._report_after = _SLOW_SECONDS
+        self._lost_at: float | None = None
+
+    def check(self) -> None:
+        """Called several times a minute while the result is waited for.
+
+        Raises:
+            WorkerDiedError: the cluster's head does not answer for 40 s. After 60 s, Ray would end this program.
+        """
+        now = time.monotonic()
+        if now - self._started > self._report_after:
+            waited = now - self._started
+            _log.warning("waiting for one task for %.0f s (%s); `ray list tasks` shows its node", waited, self._doing)
+            self._report_after *= 2
+        if now - self._asked < _POLL_SECONDS:
+            return
+        self._asked = now
+        if self._connection.answers():
+            self._lost_at = None
+        elif self._lost_at is None:
+            self._lost_at = now
+        elif now - self._lost_at > _LOST_SECONDS:
+            raise _lost({})
 
 
 class _TypedFaults:
@@ -613,9 +691,29 @@ class _PrintedToStderr:
 
     def __init__(self, show: Callable[..., None]) -> None:
         self._show = show
+        self.printed_at = 0.0
 
     def __call__(self, data: dict[str, Any], *more: Any, **options: Any) -> None:
+        self.printed_at = time.monotonic()
         self._show({**data, "is_err": True}, *more, **options)
+
+
+def _await_lines() -> None:
+    """Wait for the last lines of workers: they arrive up to half a second later, and ``ray.shutdown`` would lose them.
+
+    Ray waits as long when a program ends, but not in ``shutdown``, which only prints the lines that it held back
+    because they were repeated.
+    """
+    from ray._private import worker
+
+    time.sleep(_LINES_SECONDS)
+    show, started = getattr(worker, "print_to_stdstream", None), time.monotonic()
+    while (
+        isinstance(show, _PrintedToStderr)
+        and time.monotonic() - show.printed_at < _LINES_SECONDS / 2
+        and time.monotonic() - started < _MOST_LINES_SECONDS
+    ):
+        time.sleep(0.05)
 
 
 def _require_server(address: str) -> None:

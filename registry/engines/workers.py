@@ -24,11 +24,13 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import chain
 from typing import Any, BinaryIO, Final, NamedTuple, cast
 
 from registry.engines.engine import Engine, Piece, R, T, closed_engine, in_order, most_drawn
 from registry.engines.messages import NotSendableError, Taking, WorkerDiedError, call_function, not_sendable, pickled
+from registry.engines.watching import Tally, TaskWatch, WatchedFutures
 from registry.errors import RegistryError
 
 # sys.path is set first: `-P` excludes the current folder, and the program may have changed its own path.
@@ -63,7 +65,12 @@ class WorkerProcesses(Engine):
         return self._width
 
     def run(
-        self, pieces: Iterable[Piece[T, R]], *, doing: str, failure: type[RegistryError]
+        self,
+        pieces: Iterable[Piece[T, R]],
+        *,
+        doing: str,
+        failure: type[RegistryError],
+        watch: TaskWatch[R] | None = None,
     ) -> Generator[tuple[T, R], None, None]:
         """See ``Engine.run``.
 
@@ -73,7 +80,7 @@ class WorkerProcesses(Engine):
         """
         if self._is_closed:
             raise closed_engine()
-        source = iter(pieces)
+        source, tally = iter(pieces), Tally(watch, self._width)
         if not self._workers:
             first = next(source, None)
             if first is None:
@@ -84,16 +91,23 @@ class WorkerProcesses(Engine):
             except Exception as error:  # noqa: BLE001 (raised below, after the result of the first piece)
                 failed = error
             if second is None:
-                yield first.input, first.function(first.input)
+                tally.start()
+                yield first.input, tally.take(first, first)
                 if failed is not None:
                     raise failed
                 return
             source = chain((first, second), source)
 
-        def finish(piece: Piece[T, R], future: Future[R]) -> R:
-            return self._taking.take(piece, future.result, doing=doing, failure=failure)
+        watched = WatchedFutures(tally)
 
-        yield from in_order(self.submit, source, most=most_drawn(self._width), finish=finish)
+        def start(piece: Piece[T, R]) -> Future[R]:
+            return watched.start(piece, self.submit(piece))
+
+        def finish(piece: Piece[T, R], future: Future[R]) -> R:
+            take = partial(self._taking.take, piece, future.result, doing=doing, failure=failure)
+            return watched.take(piece, future, take)
+
+        yield from in_order(start, source, most=most_drawn(self._width), finish=finish)
 
     def submit(self, piece: Piece[T, R]) -> Future[R]:
         """Return the result of one piece as a future. Starts a worker, up to the number of processes.

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.building import DEFAULT_BUDGET_BYTES, ExternalSorter, KeyedFrames, SortKeys, write_split
-from registry.engines import Engine, Piece, choose_engine
+from registry.engines import Engine, Piece, choose_engine, watch_tasks
 from registry.errors import DuplicateKeyError, SourceError, UnusableRowsError, UsageError
 from registry.features.split_hasher import SplitHasher
 from registry.intake.freed_memory import return_freed_memory
@@ -236,7 +236,8 @@ def _encode(
                 chunk = Chunk(part=part.name, split=part.split, rows=rows)
                 yield Piece(encoder, chunk, num_items=rows.table.num_rows)
 
-    for chunk, encoded in engine.run(pieces(), doing="encoded rows", failure=SourceError):
+    watch = watch_tasks(advance, are_results_small=False)
+    for chunk, encoded in engine.run(pieces(), doing="encoded rows", failure=SourceError, watch=watch):
         yield encoded, chunk
         if advance is not None:
             advance(chunk.rows.table.num_rows)

@@ -25,7 +25,15 @@ from registry.model.event import ACTIONS, Event, describe_moment, parse_duration
 from registry.model.experiment import Experiment, ExperimentChange, experiment_name, no_experiment
 from registry.model.locations import LocationStep, current_locations, is_absolute
 from registry.model.numbers import shown, whole_number
-from registry.model.progress import Advance, Progress, ProgressCallback, count_progress
+from registry.model.progress import (
+    Advance,
+    Progress,
+    ProgressCallback,
+    ProgressCounter,
+    TaskProgress,
+    TaskUnit,
+    count_progress,
+)
 from registry.model.reference import (
     Reference,
     check_alias,
@@ -94,6 +102,7 @@ __all__ = [
     "LocationStep",
     "Progress",
     "ProgressCallback",
+    "ProgressCounter",
     "Promises",
     "Reference",
     "Refusal",
@@ -105,6 +114,8 @@ __all__ = [
     "Split",
     "SplitFingerprint",
     "Standing",
+    "TaskProgress",
+    "TaskUnit",
     "UntaggedShards",
     "Use",
     "Version",

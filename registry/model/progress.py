@@ -1,6 +1,6 @@
 """The progress of a long call: what a ``progress`` callback receives, and the counter that calls it.
 
-The Python API and the command line share ``Progress``. Inner layers only report counts, through the function that
+The Python API and the command line share ``Progress``. Inner layers only report counts, through the counter that
 ``count_progress`` returns.
 """
 
@@ -11,6 +11,43 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 Unit: TypeAlias = Literal["records", "bytes", "rows"]
+TaskUnit: TypeAlias = Literal["inputs", "shards", "files", "tasks"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskProgress:
+    """The tasks into which a stage is divided, so that threads, processes or the nodes of a cluster share it.
+
+    Tasks end in any order. Their records count as done when the task ends, wherever the engine can see that.
+
+    >>> print(TaskProgress(unit="inputs", done=37, total=120, running=8, retried=1))
+    37 of 120 inputs, 8 running, 1 retried
+
+    Attributes:
+        unit: what ``done`` and ``total`` count: ``inputs`` of ``Pieces``, ``shards``, ``files``, or ``tasks`` if those
+            are not of one kind. A task may use several inputs.
+        done: how many are done, in any order.
+        total: how many there are, or None if that is not known, such as for a generator of inputs.
+        running: tasks that were sent and have not ended, at most as many as run at the same time.
+        failed: how many raised an error. The stage may go on, to find all that fail.
+        retried: how often a task was started again because its worker or node died.
+    """
+
+    unit: TaskUnit = "tasks"
+    done: int = 0
+    total: int | None = None
+    running: int = 0
+    failed: int = 0
+    retried: int = 0
+
+    def __str__(self) -> str:
+        parts = [f"{self.done:,} {'' if self.total is None else f'of {self.total:,} '}{self.unit}"]
+        parts += [
+            f"{count:,} {name}"
+            for name, count in (("running", self.running), ("failed", self.failed), ("retried", self.retried))
+            if count
+        ]
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +59,10 @@ class Progress:
 
     >>> print(Progress(stage="verifying", subject="digits:1.0.0", done=1200, total=1797))
     verifying digits:1.0.0: 1,200 of 1,797 records
+    >>> tasks = TaskProgress(unit="inputs", done=30, total=120, running=8)
+    >>> one = Progress(stage="encoding", subject="train", done=1200, num_bytes=960_000, tasks=tasks)
+    >>> print(one, one.fraction)
+    encoding train: 1,200 records, 960,000 bytes, 30 of 120 inputs, 8 running 0.25
 
     Attributes:
         stage: what is being done, e.g. ``encoding``, ``writing``, ``verifying``, ``hashing``.
@@ -29,6 +70,8 @@ class Progress:
         done: units done in this stage so far.
         total: units in this stage, or None if the number is not known yet.
         unit: what is counted: ``records``, ``bytes`` or ``rows`` of the catalog.
+        num_bytes: bytes of the records done so far, or None if they are not counted.
+        tasks: the tasks of the stage, or None if it is not divided into tasks.
     """
 
     stage: str
@@ -36,15 +79,68 @@ class Progress:
     done: int
     total: int | None = None
     unit: Unit = "records"
+    num_bytes: int | None = None
+    tasks: TaskProgress | None = None
+
+    @property
+    def fraction(self) -> float | None:
+        """The part of the stage that is done, from 0 to 1: of its units, else of its tasks. None if it is not known."""
+        if self.total is not None:
+            return min(1.0, self.done / self.total) if self.total else 1.0
+        if self.tasks is not None and self.tasks.total is not None:
+            return min(1.0, self.tasks.done / self.tasks.total) if self.tasks.total else 1.0
+        return None
 
     def __str__(self) -> str:
         what = f"{self.stage} {self.subject}".rstrip()
-        return f"{what}: {self.done:,} {'' if self.total is None else f'of {self.total:,} '}{self.unit}"
+        parts = [f"{self.done:,} {'' if self.total is None else f'of {self.total:,} '}{self.unit}"]
+        if self.num_bytes is not None:
+            parts.append(f"{self.num_bytes:,} bytes")
+        if self.tasks is not None:
+            parts.append(str(self.tasks))
+        return f"{what}: {', '.join(parts)}"
 
 
 ProgressCallback: TypeAlias = Callable[[Progress], None]
 Advance: TypeAlias = Callable[[int], None]
 """Called with the number of units done since the last call."""
+
+
+class ProgressCounter:
+    """Counts the units of one stage, and calls a ``progress`` callback with their sum. An ``Advance``.
+
+    Attributes:
+        tasks: the tasks of the stage, as they were last reported.
+    """
+
+    def __init__(self, progress: ProgressCallback, stage: str, subject: str, total: int | None, unit: Unit) -> None:
+        self._progress = progress
+        self._stage = stage
+        self._subject = subject
+        self._total = total
+        self._unit = unit
+        self._done = 0
+        self._num_bytes: int | None = None
+        self.tasks: TaskProgress | None = None
+
+    def __call__(self, count: int, *, num_bytes: int | None = None, tasks: TaskProgress | None = None) -> None:
+        """Add ``count`` units and ``num_bytes`` to those that are done, and replace the counts of tasks."""
+        self._done += count
+        if num_bytes is not None:
+            self._num_bytes = (self._num_bytes or 0) + num_bytes
+        if tasks is not None:
+            self.tasks = tasks
+        self._progress(
+            Progress(
+                stage=self._stage,
+                subject=self._subject,
+                done=self._done,
+                total=self._total,
+                unit=self._unit,
+                num_bytes=self._num_bytes,
+                tasks=self.tasks,
+            )
+        )
 
 
 def count_progress(
@@ -55,8 +151,8 @@ def count_progress(
     total: int | None = None,
     unit: Unit = "records",
     announce: bool = False,
-) -> Advance | None:
-    """The function that inner layers call with counts, which calls ``progress`` with their sum; None for None.
+) -> ProgressCounter | None:
+    """The counter that inner layers call with counts, which calls ``progress`` with their sum; None for None.
 
     ``announce`` calls ``progress`` once before the first count, with 0 done.
 
@@ -68,13 +164,7 @@ def count_progress(
     """
     if progress is None:
         return None
-    done = 0
-
-    def advance(count: int) -> None:
-        nonlocal done
-        done += count
-        progress(Progress(stage=stage, subject=subject, done=done, total=total, unit=unit))
-
+    counter = ProgressCounter(progress, stage, subject, total, unit)
     if announce:
-        advance(0)
-    return advance
+        counter(0)
+    return counter

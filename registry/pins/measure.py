@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from registry.engines import FileRange, Piece, choose_engine
+from registry.engines import FileRange, Piece, choose_engine, watch_tasks
 from registry.errors import CorruptExampleError, StorageError, VerificationError
 from registry.features import FeaturesDict, codec_of
 from registry.order import Order, ReadConfig
@@ -148,7 +148,8 @@ def measure_records(
     state = _Sums(plan, whole=whole)
     digests: dict[str, FileFacts] = {}
     with engine, state.pile:
-        for task, result in engine.run(pieces, doing="hashed records", failure=VerificationError):
+        watch = watch_tasks(advance)
+        for task, result in engine.run(pieces, doing="hashed records", failure=VerificationError, watch=watch):
             if isinstance(task, str):
                 digests[task] = result
                 done = sizes[task]
@@ -180,7 +181,8 @@ def measure_files(
     with choose_engine(
         processes, num_bytes=num_bytes, is_local=store.local_root is not None, is_unlocked=True, reads=(store.url,)
     ) as engine:
-        for name, found in engine.run(pieces, doing="hashed files", failure=StorageError):
+        watch = watch_tasks(advance, "files", total=len(files))
+        for name, found in engine.run(pieces, doing="hashed files", failure=StorageError, watch=watch):
             digests[name] = found
             if advance is not None:
                 advance(found.num_bytes)

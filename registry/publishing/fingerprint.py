@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
-from registry.engines import FileRange, Piece, choose_engine
+from registry.engines import FileRange, Piece, choose_engine, watch_tasks
 from registry.errors import CorruptExampleError, VerificationError
 from registry.features import FeaturesDict, features_from_json
 from registry.features.content import ContentReader
@@ -271,7 +271,8 @@ def call_on_runs(
         for part in (stored.shards_of(run) if by_shard else divide_run(run, width=engine.width))
     )
     with engine:
-        for run, result in engine.run(pieces, doing="read records", failure=VerificationError):
+        watch = watch_tasks(advance)
+        for run, result in engine.run(pieces, doing="read records", failure=VerificationError, watch=watch):
             if advance is not None:
                 advance(run.stop - run.start)
             yield run, result

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from registry.catalog import CatalogBackend
-from registry.engines import FileRange, Piece, choose_engine
+from registry.engines import FileRange, Piece, choose_engine, watch_tasks
 from registry.errors import (
     CorruptExampleError,
     ForeignShardError,
@@ -180,7 +180,8 @@ def verify_shards(
         is_unlocked=is_unlocked,
         reads=(store.url,),
     ) as engine:
-        for (place, index), found in engine.run(pieces(), doing="verified files", failure=StorageError):
+        watch = watch_tasks(advance, "shards", total=sum(map(len, chosen.values())))
+        for (place, index), found in engine.run(pieces(), doing="verified files", failure=StorageError, watch=watch):
             split = splits[place]
             outcome = _compare(split, found, chosen[split.name][index], walk=walk)
             if isinstance(outcome, ShardFault):

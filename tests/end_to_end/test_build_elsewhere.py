@@ -89,8 +89,8 @@ def small_merges(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     done: list[str] = []
     run = Elsewhere.run
 
-    def counted(self: Elsewhere, pieces: Any, *, doing: str, failure: Any) -> Any:
-        for one in run(self, pieces, doing=doing, failure=failure):
+    def counted(self: Elsewhere, pieces: Any, *, doing: str, failure: Any, **options: Any) -> Any:
+        for one in run(self, pieces, doing=doing, failure=failure, **options):
             done.append(doing)
             yield one
 
@@ -152,8 +152,8 @@ def test_a_build_in_a_bucket_is_published_and_read(
     done: list[str] = []
     run = Elsewhere.run
 
-    def counted(self: Elsewhere, pieces: Any, *, doing: str, failure: Any) -> Any:
-        for one in run(self, pieces, doing=doing, failure=failure):
+    def counted(self: Elsewhere, pieces: Any, *, doing: str, **options: Any) -> Any:
+        for one in run(self, pieces, doing=doing, **options):
             done.append(doing)
             yield one
 
@@ -316,8 +316,8 @@ def test_a_copy_between_buckets_is_sent_from_elsewhere(
         done: list[str] = []
         run = Elsewhere.run
 
-        def counted(self: Elsewhere, pieces: Any, *, doing: str, failure: Any) -> Any:
-            for one in run(self, pieces, doing=doing, failure=failure):
+        def counted(self: Elsewhere, pieces: Any, *, doing: str, **options: Any) -> Any:
+            for one in run(self, pieces, doing=doing, **options):
                 done.append(doing)
                 yield one
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,6 +17,7 @@ from registry.building import Pieces, build_dataset, piece_runs
 from registry.engines import choice
 from registry.errors import BuildError, DuplicateKeyError
 from registry.features import codec_of
+from registry.model.progress import Progress, TaskProgress
 from registry.storage import open_store
 from registry.tfrecord import read_records
 
@@ -168,3 +170,35 @@ def test_a_function_that_cannot_be_sent_is_called_here(tmp_path: Path) -> None:
     )
     shards, _ = built(builder, tmp_path, processes=2)
     assert shards["train"][0].num_examples == 2
+
+
+@pytest.mark.parametrize("processes", [1, 2, None])
+@pytest.mark.parametrize("is_list", [True, False])
+@pytest.mark.usefixtures("_soon_grown")
+def test_progress_counts_the_inputs_that_are_done(processes: int | None, is_list: bool, tmp_path: Path) -> None:
+    seen: list[Progress] = []
+    builder = make(Pieced, INPUTS if is_list else iter(INPUTS))
+    with build_dataset(builder, open_store(tmp_path), processes=processes, num_shards=3, progress=seen.append) as build:
+        split = build.prepared.splits[0]
+    encoding = [one for one in seen if one.stage == "encoding"]
+    tasks = [one.tasks for one in encoding if one.tasks is not None]
+    assert (encoding[0].done, tasks[0].done) == (0, 0)
+    assert {(one.unit, one.total) for one in tasks} == {("inputs", len(INPUTS) if is_list else None)}
+    assert (encoding[-1].done, encoding[-1].num_bytes) == (split.num_examples, split.num_bytes)
+    assert tasks[-1] == TaskProgress(unit="inputs", done=len(INPUTS), total=tasks[0].total)
+    assert encoding[-1].fraction == (1.0 if is_list else None)
+    written = seen[-1]
+    assert (written.stage, written.done, written.total) == ("writing", split.num_examples, split.num_examples)
+    assert written.num_bytes == split.num_bytes
+    if processes != 1:
+        assert str(written.tasks) == "3 of 3 shards"
+    for before, after in pairwise(seen):
+        assert before.stage != after.stage or after.done >= before.done
+
+
+def test_progress_counts_the_inputs_that_failed(tmp_path: Path) -> None:
+    seen: list[Progress] = []
+    builder = make(Pieced, [("a", 3), ("fail here", 4), ("b", 3)])
+    with pytest.raises(BuildError):
+        build_dataset(builder, open_store(tmp_path), processes=1, progress=seen.append)
+    assert seen[-1].tasks == TaskProgress(unit="inputs", done=2, total=3, failed=1)

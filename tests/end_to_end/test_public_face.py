@@ -318,7 +318,10 @@ def test_surplus_names_are_gone(catalog: registry.Catalog) -> None:
 def test_everything_exported_exists_and_hints_resolve() -> None:
     for name in registry.__all__:
         assert getattr(registry, name) is not None
-    assert set(get_type_hints(registry.Progress)) == {"stage", "subject", "done", "total", "unit"}
+    assert set(get_type_hints(registry.Progress)) == {
+        *("stage", "subject", "done", "total", "unit"),
+        *("num_bytes", "tasks"),
+    }
     assert issubclass(StorageError, registry.RegistryError)
     assert issubclass(ConflictError, registry.RegistryError)
 

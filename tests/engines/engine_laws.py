@@ -21,7 +21,7 @@ from engine_pieces import Unreadable, follow, square
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.engines import Engine, FileRange, Piece, ThisProcess, WorkerProcesses
+from registry.engines import Engine, FileRange, Piece, TaskCounts, TaskWatch, ThisProcess, WorkerProcesses
 from registry.errors import BuildError, StorageError, UsageError, VerificationError
 
 
@@ -187,3 +187,40 @@ def test_a_function_that_a_worker_cannot_import_is_called_here(
 def test_an_error_that_cannot_be_pickled_is_named(workers: Engine) -> None:
     with pytest.raises(VerificationError, match=r"met NeverError while it followed orders: only here(?m:$)"):
         results(workers, 1, 2, "own", 3)
+
+
+@given(numbers=st.lists(st.integers(), max_size=30))
+def test_a_watch_sees_each_piece_end_once_and_results_stay_in_order(lasting: Engine, numbers: list[int]) -> None:
+    seen: list[TaskCounts] = []
+    ended: list[tuple[int, int]] = []
+    watch: TaskWatch[int] = TaskWatch(seen.append, lambda piece, result: ended.append((piece.input, result)))
+    pieces = (Piece(square, number) for number in numbers)
+    outcomes = list(lasting.run(pieces, doing="tested", failure=VerificationError, watch=watch))
+    assert outcomes == [(number, number**2) for number in numbers]
+    assert sorted(ended) == sorted(outcomes)
+    for before, after in itertools.pairwise(seen):
+        assert (after.num_started, after.num_done) >= (before.num_started, before.num_done)
+    assert all(one.num_done + one.num_running <= one.num_started for one in seen)
+    assert all(one.num_started - one.num_done <= 2 * lasting.width + 1 for one in seen)
+    if numbers:
+        assert seen[-1] == TaskCounts(num_started=len(numbers), num_done=len(numbers))
+
+
+def test_a_watch_without_results_counts_pieces_that_fail_or_cannot_be_sent(lasting: Engine) -> None:
+    seen: list[TaskCounts] = []
+    pieces = [Piece(follow, one) for one in (1, "generator", 2, "refuse")]
+    outcomes = lasting.run(pieces, doing="tested", failure=VerificationError, watch=TaskWatch(seen.append))
+    assert [one for one, _ in itertools.islice(outcomes, 3)] == [1, "generator", 2]
+    with pytest.raises(StorageError):
+        next(outcomes)
+    assert seen[-1] == TaskCounts(num_started=4, num_done=3, num_failed=1)
+
+
+@pytest.mark.parametrize("order", ["refuse", "fail"])
+def test_a_watch_with_results_counts_pieces_that_fail(lasting: Engine, order: str) -> None:
+    seen: list[TaskCounts] = []
+    watch: TaskWatch[Any] = TaskWatch(seen.append, lambda _piece, _result: None)
+    pieces = [Piece(follow, one) for one in (1, "generator", 2, order)]
+    with pytest.raises((StorageError, VerificationError, ZeroDivisionError)):
+        list(lasting.run(pieces, doing="tested", failure=VerificationError, watch=watch))
+    assert seen[-1] == TaskCounts(num_started=4, num_done=3, num_failed=1)

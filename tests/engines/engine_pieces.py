@@ -57,3 +57,11 @@ class Unreadable:
 
 def _refuse() -> None:
     raise ImportError("only in the other process")
+
+
+def await_file(path: str) -> str:
+    """Wait for a file, up to half a minute, if the path is absolute."""
+    deadline = time.monotonic() + 30
+    while path.startswith("/") and not os.path.exists(path) and time.monotonic() < deadline:  # noqa: PTH110 (a str)
+        time.sleep(0.01)
+    return path

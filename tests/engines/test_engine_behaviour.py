@@ -16,9 +16,19 @@ from typing import Any
 import pytest
 from engine_laws import *  # noqa: F403 (the tests)
 from engine_laws import results, run
-from engine_pieces import follow
+from engine_pieces import await_file, follow
 
-from registry.engines import Engine, Piece, ThisProcess, WorkerProcesses, choice, choose_engine, use_engine
+from registry.engines import (
+    Engine,
+    Piece,
+    TaskCounts,
+    TaskWatch,
+    ThisProcess,
+    WorkerProcesses,
+    choice,
+    choose_engine,
+    use_engine,
+)
 from registry.engines.choice import Growing
 from registry.errors import UsageError, VerificationError
 
@@ -191,7 +201,7 @@ def test_ctrl_c_ends_an_engine(engine: Engine, where: str) -> None:
 ENDLESS = """
 import itertools, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored if the tests run in the background
-from engine_pieces import follow
+from engine_pieces import await_file, follow
 from registry.engines import Piece, choose_engine
 from registry.errors import VerificationError
 
@@ -337,3 +347,23 @@ def test_closing_the_engine_of_a_block_of_work_ends_its_runs() -> None:
         with choose_engine(num_bytes=BIG, reads=()) as engine:
             assert next(engine.run(pieces(), doing="tested", failure=VerificationError))[1] == 1
         assert ended == [True]
+
+
+@pytest.mark.parametrize("name", ["threads", "workers"])
+def test_a_watch_sees_later_pieces_end_while_the_first_one_runs(name: str, tmp_path: Path) -> None:
+    go_on = tmp_path / "go on"
+    done: list[int] = []
+
+    def change(counts: TaskCounts) -> None:
+        done.append(counts.num_done)
+        if counts.num_done >= 3:
+            go_on.touch()
+
+    watch: TaskWatch[Any] = TaskWatch(change, lambda _piece, _result: None)
+    inputs = [str(go_on), "1", "2", "3", "4", "5"]
+    with MAKERS[name]() as engine:
+        pieces = [Piece(await_file, one) for one in inputs]
+        assert [one for one, _ in engine.run(pieces, doing="tested", failure=VerificationError, watch=watch)] == inputs
+    assert go_on.exists()
+    assert done == sorted(done)
+    assert done[-1] == len(inputs)

@@ -29,9 +29,9 @@ class Counting(ThisProcess):
     def describe(self) -> str:
         return "a test"
 
-    def run(self, pieces: Any, *, doing: str, failure: Any) -> Any:
+    def run(self, pieces: Any, *, doing: str, failure: Any, **options: Any) -> Any:
         self.runs.append(doing)
-        return super().run(pieces, doing=doing, failure=failure)
+        return super().run(pieces, doing=doing, failure=failure, **options)
 
 
 @pytest.fixture

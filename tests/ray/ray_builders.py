@@ -3,8 +3,14 @@ interrupted."""
 
 from __future__ import annotations
 
+import logging
+import os
+import signal
+import sys
 import time
+import warnings
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -91,3 +97,51 @@ class Slow(Pieced):
 
 
 KINDS = {one.__name__: one for one in (Pieced, ManySmall, FewLarge, Skewed, OneGiant, InOrder, Nested, Pictures)}
+
+
+class Told(Pieced):
+    """Does what the files in the folder of ``REGISTRY_TEST_FOLDER`` say, and tells there that it works.
+
+    Input 0 waits for the file ``go on``. Input 5 kills its worker once. Inputs 7 and 8 fail if there is ``fail``.
+    """
+
+    COUNTS = (10,) * 24
+
+    def generate(self, given: tuple[int, int]) -> Generated:
+        folder, number = Path(os.environ["REGISTRY_TEST_FOLDER"]), given[0]
+        (folder / f"started-{number}").touch()
+        deadline = time.monotonic() + 60
+        while number == 0 and not (folder / "go on").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if number == 5 and not (folder / "killed").exists():
+            (folder / "killed").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if number in (7, 8) and (folder / "fail").exists():
+            raise ValueError("it is damaged")
+        time.sleep(0.3)  # so that each input is a task of its own
+        yield from super().generate(given)
+
+
+class Talking(Pieced):
+    """Prints, logs and warns while it works, and tells in the folder of ``REGISTRY_TEST_FOLDER`` that it works."""
+
+    COUNTS = (4,) * 600
+    NUM_SHARDS = 1200
+
+    def generate(self, given: tuple[int, int]) -> Generated:
+        folder, number = Path(os.environ["REGISTRY_TEST_FOLDER"]), given[0]
+        print(f"printed for input {number}")  # noqa: T201 (what authors do)
+        print(f"on stderr for input {number}", file=sys.stderr)  # noqa: T201
+        logging.getLogger("author").warning("logged for input %d", number)
+        warnings.warn(f"warned for input {number}", stacklevel=1)
+        with (folder / f"beats-{os.getpid()}").open("a") as file:
+            file.write(".")
+        time.sleep(float(os.environ.get("REGISTRY_TEST_SECONDS", "0")))
+        yield from super().generate(given)
+
+
+class TalkingLittle(Talking):
+    """As ``Talking``, with few inputs."""
+
+    COUNTS = (4,) * 12
+    NUM_SHARDS = 2

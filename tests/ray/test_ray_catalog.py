@@ -47,8 +47,8 @@ def on_cluster(connected: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list
     done: list[str] = []
     run = RayTasks.run
 
-    def counted(self: RayTasks, pieces: Any, *, doing: str, failure: Any) -> Any:
-        for one in run(self, pieces, doing=doing, failure=failure):
+    def counted(self: RayTasks, pieces: Any, *, doing: str, **options: Any) -> Any:
+        for one in run(self, pieces, doing=doing, **options):
             done.append(doing)
             yield one
 

@@ -1,0 +1,221 @@
+"""Counts the tasks of a run while they run, and tells a watch.
+
+    engine  --started, ended in any order, failed, started again-->  Tally  -->  TaskWatch  -->  a progress bar
+
+An engine yields results in order. Without a watch, a long first task would hide that all others have ended. The watch
+is called in the thread that takes the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from registry.model import ProgressCounter, TaskProgress, TaskUnit
+
+if TYPE_CHECKING:
+    from registry.engines.engine import Piece
+
+R = TypeVar("R")
+
+TELL_SECONDS: Final = 0.25
+"""How often a watch is called while a result is waited for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskCounts:
+    """The tasks of a run: each is a piece of work that was drawn.
+
+    Attributes:
+        num_started: pieces that were drawn and sent to where they run, or wait to run.
+        num_done: pieces that gave a result, in any order.
+        num_failed: pieces that raised an error.
+        num_retried: how often a piece was started again, because its worker or node died.
+        num_running: pieces that have not ended, but at most as many as run at the same time: the others wait.
+    """
+
+    num_started: int = 0
+    num_done: int = 0
+    num_failed: int = 0
+    num_retried: int = 0
+    num_running: int = 0
+
+
+def _ignore(_piece: Any, _result: Any) -> None:
+    """Ignore a result."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskWatch(Generic[R]):
+    """Watches the tasks of a run.
+
+    Attributes:
+        changed: called with the counts whenever they change, and a few times a second while a result is waited for.
+        ended: called once with each piece and its result, in the order in which pieces end. Then the engine takes
+            results before their turn and holds them, so they should be small. None: an engine of other machines
+            notices the end of a piece only when it is its turn.
+    """
+
+    changed: Callable[[TaskCounts], None]
+    ended: Callable[[Piece[Any, R], R], None] | None = None
+
+    def after(self, counts: TaskCounts) -> TaskWatch[R]:
+        """The watch for the rest of a run, of which another engine has done a part."""
+        return TaskWatch(
+            lambda more: self.changed(
+                TaskCounts(
+                    num_started=counts.num_started + more.num_started,
+                    num_done=counts.num_done + more.num_done,
+                    num_failed=counts.num_failed + more.num_failed,
+                    num_retried=counts.num_retried + more.num_retried,
+                    num_running=more.num_running,
+                )
+            ),
+            self.ended,
+        )
+
+
+class Tally(Generic[R]):
+    """Counts the tasks of one run for its watch; does nothing without one."""
+
+    def __init__(self, watch: TaskWatch[R] | None, width: int) -> None:
+        self._watch = watch
+        self._width = width
+        self._counts = TaskCounts()
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody sees the counts."""
+        return self._watch is not None
+
+    @property
+    def takes_results(self) -> bool:
+        """Whether results are wanted before their turn."""
+        return self._watch is not None and self._watch.ended is not None
+
+    @property
+    def counts(self) -> TaskCounts:
+        """The counts so far."""
+        counts = self._counts
+        num_open = counts.num_started - counts.num_done - counts.num_failed
+        return replace(counts, num_running=min(self._width, num_open))
+
+    def tell(self) -> None:
+        """Tell the watch the counts."""
+        if self._watch is not None:
+            self._watch.changed(self.counts)
+
+    def start(self) -> None:
+        """Count a piece that was sent."""
+        self._add("num_started")
+
+    def end(self, piece: Piece[Any, R], result: R) -> None:
+        """Count a piece that gave its result."""
+        if self._watch is not None and self._watch.ended is not None:
+            self._watch.ended(piece, result)
+        self._add("num_done")
+
+    def fail(self) -> None:
+        """Count a piece that raised an error."""
+        self._add("num_failed")
+
+    def retry(self) -> None:
+        """Count a piece that was started again."""
+        self._add("num_retried")
+
+    def take(self, piece: Piece[Any, R], result: Callable[[], R], *, is_counted: Callable[[], bool] | None = None) -> R:
+        """Return ``result()``, and count its end unless ``is_counted``, which is asked afterwards."""
+        try:
+            found = result()
+        except Exception:
+            if is_counted is None or not is_counted():
+                self.fail()
+            raise
+        if is_counted is None or not is_counted():
+            self.end(piece, found)
+        return found
+
+    def _add(self, name: str) -> None:
+        if self._watch is not None:
+            self._counts = replace(self._counts, **{name: getattr(self._counts, name) + 1})
+            self.tell()
+
+
+class WatchedFutures(Generic[R]):
+    """The pieces of a run that are futures: their ends are counted while another one is waited for."""
+
+    def __init__(self, tally: Tally[R]) -> None:
+        self._tally = tally
+        self._open: dict[Future[R], Piece[Any, R]] = {}
+        self._counted: set[Future[R]] = set()
+
+    def start(self, piece: Piece[Any, R], future: Future[R]) -> Future[R]:
+        """Remember a piece that was sent. Returns the future."""
+        if self._tally.is_watched:
+            self._open[future] = piece
+            self._tally.start()
+        return future
+
+    def take(self, piece: Piece[Any, R], future: Future[R], result: Callable[[], R]) -> R:
+        """Return ``result()`` when the future has ended."""
+        if not self._tally.is_watched:
+            return result()
+        while future in self._open:
+            for one in wait(self._open, TELL_SECONDS, FIRST_COMPLETED).done:
+                self._see(one)
+            self._tally.tell()
+        found = self._tally.take(piece, result, is_counted=lambda: future in self._counted)
+        self._counted.discard(future)
+        return found
+
+    def _see(self, future: Future[R]) -> None:
+        """Count a future that has ended with a result. An error is counted when it is raised, or replaced by a call."""
+        piece = self._open.pop(future)
+        if not future.cancelled() and future.exception() is None:
+            self._counted.add(future)
+            self._tally.end(piece, future.result())
+
+
+def watch_tasks(
+    advance: Callable[[int], None] | None,
+    unit: TaskUnit = "tasks",
+    *,
+    total: int | None = None,
+    are_results_small: bool = True,
+) -> TaskWatch[Any] | None:
+    """The watch that reports the tasks of a run beside the units of a stage; None if nobody wants to see them.
+
+    Several runs may belong to one stage. Then their tasks add up if they are of one kind. ``advance`` is called with
+    the units of results in their order, as always.
+
+    Args:
+        advance: what ``count_progress`` returns.
+        unit: what a piece of the run is.
+        total: the number of pieces, or None if it is not known.
+        are_results_small: whether all results of pieces that have ended may be held here, so that the ends are seen at
+            once.
+    """
+    if not isinstance(advance, ProgressCounter):
+        return None
+    counter, before = advance, advance.tasks or TaskProgress(unit=unit, total=0)
+    is_same = before.unit == unit
+    first = before.done if is_same else 0
+    known = None if total is None or (is_same and before.total is None) else total
+    if known is not None and is_same:
+        known += before.total or 0
+
+    def changed(counts: TaskCounts) -> None:
+        tasks = TaskProgress(
+            unit=unit,
+            done=first + counts.num_done,
+            total=known,
+            running=counts.num_running,
+            failed=before.failed + counts.num_failed,
+            retried=before.retried + counts.num_retried,
+        )
+        if tasks != counter.tasks:
+            counter(0, tasks=tasks)
+
+    return TaskWatch(changed, _ignore if are_results_small else None)
