@@ -137,7 +137,8 @@ def build(arguments: argparse.Namespace, folder: Path) -> None:
             catalog.build(builder, processes=int(count))
             return
         with registry.use_engine("ray"):
-            catalog.build(builder, processes=int(count))
+            # With 1, or if examples are generated quickly, this process would work instead of the cluster.
+            catalog.build(builder, processes=max(2, int(count)))
 
 
 def write_with_ray_data(arguments: argparse.Namespace, folder: Path) -> None:
