@@ -8,12 +8,14 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import signal
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
-from types import FunctionType, ModuleType
-from typing import Any, Final, NamedTuple
+from types import FrameType, FunctionType, ModuleType
+from typing import Any, Final, NamedTuple, Self
 
 from registry.engines.messages import NotSendableError, call_function, not_sendable
 from registry.errors import RegistryError, UsageError
@@ -27,6 +29,10 @@ INSTALL_HINT: Final = (
     "Install the same shardbook on all nodes of the cluster as here, and send or install other packages: "
     "use_engine('ray', runtime_env=...) in Python, --runtime-env on the command line."
 )
+
+
+_CANCEL_POLL_SECONDS: Final = 0.5
+"""How often a task asks whether its run was cancelled."""
 
 
 class Setting(NamedTuple):
@@ -105,8 +111,64 @@ _replaced: Final[dict[str, str | None]] = {}
 def call_message(key: str, content: bytes, message: bytes) -> bytes:
     """The task: call the function of a run with an input; all are pickled. Returns (result, error, cause), pickled.
 
-    What is printed goes to stderr, because the stdout of a command is its result.
+    What is printed goes to stderr, because the stdout of a command is its result. It ends if its run is cancelled.
     """
+    try:
+        with _CancelWatch(key):
+            return _call_message(key, content, message)
+    except KeyboardInterrupt:  # nobody waits for the answer
+        return b""
+
+
+def cancel_key(key: str) -> bytes:
+    """The name of the entry in the key-value store of Ray's head that cancels the pieces of a run."""
+    return f"shardbook:cancelled:{key}".encode()
+
+
+class _CancelWatch:
+    """A block in the main thread of a worker that a KeyboardInterrupt ends when its run is cancelled.
+
+    ``ray.cancel`` is not used: if a task ends at the same moment, Ray 2.60 aborts the program that started it (its
+    check "Tried to complete task that was not pending").
+    """
+
+    def __init__(self, key: str) -> None:
+        self._key = cancel_key(key)
+        self._ended = threading.Event()
+        self._lock = threading.Lock()  # no interrupt comes after the block
+        self._before: Any = None
+
+    def __enter__(self) -> Self:
+        self._before = signal.signal(signal.SIGINT, _raise_interrupt)
+        threading.Thread(target=self._watch, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._ended.set()
+        signal.signal(signal.SIGINT, self._before)
+
+    def _watch(self) -> None:
+        from ray.experimental.internal_kv import _internal_kv_exists
+
+        main = threading.main_thread().ident
+        while main is not None:
+            try:
+                is_cancelled = _internal_kv_exists(self._key)
+            except Exception:  # noqa: BLE001 (the head does not answer: the task goes on)
+                is_cancelled = False
+            with self._lock:
+                if is_cancelled and not self._ended.is_set():
+                    signal.pthread_kill(main, signal.SIGINT)  # it also ends a system call that waits
+            if self._ended.wait(_CANCEL_POLL_SECONDS):
+                return
+
+
+def _raise_interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _call_message(key: str, content: bytes, message: bytes) -> bytes:
     import ray
 
     pickler = pickler_class(ray)

@@ -17,7 +17,7 @@ from engine_laws import results, run
 from engine_pieces import follow
 from ray_pieces import kill_once, node_of, read_variable, rest, wait_for
 
-from registry.engines import Engine, Piece, choose_engine, ray_tasks, use_engine
+from registry.engines import Engine, Piece, choose_engine, ray_connection, ray_tasks, use_engine
 from registry.engines.ray_tasks import RayTasks
 from registry.errors import UsageError, VerificationError
 
@@ -80,8 +80,8 @@ def test_a_piece_that_always_kills_its_worker_is_a_typed_error(engine: Engine) -
 def test_a_piece_that_takes_long_is_reported(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(ray_tasks, "_POLL_SECONDS", 0.1)
-    monkeypatch.setattr(ray_tasks, "_SLOW_SECONDS", 0.5)
+    monkeypatch.setattr(ray_tasks, "POLL_SECONDS", 0.1)
+    monkeypatch.setattr(ray_connection, "_SLOW_SECONDS", 0.5)
     assert results(engine, 0.0, 2.0, 0.0, function=rest) == [0.0, 2.0, 0.0]
     found = [record.getMessage() for record in caplog.records]
     assert found

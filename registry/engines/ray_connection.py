@@ -1,0 +1,386 @@
+"""The connection of a program to a Ray cluster, which its engines share; faults of the cluster become typed errors.
+
+    ray.init --> Connection: nodes, waiting, cancelling, what other machines can read --> RayTasks
+
+Output of workers goes to stderr. Follows Ray 2.60.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import ModuleType
+from typing import Any, Final
+
+from registry.engines.messages import WorkerDiedError
+from registry.engines.ray_settings import RaySettings
+from registry.engines.ray_worker import INSTALL_HINT, cancel_key, list_folder, pickled, pickler_class
+from registry.errors import RegistryError, UsageError, require_extra
+
+_log = logging.getLogger(__name__)
+
+_CONNECT_SECONDS: Final = 10.0
+POLL_SECONDS: Final = 5.0
+_LOST_SECONDS: Final = 30.0
+_SLOW_SECONDS: Final = 300.0
+"""After this time, and after each doubling of it, a result that is waited for is reported."""
+_LINES_SECONDS: Final = 0.5
+_MOST_LINES_SECONDS: Final = 3.0
+_CHECK_SECONDS: Final = 60.0
+"""How long other nodes may take to list a folder."""
+
+_MEMORY_HINT: Final = (
+    "Its node ran out of memory. Use fewer processes: processes=N in Python, -j N on the command line; or nodes with "
+    "more memory for each CPU."
+)
+_DIED_HINT: Final = (
+    "A native library crashed, another program ended the process, or the system ran out of memory. The output of "
+    "workers is above. To debug it, work on this machine: --engine local -j 1 on the command line."
+)
+_NODE_HINT: Final = "The nodes of the cluster do not last long enough. `ray status` lists them. Run the command again."
+_LOST_HINT: Final = (
+    "The cluster ended, or the network to it failed. Check it with `ray status`, and run the command again."
+)
+
+
+class TaskDiedError(WorkerDiedError):
+    """A task died, and can be started again."""
+
+
+class Connection:
+    """The connection of this program to a cluster. Engines share it, and the last one that leaves ends it."""
+
+    _lock: Final = threading.Lock()
+    _current: Connection | None = None
+
+    def __init__(self, ray: ModuleType, address: str | None, *, is_own: bool) -> None:
+        self.ray = ray
+        self._address = address
+        self._is_own = is_own
+        self._num_users = 0
+        self._listed: dict[str, bool] = {}
+        self.has_run = False
+        self._pickler = pickler_class(ray)
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        self._head = str(ray.get_runtime_context().gcs_address)
+        self.num_nodes = max(1, len(nodes))
+        self.num_cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        self._nodes = [(int(node["Resources"].get("CPU", 0)), node["Resources"].get("memory", 0.0)) for node in nodes]
+        self._runtime_env: Mapping[str, Any] | None = None
+
+    @classmethod
+    def open(cls, address: str | None, settings: RaySettings) -> Connection:
+        """The connection that exists, or a new one."""
+        with require_extra("ray", package="ray", needed_for="work on a Ray cluster"):
+            import ray
+        with cls._lock:
+            found = cls._current
+            if found is not None and not ray.is_initialized():  # the program ended it
+                found = None
+            if found is None:
+                is_own = not ray.is_initialized()
+                if is_own:
+                    _print_to_stderr()
+                    _connect(ray, address or os.environ.get("RAY_ADDRESS") or None, settings)
+                found = cls(ray, address, is_own=is_own)
+                found._runtime_env = settings.runtime_env if is_own else None
+            elif found._is_own and address is not None and address != found._address:
+                raise UsageError(
+                    f"this program is connected to another Ray cluster than {address}",
+                    hint="Close the engine that uses it first: a program uses one cluster at a time.",
+                )
+            if settings.runtime_env is not None and settings.runtime_env != found._runtime_env:
+                raise UsageError(
+                    "this program is connected to a Ray cluster already, without this runtime_env",
+                    hint="Pass runtime_env to ray.init, or to the first engine that the program uses.",
+                )
+            cls._current = found
+            found._num_users += 1
+            return found
+
+    def leave(self) -> None:
+        """Called by an engine that is closed."""
+        with self._lock:
+            self._num_users -= 1
+            if self._num_users:
+                return
+            if Connection._current is self:
+                Connection._current = None
+                if self._is_own:
+                    try:
+                        if self.has_run:
+                            _await_lines()
+                    finally:
+                        self.ray.shutdown()
+
+    def num_slots(self, task_memory: int | None) -> int:
+        """The number of tasks that the nodes can run at the same time.
+
+        Raises:
+            UsageError: no node has this memory, so that Ray would wait for one without end.
+        """
+        if task_memory is None:
+            return self.num_cpus
+        found = int(sum(min(cpus, memory // task_memory) for cpus, memory in self._nodes))
+        if not found:
+            largest = int(max((memory for cpus, memory in self._nodes if cpus), default=0))
+            raise UsageError(
+                f"no node of the cluster can give a task {task_memory:,} bytes of memory: the largest has {largest:,}",
+                hint="Set task_memory (--task-memory) to less, or start larger nodes: ray start --memory BYTES",
+                details={"task_memory": task_memory, "largest": largest},
+            )
+        return found
+
+    def pickle(self, value: object) -> bytes:
+        """Pickle ``value``; classes and functions of ``__main__`` by value. Raises NotSendableError."""
+        return pickled(self._pickler, value)
+
+    def wait(self, refs: list[Any], seconds: float) -> list[Any]:
+        """Those of ``refs`` whose tasks have ended. Waits for the first one, for up to ``seconds``."""
+        ended: list[Any] = self.ray.wait(refs, num_returns=len(refs), timeout=0)[0]
+        return ended or list(self.ray.wait(refs, timeout=seconds)[0])
+
+    def cancel(self, key: str) -> None:
+        """Let all pieces of a run end, those that wait at once; ``ray_worker`` says how, and why."""
+        from ray.experimental.internal_kv import _internal_kv_put
+
+        with suppress(Exception):  # the cluster may have ended
+            _internal_kv_put(cancel_key(key), b"1")
+
+    def forget_cancelled(self, key: str) -> None:
+        """Called when no piece of a cancelled run is left."""
+        from ray.experimental.internal_kv import _internal_kv_del
+
+        with suppress(Exception):
+            _internal_kv_del(cancel_key(key))
+
+    def answers(self) -> bool:
+        """Whether the head of the cluster accepts connections."""
+        host, _, port = self._head.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=POLL_SECONDS).close()
+        except OSError:
+            return False
+        return True
+
+    def typed_faults(self, attempt: int = 0) -> _TypedFaults:
+        """Raise faults of workers and of the cluster in the block as WorkerDiedError."""
+        return _TypedFaults(self, attempt)
+
+    def can_list(self, folder: str) -> bool:
+        """Whether all other machines of the cluster find the same names in a folder as this one."""
+        if folder not in self._listed:
+            try:
+                self._listed[folder] = self._is_listed(folder)
+            except Exception:  # noqa: BLE001 (whatever fails there, work that needs the folder would fail, too)
+                self._listed[folder] = False
+        return self._listed[folder]
+
+    def _is_listed(self, folder: str) -> bool:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        others = [
+            node["NodeID"]
+            for node in self.ray.nodes()
+            if node["Alive"] and node["NodeManagerHostname"] != socket.gethostname()
+        ]
+        if not others:
+            return True
+        lister = self.ray.remote(num_cpus=0, max_retries=2)(list_folder)
+        placed = [NodeAffinitySchedulingStrategy(node, soft=False) for node in others]
+        refs = [lister.options(scheduling_strategy=place).remote(folder) for place in placed]
+        here = list_folder(folder)
+        return all(found == here for found in self.ray.get(refs, timeout=_CHECK_SECONDS))
+
+
+class Patience:
+    """Warns if a result is waited for too long: its task may hang, or be large. Notices that the cluster is lost."""
+
+    def __init__(self, connection: Connection, doing: str) -> None:
+        self._connection = connection
+        self._doing = doing
+        self._started = self._asked = time.monotonic()
+        self._report_after = _SLOW_SECONDS
+        self._lost_at: float | None = None
+
+    def check(self) -> None:
+        """Called several times a minute while the result is waited for.
+
+        Raises:
+            WorkerDiedError: the cluster's head does not answer for 40 s. After 60 s, Ray would end this program.
+        """
+        now = time.monotonic()
+        if now - self._started > self._report_after:
+            waited = now - self._started
+            _log.warning("waiting for one task for %.0f s (%s); `ray list tasks` shows its node", waited, self._doing)
+            self._report_after *= 2
+        if now - self._asked < POLL_SECONDS:
+            return
+        self._asked = now
+        if self._connection.answers():
+            self._lost_at = None
+        elif self._lost_at is None:
+            self._lost_at = now
+        elif now - self._lost_at > _LOST_SECONDS:
+            raise _lost({})
+
+
+class _TypedFaults:
+    """A context manager that replaces Ray's errors."""
+
+    def __init__(self, connection: Connection, attempt: int) -> None:
+        self._connection = connection
+        self._attempt = attempt
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is None or not isinstance(error, Exception) or isinstance(error, RegistryError | WorkerDiedError):
+            return
+        raised = self._typed(error)
+        if raised is not None:
+            raise raised from error
+
+    def _typed(self, error: Exception) -> WorkerDiedError | None:
+        faults = self._connection.ray.exceptions
+        details = {"attempts": self._attempt}
+        times = f" in each of {self._attempt} attempts" if self._attempt > 1 else ""
+        if isinstance(error, faults.LocalRayletDiedError) or not self._connection.ray.is_initialized():
+            return _lost(details)
+        if isinstance(error, faults.OutOfMemoryError):
+            return TaskDiedError(f"a worker ran out of memory{times}", hint=_MEMORY_HINT, details=details)
+        if isinstance(error, faults.WorkerCrashedError | faults.TaskCancelledError):
+            return TaskDiedError(f"a worker died{times}", hint=_DIED_HINT, details=details)
+        if isinstance(error, faults.NodeDiedError | faults.ObjectLostError | faults.OwnerDiedError):
+            return TaskDiedError(f"a node of the cluster was lost{times}", hint=_NODE_HINT, details=details)
+        if isinstance(error, faults.RayTaskError | faults.RuntimeEnvSetupError):
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            return WorkerDiedError(f"a worker cannot run pieces: {lines[-1]}", hint=INSTALL_HINT, details=details)
+        if isinstance(error, faults.RayError | OSError | RuntimeError):
+            return _lost(details)
+        return None
+
+
+def _lost(details: dict[str, Any]) -> WorkerDiedError:
+    return WorkerDiedError("the connection to the Ray cluster was lost", hint=_LOST_HINT, details=details)
+
+
+def _connect(ray: ModuleType, address: str | None, settings: RaySettings) -> None:
+    """Call ``ray.init``: at an address, else with a cluster that runs here, else with a new one."""
+    options: dict[str, Any] = {"log_to_driver": True, "logging_level": logging.WARNING}
+    if settings.runtime_env is not None:
+        options["runtime_env"] = _checked_environment(settings.runtime_env)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # Ray announces changes that do not concern pieces
+        if address not in (None, "auto", "local"):
+            _require_server(str(address))
+        try:
+            if address != "local":
+                ray.init(address=address or "auto", **options)
+                return
+        except ConnectionError as error:
+            if address is not None:
+                raise _no_cluster(address, error) from error
+        except Exception as error:
+            raise _no_cluster(str(address or "auto"), error) from error
+        try:
+            store_bytes = settings.own_store_bytes
+            ray.init(address="local", include_dashboard=False, object_store_memory=store_bytes, **options)
+        except Exception as error:
+            raise _no_cluster("local", error) from error
+
+
+def _checked_environment(runtime_env: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, as Ray reads it. Ray's own errors would be those of a cluster that does not answer.
+
+    Raises:
+        UsageError: a field is unknown or malformed, or a folder does not exist.
+    """
+    from ray.runtime_env import RuntimeEnv
+
+    try:
+        folders = [runtime_env.get("working_dir"), *(runtime_env.get("py_modules") or ())]
+        for folder in folders:
+            if isinstance(folder, str) and "://" not in folder and not os.path.exists(folder):  # noqa: PTH110 (as Ray)
+                raise ValueError(f"{folder} does not exist")
+        RuntimeEnv(**runtime_env, _validate=True)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"Ray refuses the runtime_env: {error}",
+            hint='Write fields that Ray documents, e.g. {"py_modules": ["./my_package"]}.',
+        ) from error
+    return dict(runtime_env)
+
+
+def _print_to_stderr() -> None:
+    """Print what workers and nodes print to stderr. Ray prints parts of it to stdout, between results in JSON.
+
+    Ray has no setting for this. If its function has another name one day, its output stays as it is.
+    """
+    with suppress(ImportError, AttributeError):
+        from ray._private import worker
+
+        show = worker.print_to_stdstream
+        if not isinstance(show, _PrintedToStderr):
+            worker.print_to_stdstream = _PrintedToStderr(show)
+
+
+class _PrintedToStderr:
+    """Ray's function that prints lines of workers, with stderr for all of them."""
+
+    def __init__(self, show: Callable[..., None]) -> None:
+        self._show = show
+        self.printed_at = 0.0
+
+    def __call__(self, data: dict[str, Any], *more: Any, **options: Any) -> None:
+        self.printed_at = time.monotonic()
+        self._show({**data, "is_err": True}, *more, **options)
+
+
+def _await_lines() -> None:
+    """Wait for the last lines of workers: they arrive up to half a second later, and ``ray.shutdown`` would lose them.
+
+    Ray waits as long when a program ends, but not in ``shutdown``, which only prints the lines that it held back
+    because they were repeated.
+    """
+    from ray._private import worker
+
+    time.sleep(_LINES_SECONDS)
+    show, started = getattr(worker, "print_to_stdstream", None), time.monotonic()
+    while (
+        isinstance(show, _PrintedToStderr)
+        and time.monotonic() - show.printed_at < _LINES_SECONDS / 2
+        and time.monotonic() - started < _MOST_LINES_SECONDS
+    ):
+        time.sleep(0.05)
+
+
+def _require_server(address: str) -> None:
+    """Refuse an address that nobody listens at: Ray would wait for a minute, and end this program."""
+    host, colon, port = address.rpartition(":")
+    if "://" in address or not colon or not port.isdecimal():
+        raise UsageError(
+            f"{address!r} is not the address of a Ray cluster",
+            hint="Write host:port, as `ray start --head` prints it, e.g. 10.0.0.1:6379; or auto, or local.",
+            details={"address": address},
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise _no_cluster(address, error) from error
+
+
+def _no_cluster(address: str, error: Exception) -> UsageError:
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return UsageError(
+        f"cannot connect to a Ray cluster at {address}: {reason}",
+        hint="Check that it runs: ray status --address ADDRESS. Start one on this machine with: ray start --head",
+        details={"address": address},
+    )
