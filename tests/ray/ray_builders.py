@@ -179,6 +179,40 @@ class Generator(Megabytes):
     is_pieced = False
 
 
+class Failing(Pieced):
+    """Two inputs fail."""
+
+    def example(self, piece: int, number: int) -> dict[str, Any]:
+        if piece in (3, 17) and number == 50:
+            raise ValueError("it is damaged")
+        return super().example(piece, number)
+
+
+class ManyFail(Pieced):
+    """Twenty-five inputs fail."""
+
+    COUNTS = (3,) * 25
+
+    def example(self, piece: int, number: int) -> dict[str, Any]:
+        raise ValueError(f"input {piece} is damaged at {number}")
+
+
+class Doubled(Pieced):
+    """Two inputs, far apart, give the same key."""
+
+    COUNTS = (1,) * 200
+
+    def generate(self, given: tuple[int, int]) -> Generated:
+        for key, example in super().generate(given):
+            yield "twin" if given[0] in (3, 190) else key, example
+
+
+class AllEmpty(Pieced):
+    """No input has an example."""
+
+    COUNTS = (0,) * 20
+
+
 KINDS = {
     one.__name__: one
     for one in (
