@@ -132,11 +132,14 @@ def _build_killed(what: str, seconds: float, cluster: Any, catalog: registry.Cat
             stderr=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
         )
+        if what in PHASES:
+            assert driver.wait(120.0) == -signal.SIGKILL, "the driver did not reach the phase"
+            return "killed"
         with suppress(subprocess.TimeoutExpired):
-            # The interpreter and the connection take about two seconds. In a phase, the driver kills itself.
-            driver.wait(seconds + 2.0 if what == "driver" else 120.0)
+            driver.wait(seconds + 2.0)  # the interpreter and the connection take about two seconds
         driver.kill()
-        return "published" if driver.wait() == 0 else "killed"
+        code = driver.wait()
+        return {0: "published", -signal.SIGKILL: "killed"}.get(code, f"ended with exit code {code}")
     node = cluster.add_node(num_cpus=2) if what == "node" else None
     timer = threading.Timer(seconds, _kill, [what, cluster, node])
     timer.start()

@@ -37,7 +37,7 @@ def report(raylets: int, *kinds: str) -> dict[str, Any]:
     ("raylets", "kinds", "large"),
     [
         pytest.param(1, list(KINDS)[::2], ["LargeInputs", "Generator"], id="1"),
-        pytest.param(4, list(KINDS)[1::2], ["Fewer", "Megabytes"], id="4"),
+        pytest.param(4, list(KINDS)[1::2], ["Megabytes"], id="4"),
     ],
 )
 def test_the_files_and_memory_do_not_depend_on_the_raylets(raylets: int, kinds: list[str], large: list[str]) -> None:
