@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -96,9 +96,6 @@ class Slow(Pieced):
     SECONDS = 0.2
 
 
-KINDS = {one.__name__: one for one in (Pieced, ManySmall, FewLarge, Skewed, OneGiant, InOrder, Nested, Pictures)}
-
-
 class Told(Pieced):
     """Does what the files in the folder of ``REGISTRY_TEST_FOLDER`` say, and tells there that it works.
 
@@ -145,3 +142,137 @@ class TalkingLittle(Talking):
 
     COUNTS = (4,) * 12
     NUM_SHARDS = 2
+
+
+class AllButOneEmpty(Pieced):
+    """Inputs without examples, except one."""
+
+    COUNTS = (*(0,) * 25, 70, *(0,) * 25)
+
+
+class SeveralSplits(Pieced):
+    """Three splits from other inputs, with another number of shards each; two of them have more shards than inputs."""
+
+    NUM_SHARDS = {"train": 4, "test": 1, "tiny": 5}
+
+    def splits(self) -> Mapping[str, Any]:
+        return {
+            name: registry.Pieces(inputs, self.generate)
+            if self.is_pieced
+            else (pair for one in inputs for pair in self.generate(one))
+            for name, inputs in (("train", [(0, 900), (1, 40)]), ("test", [(2, 0), (3, 60)]), ("tiny", [(4, 5)]))
+        }
+
+
+class DrawnInputs(Pieced):
+    """Inputs from a generator, whose number nobody knows."""
+
+    def splits(self) -> Mapping[str, Any]:
+        if self.is_pieced:
+            return {"train": registry.Pieces(iter(enumerate(self.COUNTS)), self.generate)}
+        return super().splits()
+
+
+class Unsendable(NamedTuple):
+    """An input that cannot be pickled."""
+
+    piece: int
+    count: int
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("it belongs to this process")
+
+
+class UnsendableInputs(Pieced):
+    """Every third input cannot be pickled."""
+
+    def splits(self) -> Mapping[str, Any]:
+        inputs = [one if one[0] % 3 else Unsendable(*one) for one in enumerate(self.COUNTS)]
+        if self.is_pieced:
+            return {"train": registry.Pieces(inputs, self.generate)}
+        return super().splits()
+
+
+class LargeInputs(Pieced):
+    """Inputs of four megabytes each, which are sent to the workers."""
+
+    COUNTS = (40,) * 30
+
+    def splits(self) -> Mapping[str, Any]:
+        inputs = ((*one, bytes([one[0]]) * 2**22) for one in enumerate(self.COUNTS))
+        if self.is_pieced:
+            return {"train": registry.Pieces(inputs, self.generate)}
+        return {"train": (pair for one in inputs for pair in self.generate(one))}
+
+    def generate(self, given: Any) -> Generated:
+        piece, count, content = given
+        for number in range(count):
+            yield f"{piece} {number}", {"number": content[number], "text": f"{piece} " * (number % 40)}
+
+
+class Megabytes(Pieced):
+    """Megabytes of texts that differ: each input gives one."""
+
+    NUM_SHARDS = 4
+    COUNTS = (500,) * 200
+
+    def example(self, piece: int, number: int) -> dict[str, Any]:
+        return {"number": number, "text": f"{piece:05} {number:05} " * 167}
+
+
+class Fewer(Megabytes):
+    """A quarter of them."""
+
+    COUNTS = (500,) * 50
+
+
+class Generator(Megabytes):
+    """The same as one generator, whose examples are encoded elsewhere."""
+
+    COUNTS = (500,) * 100
+    is_pieced = False
+
+
+class Failing(Pieced):
+    """Two inputs fail."""
+
+    def example(self, piece: int, number: int) -> dict[str, Any]:
+        if piece in (3, 17) and number == 50:
+            raise ValueError("it is damaged")
+        return super().example(piece, number)
+
+
+class ManyFail(Pieced):
+    """Twenty-five inputs fail."""
+
+    COUNTS = (3,) * 25
+
+    def example(self, piece: int, number: int) -> dict[str, Any]:
+        raise ValueError(f"input {piece} is damaged at {number}")
+
+
+class Doubled(Pieced):
+    """Two inputs, far apart, give the same key."""
+
+    COUNTS = (1,) * 200
+
+    def generate(self, given: tuple[int, int]) -> Generated:
+        for key, example in super().generate(given):
+            yield "twin" if given[0] in (3, 190) else key, example
+
+
+class AllEmpty(Pieced):
+    """No input has an example."""
+
+    COUNTS = (0,) * 20
+
+
+KINDS = {
+    one.__name__: one
+    for one in (
+        *(Pieced, ManySmall, FewLarge, Skewed, OneGiant, InOrder, Nested, Pictures, AllButOneEmpty, SeveralSplits),
+        *(DrawnInputs, UnsendableInputs),
+    )
+}
+LARGE_KINDS = {one.__name__: one for one in (LargeInputs, Fewer, Megabytes, Generator)}
+"""More data than an object store of 80 MB takes, except ``Fewer``."""

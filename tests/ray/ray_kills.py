@@ -1,9 +1,11 @@
 """Kills parts of a Ray cluster during builds. Run by hand:
 
-python tests/ray/ray_kills.py [TIMES]     kills a worker, a node and the driver, each at 20 moments; prints a report
+python tests/ray/ray_kills.py [TIMES]         kills a worker, a node and the driver, each at 20 moments; prints a report
+python tests/ray/ray_kills.py [TIMES] --s3    the same with versions in a bucket of an S3 server on this machine
 
-After each kill, a build on the cluster must give the files of a local build, or end with a typed error, and the next
-build must give them. Between two builds, no part of a version is visible. ``test_ray_builds.py`` tries a few moments.
+The driver is also killed TIMES times when the cluster has written a shard, and as often between the last shard and the
+row. After each kill, a build on the cluster must give the files of a local build, or end with a typed error, and the
+next build must give them. Between two builds, no part of a version is visible. ``test_ray_builds.py`` tries a few.
 """
 
 from __future__ import annotations
@@ -18,28 +20,51 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 from collections import Counter
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
 if __name__ == "__main__":  # pytest finds these by itself
-    sys.path.append(str(Path(__file__).parent))
+    sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "storage")]
 
 from ray_builders import Slow
+from ray_matrix import processes_below
+from s3_server import S3Server
 
 import registry
 from registry.errors import RegistryError
+from registry.storage import Store, open_store
 
 WHATS: Final = ("worker", "node", "driver")
+PHASES: Final = ("driver that writes", "driver before the row")
 _SECONDS: Final = 4.0
 
 _DRIVER: Final = """
-import sys
+import os, sys
 import registry
 from ray_builders import Slow
+from registry.catalog.sql_catalog import SqlCatalog
+from registry.engines.ray_tasks import RayTasks
 
-with registry.connect(sys.argv[1]) as catalog, registry.use_engine("ray", address=sys.argv[2]):
+url, data_dir, address, what = sys.argv[1:]
+run = RayTasks.run
+
+def watched(self, pieces, *, doing, failure):
+    for one in run(self, pieces, doing=doing, failure=failure):
+        yield one
+        if doing == "wrote shards" and what == "driver that writes":
+            os.kill(os.getpid(), 9)
+
+def killed(self, *arguments, **options):
+    os.kill(os.getpid(), 9)
+
+RayTasks.run = watched
+if what == "driver before the row":
+    SqlCatalog.publish = killed
+with registry.connect(url, data_dir=data_dir) as catalog, registry.use_engine("ray", address=address):
     catalog.build(Slow, processes=4)
 """
 
@@ -56,46 +81,65 @@ def expected_digests(folder: Path) -> list[str]:
         return digests(catalog)
 
 
-def try_kill(what: str, seconds: float, cluster: Any, folder: Path, expected: list[str]) -> str:
-    """Kill ``what`` after ``seconds`` of a build; returns how the build ended.
+def try_kill(
+    what: str, seconds: float, cluster: Any, folder: Path, expected: list[str], *, data_dir: str | None = None
+) -> str:
+    """Kill ``what`` during a build; returns how the build ended.
+
+    Args:
+        what: one of ``WHATS``; or of ``PHASES``, whose moment is not a time.
+        seconds: the moment.
+        cluster: the cluster.
+        folder: receives the catalog.
+        expected: the sha256 of the shards.
+        data_dir: receives the version. None: a folder beside the catalog.
 
     Raises:
         AssertionError: part of a version is visible, or the files differ.
     """
-    with registry.connect(folder / "catalog.db") as catalog:
-        outcome = _build_killed(what, seconds, cluster, catalog)
-        published = [str(one) for one in catalog.datasets()]
+    data_dir = data_dir or str(folder / "data")
+    with registry.connect(folder / "catalog.db", data_dir=data_dir) as catalog:
+        store = open_store(data_dir)
+        outcome = _build_killed(what, seconds, cluster, catalog, data_dir)
         if outcome != "published":
-            assert not published, "a row without a build"
-            assert not list(folder.rglob("dataset_info.json")) or not _final_folder(folder), (
-                "a visible part of a version"
-            )
+            assert not [str(one) for one in catalog.datasets()], "a row without a build"
+            if what != PHASES[1]:  # files come first, the row last
+                assert not _others(store, but="incomplete."), "part of a version is visible"
             with registry.use_engine("ray", address=cluster.address):
                 catalog.build(Slow, processes=4)
         assert digests(catalog) == expected, "other files than those of a local build"
         catalog.dataset("slow").verify().raise_for_faults("slow")
-    left = [path for path in folder.rglob("*.facts") if path.is_file()]
-    assert not left, "runs were left after the version was published"
+        left = _others(store, but="slow/1.0.0/")
+        if left:  # the version was complete, so that the next build had nothing to do
+            assert what == PHASES[1], f"files were left after the version was published: {left[:3]}"
+            catalog.collect_garbage(older_than=timedelta(0))
+            assert not _others(store, but="slow/1.0.0/"), "gc leaves files"
+            return f"{outcome}, gc removed what was left"
     return outcome
 
 
-def _final_folder(folder: Path) -> bool:
-    return any(path.parent.name == "1.0.0" for path in folder.rglob("dataset_info.json"))
+def _others(store: Store, *, but: str) -> list[str]:
+    """The files whose names do not contain ``but``."""
+    return [one.name for one in store.scan() if not one.is_folder and but not in one.name]
 
 
-def _build_killed(what: str, seconds: float, cluster: Any, catalog: registry.Catalog) -> str:
-    if what == "driver":
+def _build_killed(what: str, seconds: float, cluster: Any, catalog: registry.Catalog, data_dir: str) -> str:
+    if what.startswith("driver"):
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
         driver = subprocess.Popen(
-            [sys.executable, "-c", _DRIVER, catalog.url, cluster.address],
+            [sys.executable, "-c", _DRIVER, catalog.url, data_dir, cluster.address, what],
             env=environment,
             stderr=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
         )
+        if what in PHASES:
+            assert driver.wait(120.0) == -signal.SIGKILL, "the driver did not reach the phase"
+            return "killed"
         with suppress(subprocess.TimeoutExpired):
             driver.wait(seconds + 2.0)  # the interpreter and the connection take about two seconds
         driver.kill()
-        return "published" if driver.wait() == 0 else "killed"
+        code = driver.wait()
+        return {0: "published", -signal.SIGKILL: "killed"}.get(code, f"ended with exit code {code}")
     node = cluster.add_node(num_cpus=2) if what == "node" else None
     timer = threading.Timer(seconds, _kill, [what, cluster, node])
     timer.start()
@@ -113,19 +157,10 @@ def _kill(what: str, cluster: Any, node: Any) -> None:
     if what == "node":
         cluster.remove_node(node, allow_graceful=False)
         return
-    workers = [pid for pid, title in _processes() if re.match(r"ray::(generated|wrote|encoded|call)", title)]
+    workers = [pid for pid, title in processes_below() if re.match(r"ray::(generated|wrote|encoded|call)", title)]
     if workers:
         with suppress(ProcessLookupError):
             os.kill(random.Random(workers[0]).choice(workers), signal.SIGKILL)
-
-
-def _processes() -> list[tuple[int, str]]:
-    found = []
-    for path in Path("/proc").iterdir():
-        if path.name.isdecimal():
-            with suppress(OSError):
-                found.append((int(path.name), (path / "cmdline").read_text(errors="replace")))
-    return found
 
 
 def moments(what: str, count: int) -> list[float]:
@@ -134,7 +169,7 @@ def moments(what: str, count: int) -> list[float]:
     return [rng.uniform(0.2, _SECONDS) for _ in range(count)]
 
 
-def main(count: int) -> None:
+def main(count: int, *, is_remote: bool) -> None:
     """Try ``count`` moments of each, and print how the builds ended."""
     from ray.cluster_utils import Cluster
 
@@ -144,14 +179,22 @@ def main(count: int) -> None:
     cluster.add_node(num_cpus=2)
     outcomes: Counter[str] = Counter()
     problems = []
-    with tempfile.TemporaryDirectory() as scratch:
+    with ExitStack() as stack:
+        scratch = stack.enter_context(tempfile.TemporaryDirectory())
+        server = stack.enter_context(S3Server()) if is_remote else None
         expected = expected_digests(Path(scratch))
-        for what in WHATS:
+        for what in (*WHATS, *PHASES):
             for number, seconds in enumerate(moments(what, count)):
                 folder = Path(scratch) / f"{what} {number}"
                 folder.mkdir()
+                place = None
+                if server is not None:
+                    bucket = f"kill-{uuid.uuid4().hex}"
+                    server.create_bucket(bucket)
+                    os.environ |= server.environment()
+                    place = f"s3://{bucket}/data"
                 try:
-                    outcomes[f"{what}: {try_kill(what, seconds, cluster, folder, expected)}"] += 1
+                    outcomes[f"{what}: {try_kill(what, seconds, cluster, folder, expected, data_dir=place)}"] += 1
                 except Exception as error:  # noqa: BLE001 (the next moments are tried, too)
                     problems.append(f"{what} after {seconds:.2f} s: {type(error).__name__}: {error}")
                 sys.stderr.write(f"{what} {number + 1} of {count}, {len(problems)} problems\n")
@@ -161,4 +204,5 @@ def main(count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 20)
+    times = [one for one in sys.argv[1:] if one.isdecimal()]
+    main(int(times[0]) if times else 20, is_remote="--s3" in sys.argv)

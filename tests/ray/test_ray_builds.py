@@ -7,18 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ray_builders import KINDS
-from ray_kills import WHATS, expected_digests, moments, try_kill
+from ray_builders import KINDS, AllEmpty, Doubled, Failing, ManyFail
+from ray_kills import PHASES, WHATS, expected_digests, moments, try_kill
 
 import registry
 from registry.building import DatasetBuilder, build_dataset
 from registry.engines.ray_tasks import RayTasks
-from registry.errors import BuildError
+from registry.errors import BuildError, DuplicateKeyError
 from registry.storage import open_store
 
 
 @pytest.fixture
-def pieces_run(connected: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def pieces_run(
+    connected: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> Iterator[list[str]]:
     """What pieces do on the cluster, in a block with the engine ray."""
     done: list[str] = []
     run = RayTasks.run
@@ -31,6 +33,8 @@ def pieces_run(connected: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list
     monkeypatch.setattr(RayTasks, "run", counted)
     with registry.use_engine("ray"):
         yield done
+    warned = [one.getMessage() for one in caplog.get_records("call")]
+    assert [one for one in warned if "in this process" in one and not one.endswith("it belongs to this process")] == []
 
 
 def built(builder: DatasetBuilder, folder: Path, **options: Any) -> Any:
@@ -62,14 +66,6 @@ def test_many_runs_are_merged_on_the_cluster_first(pieces_run: list[str], tmp_pa
 
 
 def test_inputs_that_fail_are_named_as_in_a_local_build(pieces_run: list[str], tmp_path: Path) -> None:
-    class Failing(KINDS["Pieced"]):  # type: ignore[misc, name-defined]
-        name = "failing"
-
-        def example(self, piece: int, number: int) -> dict[str, Any]:
-            if piece in (3, 17) and number == 50:
-                raise ValueError("it is damaged")
-            return super().example(piece, number)  # type: ignore[no-any-return]
-
     messages = []
     for engine in ("local", "ray"):
         with registry.use_engine(engine), pytest.raises(BuildError) as caught:
@@ -87,3 +83,45 @@ def test_a_build_survives_what_dies_or_the_next_one_goes_on(
     for number, seconds in enumerate(moments(what, 1)):
         (tmp_path / str(number)).mkdir()
         try_kill(what, seconds, cluster, tmp_path / str(number), expected)
+
+
+@pytest.mark.parametrize("what", PHASES)
+def test_a_driver_that_dies_in_a_phase_leaves_nothing_that_is_visible(
+    what: str, cluster: Any, connected: Any, tmp_path: Path
+) -> None:
+    expected = expected_digests(tmp_path)
+    (tmp_path / "build").mkdir()
+    assert try_kill(what, 0.0, cluster, tmp_path / "build", expected).startswith("killed")
+
+
+def test_a_key_of_two_inputs_is_named_as_in_a_local_build(pieces_run: list[str], tmp_path: Path) -> None:
+    messages = []
+    for engine in ("local", "ray"):
+        with registry.use_engine(engine), pytest.raises(DuplicateKeyError) as caught:
+            built(Doubled(), tmp_path / engine, processes=2)
+        messages.append(caught.value.message)
+    assert messages[0] == messages[1]
+    assert "'twin'" in messages[0]
+
+
+def test_inputs_without_any_example_are_refused_as_in_a_local_build(pieces_run: list[str], tmp_path: Path) -> None:
+    messages = []
+    for engine in ("local", "ray"):
+        with registry.use_engine(engine), pytest.raises(BuildError) as caught:
+            built(AllEmpty(), tmp_path / engine, processes=2)
+        messages.append((caught.value.message, caught.value.hint))
+    assert messages[0] == messages[1]
+
+
+def test_twenty_of_many_inputs_that_fail_are_named_as_in_a_local_build(pieces_run: list[str], tmp_path: Path) -> None:
+    messages = []
+    for engine in ("local", "ray"):
+        with registry.use_engine(engine), pytest.raises(BuildError) as caught:
+            built(ManyFail(), tmp_path / engine, processes=2)
+        messages.append(caught.value.message)
+    for message in messages:
+        lines = message.splitlines()
+        assert lines[0].startswith("split 'train': 2")
+        assert lines[0].endswith(" inputs failed, and the build ended")
+        assert [f"input ({piece}, 3)" in line for piece, line in enumerate(lines[1:21])] == [True] * 20
+    assert messages[0] == messages[1]

@@ -1,0 +1,51 @@
+"""A builder whose workers have little room on their disks until a file exists."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import registry
+from registry.features import FeaturesDict, Scalar, Text
+
+ROOM = 100_000
+"""The largest file that can be written without room."""
+
+
+class Filling(registry.DatasetBuilder):
+    """Eight inputs, of which the sixth needs a larger file. ``folder`` has the file ``room``, if there is room."""
+
+    VERSION = "1.0.0"
+    NUM_SHARDS = 2
+    folder = Path()
+
+    def features(self) -> FeaturesDict:
+        return FeaturesDict({"number": Scalar("int64"), "text": Text()})
+
+    def splits(self) -> Mapping[str, Any]:
+        return {"train": registry.Pieces([(piece, 1000 if piece == 5 else 20) for piece in range(8)], self.generate)}
+
+    def generate(self, given: tuple[int, int]) -> Iterator[tuple[str, dict[str, Any]]]:
+        piece, count = given
+        (self.folder / f"process {os.getpid()}").touch()
+        with (self.folder / "calls").open("a") as calls:
+            calls.write(f"{piece}\n")
+        if not (self.folder / "room").exists():
+            _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, most))
+        for number in range(count):
+            yield f"{piece} {number}", {"number": number, "text": f"{piece} {number} " * 100}
+
+
+def make_room(folder: Path) -> None:
+    """End the limits of all processes that called ``generate``."""
+    (folder / "room").touch()
+    for path in folder.glob("process *"):
+        try:
+            _, most = resource.prlimit(int(path.name.split()[1]), resource.RLIMIT_FSIZE)
+            resource.prlimit(int(path.name.split()[1]), resource.RLIMIT_FSIZE, (most, most))
+        except ProcessLookupError:
+            path.unlink()

@@ -1,0 +1,50 @@
+"""Builds on one and on four raylets, whose object stores are smaller than the data, give the files of local builds.
+
+``test_ray_builds.py`` builds all kinds on two raylets; ``ray_matrix.py`` builds all kinds on each number.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray_builders import KINDS
+
+MOST_WORKER_MEGABYTES = 350
+MOST_GROWTH_MEGABYTES = 250
+"""Bounds far above noise and below what the builds would need if a process held their data, 200 MB or more, beside its
+own memory."""
+
+
+def report(raylets: int, *kinds: str) -> dict[str, Any]:
+    """Build kinds on a cluster of its own, in a process of its own: a process has one connection."""
+    script = Path(__file__).parent / "ray_matrix.py"
+    command = [sys.executable, str(script), "--nodes", str(raylets), "--kinds", *kinds]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["problems"] == []
+    assert [one["kind"] for one in found["built"]] == list(kinds)
+    assert [one["kind"] for one in found["built"] if not one["is_equal"] or one["left"]] == []
+    return {one["kind"]: one for one in found["built"]}
+
+
+@pytest.mark.parametrize(
+    ("raylets", "kinds", "large"),
+    [
+        pytest.param(1, list(KINDS)[::2], ["LargeInputs", "Generator"], id="1"),
+        pytest.param(4, list(KINDS)[1::2], ["Megabytes"], id="4"),
+    ],
+)
+def test_the_files_and_memory_do_not_depend_on_the_raylets(raylets: int, kinds: list[str], large: list[str]) -> None:
+    found = report(raylets, *kinds, *large)
+    for kind in large:
+        assert found[kind]["worker_megabytes"] < MOST_WORKER_MEGABYTES, found[kind]
+        assert found[kind]["driver_growth_megabytes"] < MOST_GROWTH_MEGABYTES, found[kind]
+    if "Megabytes" in large:  # records do not pass through the object stores, nor through this program
+        assert found["Megabytes"]["spilled_megabytes"] == 0
+        assert found["Megabytes"]["driver_growth_megabytes"] < 60, found["Megabytes"]
