@@ -33,6 +33,7 @@ from registry.building.run_folder import SplitRuns
 from registry.building.run_merging import RangeMerger, _group, _pieces, are_too_many
 from registry.building.sorter import DEFAULT_BUDGET_BYTES, BlockTable, Run
 from registry.building.writing import plan_num_shards, plan_shards
+from registry.engines import ThisProcess
 from registry.storage import open_store
 from registry.storage.remote import REQUEST_BYTES
 
@@ -71,7 +72,7 @@ class Work(NamedTuple):
 
 def run_sizes(num_bytes: int, width: int, speed: float) -> list[int]:
     """The sizes of the runs in bytes: groups of inputs, as a build divides them."""
-    size = _GroupSize(DEFAULT_BUDGET_BYTES, width=width)
+    size = _GroupSize(DEFAULT_BUDGET_BYTES, ThisProcess(threads=width))
     left, waiting, made = num_bytes // _INPUT_BYTES, deque[int](), []
     while left or waiting:
         if left and len(waiting) < 2 * width + 1:

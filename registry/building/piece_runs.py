@@ -218,7 +218,7 @@ def make_group_runs(
     waiting: deque[Group] = deque()
     failures: list[Failure] = []
     is_numbered: bool | None = None
-    size = _GroupSize(maker.budget_bytes, width=0 if maker.runs is None else engine.width)
+    size = _GroupSize(maker.budget_bytes, None if maker.runs is None else engine)
     try:
         groups = _groups(maker, pieces, size, waiting)
         for group, facts in engine.run(groups, doing="generated examples", failure=BuildError, watch=watch):
@@ -280,12 +280,12 @@ def _filled(file: RunFile | None, table: BlockTable | None, *, is_used: bool) ->
 class _GroupSize:
     """Decides how many inputs become one run, by what was learned from earlier ones.
 
-    With a ``width``, a group grows to half of what each of ``width`` tasks has done so far.
+    With an ``engine``, a group grows to half of what each of its processes has done so far.
     """
 
-    def __init__(self, least_bytes: int, *, width: int) -> None:
+    def __init__(self, least_bytes: int, engine: Engine | None) -> None:
         self._least_bytes = least_bytes
-        self._share = 1 / (2 * width) if width else 0.0
+        self._engine = engine
         self._count = 1
         self._num_inputs = 0
         self._num_bytes = 0
@@ -300,8 +300,11 @@ class _GroupSize:
         self._num_inputs += num_inputs
         self._num_bytes += facts.num_payload_bytes
         self._seconds += facts.seconds
-        seconds = max(_GROUP_SECONDS, min(_MOST_GROUP_SECONDS, self._seconds * self._share))
-        num_bytes = max(self._least_bytes, min(_MOST_GROUP_BYTES, int(self._num_bytes * self._share)))
+        seconds, num_bytes = _GROUP_SECONDS, self._least_bytes
+        if self._engine is not None and self._engine.width > 1:  # 1: an engine that may use more processes soon
+            share = 1 / (2 * self._engine.width)
+            seconds = max(seconds, min(_MOST_GROUP_SECONDS, self._seconds * share))
+            num_bytes = max(num_bytes, min(_MOST_GROUP_BYTES, int(self._num_bytes * share)))
         parts = max(self._seconds / seconds, self._num_bytes / num_bytes)
         self._count = max(1, min(2 * num_inputs, int(self._num_inputs / max(parts, 1e-9))))
 

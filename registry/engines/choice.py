@@ -40,6 +40,10 @@ _TRIAL_SECONDS: Final = 1.0
 _SLOW_SECONDS: Final = 40e-6
 """If an item takes longer, sending it to another process and back pays off."""
 
+_WAITING_TRIAL_SECONDS: Final = 3.0
+_WAITING_SECONDS: Final = 1e-3
+"""If an item takes longer although the processor has little to do, it waits: for a download, or another program."""
+
 
 def num_cpus() -> int:
     """Return the number of cores that this process may use."""
@@ -263,8 +267,9 @@ class Growing(Engine):
 
     ``workers`` is closed with this engine. ``on_use`` is called before they are used.
 
-    A small dataset is built without waiting for an interpreter to start. After one second of work, the mean time of
-    an item decides: sending a quick one to another process takes longer than running it here.
+    A small dataset is built without waiting for an interpreter to start. After one second of work, or three seconds in
+    which items mostly waited, the mean time of an item decides: sending a quick one to another process takes longer
+    than running it here.
     """
 
     def __init__(self, workers: Engine, *, on_use: Callable[[], None] | None = None) -> None:
@@ -274,7 +279,8 @@ class Growing(Engine):
         self._uses_workers = False
         self._is_tried = False
         self._is_closed = False
-        self._seconds = 0.0
+        self._seconds = 0.0  # of the processor: excludes the time of other programs
+        self._waited_seconds = 0.0
         self._num_items = 0
 
     @property
@@ -308,15 +314,19 @@ class Growing(Engine):
             piece = next(source, None)
             if piece is None:
                 return
-            started = time.thread_time()  # excludes the time of other programs
+            started = time.thread_time(), time.monotonic()
             tally.start()
             result = tally.take(piece, piece)
-            self._seconds += time.thread_time() - started
+            self._seconds += time.thread_time() - started[0]
+            self._waited_seconds += time.monotonic() - started[1]
             self._num_items += piece.num_items
             yield piece.input, result
-            if self._seconds >= _TRIAL_SECONDS:
+            if self._seconds >= _TRIAL_SECONDS or self._waited_seconds >= _WAITING_TRIAL_SECONDS:
                 self._is_tried = True
-                self._uses_workers = self._seconds / self._num_items >= _SLOW_SECONDS
+                self._uses_workers = (
+                    self._seconds / self._num_items >= _SLOW_SECONDS
+                    or self._waited_seconds / self._num_items >= _WAITING_SECONDS
+                )
                 if self._uses_workers and self._on_use is not None:
                     self._on_use()
         engine = self._workers if self._uses_workers else self._here

@@ -290,6 +290,14 @@ def test_an_unknown_amount_of_work_uses_workers_if_they_are_faster(
     assert (os.getpid() in found[1:]) is not grows
 
 
+def test_items_that_wait_use_workers_although_the_processor_has_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "_WAITING_TRIAL_SECONDS", 0.1)
+    with Growing(WorkerProcesses(2)) as engine:
+        found = list(engine.run([Piece(time.sleep, 0.02)] * 10, doing="waited", failure=VerificationError))
+        assert engine.width == 2
+    assert found == [(0.02, None)] * 10
+
+
 # An engine for a block of work
 
 
