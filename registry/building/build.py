@@ -235,7 +235,7 @@ class _SplitJob:
         )
         if not is_shared:
             for shard in shards:
-                self.staged.take(store, split.filename(shard.index))
+                self.staged.take(store, split.filename(shard.index), sha256=shard.sha256)
         return split, shards
 
     def _sorter(self, budget_bytes: int) -> ExternalSorter:

@@ -25,7 +25,7 @@ from registry.building.generation import Keyer, run_generator
 from registry.building.keys import label_of
 from registry.building.pieces import Pieces
 from registry.building.run_files import RunFile, UnnamedFile
-from registry.building.run_folder import SplitRuns, load_tables, save_tables
+from registry.building.run_folder import MOST_INPUTS, SplitRuns, load_tables, save_tables
 from registry.building.runs import MadeRun
 from registry.building.sorter import BlockTable, ExternalSorter, Run
 from registry.building.task_progress import Outcome, StageTasks
@@ -306,7 +306,7 @@ class _GroupSize:
             seconds = max(seconds, min(_MOST_GROUP_SECONDS, self._seconds * share))
             num_bytes = max(num_bytes, min(_MOST_GROUP_BYTES, int(self._num_bytes * share)))
         parts = max(self._seconds / seconds, self._num_bytes / num_bytes)
-        self._count = max(1, min(2 * num_inputs, int(self._num_inputs / max(parts, 1e-9))))
+        self._count = max(1, min(2 * num_inputs, MOST_INPUTS, int(self._num_inputs / max(parts, 1e-9))))
 
 
 def _groups(

@@ -6,7 +6,7 @@
         train/0-7.<16 hex>.keys         the run of their keys, if keys do not determine the order
         train/0-7.<16 hex>.facts        its table and its counts, written last: the run is complete
         train/merged.<16 hex>.5         range 5 of the sort keys of many runs, merged
-        shards/                         shards that are uploaded from here
+        shards-<16 hex>/                shards of one process that are uploaded from here
 
 The name of the folder depends on the builder's code, version and features; the names of files on what they are made
 from. So a build never uses files of other code or inputs, and two builds at the same time write the same bytes to each
@@ -22,6 +22,7 @@ import json
 import os
 import pickle
 import re
+import secrets
 import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,7 +51,10 @@ _SHA256_BYTES: Final = 32
 _MOST_SOURCES: Final = 10_000
 _DIGITS: Final = 16
 _URL: Final = re.compile(r"(s3|s3a|gs|az|https?)://[^/]+/.*[^/]$")
-_RUN: Final = re.compile(r"(?P<first>[0-9]{1,18})-(?P<count>[0-9]{1,18})\.[0-9a-f]{16}" + re.escape(FACTS_SUFFIX))
+MOST_INPUTS: Final = 99_999
+"""The most inputs of one run: a task has all of them in memory, and a name in the folder may be anybody's."""
+
+_RUN: Final = re.compile(r"(?P<first>[0-9]{1,18})-(?P<count>[1-9][0-9]{0,4})\.[0-9a-f]{16}" + re.escape(FACTS_SUFFIX))
 
 
 class RunFolder:
@@ -84,10 +88,10 @@ class RunFolder:
         """Whether the folder is in a file system."""
         return self._parent.local_root is not None
 
-    @property
+    @cached_property
     def shards(self) -> Store:
-        """The folder of shards that are not written where they belong."""
-        return self.store.child("shards")
+        """The folder of shards that are not written where they belong. Another build has another one."""
+        return self.store.child(f"shards-{secrets.token_hex(8)}")
 
     def open(self) -> None:
         """Write the name of this process into the folder."""

@@ -35,7 +35,7 @@ import numpy.typing as npt
 from registry.building.behind import Behind
 from registry.building.keys import SORT_KEY_BYTES, SortKeys, join_sort_keys
 from registry.building.run_files import RunFile, RunSource, UnnamedFile
-from registry.errors import DuplicateKeyError, StorageError, StorageUnavailableError
+from registry.errors import DuplicateKeyError, NotStoredError, StorageError, StorageUnavailableError
 from registry.tfrecord import Frames
 from registry.tfrecord.framing import crc32c
 from registry.wire.gather import take_ragged
@@ -715,6 +715,12 @@ class Run:
             yield
         except StorageUnavailableError:
             raise
+        except NotStoredError as error:
+            raise StorageError(
+                f"sorting: the run {self.file.name} is missing",
+                hint="Another build of this version has probably ended, and removed it. Build again.",
+                details={"file": self.file.name},
+            ) from error
         except OSError as error:
             raise self._damaged(position) from error
 

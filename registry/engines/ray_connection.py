@@ -381,6 +381,7 @@ def _no_cluster(address: str, error: Exception) -> UsageError:
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     return UsageError(
         f"cannot connect to a Ray cluster at {address}: {reason}",
-        hint="Check that it runs: ray status --address ADDRESS. Start one on this machine with: ray start --head",
+        hint="Check that it runs: ray status --address ADDRESS. Start one on this machine with: ray start --head\n"
+        "If `ray start` said that token authentication is enabled, set RAY_AUTH_MODE=token for this program, too.",
         details={"address": address},
     )

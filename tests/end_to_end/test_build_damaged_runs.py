@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,24 @@ def test_a_damaged_run_is_never_part_of_a_version(how: str, tmp_path: Path) -> N
     except StorageError:  # the reader of the run says what is damaged
         return
     assert found == built(tmp_path / "other", processes=1)
+
+
+@pytest.mark.usefixtures("engine")
+def test_runs_that_another_build_removed_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "repaired").touch()
+    run = Elsewhere.run
+
+    def remove(self: Elsewhere, pieces: Any, *, doing: str, **options: Any) -> Any:
+        if doing == "wrote shards":
+            for path in (tmp_path / "data").rglob("0-1.*"):
+                path.unlink()
+        yield from run(self, pieces, doing=doing, **options)
+
+    monkeypatch.setattr(Elsewhere, "run", remove)
+    with pytest.raises(StorageError) as caught:
+        built(tmp_path / "data")
+    assert re.fullmatch(r"sorting: the run train/0-1\.[0-9a-f]{16} is missing", caught.value.message)
+    assert caught.value.hint == "Another build of this version has probably ended, and removed it. Build again."
 
 
 @pytest.mark.usefixtures("engine")

@@ -274,6 +274,45 @@ def test_a_killed_build_is_continued_and_its_runs_are_garbage_later(tmp_path: Pa
 
 
 @pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("name", ["5-0", "0-999999999999999999", "3-100000"])
+def test_a_file_whose_name_no_build_makes_changes_nothing(name: str, tmp_path: Path) -> None:
+    inputs: list[Input] = [("fail", 5), *((str(index), 5) for index in range(30))]
+    with pytest.raises(BuildError):
+        build_dataset(make(Pieced, inputs), open_store(tmp_path / "data"), processes=2)
+    facts = next((tmp_path / "data").rglob("*.facts"))
+    facts.with_name(f"{name}.{'0' * 16}.facts").touch()
+    inputs[0] = ("sound", 5)
+    shards, _ = built(make(Pieced, inputs), tmp_path / "data", processes=2)
+    with use_engine("local"):
+        assert built(make(Pieced, inputs), tmp_path / "local", processes=1)[0] == shards
+
+
+def test_another_build_of_the_version_does_not_replace_shards(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Elsewhere.run
+    others: list[str] = []
+
+    def build_another(self: Elsewhere, pieces: Any, *, doing: str, **options: Any) -> Any:
+        yield from run(self, pieces, doing=doing, **options)
+        if doing == "wrote shards" and not others:
+            others.append(doing)
+            build_dataset(make(Pieced, [("other", 60)]), open_store(f"{bucket}/data"), processes=2, num_shards=3)
+
+    monkeypatch.setattr(Elsewhere, "run", build_another)
+    with (
+        Elsewhere(2) as engine,
+        use_engine(engine),
+        registry.connect(tmp_path / "catalog.db", data_dir=f"{bucket}/data") as catalog,
+    ):
+        catalog.build(make(Pieced, [("a", 30), ("b", 30)]), processes=2, num_shards=3)
+        assert others
+        dataset = catalog.dataset("pieced")
+        dataset.verify(deep=True).raise_for_faults("pieced")
+        assert {example["name"] for example in dataset.read("train")} == {b"a", b"b"}
+
+
+@pytest.mark.usefixtures("engine")
 def test_two_builds_at_once_in_one_folder_give_the_same_version(tmp_path: Path) -> None:
     inputs = [(f"part {index}", 50) for index in range(10)]
     first = build_dataset(make(Pieced, inputs), open_store(tmp_path / "data"), processes=2)

@@ -52,8 +52,8 @@ from registry.engines.ray_tasks import RayTasks
 url, data_dir, address, what = sys.argv[1:]
 run = RayTasks.run
 
-def watched(self, pieces, *, doing, failure):
-    for one in run(self, pieces, doing=doing, failure=failure):
+def watched(self, pieces, *, doing, failure, **options):
+    for one in run(self, pieces, doing=doing, failure=failure, **options):
         yield one
         if doing == "wrote shards" and what == "driver that writes":
             os.kill(os.getpid(), 9)
