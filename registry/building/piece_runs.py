@@ -141,7 +141,7 @@ class GroupMaker:
         made = self._make(group, self.files_of(group, digest), digest)
         if made.table is not None:
             tables = {"run": made.table} if made.keys_table is None else {"run": made.table, "keys": made.keys_table}
-            save_tables(run, digest, tables, [made.num_payload_bytes, made.is_numbered])
+            save_tables(run, digest, tables, (made.num_payload_bytes, made.is_numbered))
         return made
 
     def files_of(self, group: Group, digest: str) -> RunFiles:

@@ -17,23 +17,23 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import io
 import json
 import os
 import pickle
 import re
 import secrets
+import struct
 import sys
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from registry.building.keys import SORT_KEY_BYTES
 from registry.building.run_files import FACTS_SUFFIX, KEYS_SUFFIX, NamedRunFile
 from registry.building.sorter import BlockTable, KeyRange, Run
 from registry.errors import StorageError, StorageUnavailableError
@@ -45,9 +45,14 @@ from registry.storage.staged import warn_of_leftover
 if TYPE_CHECKING:
     from registry.building.builder import DatasetBuilder
 
-_FORMAT: Final = 2
+_FORMAT: Final = 3
 _MOST_FACTS_BYTES: Final = 2**30
 _SHA256_BYTES: Final = 32
+_HEADER_BYTES: Final = struct.Struct("<I")
+
+Facts: TypeAlias = tuple[int, bool | None]
+"""The sum of the lengths of the records of a run; without shuffling, whether their keys are numbers."""
+
 _MOST_SOURCES: Final = 10_000
 _DIGITS: Final = 16
 _URL: Final = re.compile(r"(s3|s3a|gs|az|https?)://[^/]+/.*[^/]$")
@@ -164,42 +169,66 @@ def digest_inputs(key: str, inputs: list[Any]) -> str:
     return hashlib.sha256(pickle.dumps((key, inputs, stamps), protocol=5)).hexdigest()
 
 
-def save_tables(run: NamedRunFile, digest: str, tables: Mapping[str, BlockTable], facts: Any) -> None:
-    """Write the tables of a run that is complete, and the facts about it, which are JSON.
+def save_tables(run: NamedRunFile, digest: str, tables: Mapping[str, BlockTable], facts: Facts) -> None:
+    """Write the tables of a run that is complete, and the facts about it.
 
-    ``tables`` contains that of the run as ``run``, and that of its keys as ``keys``.
+    ``tables`` contains that of the run as ``run``, and that of its keys as ``keys``. The file is private to one build::
+
+        file   := sha256(rest) rest
+        rest   := header_bytes (u32) header table*
+        header := {"digest": text, "facts": [number, bool or null], "blocks": {name: number of blocks, ...}}, as JSON
+        table  := first_key (16 bytes)* position (i64)* offset (i64)*
     """
-    arrays = {f"{name}.{field}": getattr(table, field) for name, table in tables.items() for field in table._fields}
-    text = json.dumps({"digest": digest, "facts": facts})
-    content = io.BytesIO()
-    np.savez(content, about=np.frombuffer(text.encode(), np.uint8), **arrays)
-    checked = content.getvalue()
-    run.write_beside(FACTS_SUFFIX, hashlib.sha256(checked).digest() + checked)
+    blocks = {name: len(table.first_keys) for name, table in tables.items()}
+    header = json.dumps({"digest": digest, "facts": facts, "blocks": blocks}).encode()
+    arrays = (array.tobytes() for table in tables.values() for array in table)
+    content = b"".join((_HEADER_BYTES.pack(len(header)), header, *arrays))
+    run.write_beside(FACTS_SUFFIX, hashlib.sha256(content).digest() + content)
 
 
-def load_tables(run: NamedRunFile, digest: str) -> tuple[dict[str, BlockTable], Any] | None:
+def load_tables(run: NamedRunFile, digest: str) -> tuple[dict[str, BlockTable], Facts] | None:
     """Read what ``save_tables`` wrote for the same digest.
 
     Returns None if anything is missing or damaged, and if the files of the run do not have the sizes of the tables.
     """
     try:
         content = run.read_beside(FACTS_SUFFIX, limit=_MOST_FACTS_BYTES)
-        if hashlib.sha256(content[_SHA256_BYTES:]).digest() != content[:_SHA256_BYTES]:
-            return None
-        with np.load(io.BytesIO(content[_SHA256_BYTES:]), allow_pickle=False) as arrays:
-            about = json.loads(arrays["about"].tobytes())
-            if about["digest"] != digest:
-                return None
-            names = {name.partition(".")[0] for name in arrays.files} - {"about"}
-            tables = {name: BlockTable(*(arrays[f"{name}.{field}"] for field in BlockTable._fields)) for name in names}
+        tables, facts = _read_tables(content, digest)
         for name, table in tables.items():
             if run.size_beside("" if name == "run" else KEYS_SUFFIX) != table.offsets[-1]:
                 return None
     except StorageUnavailableError:
         raise
-    except (StorageError, ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile):
+    except (StorageError, ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error):
         return None
-    return tables, about["facts"]
+    return tables, facts
+
+
+def _read_tables(content: bytes, digest: str) -> tuple[dict[str, BlockTable], Facts]:
+    """The tables and the facts. Raises one of the errors above; the file may be anybody's."""
+    rest = content[_SHA256_BYTES:]
+    if hashlib.sha256(rest).digest() != content[:_SHA256_BYTES]:
+        raise ValueError("the sha256 differs")
+    (header_bytes,) = _HEADER_BYTES.unpack_from(rest)
+    place = _HEADER_BYTES.size + header_bytes
+    header = json.loads(rest[_HEADER_BYTES.size : place])
+    (num_payload_bytes, is_numbered), blocks = header["facts"], header["blocks"]
+    if header["digest"] != digest or type(num_payload_bytes) is not int or is_numbered not in (None, True, False):
+        raise ValueError("these are other facts")
+    if "run" not in blocks or not blocks.keys() <= {"run", "keys"}:
+        raise ValueError("these are other tables")
+    tables = {}
+    for name, count in blocks.items():
+        first_keys = np.frombuffer(rest, np.uint8, count * SORT_KEY_BYTES, place).reshape(count, SORT_KEY_BYTES)
+        positions = np.frombuffer(rest, np.int64, count + 1, place + first_keys.nbytes)
+        offsets = np.frombuffer(rest, np.int64, count + 1, place + first_keys.nbytes + positions.nbytes)
+        if positions[0] or offsets[0] or (np.diff(positions) <= 0).any() or (np.diff(offsets) <= 0).any():
+            raise ValueError("the blocks do not follow each other")
+        tables[name] = BlockTable(first_keys, positions, offsets)
+        place += first_keys.nbytes + positions.nbytes + offsets.nbytes
+    if place != len(rest):
+        raise ValueError("the length differs")
+    return tables, (num_payload_bytes, is_numbered)
 
 
 def _stamps(value: Any) -> Iterator[tuple[str, int, Any]]:

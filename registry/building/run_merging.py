@@ -22,7 +22,7 @@ from registry.building.run_folder import SplitRuns
 from registry.building.sorter import FAN_IN, BlockTable, ExternalSorter, KeyRange, Run
 from registry.building.task_progress import Outcome, StageTasks
 from registry.engines import Engine, Piece
-from registry.errors import BuildError
+from registry.errors import BuildError, StorageError
 from registry.model import ProgressCallback
 
 MOST_RUNS: Final = FAN_IN - 1
@@ -111,7 +111,14 @@ def merge_runs(
         ) as stage:
             made = engine.run(pieces, doing="merged runs", failure=BuildError, watch=stage.watch)
             found = [[table for _, table in islice(made, len(group.ranges))] for group in groups]
-        runs = [_chain(place, group, one) for group, one in zip(groups, found, strict=True)]
+        merged = [_chain(place, group, one) for group, one in zip(groups, found, strict=True)]
+        if [run.num_records for run in merged] != [sum(run.num_records for run in group.runs) for group in groups]:
+            raise StorageError(
+                f"sorting: the merged runs of split {place.split!r} have lost records",
+                hint="Another program changed the runs. Remove them: registry gc --older-than 0s",
+                details={"split": place.split},
+            )
+        runs = merged
     return runs
 
 

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from registry.building.block_order import BlockOrder, find_starts
 from registry.building.sorter import ExternalSorter, Run, Start
+from registry.errors import StorageError
 from registry.features import FeaturesDict
 from registry.features.split_hasher import SplitHasher
 from registry.model import LEAF_EXAMPLES, Shard, Split
@@ -87,6 +88,13 @@ class ShardMaker:
             start = _add_runs(sorter, given.runs, first - given.num_before, self._stop(index) - given.num_before)
             writer = RecordWriter(file)
             leaves = self._hash(self._write(writer, sorter.sorted_frames(start), index))
+        if writer.num_records != self.split.shard_lengths[index]:
+            raise StorageError(
+                f"sorting: expected {self.split.shard_lengths[index]} records for "
+                f"{self.split.filename(index)}, found {writer.num_records}",
+                hint="Another program changed the runs. Remove them: registry gc --older-than 0s",
+                details={"filename": self.split.filename(index), "num_records": writer.num_records},
+            )
         shard = Shard(
             index=index,
             first_example=first,

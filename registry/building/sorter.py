@@ -672,7 +672,7 @@ class Run:
             position = int(self.table.offsets[block]) + _PREFIX_BYTES
             with self._reading(position):
                 keys = self.file.read_at(position, count * SORT_KEY_BYTES)
-            if len(keys) != count * SORT_KEY_BYTES:
+            if len(keys) != count * SORT_KEY_BYTES or not keys.startswith(self.table.first_keys[block].tobytes()):
                 raise self._damaged(position)
             found.append(np.frombuffer(keys, np.uint8).reshape(count, SORT_KEY_BYTES))
         return np.concatenate(found)
@@ -687,19 +687,27 @@ class Run:
         with self._reading(position):
             file = self.file.stream(position, self.num_bytes)
         with file:
-            while position < self.num_bytes:
-                prefix = self._read(file, _PREFIX_BYTES, position)
-                count, label_bytes, frame_bytes = _HEAD.unpack_from(prefix)
-                size = count * _ENTRY_BYTES + label_bytes + frame_bytes
-                if position + _PREFIX_BYTES + size > self.num_bytes:
-                    raise self._damaged(position)
-                body = self._read(file, size, position)
-                (checksum,) = _CHECKSUM.unpack_from(prefix, _HEAD.size)
-                if crc32c(body, crc32c(prefix[: _HEAD.size])) != checksum:
-                    raise self._damaged(position)
-                yield _unpack(body, count, label_bytes)
-                position += _PREFIX_BYTES + size
+            for index in range(first, len(self.table.first_keys)):
+                yield self._read_block(file, index)
         self.close()
+
+    def _read_block(self, file: BinaryIO, index: int) -> KeyedFrames:
+        """Read the next block. Its checksum may be right although it is the block of another run."""
+        position = int(self.table.offsets[index])
+        num_entries = int(self.table.positions[index + 1] - self.table.positions[index])
+        prefix = self._read(file, _PREFIX_BYTES, position)
+        count, label_bytes, frame_bytes = _HEAD.unpack_from(prefix)
+        size = count * _ENTRY_BYTES + label_bytes + frame_bytes
+        if count != num_entries or position + _PREFIX_BYTES + size != self.table.offsets[index + 1]:
+            raise self._damaged(position)
+        body = self._read(file, size, position)
+        (checksum,) = _CHECKSUM.unpack_from(prefix, _HEAD.size)
+        if crc32c(body, crc32c(prefix[: _HEAD.size])) != checksum:
+            raise self._damaged(position)
+        block = _unpack(body, count, label_bytes)
+        if (block.sort_keys[0] != self.table.first_keys[index]).any():
+            raise self._damaged(position)
+        return block
 
     def _read(self, file: BinaryIO, size: int, position: int) -> bytes:
         with self._reading(position):

@@ -30,6 +30,7 @@ from registry.engines.messages import NotSendableError, Taking, WorkerDiedError,
 from registry.engines.ray_connection import POLL_SECONDS, Connection, Patience, TaskDiedError
 from registry.engines.ray_settings import RaySettings, StoreRoom
 from registry.engines.ray_worker import (
+    CODE_HINT,
     FunctionNotSendableError,
     Setting,
     call_message,
@@ -386,7 +387,13 @@ class _Task:
             self._refusal.__cause__ = error
             return
         if isinstance(self._answer[1], FunctionNotSendableError):
-            self._sent.refusal = self._answer[1]
+            # Doing the work here instead might take days in place of minutes.
+            self._refusal = self._sent.refusal = WorkerDiedError(
+                f"a node of the cluster cannot load the code that it should run: {self._answer[1]}",
+                hint=CODE_HINT,
+                details={},
+                is_of_start=True,
+            )
 
     def result(self) -> Any:
         """The result of a piece that has ended, or its error."""

@@ -31,6 +31,10 @@ INSTALL_HINT: Final = (
 )
 
 
+CODE_HINT: Final = (
+    "Install the builder's package on all nodes of the cluster, or send it with --runtime-env "
+    """'{"py_modules": ["./my_package"]}' on the command line, runtime_env= in Python."""
+)
 _CANCEL_POLL_SECONDS: Final = 0.5
 """How often a task asks whether its run was cancelled."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +14,14 @@ from repaired_builders import Repaired
 from test_build_elsewhere import Elsewhere
 
 from registry.building import build_dataset, piece_runs
-from registry.building.run_files import NamedRunFile
+from registry.building.keys import hash_keys
+from registry.building.run_files import FACTS_SUFFIX, NamedRunFile
 from registry.building.run_folder import load_tables, save_tables
-from registry.building.sorter import BlockTable
+from registry.building.sorter import BlockTable, ExternalSorter, KeyedFrames, Run
 from registry.engines import Engine, use_engine
 from registry.errors import BuildError, StorageError
 from registry.storage import open_store
+from registry.tfrecord import frame_records
 
 DAMAGES = ("truncated", "empty", "changed", "removed")
 
@@ -50,7 +53,7 @@ def damage(path: Path, how: str) -> None:
 def test_facts_with_one_wrong_bit_are_not_believed(tmp_path: Path) -> None:
     file = NamedRunFile(open_store(tmp_path), "train/0-1")
     table = BlockTable(np.zeros((2, 16), np.uint8), np.array([0, 3, 5]), np.array([0, 300, 500]))
-    save_tables(file, "digest", {"run": table}, [500, None])
+    save_tables(file, "digest", {"run": table}, (500, None))
     path = next(tmp_path.rglob("*.facts"))
     content = path.read_bytes()
     for place in range(len(content)):
@@ -58,7 +61,7 @@ def test_facts_with_one_wrong_bit_are_not_believed(tmp_path: Path) -> None:
             path.write_bytes(content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :])
             found = load_tables(file, "digest")
             if found is not None:  # the bit says nothing
-                assert found[1] == [500, None]
+                assert found[1] == (500, None)
                 assert list(found[0]) == ["run"]
                 assert all(map(np.array_equal, found[0]["run"], table))
 
@@ -66,7 +69,7 @@ def test_facts_with_one_wrong_bit_are_not_believed(tmp_path: Path) -> None:
 def test_facts_of_any_other_length_are_not_believed(tmp_path: Path) -> None:
     file = NamedRunFile(open_store(tmp_path), "train/0-1")
     table = BlockTable(np.zeros((2, 16), np.uint8), np.array([0, 3, 5]), np.array([0, 300, 500]))
-    save_tables(file, "digest", {"run": table}, [500, None])
+    save_tables(file, "digest", {"run": table}, (500, None))
     path = next(tmp_path.rglob("*.facts"))
     content = path.read_bytes()
     for length in range(len(content)):
@@ -124,3 +127,42 @@ def test_a_damaged_run_does_not_stop_all_later_builds(how: str, tmp_path: Path) 
         assert found == expected
         return
     pytest.fail("each build ends with the same error")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"[]",
+        b"{}",
+        b"[" * 100_000,
+        b"\xff",
+        b'{"digest": "digest", "facts": [1, null], "blocks": []}',
+        b'{"digest": "digest", "facts": [1, null], "blocks": {"run": -1}}',
+        b'{"digest": "digest", "facts": [1, null], "blocks": {"run": 0.5}}',
+        b'{"digest": "digest", "facts": [1, null], "blocks": {"run": 99999999999999}}',
+        b'{"digest": "digest", "facts": [1, null], "blocks": {"run": 0, "../keys": 0}}',
+        b'{"digest": "digest", "facts": [1.5, null], "blocks": {"run": 0}}',
+        b'{"digest": "digest", "facts": [1, "yes"], "blocks": {"run": 0}}',
+        b'{"digest": "other", "facts": [1, null], "blocks": {"run": 0}}',
+    ],
+)
+def test_facts_that_no_build_writes_are_not_believed(header: bytes, tmp_path: Path) -> None:
+    file = NamedRunFile(open_store(tmp_path), "train/0-1")
+    content = len(header).to_bytes(4, "little") + header + bytes(16)
+    file.write_beside(FACTS_SUFFIX, hashlib.sha256(content).digest() + content)
+    assert load_tables(file, "digest") is None
+
+
+def test_a_run_with_the_table_of_another_is_damaged(tmp_path: Path) -> None:
+    store, tables = open_store(tmp_path), []
+    for name in ("a", "b"):
+        with ExternalSorter(split="train") as sorter:
+            frames = frame_records([f"{name}{number}".encode() for number in range(9)])
+            sorter.add(KeyedFrames(hash_keys(name, list(range(9))), list("abcdefghi"), frames))
+            tables.append(sorter.write_to(NamedRunFile(store, name)))
+    assert tables[0].offsets.tolist() == tables[1].offsets.tolist()
+    run = Run(NamedRunFile(store, "a"), 0, tables[1])
+    with pytest.raises(StorageError, match="^sorting: the run a is damaged at byte 0"):
+        list(run.blocks())
+    with pytest.raises(StorageError, match="^sorting: the run a is damaged at byte"):
+        run.keys(0, 1)

@@ -39,6 +39,19 @@ def lasting(connected: Any) -> Iterator[Engine]:
         yield made
 
 
+def test_a_function_that_a_worker_cannot_import_is_called_here(  # not on a cluster, where it may be work of days
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "only_here.py").write_text("def pid(_):\n    import os\n    return os.getpid()\n")
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(str(tmp_path))
+        import only_here  # type: ignore[import-not-found]  # made above
+    with pytest.raises(VerificationError, match="No module named 'only_here'") as caught:
+        results(engine, *range(5), function=only_here.pid)
+    assert str(caught.value.hint).startswith("Install the builder's package on all nodes of the cluster, or send it")
+    del sys.modules["only_here"]
+
+
 def test_the_width_is_the_number_of_cpus_or_what_was_asked_for(connected: Any) -> None:
     with RayTasks() as all_of_them, RayTasks(processes=3) as some:
         assert (all_of_them.width, some.width) == (4, 3)
