@@ -25,7 +25,7 @@ from registry.building.generation import Keyer, run_generator
 from registry.building.keys import label_of
 from registry.building.pieces import Pieces
 from registry.building.run_files import RunFile, UnnamedFile
-from registry.building.run_folder import MOST_INPUTS, SplitRuns, load_tables, save_tables
+from registry.building.run_folder import MOST_INPUTS, SplitRuns
 from registry.building.runs import MadeRun
 from registry.building.sorter import BlockTable, ExternalSorter, Run
 from registry.building.task_progress import Outcome, StageTasks
@@ -88,7 +88,7 @@ class GroupFacts(NamedTuple):
     """The result of a piece of work.
 
     Attributes:
-        digest: what the names of the files depend on, if ``GroupMaker.runs`` receives them; else empty.
+        name: the name of the run, if ``GroupMaker.runs`` receives it; else empty.
         table: the blocks of the run; None if an input failed.
         keys_table: the blocks of the run of keys, if there is one.
         num_payload_bytes: the sum of the lengths of the records.
@@ -97,7 +97,7 @@ class GroupFacts(NamedTuple):
         seconds: the time that it took.
     """
 
-    digest: str
+    name: str
     table: BlockTable | None
     keys_table: BlockTable | None
     num_payload_bytes: int
@@ -132,27 +132,27 @@ class GroupMaker:
         """Write the runs, unless an earlier call has written them. Calling it again writes the same runs."""
         if self.runs is None:
             return self._make(group, self.files_of(group, ""), "")
-        digest = self.runs.digest(group.inputs)
-        run = self.runs.file(group.first, len(group.inputs), digest)
-        found = load_tables(run, digest)
+        facts = self.runs.facts(group.first, len(group.inputs), self.runs.digest(group.inputs))
+        found = facts.load()
         if found is not None:
-            tables, (num_payload_bytes, is_numbered) = found
-            return GroupFacts(digest, tables["run"], tables.get("keys"), num_payload_bytes, is_numbered, [], 0.0)
-        made = self._make(group, self.files_of(group, digest), digest)
+            run, tables, (num_payload_bytes, is_numbered) = found
+            return GroupFacts(run.name, tables["run"], tables.get("keys"), num_payload_bytes, is_numbered, [], 0.0)
+        run = facts.new_file()
+        made = self._make(group, self.files_of(group, run.name), run.name)
         if made.table is not None:
             tables = {"run": made.table} if made.keys_table is None else {"run": made.table, "keys": made.keys_table}
-            save_tables(run, digest, tables, (made.num_payload_bytes, made.is_numbered))
+            facts.save(run, tables, (made.num_payload_bytes, made.is_numbered))
         return made
 
-    def files_of(self, group: Group, digest: str) -> RunFiles:
+    def files_of(self, group: Group, name: str) -> RunFiles:
         """The files of the runs of a group."""
         if self.runs is None:
             assert group.files is not None  # noqa: S101 (for the type checker)
             return group.files
-        run = self.runs.file(group.first, len(group.inputs), digest)
-        return RunFiles(run, None if self.shuffled else self.runs.keys_file(run))
+        run = self.runs.file(name)
+        return RunFiles(run, None if self.shuffled else run.keys)
 
-    def _make(self, group: Group, files: RunFiles, digest: str) -> GroupFacts:
+    def _make(self, group: Group, files: RunFiles, name: str) -> GroupFacts:
         started = time.monotonic()
         keys_budget = self.budget_bytes // _KEY_BUDGET_SHARE
         failures: list[Failure] = []
@@ -178,7 +178,7 @@ class GroupMaker:
                     failures.append(Failure(label_of(one), error))
                 is_numbered = keyer.is_numbered
             return GroupFacts(
-                digest=digest,
+                name=name,
                 table=None if failures else sorter.write_to(files.run),
                 keys_table=None if failures or files.keys is None else keys.write_to(files.keys),
                 num_payload_bytes=sorter.num_payload_bytes,
@@ -229,7 +229,7 @@ def make_group_runs(
                 if is_numbered not in (None, facts.is_numbered):
                     raise _mixed_keys(maker, group)
                 is_numbered = facts.is_numbered
-            files = maker.files_of(group, facts.digest)
+            files = maker.files_of(group, facts.name)
             keys = _filled(files.keys, facts.keys_table, is_used=not failures)
             run = _filled(files.run, facts.table, is_used=not failures)
             if run is not None:

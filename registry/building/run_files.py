@@ -171,23 +171,21 @@ class NamedRunFile(RunFile):
             self._file.close()
             self._file = None
 
-    def write_beside(self, suffix: str, content: bytes) -> None:
-        """Write a small file whose name has ``suffix`` behind that of this one."""
-        self._store.write_bytes(self.name + suffix, content, overwrite=True)
+    @property
+    def keys(self) -> NamedRunFile:
+        """The file of the run of the keys of this run."""
+        return NamedRunFile(self._store, self.name + KEYS_SUFFIX)
 
-    def size_beside(self, suffix: str) -> int:
-        """The size of such a file, or with an empty suffix of this one. Raises NotStoredError if it is missing."""
-        return self._store.size(self.name + suffix)
+    @property
+    def num_bytes(self) -> int:
+        """The size of the file. Raises NotStoredError if it is missing."""
+        return self._store.size(self.name)
 
     def forget(self) -> None:
         """See ``RunSource.forget``: removes the facts that say that the run is complete."""
-        facts = self.name.removesuffix(KEYS_SUFFIX) + FACTS_SUFFIX
+        facts = self.name.removesuffix(KEYS_SUFFIX).rpartition(".")[0] + FACTS_SUFFIX
         with suppress(StorageError):  # the error that says what is damaged is raised
             self._store.remove(facts)
-
-    def read_beside(self, suffix: str, *, limit: int) -> bytes:
-        """Read what ``write_beside`` wrote. Raises NotStoredError if that is missing."""
-        return self._store.read_bytes(self.name + suffix, limit=limit)
 
     def _opened(self) -> StoredFile:
         if self._file is None:

@@ -2,21 +2,23 @@
 
     <dataset>/incomplete.<8 hex>_<version>.runs/
         .owner.json                     the process that builds
-        train/0-7.<16 hex>              the run of 7 inputs from input 0 on
-        train/0-7.<16 hex>.keys         the run of their keys, if keys do not determine the order
-        train/0-7.<16 hex>.facts        its table and its counts, written last: the run is complete
-        train/merged.<16 hex>.5         range 5 of the sort keys of many runs, merged
-        shards-<16 hex>/                shards of one process that are uploaded from here
+        train/0-7.<16 hex>.facts        tables and counts of the run of 7 inputs from input 0 on; written last
+        train/0-7.<16 hex>.<8 hex>      the run, as one task wrote it
+        train/0-7.<16 hex>.<8 hex>.keys  the run of its keys, if keys do not determine the order
+        train/merged.<16 hex>.<8 hex>.5  range 5 of the sort keys of many runs, merged by one process
+        shards-<8 hex>/                 shards of one process that are uploaded from here
 
 The name of the folder depends on the builder's code, version and features; the names of files on what they are made
-from. So a build never uses files of other code or inputs, and two builds at the same time write the same bytes to each
-name. ``publishing.garbage`` recognizes the folder.
+from. So a build never uses files of other code or inputs. Runs of the same records may have other blocks, because the
+clock decides where encoding is interrupted, so each task writes files of its own. ``publishing.garbage`` recognizes the
+folder.
 """
 
 from __future__ import annotations
 
 import hashlib
 import inspect
+import io
 import json
 import os
 import pickle
@@ -26,15 +28,17 @@ import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
 from registry.building.keys import SORT_KEY_BYTES
-from registry.building.run_files import FACTS_SUFFIX, KEYS_SUFFIX, NamedRunFile
+from registry.building.run_files import FACTS_SUFFIX, NamedRunFile
 from registry.building.sorter import BlockTable, KeyRange, Run
 from registry.errors import StorageError, StorageUnavailableError
 from registry.features import FeaturesDict, features_to_json
@@ -45,7 +49,7 @@ from registry.storage.staged import warn_of_leftover
 if TYPE_CHECKING:
     from registry.building.builder import DatasetBuilder
 
-_FORMAT: Final = 3
+_FORMAT: Final = 4
 _MOST_FACTS_BYTES: Final = 2**30
 _SHA256_BYTES: Final = 32
 _HEADER_BYTES: Final = struct.Struct("<I")
@@ -55,7 +59,10 @@ Facts: TypeAlias = tuple[int, bool | None]
 
 _MOST_SOURCES: Final = 10_000
 _DIGITS: Final = 16
+_TASK: Final = re.compile("[0-9a-f]{8}")
+_MOST_FILES: Final = 100_000
 _URL: Final = re.compile(r"(s3|s3a|gs|az|https?)://[^/]+/.*[^/]$")
+_OBJECT_URL: Final = re.compile(r"(s3|s3a|gs|az)://[^/]+/.*[^/]$")  # not the homepage of a dataset
 MOST_INPUTS: Final = 99_999
 """The most inputs of one run: a task has all of them in memory, and a name in the folder may be anybody's."""
 
@@ -72,6 +79,7 @@ class RunFolder:
         self._builder = builder
         self._features = features
         self._is_open = False
+        self._process = secrets.token_hex(4)
 
     @cached_property
     def key(self) -> str:
@@ -93,10 +101,10 @@ class RunFolder:
         """Whether the folder is in a file system."""
         return self._parent.local_root is not None
 
-    @cached_property
+    @property
     def shards(self) -> Store:
         """The folder of shards that are not written where they belong. Another build has another one."""
-        return self.store.child(f"shards-{secrets.token_hex(8)}")
+        return self.store.child(f"shards-{self._process}")
 
     def open(self) -> None:
         """Write the name of this process into the folder."""
@@ -107,7 +115,7 @@ class RunFolder:
 
     def of_split(self, split: str, generate: Callable[[Any], Any]) -> SplitRuns:
         """The runs of a split whose examples come from ``generate``."""
-        return SplitRuns(self.store, split, _key_of_function(self.key, generate))
+        return SplitRuns(self.store, split, _key_of_function(self.key, generate), self._process)
 
     def remove(self) -> None:
         """Remove the folder. Files that cannot be removed cause a warning."""
@@ -126,11 +134,13 @@ class SplitRuns:
         store: rooted at the folder of the build.
         split: the name of the split.
         key: what the runs depend on, besides the inputs. None: it cannot be told, so no other build uses them.
+        process: a name of the process that builds.
     """
 
     store: Store
     split: str
     key: str | None
+    process: str
 
     def finished(self) -> Mapping[int, int]:
         """The runs that an earlier process finished: the first input of each, and its number of inputs."""
@@ -144,81 +154,105 @@ class SplitRuns:
                 return digest_inputs(self.key, inputs)
         return os.urandom(32).hex()
 
-    def file(self, first: int, count: int, digest: str) -> NamedRunFile:
-        """The file of the run of ``count`` inputs from input ``first`` on."""
-        return NamedRunFile(self.store, f"{self.split}/{first}-{count}.{digest[:_DIGITS]}")
+    def facts(self, first: int, count: int, digest: str) -> RunFacts:
+        """The facts of the run of ``count`` inputs from input ``first`` on."""
+        return RunFacts(self.store, f"{self.split}/{first}-{count}.{digest[:_DIGITS]}", digest)
 
-    def keys_file(self, run: NamedRunFile) -> NamedRunFile:
-        """The file of the run of their keys."""
-        return NamedRunFile(self.store, run.name + KEYS_SUFFIX)
+    def file(self, name: str) -> NamedRunFile:
+        """A run, by the name that ``RunFacts`` gave it."""
+        return NamedRunFile(self.store, name)
 
     def merged_name(self, runs: Sequence[Run], ranges: Sequence[KeyRange]) -> str:
         """The name of the run that is merged from others, by ranges of sort keys; the same for the same runs."""
         parts = [run.file.name for run in runs], [(keys.start.hex(), keys.stop and keys.stop.hex()) for keys in ranges]
         digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-        return f"{self.split}/merged.{digest[:_DIGITS]}"
+        return f"{self.split}/merged.{digest[:_DIGITS]}.{self.process}"
 
 
 def digest_inputs(key: str, inputs: list[Any]) -> str:
     """A digest of the key of a split, of inputs, and of the stamps of the files that they name.
 
     Raises:
-        Exception: an input cannot be pickled, or the object at a URL cannot be found.
+        Exception: an input cannot be pickled, the object at a URL cannot be found, or a folder has too many files.
     """
-    stamps = [stamp for one in inputs for stamp in _stamps(one)]
-    return hashlib.sha256(pickle.dumps((key, inputs, stamps), protocol=5)).hexdigest()
+    content, texts = _pickle_with_texts((key, inputs))
+    stamps = [stamp for text in texts for stamp in _stamps(text, _URL)]
+    return hashlib.sha256(content + json.dumps(stamps).encode()).hexdigest()
 
 
-def save_tables(run: NamedRunFile, digest: str, tables: Mapping[str, BlockTable], facts: Facts) -> None:
-    """Write the tables of a run that is complete, and the facts about it.
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """The file that says that a run is complete, and where it is.
 
-    ``tables`` contains that of the run as ``run``, and that of its keys as ``keys``. The file is private to one build::
+    Its format may change with each release::
 
         file   := sha256(rest) rest
         rest   := header_bytes (u32) header table*
-        header := {"digest": text, "facts": [number, bool or null], "blocks": {name: number of blocks, ...}}, as JSON
+        header := {"digest": text, "facts": [number, bool or null], "blocks": {name: number, ...}, "task": text}
         table  := first_key (16 bytes)* position (i64)* offset (i64)*
+
+    Attributes:
+        store: contains the file.
+        stem: its name without its end; the names of its runs begin with it.
+        digest: what the run depends on.
     """
-    blocks = {name: len(table.first_keys) for name, table in tables.items()}
-    header = json.dumps({"digest": digest, "facts": facts, "blocks": blocks}).encode()
-    arrays = (array.tobytes() for table in tables.values() for array in table)
-    content = b"".join((_HEADER_BYTES.pack(len(header)), header, *arrays))
-    run.write_beside(FACTS_SUFFIX, hashlib.sha256(content).digest() + content)
+
+    store: Store
+    stem: str
+    digest: str
+
+    def new_file(self) -> NamedRunFile:
+        """A file for the run that nobody else writes."""
+        return NamedRunFile(self.store, f"{self.stem}.{secrets.token_hex(4)}")
+
+    def save(self, run: NamedRunFile, tables: Mapping[str, BlockTable], facts: Facts) -> None:
+        """Write the facts of a run that is complete. ``tables`` has its table as ``run``, and that of its ``keys``."""
+        blocks = {name: len(table.first_keys) for name, table in tables.items()}
+        task = run.name.removeprefix(f"{self.stem}.")
+        header = json.dumps({"digest": self.digest, "facts": facts, "blocks": blocks, "task": task}).encode()
+        arrays = (array.tobytes() for table in tables.values() for array in table)
+        content = b"".join((_HEADER_BYTES.pack(len(header)), header, *arrays))
+        name = self.stem + FACTS_SUFFIX
+        self.store.write_bytes(name, hashlib.sha256(content).digest() + content, overwrite=True)
+
+    def load(self) -> tuple[NamedRunFile, dict[str, BlockTable], Facts] | None:
+        """Read what ``save`` wrote for the same digest.
+
+        Returns None if anything is missing or damaged, and if the files of the run do not have the sizes of the tables.
+        """
+        try:
+            content = self.store.read_bytes(self.stem + FACTS_SUFFIX, limit=_MOST_FACTS_BYTES)
+            task, tables, facts = _read_tables(content, self.digest)
+            run = NamedRunFile(self.store, f"{self.stem}.{task}")
+            for name, table in tables.items():
+                if (run if name == "run" else run.keys).num_bytes != table.offsets[-1]:
+                    return None
+        except StorageUnavailableError:
+            raise
+        except (StorageError, ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error):
+            return None
+        return run, tables, facts
 
 
-def load_tables(run: NamedRunFile, digest: str) -> tuple[dict[str, BlockTable], Facts] | None:
-    """Read what ``save_tables`` wrote for the same digest.
-
-    Returns None if anything is missing or damaged, and if the files of the run do not have the sizes of the tables.
-    """
-    try:
-        content = run.read_beside(FACTS_SUFFIX, limit=_MOST_FACTS_BYTES)
-        tables, facts = _read_tables(content, digest)
-        for name, table in tables.items():
-            if run.size_beside("" if name == "run" else KEYS_SUFFIX) != table.offsets[-1]:
-                return None
-    except StorageUnavailableError:
-        raise
-    except (StorageError, ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error):
-        return None
-    return tables, facts
-
-
-def _read_tables(content: bytes, digest: str) -> tuple[dict[str, BlockTable], Facts]:
-    """The tables and the facts. Raises one of the errors above; the file may be anybody's."""
+def _read_tables(content: bytes, digest: str) -> tuple[str, dict[str, BlockTable], Facts]:
+    """The task that wrote the run, its tables and its facts. The file may be anybody's: raises the errors above."""
     rest = content[_SHA256_BYTES:]
     if hashlib.sha256(rest).digest() != content[:_SHA256_BYTES]:
         raise ValueError("the sha256 differs")
     (header_bytes,) = _HEADER_BYTES.unpack_from(rest)
     place = _HEADER_BYTES.size + header_bytes
     header = json.loads(rest[_HEADER_BYTES.size : place])
-    (num_payload_bytes, is_numbered), blocks = header["facts"], header["blocks"]
+    (num_payload_bytes, is_numbered), blocks, task = header["facts"], header["blocks"], header["task"]
     if header["digest"] != digest or type(num_payload_bytes) is not int or is_numbered not in (None, True, False):
         raise ValueError("these are other facts")
+    if not _TASK.fullmatch(task):
+        raise ValueError("no task has this name")
     if "run" not in blocks or not blocks.keys() <= {"run", "keys"}:
         raise ValueError("these are other tables")
     tables = {}
     for name, count in blocks.items():
+        if type(count) is not int or count < 0:
+            raise ValueError("this is not a number of blocks")
         first_keys = np.frombuffer(rest, np.uint8, count * SORT_KEY_BYTES, place).reshape(count, SORT_KEY_BYTES)
         positions = np.frombuffer(rest, np.int64, count + 1, place + first_keys.nbytes)
         offsets = np.frombuffer(rest, np.int64, count + 1, place + first_keys.nbytes + positions.nbytes)
@@ -228,34 +262,52 @@ def _read_tables(content: bytes, digest: str) -> tuple[dict[str, BlockTable], Fa
         place += first_keys.nbytes + positions.nbytes + offsets.nbytes
     if place != len(rest):
         raise ValueError("the length differs")
-    return tables, (num_payload_bytes, is_numbered)
+    return task, tables, (num_payload_bytes, is_numbered)
 
 
-def _stamps(value: Any) -> Iterator[tuple[str, int, Any]]:
-    """Stamps of the files that ``value``, or something in it, names: size and time, or the ETag of an object.
+def _pickle_with_texts(value: Any) -> tuple[bytes, list[str]]:
+    """Pickle ``value``, and collect all texts in it, also those of paths and of attributes of objects.
 
-    A folder has the stamps of all its files.
+    Equal values give equal bytes, whether or not they share objects. The bytes are only for a digest.
     """
-    if isinstance(value, Mapping):
-        value = [*value, *value.values()]
-    elif is_dataclass(value) and not isinstance(value, type):
-        value = [getattr(value, field.name) for field in fields(value)]
-    if isinstance(value, list | tuple | set | frozenset):
-        for one in value:
-            yield from _stamps(one)
-    elif isinstance(value, str) and _URL.match(value):
-        folder, _, name = value.rpartition("/")
-        yield value, 0, open_store(folder).stamp(name)
-    elif isinstance(value, str | os.PathLike):
-        with suppress(OSError, ValueError):  # not a path
-            yield from _stamps_of_path(Path(value))
+    texts: dict[str, None] = {}
+
+    class Collecting(pickle.Pickler):
+        def persistent_id(self, obj: Any) -> str | None:
+            if isinstance(obj, os.PathLike):
+                path = os.path.join(os.curdir, os.fsdecode(obj))  # noqa: PTH118 (marks it as a path)
+                texts[path] = None
+                return path  # else the parts of a path would be pickled, too
+            if isinstance(obj, str | bytes):
+                texts[os.fsdecode(obj)] = None
+            return None
+
+    file = io.BytesIO()
+    pickler = Collecting(file, protocol=5)
+    pickler.fast = True  # remembers no objects; refuses those that contain themselves
+    pickler.dump(value)
+    return file.getvalue(), list(texts)
 
 
-def _stamps_of_path(path: Path) -> Iterator[tuple[str, int, int]]:
+def _stamps(text: str, url: re.Pattern[str]) -> Iterator[tuple[str, int, Any]]:
+    """Stamps of what a text names: size and time of a file, or of all files in a folder; the ETag of an object."""
+    if url.match(text):
+        folder, _, name = text.rpartition("/")
+        yield text, 0, open_store(folder).stamp(name)
+        return
+    with suppress(OSError, ValueError):  # not a path
+        yield from _stamps_of_path(unquote(urlsplit(text).path) if text.startswith("file://") else text)
+
+
+def _stamps_of_path(text: str) -> Iterator[tuple[str, int, int]]:
+    path = Path(text)
     facts = path.stat()
-    yield os.fspath(path), facts.st_size, facts.st_mtime_ns
-    if path.is_dir():
-        for one in sorted(path.rglob("*")):
+    yield text, facts.st_size, facts.st_mtime_ns
+    if path.is_dir() and os.sep in text and path.parent != path:  # not '.' or '/', which may be any text
+        found = list(islice(path.rglob("*"), _MOST_FILES))
+        if len(found) == _MOST_FILES:
+            raise RuntimeError(f"{path} has too many files")
+        for one in sorted(found):
             facts = one.lstat()
             yield os.fspath(one), facts.st_size, facts.st_mtime_ns
 
@@ -281,13 +333,14 @@ def _key_of_function(key: str, generate: Callable[[Any], Any]) -> str | None:
     while isinstance(inner, partial):
         inner = inner.func
     try:
-        content = pickle.dumps(generate, protocol=5)
-    except Exception:  # noqa: BLE001 (whatever it is, it cannot be sent to a worker either)
+        content, texts = _pickle_with_texts(generate)
+        stamps = [stamp for text in texts for stamp in _stamps(text, _OBJECT_URL)]
+    except Exception:  # noqa: BLE001 (it cannot be sent to a worker either, or names what cannot be found)
         return None
     sources = _sources(inner if inspect.isroutine(inner) else type(inner))
     if sources is None:
         return None
-    return hashlib.sha256(content + json.dumps([key, sources], sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(content + json.dumps([key, sources, stamps], sort_keys=True).encode()).hexdigest()
 
 
 def _sources(code: Any) -> dict[str, str] | None:

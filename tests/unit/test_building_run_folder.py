@@ -25,6 +25,13 @@ class Part:
     number: int = 0
 
 
+class Holder:
+    """An input of an author's own class."""
+
+    def __init__(self, path: Path) -> None:
+        self.inner = [{"path": str(path)}]
+
+
 def read(one: Any, language: str = "en") -> Iterator[Any]:
     yield one, language
 
@@ -133,8 +140,26 @@ def test_an_object_that_was_replaced_has_another_digest(bucket: str, tmp_path: P
     assert found.digest([url]) != before
 
 
-def test_files_of_other_inputs_have_other_names(tmp_path: Path) -> None:
+def test_files_of_other_inputs_and_tasks_have_other_names(tmp_path: Path) -> None:
     found = runs(tmp_path)
-    first, second = (found.file(0, 7, found.digest(list(range(start, start + 7)))) for start in (0, 1))
-    assert first.name != second.name
-    assert found.keys_file(first).name == f"{first.name}.keys"
+    first, second = (found.facts(0, 7, found.digest(list(range(start, start + 7)))) for start in (0, 1))
+    names = [one.new_file().name for one in (first, second, first)]
+    assert len(set(names)) == 3
+    assert names[0][:-8] == names[2][:-8] != names[1][:-8]
+
+
+def test_paths_in_objects_and_in_the_builder_are_part_of_a_digest(tmp_path: Path) -> None:
+    path = tmp_path / "labels.txt"
+    path.write_text("one")
+
+    def digests() -> tuple[str, str | None, str | None]:
+        found = runs(tmp_path / "data")
+        methods = (Builder(str(path)).read, partial(read, language=f"file://{path}"))
+        return found.digest([Holder(path)]), *(runs(tmp_path / "data", method).key for method in methods)  # type: ignore[return-value]
+
+    before = digests()
+    assert digests() == before
+    facts = path.stat()
+    path.write_text("two")
+    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns + 10**9))
+    assert all(new != old for new, old in zip(digests(), before, strict=True))
