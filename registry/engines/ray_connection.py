@@ -21,7 +21,7 @@ from typing import Any, Final
 from registry.engines.messages import WorkerDiedError
 from registry.engines.ray_settings import RaySettings
 from registry.engines.ray_worker import INSTALL_HINT, cancel_key, list_folder, pickled, pickler_class
-from registry.errors import RegistryError, UsageError, require_extra
+from registry.errors import RegistryError, UsageError, require_extra, suggest
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ _MEMORY_HINT: Final = (
     "Its node ran out of memory. Use fewer processes: processes=N in Python, -j N on the command line; or nodes with "
     "more memory for each CPU."
 )
-_DIED_HINT: Final = (
+DIED_HINT: Final = (
     "A native library crashed, another program ended the process, or the system ran out of memory. The output of "
     "workers is above. To debug it, work on this machine: --engine local -j 1 on the command line."
 )
@@ -257,7 +257,7 @@ class _TypedFaults:
         if isinstance(error, faults.OutOfMemoryError):
             return TaskDiedError(f"a worker ran out of memory{times}", hint=_MEMORY_HINT, details=details)
         if isinstance(error, faults.WorkerCrashedError | faults.TaskCancelledError):
-            return TaskDiedError(f"a worker died{times}", hint=_DIED_HINT, details=details)
+            return TaskDiedError(f"a worker died{times}", hint=DIED_HINT, details=details)
         if isinstance(error, faults.NodeDiedError | faults.ObjectLostError | faults.OwnerDiedError):
             return TaskDiedError(f"a node of the cluster was lost{times}", hint=_NODE_HINT, details=details)
         if isinstance(error, faults.RayTaskError | faults.RuntimeEnvSetupError):
@@ -310,6 +310,9 @@ def _checked_environment(runtime_env: Mapping[str, Any]) -> dict[str, Any]:
         for folder in folders:
             if isinstance(folder, str) and "://" not in folder and not os.path.exists(folder):  # noqa: PTH110 (as Ray)
                 raise ValueError(f"{folder} does not exist")
+        for field in runtime_env.keys() - RuntimeEnv.known_fields:
+            fields = sorted(one for one in RuntimeEnv.known_fields if not one.startswith("_"))
+            raise ValueError(f"there is no field {field!r}. {suggest(field, fields)}")
         RuntimeEnv(**runtime_env, _validate=True)
     except (TypeError, ValueError) as error:
         raise UsageError(

@@ -27,7 +27,7 @@ from urllib.parse import unquote, urlsplit
 
 from registry.engines.engine import Engine, Piece, R, T, closed_engine, in_order, most_drawn
 from registry.engines.messages import NotSendableError, Taking, WorkerDiedError, not_sendable
-from registry.engines.ray_connection import POLL_SECONDS, Connection, Patience, TaskDiedError
+from registry.engines.ray_connection import DIED_HINT, POLL_SECONDS, Connection, Patience, TaskDiedError
 from registry.engines.ray_settings import RaySettings, StoreRoom
 from registry.engines.ray_worker import (
     CODE_HINT,
@@ -367,6 +367,8 @@ class _Task:
         try:
             with connection.typed_faults(self.attempt):
                 content = connection.ray.get(self.ref)
+                if not content:
+                    raise TaskDiedError("a worker was interrupted", hint=DIED_HINT, details={"attempts": self.attempt})
         except TaskDiedError as error:
             if self.attempt < _ATTEMPTS:
                 with suppress(NotSendableError, WorkerDiedError):  # raised again when the result is taken

@@ -12,10 +12,10 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from types import FrameType, FunctionType, ModuleType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 from registry.engines.messages import NotSendableError, call_function, not_sendable
 from registry.errors import RegistryError, UsageError
@@ -117,9 +117,13 @@ def call_message(key: str, content: bytes, message: bytes) -> bytes:
 
     What is printed goes to stderr, because the stdout of a command is its result. It ends if its run is cancelled.
     """
+    watch = _CancelWatch(key)
     try:
-        with _CancelWatch(key):
+        try:
+            watch.start()
             return _call_message(key, content, message)
+        finally:
+            watch.stop()
     except KeyboardInterrupt:  # nobody waits for the answer
         return b""
 
@@ -130,46 +134,56 @@ def cancel_key(key: str) -> bytes:
 
 
 class _CancelWatch:
-    """A block in the main thread of a worker that a KeyboardInterrupt ends when its run is cancelled.
+    """Raises a KeyboardInterrupt in the main thread of a worker when the run of its task is cancelled: once.
 
     ``ray.cancel`` is not used: if a task ends at the same moment, Ray 2.60 aborts the program that started it (its
-    check "Tried to complete task that was not pending").
+    check "Tried to complete task that was not pending"). Ray starts workers with SIGINT blocked, so it is unblocked. A
+    signal that arrives late does nothing: it must not interrupt Ray itself, or another task.
     """
+
+    _current: _CancelWatch | None = None
 
     def __init__(self, key: str) -> None:
         self._key = cancel_key(key)
         self._ended = threading.Event()
-        self._lock = threading.Lock()  # no interrupt comes after the block
-        self._before: Any = None
+        self._is_cancelled = False
+        self._handler_before: Any = None
+        self._mask_before: Any = None
 
-    def __enter__(self) -> Self:
-        self._before = signal.signal(signal.SIGINT, _raise_interrupt)
-        threading.Thread(target=self._watch, daemon=True).start()
-        return self
+    def start(self) -> None:
+        """Begin, in the main thread."""
+        _CancelWatch._current = self
+        self._handler_before = signal.signal(signal.SIGINT, self._interrupt)
+        self._mask_before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        threading.Thread(target=self._watch, args=(threading.get_ident(),), daemon=True).start()
 
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._ended.set()
-        signal.signal(signal.SIGINT, self._before)
+    def stop(self) -> None:
+        """End. No interrupt comes afterwards."""
+        _CancelWatch._current = None
+        self._ended.set()
+        if self._mask_before is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask_before)
+        if self._handler_before is not None:
+            signal.signal(signal.SIGINT, self._handler_before)
 
-    def _watch(self) -> None:
+    @staticmethod
+    def _interrupt(_number: int, _frame: FrameType | None) -> None:
+        watch = _CancelWatch._current
+        if watch is not None and watch._is_cancelled:
+            _CancelWatch._current = None
+            raise KeyboardInterrupt
+
+    def _watch(self, main_thread: int) -> None:
         from ray.experimental.internal_kv import _internal_kv_exists
 
-        main = threading.main_thread().ident
-        while main is not None:
-            try:
-                is_cancelled = _internal_kv_exists(self._key)
-            except Exception:  # noqa: BLE001 (the head does not answer: the task goes on)
-                is_cancelled = False
-            with self._lock:
-                if is_cancelled and not self._ended.is_set():
-                    signal.pthread_kill(main, signal.SIGINT)  # it also ends a system call that waits
+        while True:
+            with suppress(Exception):  # the head does not answer: the task goes on
+                self._is_cancelled = bool(_internal_kv_exists(self._key))
+            if self._is_cancelled and not self._ended.is_set():
+                signal.pthread_kill(main_thread, signal.SIGINT)  # it also ends a system call that waits
+                return
             if self._ended.wait(_CANCEL_POLL_SECONDS):
                 return
-
-
-def _raise_interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _call_message(key: str, content: bytes, message: bytes) -> bytes:
