@@ -236,6 +236,10 @@ def make_group_runs(
                 yield MadeRun(run, facts.num_payload_bytes, keys)
             if len(failures) >= MOST_FAILED:
                 break
+    except BuildError as error:
+        if waiting and {"attempts", "exit_code"} & error.details.keys():  # the worker of the first group died
+            raise _died(maker.split, waiting[0], error) from error
+        raise
     finally:
         for group in waiting:
             if group.files is not None:
@@ -356,6 +360,17 @@ def _mixed_keys(maker: GroupMaker, group: Group) -> BuildError:
     )
     add_place(error, function_place(maker.generate))
     return error
+
+
+def _died(split: str, group: Group, error: BuildError) -> BuildError:
+    """The error for a worker that ended, with the inputs that it had."""
+    first, last = label_of(group.inputs[0]), label_of(group.inputs[-1])
+    named = f"input {first}" if len(group.inputs) == 1 else f"inputs {first} to {last}"
+    return BuildError(
+        f"split {split!r}, {named}: {error.message}",
+        hint=error.hint,
+        details={**error.details, "split": split, "inputs": [first, last]},
+    )
 
 
 def _failed(split: str, failures: list[Failure]) -> BuildError | FeatureError:
