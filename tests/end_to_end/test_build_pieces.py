@@ -150,7 +150,7 @@ def test_inputs_that_fail_name_the_place(tmp_path: Path) -> None:
 
 def test_a_worker_that_dies_ends_the_build_with_a_typed_error(tmp_path: Path) -> None:
     inputs = [("a", 5), ("b", 5), ("die", 1), ("c", 5)]
-    with pytest.raises(BuildError, match=r"^split 'train', input \('die', 1\): a worker process was killed by signal 9 "):
+    with pytest.raises(BuildError, match=r"^split 'train', input \('die', 1\): a worker process was killed "):
         built(make(Pieced, inputs), tmp_path, processes=2)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
