@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -70,7 +72,11 @@ def build(
     registry.builders, or package.module:Class[/config][:version] of code that can be imported. A published version is
     not built again.
     """
-    with session.connect_to_publish(dry_run=dry_run) as catalog, show_progress(session.out) as progress:
+    with (
+        session.connect_to_publish(dry_run=dry_run) as catalog,
+        show_progress(session.out) as progress,
+        redirect_stdout(sys.stderr),  # what the builder prints is not the result
+    ):
         if dry_run:
             preview = catalog.preview_build(
                 builder,

@@ -65,6 +65,8 @@ class Connection:
         self._is_own = is_own
         self._num_users = 0
         self._listed: dict[str, bool] = {}
+        self._asked_at = time.monotonic()
+        self._lost_at: float | None = None
         self.has_run = False
         self._pickler = pickler_class(ray)
         nodes = [node for node in ray.nodes() if node["Alive"]]
@@ -160,7 +162,24 @@ class Connection:
         with suppress(Exception):
             _internal_kv_del(cancel_key(key))
 
-    def answers(self) -> bool:
+    def require_head(self) -> None:
+        """Called several times a minute while results are waited for, which may arrive although the head has ended.
+
+        Raises:
+            WorkerDiedError: the cluster's head does not answer for 40 s. After 60 s, Ray would end this program.
+        """
+        now = time.monotonic()
+        if now - self._asked_at < POLL_SECONDS:
+            return
+        self._asked_at = now
+        if self._answers():
+            self._lost_at = None
+        elif self._lost_at is None:
+            self._lost_at = now
+        elif now - self._lost_at > _LOST_SECONDS:
+            raise _lost({})
+
+    def _answers(self) -> bool:
         """Whether the head of the cluster accepts connections."""
         host, _, port = self._head.rpartition(":")
         try:
@@ -200,35 +219,19 @@ class Connection:
 
 
 class Patience:
-    """Warns if a result is waited for too long: its task may hang, or be large. Notices that the cluster is lost."""
+    """Warns if a result is waited for too long: its task may hang, or be large."""
 
-    def __init__(self, connection: Connection, doing: str) -> None:
-        self._connection = connection
+    def __init__(self, doing: str) -> None:
         self._doing = doing
-        self._started = self._asked = time.monotonic()
+        self._started = time.monotonic()
         self._report_after = _SLOW_SECONDS
-        self._lost_at: float | None = None
 
     def check(self) -> None:
-        """Called several times a minute while the result is waited for.
-
-        Raises:
-            WorkerDiedError: the cluster's head does not answer for 40 s. After 60 s, Ray would end this program.
-        """
-        now = time.monotonic()
-        if now - self._started > self._report_after:
-            waited = now - self._started
+        """Called several times a minute while the result is waited for."""
+        waited = time.monotonic() - self._started
+        if waited > self._report_after:
             _log.warning("waiting for one task for %.0f s (%s); `ray list tasks` shows its node", waited, self._doing)
             self._report_after *= 2
-        if now - self._asked < POLL_SECONDS:
-            return
-        self._asked = now
-        if self._connection.answers():
-            self._lost_at = None
-        elif self._lost_at is None:
-            self._lost_at = now
-        elif now - self._lost_at > _LOST_SECONDS:
-            raise _lost({})
 
 
 class _TypedFaults:

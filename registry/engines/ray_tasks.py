@@ -44,8 +44,8 @@ from registry.model import whole_number
 _log = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = 4
-_CANCEL_SECONDS: Final = 5.0
-"""How long cancelled tasks may take to end before their workers are killed."""
+_CANCEL_SECONDS: Final = 10.0
+"""How long to wait for cancelled tasks: a worker whose task does not react is killed after five seconds."""
 
 
 class RayTasks(Engine):
@@ -206,12 +206,14 @@ class RayTasks(Engine):
     def _wait_for(self, task: _Task, tasks: dict[Any, _Task], tally: Tally[Any]) -> Any:
         """Wait for the result of a piece, or raise its error. ``tasks`` are those whose end was not seen yet."""
         connection = self.connect()  # raises if the engine is closed
-        patience = Patience(connection, task.doing)
+        connection.require_head()
+        patience = Patience(task.doing)
         seconds = min(TELL_SECONDS, POLL_SECONDS) if tally.is_watched else POLL_SECONDS
         while not task.has_ended:
             refs = list(tasks) if tally.takes_results else [task.ref]
             with connection.typed_faults(task.attempt):
                 ended = connection.wait(refs, seconds)
+            connection.require_head()
             patience.check()
             for one in [tasks.pop(ref) for ref in ended]:
                 one.fetch()
@@ -237,7 +239,7 @@ class RayTasks(Engine):
             connection.leave()
 
     def _end_tasks(self, connection: Connection) -> None:
-        """Let all tasks end. The workers of those that do not are killed."""
+        """Let all tasks end, and wait for it: those that do not react kill their worker."""
         tasks = [task for task in list(self._started) if task.ref is not None]
         self._started.clear()
         if not tasks:
@@ -249,13 +251,9 @@ class RayTasks(Engine):
                 return
             for key in keys:
                 connection.cancel(key)
-            stuck = connection.ray.wait(refs, num_returns=len(refs), timeout=_CANCEL_SECONDS)[1]
-            for ref in stuck:
-                connection.ray.cancel(ref, force=True)
-            if stuck:
-                connection.ray.wait(stuck, num_returns=len(stuck), timeout=_CANCEL_SECONDS)
-        for key in keys:
-            connection.forget_cancelled(key)
+            if not connection.ray.wait(refs, num_returns=len(refs), timeout=_CANCEL_SECONDS)[1]:
+                for key in keys:
+                    connection.forget_cancelled(key)
 
     def _send(self, function: Callable[[Any], Any]) -> _Sent:
         connection = self.connect()

@@ -37,6 +37,8 @@ CODE_HINT: Final = (
 )
 _CANCEL_POLL_SECONDS: Final = 0.5
 """How often a task asks whether its run was cancelled."""
+_KILL_SECONDS: Final = 5.0
+"""How long the function of a cancelled task may ignore its KeyboardInterrupt."""
 
 
 class Setting(NamedTuple):
@@ -181,6 +183,8 @@ class _CancelWatch:
                 self._is_cancelled = bool(_internal_kv_exists(self._key))
             if self._is_cancelled and not self._ended.is_set():
                 signal.pthread_kill(main_thread, signal.SIGINT)  # it also ends a system call that waits
+                if not self._ended.wait(_KILL_SECONDS):
+                    os._exit(1)
                 return
             if self._ended.wait(_CANCEL_POLL_SECONDS):
                 return

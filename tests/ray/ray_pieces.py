@@ -69,3 +69,21 @@ def hold(given: tuple[int, bytes]) -> tuple[int, int]:
     """The number, and the size of the bytes."""
     time.sleep(0.05)
     return given[0], len(given[1])
+
+
+def wait_until_interrupted(order: tuple[str, int]) -> int:
+    """Number 0 is returned at once. The others wait for a minute; an interrupt is noted, and ignored by number 2."""
+    folder, number = Path(order[0]), order[1]
+    if number == 0:
+        return 0
+    (folder / f"started-{number}").touch()
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        try:
+            time.sleep(60)
+        except KeyboardInterrupt:
+            (folder / f"interrupted-{number}").touch()
+            if number == 1:
+                raise
+    (folder / f"ended-{number}").touch()
+    return number

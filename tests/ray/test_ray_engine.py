@@ -15,7 +15,7 @@ import pytest
 from engine_laws import *  # noqa: F403 (the tests)
 from engine_laws import results, run
 from engine_pieces import follow
-from ray_pieces import kill_once, node_of, read_variable, rest, wait_for
+from ray_pieces import kill_once, node_of, read_variable, rest, wait_for, wait_until_interrupted
 
 from registry.engines import Engine, Piece, choose_engine, ray_connection, ray_tasks, use_engine
 from registry.engines.ray_tasks import RayTasks
@@ -151,6 +151,31 @@ def test_closing_an_engine_ends_its_tasks(connected: Any, tmp_path: Path) -> Non
 def _beats(folder: Path) -> int:
     """The number of moments at which tasks of ``wait_for`` reported that they work."""
     return sum(path.stat().st_size for path in folder.glob("beats-*"))
+
+
+def test_cancelled_pieces_are_interrupted_and_killed_if_they_go_on(connected: Any, tmp_path: Path) -> None:
+    with RayTasks(processes=3) as engine:
+        pieces = [Piece(wait_until_interrupted, (str(tmp_path), number)) for number in range(3)]
+        started = engine.run(pieces, doing="waited", failure=VerificationError)
+        next(started)
+        deadline = time.monotonic() + 60
+        while len(list(tmp_path.glob("started-*"))) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        started.close()
+    assert {path.name for path in tmp_path.iterdir()} == {"started-1", "started-2", "interrupted-1", "interrupted-2"}
+    with RayTasks() as engine:  # the workers go on, without a signal that is left
+        assert results(engine, *range(8)) == list(range(8))
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.001, 0.01])
+def test_runs_that_are_closed_while_pieces_end_disturb_nothing(engine: Engine, seconds: float) -> None:
+    for _ in range(20):
+        pieces = (Piece(rest, seconds) for _ in range(20))
+        started = engine.run(pieces, doing="rested", failure=VerificationError)
+        next(started)
+        started.close()
+        assert results(engine, seconds, function=rest) == [seconds]
 
 
 def test_secrets_reach_pieces_and_nothing_that_ray_shows(
