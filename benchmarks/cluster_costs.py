@@ -101,7 +101,7 @@ def tables_bytes(runs: Sequence[Run]) -> int:
 
 
 def requests_of(num_parts: int, num_bytes: int) -> int:
-    """The requests that read so many parts with so many bytes in all."""
+    """The number of requests that read ``num_parts`` parts with ``num_bytes`` in all."""
     return num_parts * (1 + _KEY_READS) + max(num_parts, num_bytes // _PART_REQUEST_BYTES)
 
 

@@ -218,8 +218,8 @@ def in_order(
 ) -> Generator[tuple[T, R], None, None]:
     """Yield the input and the result of each piece, in order. At most ``most`` pieces are started and not yielded.
 
-    ``start`` starts a piece, and ``finish`` waits for its result. If a piece does not fit, it is started after the
-    results of so many pieces before it that it does, or of all.
+    ``start`` starts a piece, and ``finish`` waits for its result. A piece that does not fit is started as soon as it
+    fits, or no other piece is left.
     """
     waiting: deque[tuple[Piece[T, R], S]] = deque()
     failed: Exception | None = None

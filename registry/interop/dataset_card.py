@@ -75,18 +75,26 @@ def read_front_matter(store: Store) -> dict[str, Any]:
     try:
         _refuse_deep(yaml.parse(front[1], Loader=loader))
         found = yaml.load(front[1], loader)  # noqa: S506 (both loaders are safe ones)
+    except yaml.MarkedYAMLError as error:
+        if "nesting depth" in str(error.problem):  # PyYAML 6.0.4 has a limit of its own
+            raise _too_deep() from error
+        raise
     except (RecursionError, ValueError) as error:
         raise yaml.YAMLError(str(error)) from error
     return found if isinstance(found, dict) else {}
 
 
 def _refuse_deep(events: Iterator[Any]) -> None:
-    """Raise a YAMLError if values are nested too deeply: libyaml has no limit, and would end the process."""
+    """Raise a YAMLError if values are nested too deeply: old versions of libyaml would end the process."""
     depth = 0
     for event in events:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _MOST_NESTED:
-            raise yaml.YAMLError(f"more than {_MOST_NESTED} levels of mappings and lists")
+            raise _too_deep()
+
+
+def _too_deep() -> yaml.YAMLError:
+    return yaml.YAMLError(f"more than {_MOST_NESTED} levels of mappings and lists")
 
 
 def _read_text(store: Store) -> str:

