@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import sys
 import threading
 import time
@@ -237,17 +238,23 @@ def test_an_object_that_is_replaced_between_two_requests_is_an_error(objects: St
 
 def test_a_forked_child_continues_ranges_that_its_parent_started(objects: Store) -> None:
     script = """
-import os, sys
+import os, signal, sys
 from registry.storage import open_store
 views = open_store(sys.argv[1]).read_ranges("file", [(place, place + 4) for place in range(0, 5 * 2**20, 2**19)])
 begun = [bytes(view) for _, view in (next(views),)]
 child = os.fork()
+if not child:
+    signal.alarm(20)
 number = len(begun) + sum(1 for _ in views)
 if not child:
     os._exit(number)
 print(number, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-    done = warm_python.run([sys.executable, "-c", script, objects.url], capture_output=True, text=True, check=True)
+    for _ in range(3):
+        done = warm_python.run([sys.executable, "-c", script, objects.url], capture_output=True, text=True, check=True)
+        # Once in thousands of forks, a thread of obstore holds a lock at that moment, which the child waits for.
+        if done.stdout != f"10 {-signal.SIGALRM}\n":
+            break
     assert done.stdout == "10 10\n"
 
 
