@@ -16,11 +16,18 @@ ROOM = 100_000
 
 
 class Filling(registry.DatasetBuilder):
-    """Eight inputs, of which the sixth needs a larger file. ``folder`` has the file ``room``, if there is room."""
+    """Eight inputs, of which the sixth needs a larger file. ``folder`` has the file ``room``, if there is room.
+
+    The folder is not an attribute of the builder: its files change, and runs depend on files that the builder names.
+    """
 
     VERSION = "1.0.0"
     NUM_SHARDS = 2
-    folder = Path()
+
+    @property
+    def folder(self) -> Path:
+        """For notes of the test."""
+        return Path(os.environ["REGISTRY_TEST_FOLDER"])
 
     def features(self) -> FeaturesDict:
         return FeaturesDict({"number": Scalar("int64"), "text": Text()})

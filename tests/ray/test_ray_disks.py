@@ -21,9 +21,9 @@ from registry.storage import open_store
 
 
 @pytest.fixture
-def builder(connected: Any, tmp_path: Path) -> Iterator[Filling]:
+def builder(connected: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Filling]:
+    monkeypatch.setenv("REGISTRY_TEST_FOLDER", str(tmp_path / "notes"))
     made = Filling()
-    made.folder = tmp_path / "notes"
     made.folder.mkdir()
     yield made
     make_room(made.folder)
