@@ -68,10 +68,16 @@ class RangeMerger:
 
     def __call__(self, given: RangeInput) -> BlockTable:
         """Write the file; returns its table."""
-        with ExternalSorter(split=self.split, budget_bytes=self.budget_bytes) as sorter:
-            for run in given.runs:
-                sorter.add_run(run, num_payload_bytes=0)
+        with _sorter_of(given.runs, self.split, self.budget_bytes) as sorter:
             return sorter.write_to(given.file, given.keys)
+
+
+def _sorter_of(runs: Sequence[Run], split: str, budget_bytes: int) -> ExternalSorter:
+    """A sorter that has the records of ``runs``."""
+    sorter = ExternalSorter(split=split, budget_bytes=budget_bytes)
+    for run in runs:
+        sorter.add_run(run, num_payload_bytes=0)
+    return sorter
 
 
 def merge_runs(
@@ -149,9 +155,7 @@ class _KeyChecker:
     def __call__(self, given: tuple[tuple[Run, ...], KeyRange]) -> None:
         """Read the runs."""
         runs, keys = given
-        with ExternalSorter(split=self.split, budget_bytes=self.budget_bytes) as sorter:
-            for run in runs:
-                sorter.add_run(run, num_payload_bytes=0)
+        with _sorter_of(runs, self.split, self.budget_bytes) as sorter:
             sorter.check(keys)
 
 
