@@ -30,8 +30,9 @@ from registry.building.keys import SORT_KEY_BYTES
 from registry.building.piece_runs import GroupFacts, _GroupSize
 from registry.building.run_files import ChainedRunFile, NamedRunFile
 from registry.building.run_folder import SplitRuns
+from registry.building.run_format import BlockTable, Run
 from registry.building.run_merging import RangeMerger, _group, _pieces, are_too_many
-from registry.building.sorter import DEFAULT_BUDGET_BYTES, BlockTable, Run
+from registry.building.sorter import DEFAULT_BUDGET_BYTES
 from registry.building.writing import plan_num_shards, plan_shards
 from registry.engines import ThisProcess
 from registry.storage import open_store

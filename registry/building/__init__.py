@@ -38,7 +38,8 @@ if TYPE_CHECKING:
         label_of,
     )
     from registry.building.pieces import Pieces
-    from registry.building.sorter import DEFAULT_BUDGET_BYTES, ExternalSorter, KeyedFrames
+    from registry.building.run_format import KeyedFrames
+    from registry.building.sorter import DEFAULT_BUDGET_BYTES, ExternalSorter
     from registry.building.writing import write_split
 
 __all__ = [

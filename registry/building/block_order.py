@@ -17,7 +17,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from registry.building.sorter import Run, Start, order_keys
+from registry.building.run_format import Run, Start
+from registry.building.sorter import order_keys
 
 _Integers = npt.NDArray[np.int64]
 

@@ -19,14 +19,15 @@ from typing import Final, Self
 from registry.building.author_code import add_place
 from registry.building.builder import DatasetBuilder, Examples, Generated
 from registry.building.encoding import encode_examples
+from registry.building.example_runs import MadeRun, make_runs
 from registry.building.generation import Keyer, call_features, call_splits, examples_place, run_generator
 from registry.building.piece_runs import GroupMaker, make_group_runs, watch_inputs
 from registry.building.pieces import Pieces
 from registry.building.run_files import CAN_SHARE_FILES
 from registry.building.run_folder import RunFolder, SplitRuns
+from registry.building.run_format import KeyedFrames
 from registry.building.run_merging import check_keys, merge_runs
-from registry.building.runs import MadeRun, make_runs
-from registry.building.sorter import DEFAULT_BUDGET_BYTES, ExternalSorter, KeyedFrames
+from registry.building.sorter import DEFAULT_BUDGET_BYTES, ExternalSorter
 from registry.building.writing import FILE_FORMAT, plan_split, watch_frames, write_runs, write_split
 from registry.engines import Engine, ThisProcess, choose_engine, num_cpus
 from registry.errors import BuildError, FeatureError, UsageError

@@ -1,7 +1,7 @@
 """Encodes the examples of a split in chunks that an engine runs. Every engine gives the same records in the same order.
 
 ``build`` calls ``encode_examples`` between ``generation`` (pairs of key and example) and ``sorter`` (blocks of frames).
-With workers, ``runs`` draws the same chunks.
+With workers, ``example_runs`` draws the same chunks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from registry.building.author_code import author_traceback, text_of
 from registry.building.keys import SortKeys
-from registry.building.sorter import KeyedFrames
+from registry.building.run_format import KeyedFrames
 from registry.engines import Engine, Piece
 from registry.errors import BuildError, FeatureError, RegistryError
 from registry.features import Codec

@@ -29,7 +29,8 @@ from registry.building.keys import (
     plain_key,
 )
 from registry.building.pieces import Pieces
-from registry.building.sorter import ExternalSorter, KeyedFrames
+from registry.building.run_format import KeyedFrames
+from registry.building.sorter import ExternalSorter
 from registry.errors import BuildError, DuplicateKeyError, UsageError
 from registry.features import FeaturesDict
 from registry.model import check_split_name

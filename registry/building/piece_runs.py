@@ -2,8 +2,8 @@
 
     inputs -> groups -> generate, encode, sort -> runs -> the sorter of the split
 
-The process that draws the inputs sees counts and errors, never examples. ``build`` calls it; ``runs`` does the same for
-the examples of one generator, which that process draws itself.
+The process that draws the inputs sees counts and errors, never examples. ``build`` calls it; ``example_runs`` does the
+same for the examples of one generator, which that process draws itself.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from typing import Any, Final, NamedTuple
 
 from registry.building.author_code import add_place, author_error, function_place
 from registry.building.encoding import encode_examples
+from registry.building.example_runs import MadeRun
 from registry.building.generation import Keyer, run_generator
 from registry.building.keys import label_of
 from registry.building.pieces import Pieces
 from registry.building.run_files import RunFile, UnnamedFile
 from registry.building.run_folder import MOST_INPUTS, SplitRuns
-from registry.building.runs import MadeRun
-from registry.building.sorter import BlockTable, ExternalSorter, Run
+from registry.building.run_format import BlockTable, Run
+from registry.building.sorter import ExternalSorter
 from registry.building.task_progress import Outcome, StageTasks
 from registry.engines import Engine, Piece, TaskWatch, ThisProcess
 from registry.errors import BuildError, FeatureError

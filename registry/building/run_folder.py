@@ -39,7 +39,7 @@ import numpy as np
 
 from registry.building.keys import SORT_KEY_BYTES
 from registry.building.run_files import FACTS_SUFFIX, NamedRunFile
-from registry.building.sorter import BlockTable, KeyRange, Run
+from registry.building.run_format import BlockTable, KeyRange, Run
 from registry.errors import StorageError, StorageUnavailableError
 from registry.features import FeaturesDict, features_to_json
 from registry.storage import Store, open_store

@@ -19,7 +19,8 @@ import numpy as np
 from registry.building.keys import SORT_KEY_BYTES
 from registry.building.run_files import ChainedRunFile, NamedRunFile
 from registry.building.run_folder import SplitRuns
-from registry.building.sorter import FAN_IN, BlockTable, ExternalSorter, KeyRange, Run
+from registry.building.run_format import BlockTable, KeyRange, Run
+from registry.building.sorter import FAN_IN, ExternalSorter
 from registry.building.task_progress import Outcome, StageTasks
 from registry.engines import Engine, Piece
 from registry.errors import BuildError, StorageError

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from registry.building.block_order import BlockOrder, find_starts
-from registry.building.sorter import ExternalSorter, Run, Start
+from registry.building.run_format import Run, Start
+from registry.building.sorter import ExternalSorter
 from registry.errors import StorageError
 from registry.features import FeaturesDict
 from registry.features.split_hasher import SplitHasher

@@ -5,39 +5,28 @@ are merged while they are read. ``FAN_IN`` runs of one size are merged into a bi
 files and buffers are bounded for splits of any size. Sorting puts duplicate keys next to each other, where they are
 found. ``writing`` writes the sorted frames to shards.
 
-A run is an unlinked temporary file: it has no name, so the system removes it when the process ends for any reason. Its
-format is private to one build::
-
-    run    := block*
-    block  := head crc32c(head + body) body
-    head   := num_entries (u32) label_bytes (u64) frame_bytes (u64)
-    body   := sort_key (16 bytes)* frame_length (i64)* label_length (u32)* labels frames
-
-Lengths and checksums are checked when a run is read: a disk that loses bytes ends the build instead of damaging a
-dataset. ``runs`` and ``shard_writing`` let worker processes write runs, and merge parts of them.
+The runs of one process are unlinked temporary files: they have no names, so the system removes them when the process
+ends for any reason. ``example_runs``, ``piece_runs`` and ``shard_writing`` let other processes write runs, and merge
+parts of them.
 """
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
-from typing import BinaryIO, Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from registry.building.behind import Behind
-from registry.building.keys import SORT_KEY_BYTES, SortKeys, join_sort_keys
-from registry.building.run_files import RunFile, RunSource, UnnamedFile
-from registry.errors import DuplicateKeyError, NotStoredError, StorageError, StorageUnavailableError
+from registry.building.keys import SortKeys
+from registry.building.run_files import RunFile
+from registry.building.run_format import BlockTable, KeyedFrames, KeyRange, Run, Start, write_blocks, write_run
+from registry.errors import DuplicateKeyError
 from registry.tfrecord import Frames
-from registry.tfrecord.framing import crc32c
 from registry.wire.gather import take_ragged
 
 DEFAULT_BUDGET_BYTES: Final = 64 * 2**20
@@ -51,39 +40,9 @@ _LARGE_BUDGET_BYTES: Final = 4 * 2**20  # smaller runs are written before a thre
 _LONG_FRAME: Final = 4096  # from this mean length on, views of frames cost less than joining the blocks
 _MIN_BLOCK: Final = 256  # records; smaller blocks are joined
 
-_HEAD: Final = struct.Struct("<IQQ")
-_CHECKSUM: Final = struct.Struct("<I")
-_PREFIX_BYTES: Final = _HEAD.size + _CHECKSUM.size
-_ENTRY_BYTES: Final = SORT_KEY_BYTES + 8 + 4  # sort key, length of the frame, length of the label
-
 _Integers = npt.NDArray[np.int64]
 _Words = npt.NDArray[np.uint64]
 _KeyWords: TypeAlias = tuple[np.uint64, np.uint64]
-
-
-class KeyedFrames(NamedTuple):
-    """A block of records to sort.
-
-    Attributes:
-        sort_keys: uint8 of shape (number of records, 16); ``hash_keys`` makes them.
-        labels: the key of each record as errors show it. A sequence may create them when they are needed. None if no
-            key can be used twice.
-        frames: the records, framed by ``frame_records``.
-    """
-
-    sort_keys: SortKeys
-    labels: Sequence[str] | None
-    frames: Frames
-
-    @property
-    def num_records(self) -> int:
-        """Number of records."""
-        return self.frames.num_records
-
-    @property
-    def num_payload_bytes(self) -> int:
-        """Sum of the lengths of the records in bytes."""
-        return self.frames.num_payload_bytes
 
 
 class ExternalSorter:
@@ -193,7 +152,7 @@ class ExternalSorter:
         """
         pieces = self._sorted_pieces(None, self._block_bytes) if keys is None else self._pieces_in(keys)
         with file.create() as opened:
-            return write_blocks(opened, pieces, in_thread=False)
+            return write_blocks(opened, (piece.block() for piece in pieces), in_thread=False)
 
     def check(self, keys: KeyRange) -> None:
         """Read the records with a sort key in ``keys``, to find a key that is used twice. Can be called once.
@@ -232,8 +191,8 @@ class ExternalSorter:
 
     def _spill(self) -> None:
         if self._held_bytes:
-            pieces = self._sort_held(self._block_bytes)
-            run = write_run(pieces, folder=self._folder, level=0, in_thread=self._is_large)
+            blocks = (piece.block() for piece in self._sort_held(self._block_bytes))
+            run = write_run(blocks, folder=self._folder, level=0, in_thread=self._is_large)
             self._held.clear()
             if self._held.num_bytes > self._budget_bytes:
                 self._held = _Held(0)
@@ -255,8 +214,9 @@ class ExternalSorter:
     def _merge_last(self, count: int) -> None:
         """Merge the last ``count`` runs, which are the smallest, into one."""
         last = self._runs[-count:]
+        pieces = self._merge([run.blocks() for run in last], self._block_bytes)
         merged = write_run(
-            self._merge([run.blocks() for run in last], self._block_bytes),
+            (piece.block() for piece in pieces),
             folder=self._folder,
             level=last[0].level + 1,
             in_thread=self._is_large,
@@ -266,7 +226,7 @@ class ExternalSorter:
     def _held_blocks(self) -> Iterator[KeyedFrames]:
         """The entries in memory, in order, in blocks like those of a run."""
         for piece in self._sort_held(self._block_bytes):
-            yield KeyedFrames(piece.sort_keys, _PieceLabels(piece), piece.frames())
+            yield piece.block()
 
     def _merge(self, runs: list[Iterator[KeyedFrames]], most_bytes: int, first_key: bytes = b"") -> Iterator[_Piece]:
         """Yield the entries of ``runs`` in order, from ``first_key`` on, in pieces of about ``most_bytes``.
@@ -542,211 +502,9 @@ class _Piece(NamedTuple):
         """Copy the frames."""
         return self.entries.frames(self.places)
 
-    def labels(self) -> list[str] | None:
-        return self.entries.labels(self.places)
-
-
-class _PieceLabels(Sequence[str]):
-    """The labels of a piece, looked up when one is needed."""
-
-    def __init__(self, piece: _Piece) -> None:
-        self._piece = piece
-
-    def __len__(self) -> int:
-        return self._piece.places.size
-
-    def __getitem__(self, index: int) -> str:  # type: ignore[override]  # slices are not needed
-        return self._piece.entries.label(int(self._piece.places[index]))
-
-
-class _StoredLabels(Sequence[str]):
-    """The labels of a block of a run, decoded when one is needed: only errors show them."""
-
-    def __init__(self, text: bytes, lengths: npt.NDArray[np.uint32]) -> None:
-        self._text = text
-        self._lengths = lengths
-        self._found: list[str] | None = None
-
-    def __len__(self) -> int:
-        return self._lengths.size
-
-    def __getitem__(self, place: int) -> str:  # type: ignore[override]  # slices are not needed
-        if self._found is None:
-            text = self._text.decode("utf-8", "surrogatepass")
-            ends = np.cumsum(self._lengths).tolist()
-            self._found = [text[start:stop] for start, stop in pairwise([0, *ends])]
-        return self._found[place]
-
-
-class Start(NamedTuple):
-    """The place of a record in the order of a split, and its sort key."""
-
-    position: int
-    key: bytes
-
-
-class KeyRange(NamedTuple):
-    """Sort keys ``start``..``stop`` (stop excluded). ``stop=None`` is behind the last one."""
-
-    start: bytes
-    stop: bytes | None
-
-
-class BlockTable(NamedTuple):
-    """The blocks of a run.
-
-    Attributes:
-        first_keys: uint8 of shape (number of blocks, 16), the sort key of the first entry of each block.
-        positions: int64, the number of entries before each block, and of all entries.
-        offsets: int64, where each block starts in the file, and where the last one ends.
-    """
-
-    first_keys: SortKeys
-    positions: _Integers
-    offsets: _Integers
-
-    @property
-    def num_records(self) -> int:
-        """Number of entries."""
-        return int(self.positions[-1])
-
-    @property
-    def keys(self) -> npt.NDArray[np.bytes_]:
-        """The first keys as bytes, which NumPy compares. It drops zeros at their ends, which keeps their order."""
-        found: npt.NDArray[np.bytes_] = self.first_keys.view(f"S{SORT_KEY_BYTES}")[:, 0]
-        return found
-
-    def part(self, first: int, stop: int) -> BlockTable:
-        """Blocks ``first``..``stop`` (stop excluded), as the table of a run that has only these."""
-        positions = self.positions[first : stop + 1]
-        return BlockTable(self.first_keys[first:stop], positions - positions[0], self.offsets[first : stop + 1])
-
-    @classmethod
-    def chained(cls, tables: Sequence[BlockTable]) -> BlockTable:
-        """The table of a run whose files, one behind the other, have these tables."""
-        befores = zip(accumulate(int(one.positions[-1]) for one in tables), tables[1:], strict=False)
-        positions = [tables[0].positions, *(one.positions[1:] + before for before, one in befores)]
-        befores = zip(accumulate(int(one.offsets[-1]) for one in tables), tables[1:], strict=False)
-        offsets = [tables[0].offsets, *(one.offsets[1:] + before for before, one in befores)]
-        first_keys = np.concatenate([one.first_keys for one in tables])
-        return cls(first_keys, np.concatenate(positions), np.concatenate(offsets))
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One sorted run: written once by ``write_run``, read by ``blocks``, then closed."""
-
-    file: RunSource
-    level: int
-    table: BlockTable
-
-    @property
-    def num_bytes(self) -> int:
-        """The end of the last block in the file."""
-        return int(self.table.offsets[-1])
-
-    @property
-    def num_records(self) -> int:
-        """Number of entries."""
-        return self.table.num_records
-
-    def block_before(self, key: bytes) -> int:
-        """The last block that starts with ``key`` or before it; the first block if there is none."""
-        return max(0, self.num_blocks_until(key) - 1)
-
-    def num_blocks_until(self, key: bytes) -> int:
-        """The number of blocks that start with ``key`` or before it."""
-        return int(np.searchsorted(self.table.keys, np.bytes_(key), "right"))
-
-    def num_blocks_before(self, key: bytes | None) -> int:
-        """The number of blocks that start before ``key``; of all blocks for None."""
-        if key is None:
-            return len(self.table.first_keys)
-        return int(np.searchsorted(self.table.keys, np.bytes_(key), "left"))
-
-    def keys(self, first: int, stop: int) -> SortKeys:
-        """The sort keys of blocks ``first``..``stop`` (stop excluded). Damage is found when the blocks are read."""
-        found = []
-        for block in range(first, stop):
-            count = int(self.table.positions[block + 1] - self.table.positions[block])
-            position = int(self.table.offsets[block]) + _PREFIX_BYTES
-            with self._reading(position):
-                keys = self.file.read_at(position, count * SORT_KEY_BYTES)
-            if len(keys) != count * SORT_KEY_BYTES or not keys.startswith(self.table.first_keys[block].tobytes()):
-                raise self._damaged(position)
-            found.append(np.frombuffer(keys, np.uint8).reshape(count, SORT_KEY_BYTES))
-        return np.concatenate(found)
-
-    def blocks(self, first: int = 0) -> Iterator[KeyedFrames]:
-        """Yield every block from block ``first`` on, in the order written. Closes the run at its end.
-
-        Raises:
-            StorageError: bytes are missing or changed.
-        """
-        position = int(self.table.offsets[first])
-        with self._reading(position):
-            file = self.file.stream(position, self.num_bytes)
-        with file:
-            for index in range(first, len(self.table.first_keys)):
-                yield self._read_block(file, index)
-        self.close()
-
-    def _read_block(self, file: BinaryIO, index: int) -> KeyedFrames:
-        """Read the next block. Its checksum may be right although it is the block of another run."""
-        position = int(self.table.offsets[index])
-        num_entries = int(self.table.positions[index + 1] - self.table.positions[index])
-        prefix = self._read(file, _PREFIX_BYTES, position)
-        count, label_bytes, frame_bytes = _HEAD.unpack_from(prefix)
-        size = count * _ENTRY_BYTES + label_bytes + frame_bytes
-        if count != num_entries or position + _PREFIX_BYTES + size != self.table.offsets[index + 1]:
-            raise self._damaged(position)
-        body = self._read(file, size, position)
-        (checksum,) = _CHECKSUM.unpack_from(prefix, _HEAD.size)
-        if crc32c(body, crc32c(prefix[: _HEAD.size])) != checksum:
-            raise self._damaged(position)
-        block = _unpack(body, count, label_bytes)
-        if (block.sort_keys[0] != self.table.first_keys[index]).any():
-            raise self._damaged(position)
-        return block
-
-    def _read(self, file: BinaryIO, size: int, position: int) -> bytes:
-        with self._reading(position):
-            found = file.read(size)
-        if len(found) != size:
-            raise self._damaged(position)
-        return found
-
-    @contextmanager
-    def _reading(self, position: int) -> Iterator[None]:
-        """Report an OSError as damage, unless a store does not answer."""
-        try:
-            yield
-        except StorageUnavailableError:
-            raise
-        except NotStoredError as error:
-            raise StorageError(
-                f"sorting: the run {self.file.name} is missing",
-                hint="Another build of this version has probably ended, and removed it. Build again.",
-                details={"file": self.file.name},
-            ) from error
-        except OSError as error:
-            raise self._damaged(position) from error
-
-    def _damaged(self, position: int) -> StorageError:
-        """The error for missing or changed bytes. The next build writes the run anew, if it was kept for it."""
-        self.file.forget()
-        what, hint = "a temporary file", "Check the disk, then build again."
-        if self.file.name:
-            what, hint = f"the run {self.file.name}", "Build again: the run is written anew."
-        return StorageError(
-            f"sorting: {what} is damaged at byte {position}",
-            hint=f"The disk lost data, or another program changed the file. {hint}",
-            details={"offset": position, "file": self.file.name},
-        )
-
-    def close(self) -> None:
-        """Free the disk space, unless the file has a name."""
-        self.file.close()
+    def block(self) -> KeyedFrames:
+        """Copy the entries as a block of a run."""
+        return KeyedFrames(self.sort_keys, self.entries.labels(self.places), self.frames())
 
 
 class _RunReader:
@@ -806,57 +564,3 @@ def _blocks_until(blocks: Iterator[KeyedFrames], stop: bytes | None) -> Iterator
         if count:
             yield KeyedFrames(block.sort_keys[:count], block.labels, block.frames.part(0, count))
         return
-
-
-def write_run(pieces: Iterable[_Piece], *, folder: Path | None, level: int, in_thread: bool) -> Run:
-    """Write ``pieces``, which are sorted, to a run in ``folder`` (None: the system's temporary folder).
-
-    ``in_thread`` gathers the next piece while a thread writes one.
-
-    Raises:
-        StorageError: the folder is not writable, or its disk is full.
-    """
-    file = UnnamedFile(folder)
-    try:
-        with file.create() as opened:
-            table = write_blocks(opened, pieces, in_thread=in_thread)
-    except BaseException:
-        with suppress(OSError):  # closing tries to write the rest again, and fails again
-            file.close()
-        raise
-    return Run(file, level, table)
-
-
-def write_blocks(file: BinaryIO, pieces: Iterable[_Piece], *, in_thread: bool) -> BlockTable:
-    """Write ``pieces``, which are sorted, to an empty file."""
-    first_keys, counts, sizes = [], [0], [0]
-    with Behind(is_used=in_thread) as behind:
-        for piece in pieces:
-            sort_keys, frames, labels = piece.sort_keys, piece.frames(), piece.labels() or ()
-            text = "".join(labels).encode("utf-8", "surrogatepass")
-            label_lengths = np.zeros(frames.num_records, np.uint32)
-            label_lengths[: len(labels)] = np.fromiter(map(len, labels), np.uint32, len(labels))
-            arrays = (array.tobytes() for array in (sort_keys, frames.lengths, label_lengths))
-            start = b"".join((*arrays, text))
-            head = _HEAD.pack(frames.num_records, len(text), len(frames.data))
-            checksum = crc32c(frames.data, crc32c(start, crc32c(head)))
-            behind.call(partial(file.write, head + _CHECKSUM.pack(checksum) + start))
-            behind.call(partial(file.write, frames.data))
-            first_keys.append(sort_keys[0].tobytes())
-            counts.append(frames.num_records)
-            sizes.append(_PREFIX_BYTES + len(start) + len(frames.data))
-        behind.wait()
-    return BlockTable(join_sort_keys(first_keys), np.cumsum(counts), np.cumsum(sizes))
-
-
-def _unpack(body: bytes, count: int, label_bytes: int) -> KeyedFrames:
-    """The entries of a block of a run."""
-    lengths_at = count * SORT_KEY_BYTES
-    labels_at = lengths_at + count * 8
-    text_at = count * _ENTRY_BYTES
-    label_lengths = np.frombuffer(body, np.uint32, count, labels_at)
-    return KeyedFrames(
-        np.frombuffer(body, np.uint8, lengths_at).reshape(count, SORT_KEY_BYTES),
-        _StoredLabels(body[text_at : text_at + label_bytes], label_lengths) if label_bytes else None,
-        Frames(memoryview(body)[text_at + label_bytes :], np.frombuffer(body, np.int64, count, lengths_at)),
-    )

@@ -18,8 +18,9 @@ from typing import Final, Protocol, TypeVar
 
 from registry.building.behind import Behind
 from registry.building.run_files import CAN_SHARE_FILES
+from registry.building.run_format import Run
 from registry.building.shard_writing import MadeShard, ShardInput, ShardMaker
-from registry.building.sorter import ExternalSorter, Run
+from registry.building.sorter import ExternalSorter
 from registry.building.task_progress import PROGRESS_SECONDS, Outcome, StageTasks
 from registry.engines import Engine, Piece, ThisProcess
 from registry.errors import BuildError

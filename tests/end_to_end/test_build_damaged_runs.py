@@ -17,7 +17,8 @@ from registry.building import build_dataset, piece_runs
 from registry.building.keys import hash_keys
 from registry.building.run_files import NamedRunFile
 from registry.building.run_folder import RunFacts
-from registry.building.sorter import BlockTable, ExternalSorter, KeyedFrames, Run
+from registry.building.run_format import BlockTable, KeyedFrames, Run
+from registry.building.sorter import ExternalSorter
 from registry.engines import Engine, use_engine
 from registry.errors import BuildError, StorageError
 from registry.storage import open_store

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from registry.building.encoding import encode_examples
+from registry.building.example_runs import make_runs
 from registry.building.generation import Keyer
 from registry.building.keys import number_key
-from registry.building.runs import make_runs
-from registry.building.sorter import ExternalSorter, KeyedFrames
+from registry.building.run_format import KeyedFrames
+from registry.building.sorter import ExternalSorter
 from registry.engines import Engine, choose_engine
 from registry.errors import BuildError, FeatureError, MissingExtraError
 from registry.wire import EncodedBlock

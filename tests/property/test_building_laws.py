@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from registry.building.block_order import BlockOrder, find_starts
 from registry.building.keys import SORT_KEY_BYTES, hash_key, hash_keys, join_sort_keys, number_key
-from registry.building.sorter import ExternalSorter, KeyedFrames, order_keys
+from registry.building.run_format import KeyedFrames
+from registry.building.sorter import ExternalSorter, order_keys
 from registry.building.writing import plan_num_shards, plan_shards, write_split
 from registry.engines import Engine, ThisProcess
 from registry.errors import DuplicateKeyError

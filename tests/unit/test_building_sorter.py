@@ -14,7 +14,8 @@ from levels import cases
 
 from registry.building import run_files, sorter
 from registry.building.keys import join_sort_keys
-from registry.building.sorter import ExternalSorter, KeyedFrames
+from registry.building.run_format import KeyedFrames
+from registry.building.sorter import ExternalSorter
 from registry.errors import DuplicateKeyError, StorageError
 from registry.tfrecord import Frames, frame_records
 

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from registry.building.encoding import Chunk, ChunkEncoder, Drawing, draw_chunks
 from registry.building.run_files import UnnamedFile
-from registry.building.sorter import BlockTable, ExternalSorter, KeyedFrames, Run
+from registry.building.run_format import BlockTable, KeyedFrames, Run
+from registry.building.sorter import ExternalSorter
 from registry.engines import Engine, NotSendableError, Piece
 from registry.errors import BuildError, RegistryError
 from registry.features import Codec
