@@ -21,6 +21,7 @@ from registry.building.builder import DatasetBuilder, Examples, Generated
 from registry.building.encoding import encode_examples
 from registry.building.example_runs import MadeRun, make_runs
 from registry.building.generation import Keyer, call_features, call_splits, examples_place, run_generator
+from registry.building.input_labels import InputLabels
 from registry.building.piece_runs import GroupMaker, make_group_runs, watch_inputs
 from registry.building.pieces import Pieces
 from registry.building.run_files import CAN_SHARE_FILES
@@ -30,7 +31,7 @@ from registry.building.run_merging import check_keys, merge_runs
 from registry.building.sorter import DEFAULT_BUDGET_BYTES, ExternalSorter
 from registry.building.writing import FILE_FORMAT, plan_split, watch_frames, write_runs, write_split
 from registry.engines import Engine, ThisProcess, choose_engine, num_cpus
-from registry.errors import BuildError, FeatureError, UsageError
+from registry.errors import BuildError, DuplicateKeyError, FeatureError, UsageError
 from registry.features import Codec, codec_of
 from registry.features.split_hasher import SplitHasher
 from registry.model import ProgressCallback, Shard, Split, SplitFingerprint, version_folder
@@ -123,19 +124,21 @@ def build_dataset(
         with choose_engine(processes, num_bytes=None, reads=(store.url,) if is_pieced else ()) as engine:
             for name, examples in splits.items():
                 hashers[name] = SplitHasher(features)
-                job = _SplitJob(
-                    builder=builder,
-                    codec=codec_of(features),
-                    split=name,
-                    staged=staged,
-                    runs=runs,
-                    engine=engine,
-                    num_shards=counts[name],
-                    hasher=hashers[name],
-                    progress=progress,
-                    budget_bytes=budget_bytes,
-                )
-                made[name] = job.run(examples)
+                with InputLabels() as labels:
+                    job = _SplitJob(
+                        builder=builder,
+                        codec=codec_of(features),
+                        split=name,
+                        staged=staged,
+                        runs=runs,
+                        input_labels=labels,
+                        engine=engine,
+                        num_shards=counts[name],
+                        hasher=hashers[name],
+                        progress=progress,
+                        budget_bytes=budget_bytes,
+                    )
+                    made[name] = job.run(examples)
         prepared = PreparedDataset(
             name=builder.name,
             config=builder.config_name,
@@ -166,6 +169,7 @@ class _SplitJob:
     split: str
     staged: StagedFolder
     runs: RunFolder
+    input_labels: InputLabels
     engine: Engine
     num_shards: int | None
     hasher: SplitHasher
@@ -177,6 +181,8 @@ class _SplitJob:
         try:
             return self._run(examples)
         except (BuildError, FeatureError) as error:
+            if isinstance(error, DuplicateKeyError):
+                self.input_labels.add_to(error)
             if {"key", "keys", "position", "num_examples"} & error.details.keys():
                 add_place(error, examples_place(self.builder, examples))
             raise
@@ -314,7 +320,7 @@ class _SplitJob:
         # Without /proc, other processes of this machine cannot open a file that has no name.
         engine = self.engine if is_shared or runs is not None else ThisProcess()
         with watch_inputs(self.progress, self.split, examples) as stage:
-            yield from make_group_runs(engine, maker, examples, watch=stage.watch)
+            yield from make_group_runs(engine, maker, examples, self.input_labels, watch=stage.watch)
 
     @property
     def _is_shuffled(self) -> bool:

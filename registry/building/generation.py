@@ -11,12 +11,13 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import eq
 from types import GeneratorType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from registry.building.author_code import Place, add_place, author_error, function_place
 from registry.building.builder import DatasetBuilder, Examples, Generated
+from registry.building.input_labels import numbered_label
 from registry.building.keys import (
     LABEL_WIDTH,
     Key,
@@ -35,6 +36,9 @@ from registry.errors import BuildError, DuplicateKeyError, UsageError
 from registry.features import FeaturesDict
 from registry.model import check_split_name
 from registry.tfrecord import Frames
+
+_EXAMPLES_BITS: Final = 64
+"""The number of an input is shifted by these many bits to make room for the positions of its examples."""
 
 
 def call_features(builder: DatasetBuilder) -> FeaturesDict:
@@ -170,14 +174,21 @@ class Keyer:
     """
 
     def __init__(
-        self, split: str, *, shuffled: bool, unsorted_keys: ExternalSorter, where: str = "", first_number: int = 0
+        self,
+        split: str,
+        *,
+        shuffled: bool,
+        unsorted_keys: ExternalSorter,
+        where: str = "",
+        input_number: int | None = None,
     ) -> None:
-        """``first_number`` is what the sort key of the first position is made of: an input's examples stay together."""
+        """``input_number`` is that of the input of ``Pieces`` that has these keys: its examples stay together."""
         self.split = split
         self.where = where or f"split {split!r}"
         self.position = 0
         self.is_numbered: bool | None = None
-        self._first_number = first_number
+        self._input_number = input_number
+        self._first_number = (input_number or 0) << _EXAMPLES_BITS
         self._shuffled = shuffled
         self._unsorted_keys = unsorted_keys
         self._previous: Key | None = None
@@ -223,8 +234,16 @@ class Keyer:
             self.position += 1
         if hashes:
             empty = np.zeros(len(hashes), np.int64)
-            self._unsorted_keys.add(KeyedFrames(join_sort_keys(hashes), labels[: len(hashes)], Frames(b"", empty)))
+            self._unsorted_keys.add(
+                KeyedFrames(join_sort_keys(hashes), self.stored_labels(labels[: len(hashes)]), Frames(b"", empty))
+            )
         return join_sort_keys(sort_keys), labels, failed
+
+    def stored_labels(self, labels: Sequence[str]) -> Sequence[str]:
+        """The labels as a sorter stores them: with the number of the input, so that it can name the input."""
+        if self._input_number is None:
+            return labels
+        return [numbered_label(label, self._input_number) for label in labels]
 
     def _of_one_kind(self, keys: Sequence[Any]) -> tuple[SortKeys, list[str]] | None:
         """The sort keys and labels of keys that are all text or all numbers, or None if one may be bad."""

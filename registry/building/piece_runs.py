@@ -23,6 +23,7 @@ from registry.building.author_code import add_place, author_error, function_plac
 from registry.building.encoding import encode_examples
 from registry.building.example_runs import MadeRun
 from registry.building.generation import Keyer, run_generator
+from registry.building.input_labels import InputLabels
 from registry.building.keys import label_of
 from registry.building.pieces import Pieces
 from registry.building.run_files import RunFile, UnnamedFile
@@ -31,7 +32,7 @@ from registry.building.run_format import BlockTable, Run
 from registry.building.sorter import ExternalSorter
 from registry.building.task_progress import Outcome, StageTasks
 from registry.engines import Engine, Piece, TaskWatch, ThisProcess
-from registry.errors import BuildError, FeatureError
+from registry.errors import BuildError, DuplicateKeyError, FeatureError
 from registry.features import Codec
 from registry.model import ProgressCallback
 
@@ -43,7 +44,6 @@ _MOST_GROUP_SECONDS: Final = 120.0
 _MOST_GROUP_BYTES: Final = 512 * 2**20
 """On a cluster, groups grow with the build, so that 10 TB are not 150,000 runs. What a lost task repeats is bounded."""
 _KEY_BUDGET_SHARE: Final = 8  # 1/8 of the memory budget is for keys that do not determine the order
-_EXAMPLES_BITS: Final = 64
 
 
 class Group(NamedTuple):
@@ -168,13 +168,13 @@ class GroupMaker:
                     shuffled=self.shuffled,
                     unsorted_keys=keys,
                     where=f"split {self.split!r}, input {label_of(one)}",
-                    first_number=index << _EXAMPLES_BITS,
+                    input_number=index,
                 )
                 keyer.is_numbered = is_numbered
                 try:
                     self._add(one, keyer, sorter, is_used=not failures)
                 except (BuildError, FeatureError) as error:
-                    if {"key", "keys", "position"} & error.details.keys():
+                    if {"key", "keys", "position"} & error.details.keys() and "input_numbers" not in error.details:
                         add_place(error, function_place(self.generate))
                     failures.append(Failure(label_of(one), error))
                 is_numbered = keyer.is_numbered
@@ -193,13 +193,14 @@ class GroupMaker:
         with closing(run_generator(self.split, partial(self.generate, one), where=keyer.where)) as items:
             for block in encode_examples(ThisProcess(), self.codec, keyer, items):
                 if is_used:
-                    sorter.add(block)
+                    sorter.add(block._replace(labels=keyer.stored_labels(block.labels or ())))
 
 
 def make_group_runs(
     engine: Engine,
     maker: GroupMaker,
     pieces: Pieces,
+    labels: InputLabels,
     *,
     watch: TaskWatch[GroupFacts] | None = None,
 ) -> Iterator[MadeRun]:
@@ -209,6 +210,7 @@ def make_group_runs(
         engine: writes the runs.
         maker: the function that writes one.
         pieces: the inputs.
+        labels: receives the inputs as errors show them.
         watch: sees the tasks; ``watch_inputs`` makes it.
 
     Raises:
@@ -221,9 +223,13 @@ def make_group_runs(
     is_numbered: bool | None = None
     size = _GroupSize(maker.budget_bytes, None if maker.runs is None else engine)
     try:
-        groups = _groups(maker, pieces, size, waiting)
+        groups = _groups(maker, pieces, labels, size, waiting)
         for group, facts in engine.run(groups, doing="generated examples", failure=BuildError, watch=watch):
             waiting.popleft()
+            for _, error in facts.failures:
+                if isinstance(error, DuplicateKeyError):
+                    labels.add_to(error)
+                    add_place(error, function_place(maker.generate))
             failures += facts.failures
             size.learn(len(group.inputs), facts)
             if facts.is_numbered is not None:
@@ -315,7 +321,7 @@ class _GroupSize:
 
 
 def _groups(
-    maker: GroupMaker, pieces: Pieces, size: _GroupSize, waiting: deque[Group]
+    maker: GroupMaker, pieces: Pieces, labels: InputLabels, size: _GroupSize, waiting: deque[Group]
 ) -> Iterator[Piece[Group, GroupFacts]]:
     """Divide the inputs: as an earlier build did where its runs are finished, else by what was learned."""
     first = 0
@@ -323,6 +329,8 @@ def _groups(
     finished = {} if maker.runs is None else maker.runs.finished()
     starts = sorted(finished)
     while inputs := list(islice(source, _next_count(first, size.count, finished, starts))):
+        for one in inputs:
+            labels.add(one)
         files = None
         if maker.runs is None:
             files = RunFiles(UnnamedFile(maker.folder), None if maker.shuffled else UnnamedFile(maker.folder))

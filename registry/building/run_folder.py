@@ -49,7 +49,7 @@ from registry.storage.staged import warn_of_leftover
 if TYPE_CHECKING:
     from registry.building.builder import DatasetBuilder
 
-_FORMAT: Final = 4
+_FORMAT: Final = 5
 _MOST_FACTS_BYTES: Final = 2**30
 _SHA256_BYTES: Final = 32
 _HEADER_BYTES: Final = struct.Struct("<I")

@@ -22,6 +22,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from registry.building.input_labels import split_label
 from registry.building.keys import SortKeys
 from registry.building.run_files import RunFile
 from registry.building.run_format import BlockTable, KeyedFrames, KeyRange, Run, Start, write_blocks, write_run
@@ -261,7 +262,9 @@ class ExternalSorter:
         for start, stop in pairwise(_cuts(entries.lengths[order] + entries.overhead_bytes, most_bytes)):
             yield _Piece(entries, order[start:stop])
 
-    def _duplicate(self, first: str, second: str) -> DuplicateKeyError:
+    def _duplicate(self, *labels: str) -> DuplicateKeyError:
+        """The error for two keys, with the numbers of their inputs if the labels have them."""
+        (first, first_input), (second, second_input) = map(split_label, labels)
         problem, hint = f"the key {first} is used twice", ""
         if first != second:
             problem = f"the keys {first} and {second} are the same key"
@@ -269,7 +272,11 @@ class ExternalSorter:
         return DuplicateKeyError(
             f"split {self._split!r}: {problem}",
             hint=f"Yield a key that is unique in the split, e.g. a file name or a row number.{hint}",
-            details={"split": self._split, "keys": [first, second]},
+            details={
+                "split": self._split,
+                "keys": [first, second],
+                **({} if first_input is None else {"input_numbers": [first_input, second_input]}),
+            },
         )
 
 

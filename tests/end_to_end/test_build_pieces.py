@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from piece_builders import Input, Pieced, PiecedByNumber, PiecedInOrder, generate_bad
+from piece_builders import Input, Pieced, PiecedByNumber, PiecedInOrder, generate, generate_bad
 
 from registry.building import Pieces, build_dataset, piece_runs
+from registry.building.input_labels import InputLabels
 from registry.engines import choice
 from registry.errors import BuildError, DuplicateKeyError
 from registry.features import codec_of
@@ -135,8 +137,44 @@ def test_a_wrong_example_names_its_input_and_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [Pieced, PiecedInOrder])
 def test_a_key_of_two_inputs_is_named(kind: type[Pieced], processes: int, tmp_path: Path) -> None:
     inputs = [("a", 50), ("twin 1", 3), ("b", 50), ("twin 2", 3)]
-    with pytest.raises(DuplicateKeyError, match=r"^split 'train': the key '[012]' is used twice \("):
-        built(make(kind, inputs), tmp_path, processes=processes)
+    with pytest.raises(DuplicateKeyError) as caught:
+        built(make(kind, iter(inputs)), tmp_path, processes=processes)
+    named = r"split 'train': the key '[012]' is used twice, in inputs \('twin 1', 3\) and \('twin 2', 3\) \("
+    assert re.match(named, caught.value.message)
+    assert caught.value.details.keys() == {"split", "keys", "inputs", "where"}
+    assert caught.value.details["inputs"] == ["('twin 1', 3)", "('twin 2', 3)"]
+
+
+@pytest.mark.parametrize("budget_bytes", [2_000, 10**8])
+@pytest.mark.parametrize("kind", [Pieced, PiecedInOrder])
+def test_a_key_that_an_input_uses_twice_is_named(kind: type[Pieced], budget_bytes: int, tmp_path: Path) -> None:
+    def generate_twins(given: Input) -> Iterator[tuple[str, dict[str, Any]]]:
+        yield from generate(given)
+        yield f"{given[0]} 0", {"name": "again", "number": 0, "text": ""}
+
+    builder = make(kind, [("a", 1), ("b", 300)], generate=generate_twins)
+    named = "split 'train': the key 'b 0' is used twice, in input ('b', 300) ("
+    with pytest.raises(BuildError) as caught:
+        built(builder, tmp_path, processes=1, budget_bytes=budget_bytes)
+    assert named in caught.value.message
+
+
+def test_a_number_and_its_text_are_one_key_of_two_inputs(tmp_path: Path) -> None:
+    def generate_either(given: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
+        yield given, {"name": "", "number": 0, "text": ""}
+
+    named = r"the keys 7 and '7' are the same key, in inputs 7 and '7' \("
+    with pytest.raises(DuplicateKeyError, match=named):
+        built(make(Pieced, [7, "8", "7"], generate=generate_either), tmp_path, processes=1)
+
+
+def test_only_the_latest_of_many_inputs_is_in_memory() -> None:
+    with InputLabels() as labels:
+        for number in range(200_000):
+            labels.add(f"{'x' * 20} {number}")
+        error = DuplicateKeyError("the key 1 is used twice", details={"input_numbers": [0, 199_999]})
+        labels.add_to(error)
+    assert error.details == {"inputs": [repr(f"{'x' * 20} {number}") for number in (0, 199_999)]}
 
 
 def test_inputs_that_fail_name_the_place(tmp_path: Path) -> None:
