@@ -44,7 +44,7 @@ Quote both: shells give `*`, `>`, `[` and `]` a meaning.
 | 6 | the version is yanked or dropped; or not allowed: a look-up while look-ups are locked, a location of a pin |
 | 8 | the catalog's schema is out of date, or newer than this software |
 | 75 | temporary: the database is busy, or a store does not answer; try again |
-| 130 | interrupted |
+| 130, 143 | interrupted by Ctrl-C, by SIGTERM |
 
 ## Common options
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sysconfig
 import traceback
 from collections.abc import Iterator
@@ -72,19 +73,19 @@ class Failure(NamedTuple):
     details: dict[str, object] = {}  # noqa: RUF012 (never changed)
 
 
-def describe_failure(error: BaseException, *, is_interrupted: bool = False) -> Failure:
+def describe_failure(error: BaseException, *, received: int = 0) -> Failure:
     """Describe ``error``.
 
     Args:
         error: what ended the command.
-        is_interrupted: whether Ctrl-C was pressed. Then requests that are cut off in other threads or during clean-up
-            fail with errors of the registry, which are not the cause.
+        received: the signal that interrupted the command: 2 for Ctrl-C, 15 for SIGTERM. Then requests that are cut off
+            in other threads or during clean-up fail with errors of the registry, which are not the cause.
     """
     if isinstance(error, BaseExceptionGroup):  # the first cause: the others are usually the same one
-        return describe_failure(error.exceptions[0], is_interrupted=is_interrupted)
-    if isinstance(error, KeyboardInterrupt | click.Abort) or (is_interrupted and isinstance(error, RegistryError)):
+        return describe_failure(error.exceptions[0], received=received)
+    if isinstance(error, KeyboardInterrupt | click.Abort) or (received and isinstance(error, RegistryError)):
         hint = "No unfinished change is visible. Run the same command again to finish."
-        return Failure("interrupted", "interrupted", hint, 130)
+        return Failure("interrupted", "interrupted", hint, 128 + (received or signal.SIGINT))
     if isinstance(error, RegistryError):
         return Failure(error.code, error.message, error.hint, error.exit_code, error.details)
     if isinstance(error, click.ClickException):

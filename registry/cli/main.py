@@ -61,7 +61,8 @@ COMMANDS: Final = {
 """Module and help line of each command. A command is imported when it is run, so that help is fast."""
 
 
-_is_interrupted = False
+_received = 0
+"""The number of the signal that interrupted the command."""
 
 
 class _Commands(LazyGroup):
@@ -104,18 +105,20 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):  # a locale without UTF-8 must not make a command fail
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not if it is ignored, as after nohup
-        signal.signal(signal.SIGINT, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL):  # not ignored, as after nohup
+            signal.signal(number, _interrupt)
     code = run(sys.argv[1:])
-    if signal.getsignal(signal.SIGINT) is _interrupt:  # the result is printed: another Ctrl-C only ends the waiting
-        signal.signal(signal.SIGINT, lambda _signal, _frame: os._exit(code))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is _interrupt:  # the result is printed: another signal only ends the waiting
+            signal.signal(number, lambda _signal, _frame: os._exit(code))
     sys.exit(code)
 
 
-def _interrupt(_signal: int, _frame: object) -> None:
-    """Handle Ctrl-C: cancel requests to other machines in all threads, then end the command."""
-    global _is_interrupted  # noqa: PLW0603 (there is one command in a process)
-    _is_interrupted = True
+def _interrupt(number: int, _frame: object) -> None:
+    """Handle Ctrl-C and SIGTERM: cancel requests to other machines in all threads, then end the command."""
+    global _received  # noqa: PLW0603 (there is one command in a process)
+    _received = number
     network = sys.modules.get("registry.storage.network")  # if it is not loaded, nothing waits
     if network is not None:
         network.interrupt()
@@ -145,7 +148,7 @@ def _fail(arguments: list[str], error: BaseException) -> int:
     from registry.cli.faults import describe_failure
     from registry.cli.output import give_up_stdout, print_error, print_traceback
 
-    found = describe_failure(error, is_interrupted=_is_interrupted)
+    found = describe_failure(error, received=_received)
     if os.environ.get("REGISTRY_DEBUG") and found.code != "interrupted" and not isinstance(error, click.ClickException):
         print_traceback(error)
         if not isinstance(error, RegistryError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import threading
 import time
@@ -75,6 +76,7 @@ class Connection:
         self.num_cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
         self._nodes = [(int(node["Resources"].get("CPU", 0)), node["Resources"].get("memory", 0.0)) for node in nodes]
         self._runtime_env: Mapping[str, Any] | None = None
+        self._sigterm: Any = None  # the handler that the program had
 
     @classmethod
     def open(cls, address: str | None, settings: RaySettings) -> Connection:
@@ -87,11 +89,15 @@ class Connection:
                 found = None
             if found is None:
                 is_own = not ray.is_initialized()
+                sigterm = signal.getsignal(signal.SIGTERM)
                 if is_own:
                     _print_to_stderr()
                     _connect(ray, address or os.environ.get("RAY_ADDRESS") or None, settings)
                 found = cls(ray, address, is_own=is_own)
-                found._runtime_env = settings.runtime_env if is_own else None
+                if is_own:
+                    found._runtime_env = settings.runtime_env
+                    found._sigterm = sigterm
+                    _set_sigterm(signal.default_int_handler if sigterm == signal.SIG_DFL else sigterm)
             elif found._is_own and address is not None and address != found._address:
                 raise UsageError(
                     f"this program is connected to another Ray cluster than {address}",
@@ -120,6 +126,7 @@ class Connection:
                             _await_lines()
                     finally:
                         self.ray.shutdown()
+                        _set_sigterm(self._sigterm)
 
     def num_slots(self, task_memory: int | None) -> int:
         """The number of tasks that the nodes can run at the same time.
@@ -323,6 +330,17 @@ def _checked_environment(runtime_env: Mapping[str, Any]) -> dict[str, Any]:
             hint='Write fields that Ray documents, e.g. {"py_modules": ["./my_package"]}.',
         ) from error
     return dict(runtime_env)
+
+
+def _set_sigterm(handler: Any) -> None:
+    """Set what SIGTERM does: by default, the same as Ctrl-C while a program is connected.
+
+    Ray's own handlers print a trace and raise SystemExit. At that, functions of Ray that wait abort the program, or
+    raise other errors; they pass on KeyboardInterrupt only.
+    """
+    if handler is not None:  # None: it was set by other code than Python
+        with suppress(ValueError):  # only the main thread may do so
+            signal.signal(signal.SIGTERM, handler)
 
 
 def _print_to_stderr() -> None:

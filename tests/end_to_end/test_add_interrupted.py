@@ -1,4 +1,4 @@
-"""Ctrl-C during ``registry add``: the command ends with 130, and neither processes nor files are left."""
+"""Ctrl-C or SIGTERM during ``registry add``: the command ends with 130 or 143, and leaves no process and no file."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import time
 import zipfile
 from contextlib import suppress
 from pathlib import Path
+
+import pytest
 
 CODE = """
 import signal, sys
@@ -29,7 +31,8 @@ def children(process: int) -> list[str]:
     return found
 
 
-def test_an_interrupted_addition_leaves_no_process_and_no_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_addition_leaves_no_process_and_no_file(number: signal.Signals, tmp_path: Path) -> None:
     line = {"text": "word " * 20, "list": [1, 2, 3], "nested": {"a": "b"}}
     rows = "".join(json.dumps({"id": number, **line}) + "\n" for number in range(150_000))
     with zipfile.ZipFile(tmp_path / "rows.zip", "w") as archive:
@@ -48,9 +51,9 @@ def test_an_interrupted_addition_leaves_no_process_and_no_file(tmp_path: Path) -
         assert running.poll() is None, running.communicate()[1]
         time.sleep(0.02)
     assert list(temporary.iterdir())
-    os.killpg(running.pid, signal.SIGINT)
+    os.killpg(running.pid, number)
     _, told = running.communicate(timeout=60)
-    assert running.returncode == 130
+    assert running.returncode == 128 + number
     assert told.endswith(
         "error: interrupted\nhint: No unfinished change is visible. Run the same command again to finish.\n"
     )

@@ -288,7 +288,7 @@ with RayTasks(sys.argv[1]) as engine:
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_task_outlives_a_program_that_is_interrupted_or_killed(
     cluster: Any, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -304,9 +304,12 @@ def test_no_task_outlives_a_program_that_is_interrupted_or_killed(
             _, errors = program.communicate(timeout=60)
         finally:
             program.kill()
-    assert program.returncode == -number
-    if number == signal.SIGINT:
+    if number == signal.SIGKILL:
+        assert program.returncode == -number
+    else:
         assert errors.rstrip().endswith("KeyboardInterrupt")
+        assert "SIGTERM received" not in errors  # Ray's own handler would say so
+        assert program.returncode == -signal.SIGINT  # as Python ends a program with this exception
     before, deadline = -1, time.monotonic() + 30
     while before != (now := _beats(tmp_path)) and time.monotonic() < deadline:
         before = now

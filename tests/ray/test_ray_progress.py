@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -177,9 +178,18 @@ def worked(folder: Path) -> tuple[int, int]:
     return beats, sum(1 for path in (folder / "data").rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize(("stage", "times"), [("encoding", 1), ("writing", 1), ("encoding", 2)])
-def test_ctrl_c_ends_a_build_its_tasks_and_nothing_else(
-    stage: str, times: int, cluster: Any, connected: Any, tmp_path: Path
+@pytest.mark.parametrize(
+    ("stage", "times", "number"),
+    [
+        ("encoding", 1, signal.SIGINT),
+        ("writing", 1, signal.SIGINT),
+        ("encoding", 2, signal.SIGINT),
+        ("encoding", 1, signal.SIGTERM),
+        ("writing", 1, signal.SIGTERM),
+    ],
+)
+def test_ctrl_c_and_sigterm_end_a_build_its_tasks_and_nothing_else(
+    stage: str, times: int, number: signal.Signals, cluster: Any, connected: Any, tmp_path: Path
 ) -> None:
     seconds = "0.3" if stage == "encoding" else "0"
     with terminal_build("Talking", cluster, tmp_path, environment={"REGISTRY_TEST_SECONDS": seconds}) as terminal:
@@ -190,14 +200,18 @@ def test_ctrl_c_ends_a_build_its_tasks_and_nothing_else(
             )
         )
         for _ in range(times):
-            terminal.press(b"\x03")
+            if number == signal.SIGINT:
+                terminal.press(b"\x03")
+            else:
+                terminal.process.send_signal(number)
             time.sleep(0.3)
         started = time.monotonic()
-        assert terminal.end() == 130, terminal.text
+        assert terminal.end() == 128 + number, terminal.text
     assert time.monotonic() - started < 30
     assert "interrupted" in terminal.text
     assert "Run the same command again to finish." in terminal.text
     assert "Traceback" not in terminal.text
+    assert "SIGTERM received" not in terminal.text  # Ray's own handler would say so
     deadline, before = time.monotonic() + 30, (-1, -1)
     while before != (now := worked(tmp_path)) and time.monotonic() < deadline:
         before = now
