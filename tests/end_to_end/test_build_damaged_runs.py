@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from piece_builders import built
 from repaired_builders import Repaired
 from test_build_elsewhere import Elsewhere
 
-from registry.building import build_dataset, piece_runs
+from registry.building import piece_runs
 from registry.building.keys import hash_keys
 from registry.building.run_files import NamedRunFile
 from registry.building.run_folder import RunFacts
@@ -34,9 +35,13 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
         yield made
 
 
-def built(folder: Path, processes: int = 2) -> Any:
-    with build_dataset(Repaired(), open_store(folder), processes=processes) as build:
-        return dict(build.shards), dict(build.fingerprints)
+def leave_damaged_run(folder: Path, how: str) -> None:
+    """Build until an input fails, damage the run of the first input, and repair the input."""
+    with pytest.raises(BuildError, match="it is damaged"):
+        built(Repaired(), folder / "data", processes=2)
+    (run,) = [path for path in (folder / "data").rglob("0-1*") if path.suffix != ".facts"]
+    damage(run, how)
+    (folder / "repaired").touch()
 
 
 def damage(path: Path, how: str) -> None:
@@ -89,16 +94,12 @@ def saved_facts(folder: Path) -> tuple[RunFacts, BlockTable]:
 @pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("how", DAMAGES)
 def test_a_damaged_run_is_never_part_of_a_version(how: str, tmp_path: Path) -> None:
-    with pytest.raises(BuildError, match="it is damaged"):
-        built(tmp_path / "data")
-    (run,) = [path for path in (tmp_path / "data").rglob("0-1*") if path.suffix != ".facts"]
-    damage(run, how)
-    (tmp_path / "repaired").touch()
+    leave_damaged_run(tmp_path, how)
     try:
-        found = built(tmp_path / "data")
+        found = built(Repaired(), tmp_path / "data", processes=2)
     except StorageError:  # the reader of the run says what is damaged
         return
-    assert found == built(tmp_path / "other", processes=1)
+    assert found == built(Repaired(), tmp_path / "other", processes=1)
 
 
 @pytest.mark.usefixtures("engine")
@@ -114,7 +115,7 @@ def test_runs_that_another_build_removed_are_named(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(Elsewhere, "run", remove)
     with pytest.raises(StorageError) as caught:
-        built(tmp_path / "data")
+        built(Repaired(), tmp_path / "data", processes=2)
     assert re.fullmatch(r"sorting: the run train/0-1\.[0-9a-f]{16}\.[0-9a-f]{8} is missing", caught.value.message)
     assert caught.value.hint == "Another build of this version has probably ended, and removed it. Build again."
 
@@ -122,15 +123,11 @@ def test_runs_that_another_build_removed_are_named(tmp_path: Path, monkeypatch: 
 @pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("how", DAMAGES)
 def test_a_damaged_run_does_not_stop_all_later_builds(how: str, tmp_path: Path) -> None:
-    with pytest.raises(BuildError, match="it is damaged"):
-        built(tmp_path / "data")
-    (run,) = [path for path in (tmp_path / "data").rglob("0-1*") if path.suffix != ".facts"]
-    damage(run, how)
-    (tmp_path / "repaired").touch()
-    expected = built(tmp_path / "other", processes=1)
+    leave_damaged_run(tmp_path, how)
+    expected = built(Repaired(), tmp_path / "other", processes=1)
     for _ in range(2):
         try:
-            found = built(tmp_path / "data")
+            found = built(Repaired(), tmp_path / "data", processes=2)
         except StorageError:
             continue
         assert found == expected
