@@ -55,7 +55,7 @@ def damage(path: Path, how: str) -> None:
         path.write_bytes(content[:place] if how == "truncated" else b"")
 
 
-def test_facts_with_one_wrong_bit_are_not_believed(tmp_path: Path) -> None:
+def test_facts_with_one_wrong_bit_are_ignored(tmp_path: Path) -> None:
     facts, table = saved_facts(tmp_path)
     path = next(tmp_path.rglob("*.facts"))
     content = path.read_bytes()
@@ -71,7 +71,7 @@ def test_facts_with_one_wrong_bit_are_not_believed(tmp_path: Path) -> None:
     assert all(map(np.array_equal, found[1]["run"], table))
 
 
-def test_facts_of_any_other_length_are_not_believed(tmp_path: Path) -> None:
+def test_facts_that_are_cut_off_are_ignored(tmp_path: Path) -> None:
     facts, _ = saved_facts(tmp_path)
     path = next(tmp_path.rglob("*.facts"))
     content = path.read_bytes()
@@ -154,7 +154,7 @@ def test_a_damaged_run_does_not_stop_all_later_builds(how: str, tmp_path: Path) 
         b'{"digest": "other", "facts": [1, null], "blocks": {"run": 0}}',
     ],
 )
-def test_facts_that_no_build_writes_are_not_believed(header: bytes, tmp_path: Path) -> None:
+def test_facts_that_no_build_writes_are_ignored(header: bytes, tmp_path: Path) -> None:
     facts, _ = saved_facts(tmp_path)
     content = len(header).to_bytes(4, "little") + header + bytes(16)
     (tmp_path / "train" / "0-1.facts").write_bytes(hashlib.sha256(content).digest() + content)

@@ -205,7 +205,7 @@ def test_runs_of_other_inputs_are_not_used(tmp_path: Path, calls: Path, monkeypa
 
 
 @pytest.mark.usefixtures("engine")
-def test_damaged_facts_are_not_believed(tmp_path: Path, calls: Path) -> None:
+def test_damaged_facts_are_ignored(tmp_path: Path, calls: Path) -> None:
     inputs: list[Input] = [("a", 30), ("fail", 2), ("b", 30)]
     builder = make(Pieced, inputs)
     with pytest.raises(BuildError):
@@ -269,7 +269,7 @@ def test_a_killed_build_is_continued_and_its_runs_are_garbage_later(tmp_path: Pa
 
 @pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("name", ["5-0", "0-999999999999999999", "3-100000"])
-def test_a_file_whose_name_no_build_makes_changes_nothing(name: str, tmp_path: Path) -> None:
+def test_files_with_names_that_no_build_writes_are_ignored(name: str, tmp_path: Path) -> None:
     inputs: list[Input] = [("fail", 5), *((str(index), 5) for index in range(30))]
     with pytest.raises(BuildError):
         build_dataset(make(Pieced, inputs), open_store(tmp_path / "data"), processes=2)

@@ -11,7 +11,7 @@ from ray_clusters import MOST_SECONDS
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_rows_of_the_benchmark_write_the_same_files_and_a_missing_peer_is_said(tmp_path: Path) -> None:
+def test_rows_of_the_benchmark_write_the_same_files_and_a_missing_peer_is_reported(tmp_path: Path) -> None:
     peer = tmp_path / "python"
     command = [sys.executable, str(ROOT / "benchmarks/cluster.py"), "-n", "2000", "--pieces", "4"]
     command += ["--rows", "local 2", "ray 1", "tfds beam", "--peer", str(peer), "--folder", str(tmp_path)]

@@ -65,7 +65,7 @@ def test_inputs_that_fail_are_named_as_in_a_local_build(pieces_run: list[str], t
 
 
 @pytest.mark.parametrize("what", WHATS)
-def test_a_build_survives_what_dies_or_the_next_one_goes_on(
+def test_a_build_survives_a_kill_or_the_next_build_goes_on(
     what: str, cluster: Any, connected: Any, tmp_path: Path
 ) -> None:
     expected = expected_digests(tmp_path)
@@ -75,7 +75,7 @@ def test_a_build_survives_what_dies_or_the_next_one_goes_on(
 
 
 @pytest.mark.parametrize("what", PHASES)
-def test_a_driver_that_dies_in_a_phase_leaves_nothing_that_is_visible(
+def test_a_driver_that_dies_in_a_phase_leaves_nothing_visible(
     what: str, cluster: Any, connected: Any, tmp_path: Path
 ) -> None:
     expected = expected_digests(tmp_path)

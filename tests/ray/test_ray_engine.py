@@ -387,7 +387,7 @@ def test_pieces_run_on_both_nodes(engine: Engine) -> None:
     wait_until(lambda: len(set(results(engine, *range(12), function=node_of))) == 2, "pieces run on two nodes")
 
 
-def test_what_can_be_read_by_all_nodes_is_known(engine: RayTasks, tmp_path: Path) -> None:
+def test_an_engine_knows_which_folders_all_nodes_can_read(engine: RayTasks, tmp_path: Path) -> None:
     assert engine.can_read(f"file://{tmp_path}")
     assert engine.can_read("s3://bucket/folder")
     assert not engine.can_read("memory://folder")

@@ -140,7 +140,7 @@ def test_an_epoch_of_a_shuffle_without_a_seed_is_the_one_of_the_reader(
     assert found != rows_of(reader, 1)
 
 
-def test_no_rows_have_a_schema(data: Any, connected: Any, catalog: registry.Catalog) -> None:
+def test_an_empty_split_has_a_schema(data: Any, connected: Any, catalog: registry.Catalog) -> None:
     found = catalog.dataset("pieced").to_ray("train[:0]")
     assert (found.count(), found.take_all(), found.schema().names) == (0, [], ["number", "text"])
     assert found.materialize().count() == 0
