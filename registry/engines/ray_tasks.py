@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import pickle
-import sys
 import threading
 import uuid
 from collections.abc import Callable, Generator, Iterable
@@ -34,8 +33,6 @@ from registry.engines.ray_worker import (
     FunctionNotSendableError,
     Setting,
     call_message,
-    package_version,
-    piece_environment,
 )
 from registry.engines.watching import TELL_SECONDS, Tally, TaskWatch
 from registry.errors import RegistryError, UsageError
@@ -259,8 +256,7 @@ class RayTasks(Engine):
         connection = self.connect()
         connection.has_run = True
         try:
-            setting = Setting(package_version(), piece_environment(), [path for path in sys.path if path])
-            content = connection.pickle((setting, connection.pickle(function)))
+            content = connection.pickle((Setting.of_program(), connection.pickle(function)))
             with connection.typed_faults():
                 return _Sent(function, uuid.uuid4().hex, connection.ray.put(content), num_bytes=len(content))
         except (NotSendableError, WorkerDiedError) as error:

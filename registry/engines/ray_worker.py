@@ -46,6 +46,24 @@ class Setting(NamedTuple):
     environment: dict[str, str]
     paths: list[str]
 
+    @classmethod
+    def of_program(cls) -> Setting:
+        """The setting of this program, to be sent to workers."""
+        return cls(_package_version(), piece_environment(), [path for path in sys.path if path])
+
+    def prepare_imports(self) -> None:
+        """Let this worker import what the program can. The environment is left as it is.
+
+        Raises:
+            UsageError: the worker has another version of the package.
+        """
+        if self.version != _package_version():
+            raise UsageError(
+                f"a node of the cluster has shardbook {_package_version()}, and this program has {self.version}",
+                hint=INSTALL_HINT,
+            )
+        sys.path.extend(path for path in self.paths if path not in sys.path)  # those of the node come first
+
     def __repr__(self) -> str:
         return f"<setting of shardbook {self.version}>"
 
@@ -54,7 +72,7 @@ class FunctionNotSendableError(NotSendableError):
     """A worker cannot unpickle a function, so that it would refuse all pieces."""
 
 
-def package_version() -> str:
+def _package_version() -> str:
     """The version of the package. Importing it by name would be an import of the layers above this one."""
     version: str = sys.modules["registry"].__version__
     return version
@@ -92,11 +110,16 @@ def pickler_class(ray: ModuleType) -> Any:
 
 def pickled(pickler: Any, value: object) -> bytes:
     """Pickle ``value`` with a class of ``pickler_class``. Raises NotSendableError."""
-    file = io.BytesIO()
     try:
-        pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
+        return dump(pickler, value)
     except Exception as error:
         raise not_sendable(error) from error
+
+
+def dump(pickler: Any, value: object) -> bytes:
+    """Pickle ``value`` with a class of ``pickler_class``. Raises what the value raises."""
+    file = io.BytesIO()
+    pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
     return file.getvalue()
 
 
@@ -217,13 +240,8 @@ def _function(key: str, content: bytes) -> Callable[[Any], Any]:
     if _held is None or _held.key != key:
         _held = None
         setting, sent = pickle.loads(content)  # noqa: S301 - from the program that started the task
-        if setting.version != package_version():
-            raise UsageError(
-                f"a node of the cluster has shardbook {package_version()}, and this program has {setting.version}",
-                hint=INSTALL_HINT,
-            )
+        setting.prepare_imports()
         _set_environment(setting.environment)
-        sys.path.extend(path for path in setting.paths if path not in sys.path)  # those of the node come first
         try:
             _held = _Held(key, pickle.loads(sent))  # noqa: S301
         except Exception as error:
