@@ -12,8 +12,8 @@ digests, and registers nothing. The order of the features in a record, and so th
 process to another, because TFDS serializes protocol buffers without the option that makes it deterministic.
 
 With one worker, Beam runs in this process; otherwise in that many processes. Its DirectRunner downloads Prism, a
-program that runs pipelines, and uses FnApiRunner, a part of the Python package, if it cannot: "runner" is the one that
-ran. The seconds exclude imports; those of worker processes are included.
+program that runs pipelines. If it cannot, it uses FnApiRunner, a part of the Python package. "runner" names the one
+that ran. The seconds exclude the imports of this process, but include those of worker processes.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ _LETTERS = base64.b64encode(random.Random(0).randbytes(3 * 2**18)).decode()  # n
 
 
 def text_of(number: int, num_bytes: int) -> str:
-    """The text of an example. Parquet would store one that repeats only once."""
+    """The text of an example. Texts differ, because Parquet stores equal ones only once."""
     start = number * 7919 % (len(_LETTERS) - num_bytes)
     return _LETTERS[start : start + num_bytes]
 
@@ -102,7 +102,7 @@ class Empty(Texts):
 
 
 def spilled_bytes(text: str) -> int:
-    """What Ray's summary of its memory says about spilling."""
+    """Read from Ray's summary of its memory how much it has spilled."""
     for line in text.splitlines():
         if line.startswith("Spilled "):
             return int(line.split()[1]) * 2**20
@@ -197,7 +197,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def run_row(row: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Run one row in a fresh process; its figures, or why there are none."""
+    """Run one row in a fresh process. Returns its figures, or why it was not measured."""
     sizes = [f"--{name}={getattr(arguments, name)}" for name in ("examples", "pieces", "bytes")]
     if row.startswith("tfds beam"):
         if not Path(arguments.peer).is_file():
@@ -289,7 +289,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-n", "--examples", type=int, default=400_000)
     parser.add_argument("--pieces", type=int, default=40)
-    parser.add_argument("--bytes", type=int, default=1000, help="of the text of an example")
+    parser.add_argument("--bytes", type=int, default=1000, help="size of the text of an example")
     parser.add_argument("--gigabytes", type=int, help="build this much on two nodes")
     parser.add_argument("--empty", action="store_true", help="pieces have no examples")
     parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=ROWS, metavar="ROW", help=", ".join(ROWS))
@@ -311,10 +311,10 @@ def main() -> None:
     print("| " + " | ".join(TABLE) + " |\n" + "|---" * len(TABLE) + "|", flush=True)
     measured = {row: run_row_and_show(row, arguments) for row in rows}
     found = {row: one for row, one in measured.items() if "why" not in one}
-    counts = {one["records"] for one in found.values()} - {1 if arguments.empty else arguments.examples}
+    wrong_counts = {one["records"] for one in found.values()} - {1 if arguments.empty else arguments.examples}
     contents = {one["content"] for one in found.values()} - {""}
     digests = {one["sha256"] for row, one in found.items() if row.split()[0] in {"local", "ray"}} - {""}
-    if counts or len(contents) > 1 or len(digests) > 1:
+    if wrong_counts or len(contents) > 1 or len(digests) > 1:
         sys.exit("The rows did not write the same records.")
 
 

@@ -1,7 +1,7 @@
 """Samples the memory of a process that a benchmark started, and of all that it starts, from outside.
 
-A page that several processes share counts for none of them, so that the sum over processes counts no page twice. The
-object store of a Ray node is such a page as soon as two processes have opened it.
+A page that several processes share counts for none of them, so that the sum over processes counts no page twice. Pages
+of the object store of a Ray node are shared as soon as two processes have opened it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     tables of runs -> BlockOrder: the blocks that may contain some positions -> find_starts reads keys of these blocks
 
-The first keys say how many records must come before a block, and how many may. Both numbers grow with the key, so they
-enclose the place of a position.
+The first keys of all blocks give the fewest and the most records that can come before a block. Both numbers grow with
+the key, so they bound the blocks that may contain a position.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class BlockOrder:
         return num_before, tuple(parts)
 
     def _last_equal(self, place: int) -> int:
-        """The last place with the key of ``place``: both records of a key that is used twice are merged."""
+        """The last place with the key of ``place``. If a key is used twice, one task must see both of its records."""
         last = place
         while last + 1 < len(self._keys) and (self._keys[last + 1] == self._keys[place]).all():
             last += 1
@@ -82,7 +82,7 @@ class BlockOrder:
 def find_starts(runs: Sequence[Run], positions: Sequence[int]) -> list[Start]:
     """Return the records at ``positions`` in the order of all ``runs``.
 
-    It needs only the sort keys of some blocks: those where the first keys of all blocks leave open which record it is.
+    It reads only the sort keys of blocks that may contain a position according to the first keys of all blocks.
     """
     first_keys = [run.table.keys for run in runs]
     bounds = np.sort(np.concatenate(first_keys))

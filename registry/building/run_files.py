@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from registry.storage.faults import StoredFile
 
 CAN_SHARE_FILES: Final = os.access("/proc/self/fd", os.R_OK | os.X_OK)
-"""Whether other processes can open files without a name: not without ``/proc``, or if this process hides its own."""
+"""Whether other processes can open files without a name: only if ``/proc`` shows the open files of this process."""
 
 FACTS_SUFFIX: Final = ".facts"
 KEYS_SUFFIX: Final = ".keys"
@@ -35,7 +35,7 @@ _REQUEST_BYTES: Final = 2**20
 
 
 class RunSource(Protocol):
-    """The bytes of one run. A copy, also one that was pickled, opens the same file for itself.
+    """The bytes of one run. Each copy, including an unpickled one, opens the file for itself.
 
     Attributes:
         name: the name in its store; empty for files without a name.
@@ -57,7 +57,7 @@ class RunSource(Protocol):
 
     @abstractmethod
     def forget(self) -> None:
-        """Let no other build use the run, which is damaged."""
+        """Keep other builds from using this run, which is damaged."""
 
 
 class RunFile(RunSource, Protocol):
@@ -113,7 +113,7 @@ class UnnamedFile(RunFile):
         return file.read(num_bytes)
 
     def stream(self, start: int, stop: int) -> BinaryIO:  # noqa: ARG002 (the system reads ahead as it likes)
-        """See ``RunSource.stream``. There is one position for all streams."""
+        """See ``RunSource.stream``. All streams share one position."""
         file = open(self._opened().fileno(), "rb", buffering=_LEAST_BUFFER_BYTES, closefd=False)  # noqa: SIM115
         file.seek(start)
         return file
@@ -201,7 +201,7 @@ class NamedRunFile(RunFile):
 
 
 class ChainedRunFile(RunSource):
-    """A run that was written to several files of a store, one behind the other. No block of the run is in two of them.
+    """A run in several files of a store, one after the other. No block of the run is split between two files.
 
     Args:
         store: contains the files.
@@ -221,7 +221,7 @@ class ChainedRunFile(RunSource):
         return NamedRunFile(store, f"{name}.{index}")
 
     def read_at(self, start: int, num_bytes: int) -> bytes:
-        """See ``RunSource.read_at``. The end of each file ends a read."""
+        """See ``RunSource.read_at``. No read crosses the end of a file."""
         index = bisect_right(self._ends, start)
         if index == len(self._ends):
             return b""

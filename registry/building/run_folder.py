@@ -1,4 +1,4 @@
-"""Keeps the runs of a build where all machines of a cluster read them; an interrupted build goes on from those there.
+"""Keeps the runs of a build where all machines of a cluster can read them, also for the build after an interrupted one.
 
     <dataset>/incomplete.<8 hex>_<version>.runs/
         .owner.json                     the process that builds
@@ -64,7 +64,7 @@ _MOST_FILES: Final = 100_000
 _URL: Final = re.compile(r"(s3|s3a|gs|az|https?)://[^/]+/.*[^/]$")
 _OBJECT_URL: Final = re.compile(r"(s3|s3a|gs|az)://[^/]+/.*[^/]$")  # not the homepage of a dataset
 MOST_INPUTS: Final = 99_999
-"""The most inputs of one run: a task has all of them in memory, and a name in the folder may be anybody's."""
+"""The most inputs of one run: a task holds all of them in memory, and a name in the folder may be forged."""
 
 _RUN: Final = re.compile(r"(?P<first>[0-9]{1,18})-(?P<count>[1-9][0-9]{0,4})\.[0-9a-f]{16}" + re.escape(FACTS_SUFFIX))
 
@@ -133,8 +133,8 @@ class SplitRuns:
     Attributes:
         store: rooted at the folder of the build.
         split: the name of the split.
-        key: what the runs depend on, besides the inputs. None: it cannot be told, so no other build uses them.
-        process: a name of the process that builds.
+        key: a digest of what the runs depend on, besides the inputs. None: unknown, so no other build uses the runs.
+        process: a name for the process that builds.
     """
 
     store: Store
@@ -148,7 +148,7 @@ class SplitRuns:
         return {int(one["first"]): int(one["count"]) for one in found if one is not None}
 
     def digest(self, inputs: list[Any]) -> str:
-        """A digest of the key, of inputs, and of the stamps of files that they name. Random if one cannot be told."""
+        """A digest of the key, of inputs, and of stamps of the files that they name; random if one is unknown."""
         if self.key is not None:
             with suppress(Exception):  # an input cannot be pickled, or a file not be found: its run is written anew
                 return digest_inputs(self.key, inputs)
@@ -182,7 +182,7 @@ def digest_inputs(key: str, inputs: list[Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """The file that says that a run is complete, and where it is.
+    """The file that records that a run is complete, and where it is.
 
     Its format may change with each release::
 
@@ -202,7 +202,7 @@ class RunFacts:
     digest: str
 
     def new_file(self) -> NamedRunFile:
-        """A file for the run that nobody else writes."""
+        """Return a file for the run. No other task writes it."""
         return NamedRunFile(self.store, f"{self.stem}.{secrets.token_hex(4)}")
 
     def save(self, run: NamedRunFile, tables: Mapping[str, BlockTable], facts: Facts) -> None:
@@ -235,7 +235,7 @@ class RunFacts:
 
 
 def _read_tables(content: bytes, digest: str) -> tuple[str, dict[str, BlockTable], Facts]:
-    """The task that wrote the run, its tables and its facts. The file may be anybody's: raises the errors above."""
+    """Return the task that wrote the run, its tables and its facts. Raises what ``load`` catches for a wrong file."""
     rest = content[_SHA256_BYTES:]
     if hashlib.sha256(rest).digest() != content[:_SHA256_BYTES]:
         raise ValueError("the sha256 differs")

@@ -3,7 +3,7 @@
     runs -> the blocks that a shard may need -> a worker: its first sort key, its blocks -> file, sha256, leaves
 
 ``writing`` calls it if an engine uses workers, for splits that do not fit into memory. The process that starts the
-tasks sends each the tables of the blocks that it may need (``block_order``), because all tables are too large.
+tasks sends each of them only the tables of the blocks that it may need (``block_order``), because all are too large.
 """
 
 from __future__ import annotations
@@ -114,9 +114,9 @@ class ShardMaker:
         return min(_next_leaf(end), self.split.num_examples)
 
     def _write(self, writer: RecordWriter, frames: Iterator[Frames], index: int) -> Iterator[Frames]:
-        """Write the records of the shard. Yields those of the leaves that start in it, of which the last may end later.
+        """Write the records of the shard. Yields those of the leaves that start in it; the last leaf may end later.
 
-        A leaf that starts in an earlier shard is hashed with that one.
+        A leaf that starts in an earlier shard is hashed with that shard.
         """
         position, stop = self.split.shard_lengths.start(index), self._stop(index)
         first_leaf, end = _next_leaf(position), position + self.split.shard_lengths[index]

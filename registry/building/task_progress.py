@@ -24,7 +24,7 @@ PROGRESS_SECONDS: Final = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a task gave: the numbers of its units that are done and failed, of its records, and of their bytes."""
+    """The outcome of a task: how many of its units are done or failed, and the numbers of its records and bytes."""
 
     num_units: int = 1
     num_failed: int = 0
@@ -36,7 +36,7 @@ class StageTasks(Generic[T, R]):
     """Reports one stage of a split. A context manager that reports the last counts.
 
     Attributes:
-        watch: watches the run of the engine; None if nobody wants to see progress.
+        watch: watches the run of the engine; None without a progress callback.
     """
 
     def __init__(

@@ -57,7 +57,7 @@ ENGINE_OPTIONS: Final = (
 
 @contextmanager
 def chosen_engine(out: Output, doing: str, arguments: dict[str, Any]) -> Iterator[None]:
-    """Work with the engine that the options name, and print one note that says what it does, and where.
+    """Use the engine that the options name in the block, and print one note that says what runs where.
 
     The options are removed from ``arguments``.
 

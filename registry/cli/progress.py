@@ -31,7 +31,7 @@ _RATE_SAMPLES: Final = 10
 
 
 class Part(NamedTuple):
-    """A part of the line of a bar. Of those that do not fit, the ones with the highest ``rank`` are left out."""
+    """A part of the line of a bar. If not all parts fit, those with the highest ``rank`` are left out first."""
 
     text: str
     rank: int
@@ -88,7 +88,7 @@ class TimeLeft:
         self._ends_at: float | None = None
 
     def update(self, fraction: float | None, now: float) -> None:
-        """Take the part of the work that is done at the time ``now``."""
+        """Record which part of the work is done at the time ``now``."""
         if fraction is None:
             self._ends_at = None
             return
@@ -105,7 +105,7 @@ class TimeLeft:
         """The time left; None if it is not known yet."""
         if self._ends_at is None or now <= self._ends_at:
             return None if self._ends_at is None else self._ends_at - now
-        # The next report is late: the rate is at most the one that it would give now.
+        # The next report is late: if it came now, it would give this rate. The true one is no higher.
         (first, before), (_, after) = self._samples[0], self._samples[-1]
         return (1 - after) * (now - first) / (after - before)
 

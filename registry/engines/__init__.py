@@ -4,7 +4,7 @@ An engine takes pieces of work and returns their results in order (``engine``). 
 publishing checks shards and computes fingerprints, and pins hash records and files. ``choose_engine`` decides for all
 of them which engine runs and how many pieces run at the same time. This package knows nothing about datasets.
 
-Names are loaded when they are first used: every call of the API has ``engine_argument``, and most need no engine.
+Names are loaded on first use, because every call of the API has ``engine_argument`` and most need no engine.
 """
 
 from typing import TYPE_CHECKING

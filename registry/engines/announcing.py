@@ -1,7 +1,7 @@
-"""The engine that a block has chosen; and one line for each call or command that says which engine does its work.
+"""Holds the engine that a block has chosen, and announces the engine of each call or command in one line.
 
 A call of the API or a command opens ``announced``. ``choose_engine`` tells the ``Work`` of that block what it chose.
-Nothing is said if no cluster was asked for. This module imports no engine, because all calls of the API import it.
+Without a cluster, nothing is announced. This module imports no engine, because all calls of the API import it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ ONE_PROCESS: Final = "one process was asked for"
 LITTLE: Final = "there is little to do"
 NEEDS_THIS_MACHINE: Final = "it needs files or memory of this machine"
 _REASONS: Final = (ONE_PROCESS, LITTLE, NEEDS_THIS_MACHINE)
-"""The one that is said if several apply: nearly all work has small parts that only this machine can do."""
+"""If several apply, the first of them is given: nearly all work has small parts that only this machine can do."""
 
 
 class Work:
     """The work of one call or command.
 
     Args:
-        doing: what is done, e.g. ``building prices``.
+        doing: what the call does, e.g. ``building prices``.
         tell: called with each line. None: lines are logged.
     """
 
@@ -43,7 +43,7 @@ class Work:
         self._is_told = False
 
     def runs_on(self, engine: Engine) -> None:
-        """Say where the work is done, the first time."""
+        """Say where the work is done. Later calls say nothing."""
         if not self._is_told:
             self._is_told = True
             self._say(logging.INFO, f"{self._doing} on {engine.describe()}")
@@ -53,13 +53,13 @@ class Work:
         self._reasons.add(reason)
 
     def warn(self, text: str) -> None:
-        """Say why work that belongs to the cluster is done on this machine, once."""
+        """Say why this machine does work that was meant for the cluster. The same text is printed once."""
         if text not in self._said:
             self._said.add(text)
             self._say(logging.WARNING, text)
 
     def end(self) -> None:
-        """Say why nothing was done on the cluster, if that is so and nothing was said."""
+        """Say why the cluster did nothing, unless a line has named the engine or given a warning."""
         reason = next((one for one in _REASONS if one in self._reasons), None)
         if reason is not None and not self._is_told and not self._said:
             self._say(logging.INFO, f"{self._doing} on this machine, because {reason}")
@@ -76,7 +76,7 @@ _work: ContextVar[Work | None] = ContextVar("work", default=None)
 
 @contextmanager
 def announced(doing: str, *, tell: Callable[[str], None] | None = None, is_new: bool = False) -> Iterator[None]:
-    """Announce the engine of the work in the block. A block inside of another one says nothing, unless ``is_new``."""
+    """Announce the engine of the work in the block. A nested block says nothing, unless ``is_new``."""
     if _work.get() is not None and not is_new:
         yield
         return
@@ -90,7 +90,7 @@ def announced(doing: str, *, tell: Callable[[str], None] | None = None, is_new: 
 
 
 def current_work() -> Work:
-    """The work of the innermost block; without one, warnings are logged and nothing else is said."""
+    """Return the work of the innermost block. Outside of any block, only warnings are logged."""
     return _work.get() or _Unnamed("", None)
 
 

@@ -27,13 +27,13 @@ def engine_argument(
 ) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
     """Decorate a public call that has an argument ``engine``: it runs in a block of ``use_engine``.
 
-    None means the engine of the surrounding block, and without one this machine. If the work is done on a cluster, one
-    line of the log says so: ``building prices on Ray, with 8 CPUs of 2 nodes``.
+    None means the engine of the surrounding block, or this machine if there is no such block. If a cluster does the
+    work, one line of the log says so: ``building prices on Ray, with 8 CPUs of 2 nodes``.
 
     Args:
         doing: what the call does, e.g. ``building``.
-        subjects: the arguments that name what it is done to; the first that is given is used.
-        other: the words for it if none is given.
+        subjects: the arguments that may name its object, e.g. ``builder``; the line names the first that was passed.
+        other: what the line names if none was passed.
     """
 
     def decorate(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:

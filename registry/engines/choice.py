@@ -6,8 +6,8 @@ much, releases the lock        threads of this process: reading, hashing, waitin
 much, holds the lock           worker processes: decoding records, hashing many small ones
 an unknown amount              this process, until workers prove worthwhile
 
-In a block of ``use_engine``, all but little work runs with the engine of the block, if its pieces can be sent. Calls of
-the API take the engine as an argument, too (``argument``).
+In a block of ``use_engine``, the engine of the block does all but small amounts of work, if it can run the pieces.
+Calls of the API also take the engine as an argument (``argument``).
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def use_engine(
 ) -> Iterator[Engine | None]:
     """Run all work in the block with another engine: builds, imports, verification, fingerprints and pins.
 
-    Small work, and work that depends on files or the memory of this process, is done on this machine as always. A
-    number of processes is the number of pieces that run on the cluster at the same time. The block connects once, and
-    ends the connection. It applies to this thread and to the threads that work in it starts.
+    Small amounts of work still run on this machine, and so does work that needs files or the memory of this process.
+    ``processes=N`` then means N pieces at the same time on the cluster. The block connects once, and ends the
+    connection. It applies to this thread, and to the threads that the work in the block starts.
 
     >>> import registry
     >>> with registry.use_engine("local") as engine:
@@ -88,7 +88,7 @@ def use_engine(
         engine: ``"ray"``, a cluster of Ray; ``"local"`` or None, this machine; or an engine, which stays open.
         address: of the cluster, ``host:port``. None: ``RAY_ADDRESS``, else a cluster on this machine, else a new one.
         runtime_env: what Ray sends to the workers, e.g. ``{"py_modules": ["./my_package"]}`` for the code of a builder.
-            Ray logs it and shows it: no passwords. See "Runtime environments" in Ray's documentation.
+            Ray logs and shows it, so leave out passwords. See "Runtime environments" in Ray's documentation.
         task_memory: the bytes of memory that one task may use, at least 256 MiB. Ray starts only as many tasks on a
             node as its memory allows, and tasks of a build sort in a quarter of what an interpreter leaves. None: Ray
             starts a task for each CPU, and each sorts in 64 MiB.
@@ -132,7 +132,7 @@ def use_engine(
 
 
 def has_engine_of_block() -> bool:
-    """Whether a block of ``use_engine`` applies, so that one piece of work after the other uses all of that engine."""
+    """Whether a block of ``use_engine`` applies. Then do one part of the work at a time: each uses the whole engine."""
     return chosen_engine.get() is not None
 
 
@@ -211,7 +211,7 @@ def _lend(engine: Engine, wanted: int | None, reads: Sequence[str]) -> Engine | 
 
 
 class Lent(Engine):
-    """Runs pieces with an engine that stays open when this one is closed; its runs end."""
+    """Runs pieces with another engine. Closing this one ends its runs, and leaves the other engine open."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

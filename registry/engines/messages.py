@@ -1,6 +1,6 @@
 """Errors that cross from one process to another, and the call of a piece whose outcome is sent back.
 
-The engines of other processes (``workers``, ``ray_tasks``) use it at both ends.
+The engines of other processes (``workers``, ``ray_tasks``) use them at both ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class WorkerDiedError(Exception):
     """A worker ended while it ran a piece, or no worker could be started.
 
     Attributes:
-        message: what happened, without what the worker was doing.
+        message: what happened. ``Taking`` adds what the worker was doing.
         hint: what to do.
         details: facts for programs.
         is_of_start: whether no worker could be started.
@@ -44,7 +44,7 @@ class WorkerDiedError(Exception):
 
 
 class Taking:
-    """Takes the results of pieces that ran in other processes. One for each engine, which warns once."""
+    """Takes the results of pieces that ran in other processes. Each engine has one, so it warns only once."""
 
     def __init__(self) -> None:
         self._has_warned = False

@@ -1,4 +1,4 @@
-"""The connection of a program to a Ray cluster, which its engines share; faults of the cluster become typed errors.
+"""The connection of a program to a Ray cluster, shared by its engines. Turns faults of the cluster into typed errors.
 
     ray.init --> Connection: nodes, waiting, cancelling, what other machines can read --> RayTasks
 
@@ -30,7 +30,7 @@ _CONNECT_SECONDS: Final = 10.0
 POLL_SECONDS: Final = 5.0
 _LOST_SECONDS: Final = 30.0
 _SLOW_SECONDS: Final = 300.0
-"""After this time, and after each doubling of it, a result that is waited for is reported."""
+"""A wait for one result is reported after this time, and again after each doubling of it."""
 _LINES_SECONDS: Final = 0.5
 _MOST_LINES_SECONDS: Final = 3.0
 _CHECK_SECONDS: Final = 60.0
@@ -80,7 +80,7 @@ class Connection:
 
     @classmethod
     def open(cls, address: str | None, settings: RaySettings) -> Connection:
-        """The connection that exists, or a new one."""
+        """Return the existing connection, or open one."""
         with require_extra("ray", package="ray", needed_for="work on a Ray cluster"):
             import ray
         with cls._lock:
@@ -113,7 +113,7 @@ class Connection:
             return found
 
     def leave(self) -> None:
-        """Called by an engine that is closed."""
+        """Give up the connection, as an engine does when it is closed. The last one disconnects."""
         with self._lock:
             self._num_users -= 1
             if self._num_users:
@@ -129,10 +129,10 @@ class Connection:
                         _set_sigterm(self._sigterm)
 
     def num_slots(self, task_memory: int | None) -> int:
-        """The number of tasks that the nodes can run at the same time.
+        """Return the number of tasks that the nodes can run at the same time.
 
         Raises:
-            UsageError: no node has this memory, so that Ray would wait for one without end.
+            UsageError: no node has this much memory. Ray would wait for such a node forever.
         """
         if task_memory is None:
             return self.num_cpus
@@ -151,29 +151,31 @@ class Connection:
         return pickled(self._pickler, value)
 
     def wait(self, refs: list[Any], seconds: float) -> list[Any]:
-        """Those of ``refs`` whose tasks have ended. Waits for the first one, for up to ``seconds``."""
+        """Return those of ``refs`` whose tasks have ended. If none has, wait up to ``seconds`` for the first."""
         ended: list[Any] = self.ray.wait(refs, num_returns=len(refs), timeout=0)[0]
         return ended or list(self.ray.wait(refs, timeout=seconds)[0])
 
     def cancel(self, key: str) -> None:
-        """Let all pieces of a run end, those that wait at once; ``ray_worker`` says how, and why."""
+        """Cancel all pieces of a run: those that wait do not start. ``ray_worker`` describes how, and why."""
         from ray.experimental.internal_kv import _internal_kv_put
 
         with suppress(Exception):  # the cluster may have ended
             _internal_kv_put(cancel_key(key), b"1")
 
     def forget_cancelled(self, key: str) -> None:
-        """Called when no piece of a cancelled run is left."""
+        """Remove the note of a cancelled run when all of its pieces have ended."""
         from ray.experimental.internal_kv import _internal_kv_del
 
         with suppress(Exception):
             _internal_kv_del(cancel_key(key))
 
     def require_head(self) -> None:
-        """Called several times a minute while results are waited for, which may arrive although the head has ended.
+        """Check that the head of the cluster answers. Results may arrive even after it has ended.
+
+        Call it several times a minute while waiting for results.
 
         Raises:
-            WorkerDiedError: the cluster's head does not answer for 40 s. After 60 s, Ray would end this program.
+            WorkerDiedError: the head has not answered for 40 s. After 60 s, Ray would end this program.
         """
         now = time.monotonic()
         if now - self._asked_at < POLL_SECONDS:
@@ -226,7 +228,7 @@ class Connection:
 
 
 class Patience:
-    """Warns if a result is waited for too long: its task may hang, or be large."""
+    """Warns if the wait for a result takes long: its task may hang, or be large."""
 
     def __init__(self, doing: str) -> None:
         self._doing = doing
@@ -234,7 +236,7 @@ class Patience:
         self._report_after = _SLOW_SECONDS
 
     def check(self) -> None:
-        """Called several times a minute while the result is waited for."""
+        """Warn if the wait has become too long. Call it several times a minute."""
         waited = time.monotonic() - self._started
         if waited > self._report_after:
             _log.warning("waiting for one task for %.0f s (%s); `ray list tasks` shows its node", waited, self._doing)
@@ -308,7 +310,7 @@ def _connect(ray: ModuleType, address: str | None, settings: RaySettings) -> Non
 
 
 def _checked_environment(runtime_env: Mapping[str, Any]) -> dict[str, Any]:
-    """The same, as Ray reads it. Ray's own errors would be those of a cluster that does not answer.
+    """Check the environment, and return it as a dict. Without the check, Ray would fail as if there were no cluster.
 
     Raises:
         UsageError: a field is unknown or malformed, or a folder does not exist.
@@ -344,9 +346,9 @@ def _set_sigterm(handler: Any) -> None:
 
 
 def _print_to_stderr() -> None:
-    """Print what workers and nodes print to stderr. Ray prints parts of it to stdout, between results in JSON.
+    """Print the output of workers and nodes to stderr. Ray prints parts of it to stdout, among results in JSON.
 
-    Ray has no setting for this. If its function has another name one day, its output stays as it is.
+    Ray has no setting for this. If a later release renames its function, the output stays where Ray prints it.
     """
     with suppress(ImportError, AttributeError):
         from ray._private import worker
@@ -387,7 +389,7 @@ def _await_lines() -> None:
 
 
 def _require_server(address: str) -> None:
-    """Refuse an address that nobody listens at: Ray would wait for a minute, and end this program."""
+    """Refuse an address where no server listens: Ray would wait for a minute, and then end this program."""
     host, colon, port = address.rpartition(":")
     if "://" in address or not colon or not port.isdecimal():
         raise UsageError(

@@ -60,21 +60,21 @@ class StoreRoom:
         self._largest_result = 0
 
     def fits(self, num_bytes: int) -> bool:
-        """Whether a piece whose messages have this size can be sent."""
+        """Whether a piece whose message has this size can be sent."""
         results = (self._num_pieces + 1) * self._largest_result
         return self._num_bytes + num_bytes + results <= self._most_bytes
 
     def keep(self, num_bytes: int) -> None:
-        """Called for a function that is stored for all pieces, and is never given back."""
+        """Count a function, which is stored once for all pieces and until the end of the run."""
         self._num_bytes += num_bytes
 
     def add(self, num_bytes: int) -> None:
-        """Called for a piece that is sent."""
+        """Count a piece that is sent."""
         self._num_bytes += num_bytes
         self._num_pieces += 1
 
     def remove(self, num_bytes: int, *, num_result_bytes: int) -> None:
-        """Called for a piece whose result was taken."""
+        """Stop counting a piece whose result was taken."""
         self._num_bytes -= num_bytes
         self._num_pieces -= 1
         self._largest_result = max(self._largest_result, num_result_bytes)

@@ -4,7 +4,7 @@
 
 The function of a run is stored in Ray once, together with the environment that pieces need: settings of the registry,
 credentials of stores, and proxies. They are not in Ray's ``runtime_env``, which Ray logs and shows to everybody who
-can see its dashboard. A worker sets the environment before it calls the function.
+can open its dashboard. A worker sets the environment before it calls the function.
 
 Pieces are repeatable, so a piece whose worker or node dies is started again, up to three times. This module starts it,
 not Ray, because Ray would repeat a piece that runs out of memory without end.
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import pickle
-import sys
 import threading
 import uuid
 from collections.abc import Callable, Generator, Iterable
@@ -34,8 +33,6 @@ from registry.engines.ray_worker import (
     FunctionNotSendableError,
     Setting,
     call_message,
-    package_version,
-    piece_environment,
 )
 from registry.engines.watching import TELL_SECONDS, Tally, TaskWatch
 from registry.errors import RegistryError, UsageError
@@ -56,7 +53,7 @@ class RayTasks(Engine):
     ends with the engine. Engines of one program share one connection.
 
     Data that pieces read must be in a store that all nodes can read, such as an object store or a shared folder.
-    What pieces print appears in this program's stderr, behind the process and the node that printed it.
+    What pieces print appears in this program's stderr. Each line begins with the process and the node that printed it.
 
     Args:
         address: ``host:port``; ``"auto"`` for a cluster that runs on this machine, ``"local"`` for a new one.
@@ -204,7 +201,7 @@ class RayTasks(Engine):
         yield from in_order(start, pieces, most=most, finish=finish, fits=None if room is None else fits)
 
     def _wait_for(self, task: _Task, tasks: dict[Any, _Task], tally: Tally[Any]) -> Any:
-        """Wait for the result of a piece, or raise its error. ``tasks`` are those whose end was not seen yet."""
+        """Wait for the result of a piece, or raise its error. ``tasks`` are those that have not been seen to end."""
         connection = self.connect()  # raises if the engine is closed
         connection.require_head()
         patience = Patience(task.doing)
@@ -239,7 +236,7 @@ class RayTasks(Engine):
             connection.leave()
 
     def _end_tasks(self, connection: Connection) -> None:
-        """Let all tasks end, and wait for it: those that do not react kill their worker."""
+        """Cancel all tasks and wait until they have ended. A task that does not react ends its worker."""
         tasks = [task for task in list(self._started) if task.ref is not None]
         self._started.clear()
         if not tasks:
@@ -259,8 +256,7 @@ class RayTasks(Engine):
         connection = self.connect()
         connection.has_run = True
         try:
-            setting = Setting(package_version(), piece_environment(), [path for path in sys.path if path])
-            content = connection.pickle((setting, connection.pickle(function)))
+            content = connection.pickle((Setting.of_program(), connection.pickle(function)))
             with connection.typed_faults():
                 return _Sent(function, uuid.uuid4().hex, connection.ray.put(content), num_bytes=len(content))
         except (NotSendableError, WorkerDiedError) as error:
@@ -330,7 +326,7 @@ class _Task:
         return self._answer is not None and self._answer[1] is None
 
     def pickle(self) -> int:
-        """Pickle the input ahead of ``start``; returns its size, 0 if it cannot be sent."""
+        """Pickle the input before ``start``, and return its size; 0 if it cannot be sent."""
         if self._message is None and self._sent.refusal is None:
             with suppress(NotSendableError):  # raised again by start()
                 self._message = self._engine.connect().pickle(self.piece.input)
@@ -387,7 +383,7 @@ class _Task:
             self._refusal.__cause__ = error
             return
         if isinstance(self._answer[1], FunctionNotSendableError):
-            # Doing the work here instead might take days in place of minutes.
+            # Here, the work might take days instead of minutes.
             self._refusal = self._sent.refusal = WorkerDiedError(
                 f"a node of the cluster cannot load the code that it should run: {self._answer[1]}",
                 hint=CODE_HINT,

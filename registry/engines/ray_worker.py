@@ -1,4 +1,4 @@
-"""The worker's side of the engine of Ray: what a node needs to call a piece, and the task that calls it.
+"""The worker's side of the Ray engine: what a node needs to call a piece, and the task that calls it.
 
 ``ray_tasks`` sends the setting of the program once for each function; ``reading.frameworks.ray`` sends it with a read.
 """
@@ -29,8 +29,6 @@ INSTALL_HINT: Final = (
     "Install the same shardbook on all nodes of the cluster as here, and send or install other packages: "
     "use_engine('ray', runtime_env=...) in Python, --runtime-env on the command line."
 )
-
-
 CODE_HINT: Final = (
     "Install the builder's package on all nodes of the cluster, or send it with --runtime-env "
     """'{"py_modules": ["./my_package"]}' on the command line, runtime_env= in Python."""
@@ -48,6 +46,24 @@ class Setting(NamedTuple):
     environment: dict[str, str]
     paths: list[str]
 
+    @classmethod
+    def of_program(cls) -> Setting:
+        """The setting of this program, to be sent to workers."""
+        return cls(_package_version(), piece_environment(), [path for path in sys.path if path])
+
+    def prepare_imports(self) -> None:
+        """Let this worker import what the program can. The environment is left as it is.
+
+        Raises:
+            UsageError: the worker has another version of the package.
+        """
+        if self.version != _package_version():
+            raise UsageError(
+                f"a node of the cluster has shardbook {_package_version()}, and this program has {self.version}",
+                hint=INSTALL_HINT,
+            )
+        sys.path.extend(path for path in self.paths if path not in sys.path)  # those of the node come first
+
     def __repr__(self) -> str:
         return f"<setting of shardbook {self.version}>"
 
@@ -56,7 +72,7 @@ class FunctionNotSendableError(NotSendableError):
     """A worker cannot unpickle a function, so that it would refuse all pieces."""
 
 
-def package_version() -> str:
+def _package_version() -> str:
     """The version of the package. Importing it by name would be an import of the layers above this one."""
     version: str = sys.modules["registry"].__version__
     return version
@@ -72,10 +88,10 @@ def piece_environment() -> dict[str, str]:
 
 
 def pickler_class(ray: ModuleType) -> Any:
-    """Ray's pickler, but functions that see variables of other functions are refused, as by pickle.
+    """Ray's pickler, except that it refuses functions that use variables of other functions, as pickle does.
 
-    By value, such a function would change copies of these variables. In ``__main__`` all is pickled by value: no
-    worker can import it.
+    Sent by value, such a function would change copies of these variables. Everything in ``__main__`` is sent by value,
+    because no worker can import it.
     """
 
     class Pickler(ray.cloudpickle.CloudPickler):  # type: ignore[misc, name-defined]  # a module is a value here
@@ -94,16 +110,21 @@ def pickler_class(ray: ModuleType) -> Any:
 
 def pickled(pickler: Any, value: object) -> bytes:
     """Pickle ``value`` with a class of ``pickler_class``. Raises NotSendableError."""
-    file = io.BytesIO()
     try:
-        pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
+        return dump(pickler, value)
     except Exception as error:
         raise not_sendable(error) from error
+
+
+def dump(pickler: Any, value: object) -> bytes:
+    """Pickle ``value`` with a class of ``pickler_class``. Raises what the value raises."""
+    file = io.BytesIO()
+    pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
     return file.getvalue()
 
 
 class _Held(NamedTuple):
-    """The function of the last run of which this worker called a piece."""
+    """The function that this worker called last, and the key of its run."""
 
     key: str
     function: Callable[[Any], Any]
@@ -117,7 +138,8 @@ _replaced: Final[dict[str, str | None]] = {}
 def call_message(key: str, content: bytes, message: bytes) -> bytes:
     """The task: call the function of a run with an input; all are pickled. Returns (result, error, cause), pickled.
 
-    What is printed goes to stderr, because the stdout of a command is its result. It ends if its run is cancelled.
+    What the function prints goes to stderr, because the stdout of a command is its result. The task ends if its run is
+    cancelled.
     """
     watch = _CancelWatch(key)
     try:
@@ -136,7 +158,7 @@ def cancel_key(key: str) -> bytes:
 
 
 class _CancelWatch:
-    """Raises a KeyboardInterrupt in the main thread of a worker when the run of its task is cancelled: once.
+    """Raises one KeyboardInterrupt in the main thread of a worker when the run of its task is cancelled.
 
     ``ray.cancel`` is not used: if a task ends at the same moment, Ray 2.60 aborts the program that started it (its
     check "Tried to complete task that was not pending"). Ray starts workers with SIGINT blocked, so it is unblocked. A
@@ -218,13 +240,8 @@ def _function(key: str, content: bytes) -> Callable[[Any], Any]:
     if _held is None or _held.key != key:
         _held = None
         setting, sent = pickle.loads(content)  # noqa: S301 - from the program that started the task
-        if setting.version != package_version():
-            raise UsageError(
-                f"a node of the cluster has shardbook {package_version()}, and this program has {setting.version}",
-                hint=INSTALL_HINT,
-            )
+        setting.prepare_imports()
         _set_environment(setting.environment)
-        sys.path.extend(path for path in setting.paths if path not in sys.path)  # those of the node come first
         try:
             _held = _Held(key, pickle.loads(sent))  # noqa: S301
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Counts the tasks of a run while they run, and tells a watch.
+"""Counts the tasks of a run while they run, and reports the counts to a watch.
 
     engine  --started, ended in any order, failed, started again-->  Tally  -->  TaskWatch  -->  a progress bar
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 TELL_SECONDS: Final = 0.25
-"""How often a watch is called while a result is waited for."""
+"""The time between two calls of a watch during the wait for a result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class Tally(Generic[R]):
 
     @property
     def is_watched(self) -> bool:
-        """Whether somebody sees the counts."""
+        """Whether there is a watch."""
         return self._watch is not None
 
     @property
@@ -144,7 +144,7 @@ class Tally(Generic[R]):
 
 
 class WatchedFutures(Generic[R]):
-    """The pieces of a run that are futures: their ends are counted while another one is waited for."""
+    """The pieces of a run as futures. Counts those that end during the wait for another one."""
 
     def __init__(self, tally: Tally[R]) -> None:
         self._tally = tally
@@ -185,7 +185,7 @@ def watch_tasks(
     total: int | None = None,
     are_results_small: bool = True,
 ) -> TaskWatch[Any] | None:
-    """The watch that reports the tasks of a run beside the units of a stage; None if nobody wants to see them.
+    """Return a watch that reports the tasks of a run beside the units of a stage; None without a progress callback.
 
     Several runs may belong to one stage. Then their tasks add up if they are of one kind. ``advance`` is called with
     the units of results in their order, as always.

@@ -1,13 +1,18 @@
-"""A builder whose inputs come in pieces, in a module that workers can import. Some inputs are commands."""
+"""A builder whose inputs come in pieces, in a module that workers can import. Some inputs are commands.
+
+``built`` builds any builder and discards the version.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from registry.building import DatasetBuilder, Pieces
+from registry.building import DatasetBuilder, Pieces, build_dataset
 from registry.features import FeaturesDict, Scalar, Text
+from registry.storage import open_store
 
 Input = tuple[str, int]
 
@@ -69,3 +74,9 @@ def numbered(given: Input) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the examples of ``generate`` under numbers: those of later inputs come first."""
     for number, (_, example) in enumerate(generate(given)):
         yield number - 1000 * int(given[0]), example
+
+
+def built(builder: DatasetBuilder, folder: Path, **options: Any) -> Any:
+    """The shards and fingerprints of a build, which is then discarded."""
+    with build_dataset(builder, open_store(folder), **options) as build:
+        return dict(build.shards), dict(build.fingerprints)

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from piece_builders import built
 from repaired_builders import Repaired
 from test_build_elsewhere import Elsewhere
 
-from registry.building import build_dataset, piece_runs
+from registry.building import piece_runs
 from registry.building.keys import hash_keys
 from registry.building.run_files import NamedRunFile
 from registry.building.run_folder import RunFacts
@@ -35,9 +36,13 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
         yield made
 
 
-def built(folder: Path, processes: int = 2) -> Any:
-    with build_dataset(Repaired(), open_store(folder), processes=processes) as build:
-        return dict(build.shards), dict(build.fingerprints)
+def leave_damaged_run(folder: Path, how: str) -> None:
+    """Build until an input fails, damage the run of the first input, and repair the input."""
+    with pytest.raises(BuildError, match="it is damaged"):
+        built(Repaired(), folder / "data", processes=2)
+    (run,) = [path for path in (folder / "data").rglob("0-1*") if path.suffix != ".facts"]
+    damage(run, how)
+    (folder / "repaired").touch()
 
 
 def damage(path: Path, how: str) -> None:
@@ -51,7 +56,7 @@ def damage(path: Path, how: str) -> None:
         path.write_bytes(content[:place] if how == "truncated" else b"")
 
 
-def test_facts_with_one_wrong_bit_are_not_believed(tmp_path: Path) -> None:
+def test_facts_with_one_wrong_bit_are_ignored(tmp_path: Path) -> None:
     facts, table = saved_facts(tmp_path)
     path = next(tmp_path.rglob("*.facts"))
     content = path.read_bytes()
@@ -67,7 +72,7 @@ def test_facts_with_one_wrong_bit_are_not_believed(tmp_path: Path) -> None:
     assert all(map(np.array_equal, found[1]["run"], table))
 
 
-def test_facts_of_any_other_length_are_not_believed(tmp_path: Path) -> None:
+def test_facts_that_are_cut_off_are_ignored(tmp_path: Path) -> None:
     facts, _ = saved_facts(tmp_path)
     path = next(tmp_path.rglob("*.facts"))
     content = path.read_bytes()
@@ -90,16 +95,12 @@ def saved_facts(folder: Path) -> tuple[RunFacts, BlockTable]:
 @pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("how", DAMAGES)
 def test_a_damaged_run_is_never_part_of_a_version(how: str, tmp_path: Path) -> None:
-    with pytest.raises(BuildError, match="it is damaged"):
-        built(tmp_path / "data")
-    (run,) = [path for path in (tmp_path / "data").rglob("0-1*") if path.suffix != ".facts"]
-    damage(run, how)
-    (tmp_path / "repaired").touch()
+    leave_damaged_run(tmp_path, how)
     try:
-        found = built(tmp_path / "data")
+        found = built(Repaired(), tmp_path / "data", processes=2)
     except StorageError:  # the reader of the run says what is damaged
         return
-    assert found == built(tmp_path / "other", processes=1)
+    assert found == built(Repaired(), tmp_path / "other", processes=1)
 
 
 @pytest.mark.usefixtures("engine")
@@ -115,7 +116,7 @@ def test_runs_that_another_build_removed_are_named(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(Elsewhere, "run", remove)
     with pytest.raises(StorageError) as caught:
-        built(tmp_path / "data")
+        built(Repaired(), tmp_path / "data", processes=2)
     assert re.fullmatch(r"sorting: the run train/0-1\.[0-9a-f]{16}\.[0-9a-f]{8} is missing", caught.value.message)
     assert caught.value.hint == "Another build of this version has probably ended, and removed it. Build again."
 
@@ -123,15 +124,11 @@ def test_runs_that_another_build_removed_are_named(tmp_path: Path, monkeypatch: 
 @pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("how", DAMAGES)
 def test_a_damaged_run_does_not_stop_all_later_builds(how: str, tmp_path: Path) -> None:
-    with pytest.raises(BuildError, match="it is damaged"):
-        built(tmp_path / "data")
-    (run,) = [path for path in (tmp_path / "data").rglob("0-1*") if path.suffix != ".facts"]
-    damage(run, how)
-    (tmp_path / "repaired").touch()
-    expected = built(tmp_path / "other", processes=1)
+    leave_damaged_run(tmp_path, how)
+    expected = built(Repaired(), tmp_path / "other", processes=1)
     for _ in range(2):
         try:
-            found = built(tmp_path / "data")
+            found = built(Repaired(), tmp_path / "data", processes=2)
         except StorageError:
             continue
         assert found == expected
@@ -158,7 +155,7 @@ def test_a_damaged_run_does_not_stop_all_later_builds(how: str, tmp_path: Path) 
         b'{"digest": "other", "facts": [1, null], "blocks": {"run": 0}}',
     ],
 )
-def test_facts_that_no_build_writes_are_not_believed(header: bytes, tmp_path: Path) -> None:
+def test_facts_that_no_build_writes_are_ignored(header: bytes, tmp_path: Path) -> None:
     facts, _ = saved_facts(tmp_path)
     content = len(header).to_bytes(4, "little") + header + bytes(16)
     (tmp_path / "train" / "0-1.facts").write_bytes(hashlib.sha256(content).digest() + content)

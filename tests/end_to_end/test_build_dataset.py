@@ -192,7 +192,7 @@ def test_bytes_depend_on_nothing_but_the_builder(tmp_path: Path) -> None:
         folder = tmp_path / seed
         environment = {"PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parent), "PATH": "", "LC_ALL": "C"}
         subprocess.run(
-            [sys.executable, "-c", script, processes, budget, str(folder)], check=True, timeout=60, env=environment
+            [sys.executable, "-c", script, processes, budget, str(folder)], check=True, timeout=600, env=environment
         )
         found.append(digests(folder / "words" / "en" / "2.1.0"))
     assert len(found[0]) == 9
@@ -416,7 +416,7 @@ def test_what_a_killed_build_left_is_cleared_by_the_next(tmp_path: Path) -> None
         "build_dataset(builder_of(examples), open_store(sys.argv[1]))\n"
     )
     environment = {"PYTHONPATH": str(Path(__file__).parent)}
-    done = warm_python.run([sys.executable, "-c", script, str(tmp_path)], check=False, timeout=60, env=environment)
+    done = warm_python.run([sys.executable, "-c", script, str(tmp_path)], check=False, timeout=600, env=environment)
     assert done.returncode == -signal.SIGKILL
     assert len(list((tmp_path / "made").glob("incomplete.*"))) == 1
     with build_dataset(builder_of(mixed(1)), open_store(tmp_path)) as build:
@@ -444,7 +444,7 @@ def test_a_disk_that_takes_no_more_is_a_storage_error(tmp_path: Path, budget_byt
     done = warm_python.run(
         [sys.executable, "-c", script, str(tmp_path), str(budget_bytes), str(processes)],
         check=True,
-        timeout=60,
+        timeout=600,
         env={"PYTHONPATH": str(Path(__file__).parent)},
         stdout=subprocess.PIPE,
         text=True,

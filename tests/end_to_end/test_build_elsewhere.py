@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from piece_builders import Input, Pieced, PiecedByNumber, PiecedInOrder
-from test_build_pieces import INPUTS, built, make
+from piece_builders import Input, Pieced, PiecedByNumber, PiecedInOrder, built
+from test_build_pieces import INPUTS, make
 
 import registry
 from registry.building import build_dataset, piece_runs, run_merging
@@ -81,39 +81,42 @@ def test_many_runs_are_not_merged_by_this_process(tmp_path: Path, monkeypatch: p
 
 
 @pytest.fixture
-def small_merges(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Merge runs although they are few and small. What pieces do is added to the list."""
-    monkeypatch.setattr(piece_runs, "_GROUP_SECONDS", 1e-9)  # one input for each run
-    for name, value in {"MOST_RUNS": 5, "LEAST_PART_BYTES": 2**40, "_TASK_BYTES": 400, "_LEAST_READ_BYTES": 1}.items():
-        monkeypatch.setattr(run_merging, name, value)
+def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Receives what each piece did whose result came from elsewhere."""
     done: list[str] = []
     run = Elsewhere.run
 
-    def counted(self: Elsewhere, pieces: Any, *, doing: str, failure: Any, **options: Any) -> Any:
-        for one in run(self, pieces, doing=doing, failure=failure, **options):
+    def noted(self: Elsewhere, pieces: Any, *, doing: str, **options: Any) -> Any:
+        for one in run(self, pieces, doing=doing, **options):
             done.append(doing)
             yield one
 
-    monkeypatch.setattr(Elsewhere, "run", counted)
+    monkeypatch.setattr(Elsewhere, "run", noted)
     return done
 
 
-@pytest.mark.usefixtures("engine")
+@pytest.fixture
+def _small_merges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Merge runs although they are few and small."""
+    monkeypatch.setattr(piece_runs, "_GROUP_SECONDS", 1e-9)  # one input for each run
+    for name, value in {"MOST_RUNS": 5, "LEAST_PART_BYTES": 2**40, "_TASK_BYTES": 400, "_LEAST_READ_BYTES": 1}.items():
+        monkeypatch.setattr(run_merging, name, value)
+
+
+@pytest.mark.usefixtures("engine", "_small_merges")
 @pytest.mark.parametrize("kind", [Pieced, PiecedInOrder])
-def test_runs_that_are_merged_first_give_the_same_files(
-    kind: type[Pieced], tmp_path: Path, small_merges: list[str]
-) -> None:
+def test_runs_that_are_merged_first_give_the_same_files(kind: type[Pieced], tmp_path: Path, done: list[str]) -> None:
     inputs = [(str(index), index % 9) for index in range(40)]
     with use_engine("local"):
         expected = built(make(kind, inputs), tmp_path / "local", processes=1, num_shards=4)
     assert built(make(kind, inputs), tmp_path / "data", processes=2, num_shards=4) == expected
-    assert small_merges.count("merged runs") > 10  # more than one level
-    assert small_merges.count("wrote shards") == 4
-    assert ("checked keys" in small_merges) == (kind is PiecedInOrder)
+    assert done.count("merged runs") > 10  # more than one level
+    assert done.count("wrote shards") == 4
+    assert ("checked keys" in done) == (kind is PiecedInOrder)
     assert files(tmp_path) == []
 
 
-@pytest.mark.usefixtures("engine", "small_merges")
+@pytest.mark.usefixtures("engine", "_small_merges")
 @pytest.mark.filterwarnings("ignore::registry.errors.LeftoverWarning")  # another task may be writing a shard
 @pytest.mark.parametrize("kind", [Pieced, PiecedInOrder])
 def test_a_key_of_two_inputs_is_named_by_the_task_that_merges_them(kind: type[Pieced], tmp_path: Path) -> None:
@@ -147,17 +150,8 @@ def test_finished_runs_are_used_although_groups_would_be_larger_now(
 
 @pytest.mark.usefixtures("engine")
 def test_a_build_in_a_bucket_is_published_and_read(
-    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: list[str]
 ) -> None:
-    done: list[str] = []
-    run = Elsewhere.run
-
-    def counted(self: Elsewhere, pieces: Any, *, doing: str, **options: Any) -> Any:
-        for one in run(self, pieces, doing=doing, **options):
-            done.append(doing)
-            yield one
-
-    monkeypatch.setattr(Elsewhere, "run", counted)
     monkeypatch.setattr(choice, "_SMALL_BYTES", 0)
     with registry.connect(tmp_path / "catalog.db", data_dir=f"{bucket}/data") as catalog:
         catalog.build(make(Pieced, INPUTS), processes=2, num_shards=3)
@@ -211,7 +205,7 @@ def test_runs_of_other_inputs_are_not_used(tmp_path: Path, calls: Path, monkeypa
 
 
 @pytest.mark.usefixtures("engine")
-def test_damaged_facts_are_not_believed(tmp_path: Path, calls: Path) -> None:
+def test_damaged_facts_are_ignored(tmp_path: Path, calls: Path) -> None:
     inputs: list[Input] = [("a", 30), ("fail", 2), ("b", 30)]
     builder = make(Pieced, inputs)
     with pytest.raises(BuildError):
@@ -275,7 +269,7 @@ def test_a_killed_build_is_continued_and_its_runs_are_garbage_later(tmp_path: Pa
 
 @pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("name", ["5-0", "0-999999999999999999", "3-100000"])
-def test_a_file_whose_name_no_build_makes_changes_nothing(name: str, tmp_path: Path) -> None:
+def test_files_with_names_that_no_build_writes_are_ignored(name: str, tmp_path: Path) -> None:
     inputs: list[Input] = [("fail", 5), *((str(index), 5) for index in range(30))]
     with pytest.raises(BuildError):
         build_dataset(make(Pieced, inputs), open_store(tmp_path / "data"), processes=2)
@@ -343,7 +337,7 @@ def test_a_changed_module_starts_anew(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("engine")
 def test_a_copy_between_buckets_is_sent_from_elsewhere(
-    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: list[str]
 ) -> None:
     inputs = [("a", 30), ("b", 20)]
     with (
@@ -352,15 +346,6 @@ def test_a_copy_between_buckets_is_sent_from_elsewhere(
     ):
         with use_engine("local"):
             first.build(make(Pieced, inputs), num_shards=2)
-        done: list[str] = []
-        run = Elsewhere.run
-
-        def counted(self: Elsewhere, pieces: Any, *, doing: str, **options: Any) -> Any:
-            for one in run(self, pieces, doing=doing, **options):
-                done.append(doing)
-                yield one
-
-        monkeypatch.setattr(Elsewhere, "run", counted)
         monkeypatch.setattr(choice, "_SMALL_BYTES", 0)
         first.copy("pieced", second)
         assert done.count("uploaded files") == 2

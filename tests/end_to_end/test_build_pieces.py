@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from piece_builders import Input, Pieced, PiecedByNumber, PiecedInOrder, generate, generate_bad
+from piece_builders import Input, Pieced, PiecedByNumber, PiecedInOrder, built, generate, generate_bad
 
 from registry.building import Pieces, build_dataset, piece_runs
 from registry.building.input_labels import InputLabels
@@ -30,12 +30,6 @@ def make(kind: type[Pieced], inputs: Any, *, is_pieced: bool = True, **attribute
     for name, value in attributes.items():
         setattr(builder, name, value)
     return builder
-
-
-def built(builder: Pieced, folder: Path, **options: Any) -> Any:
-    """The shards and fingerprints of a build, which is then discarded."""
-    with build_dataset(builder, open_store(folder), **options) as build:
-        return dict(build.shards), dict(build.fingerprints)
 
 
 @pytest.fixture

@@ -377,7 +377,7 @@ def test_a_faulty_entry_point_does_not_affect_its_siblings(modules: Path) -> Non
 
     def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
         call = [sys.executable, "-m", "registry", *arguments]
-        return warm_python.run(call, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        return warm_python.run(call, env=environment, capture_output=True, text=True, check=False, timeout=600)
 
     assert {"good", "broken", "young"} <= set(list_builders())
     assert ran("build", "good").returncode == 0

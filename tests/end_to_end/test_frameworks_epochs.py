@@ -62,7 +62,7 @@ def test_processes_share_the_count(start: str) -> None:
     ]
     for epoch in range(2):
         answers = [worker.submit(take_epoch, 1, epoch) for worker in workers]
-        assert [answer.result(timeout=60) for answer in answers] == [epoch, epoch]
+        assert [answer.result(timeout=600) for answer in answers] == [epoch, epoch]
     for worker in workers:
         worker.shutdown()
     assert counter.take() == 2

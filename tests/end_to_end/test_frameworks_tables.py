@@ -249,7 +249,7 @@ def test_a_reader_goes_to_another_process_with_its_seed_and_its_place(
     copy = pickle.loads(pickle.dumps(reader))  # noqa: S301 (made here)
     assert (copy.state(), copy.read_config, copy.process) == (reader.state(), reader.read_config, reader.process)
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as elsewhere:
-        found = elsewhere.submit(read_twice, reader).result(timeout=60)
+        found = elsewhere.submit(read_twice, reader).result(timeout=600)
     assert found == read_twice(reader)
 
 

@@ -161,7 +161,7 @@ def race(catalog_url: str, data_dirs: list[Path], folders: list[Path]) -> list[s
         )
         for data_dir, folder in zip(data_dirs, folders, strict=True)
     ]
-    return sorted(racer.communicate(timeout=120)[0].strip() for racer in racers)
+    return sorted(racer.communicate(timeout=600)[0].strip() for racer in racers)
 
 
 @pytest.fixture(scope="module")
@@ -277,7 +277,7 @@ def test_a_losing_publisher_never_removes_files_of_the_winner(
     with registry.connect(catalog_url, data_dir=here) as catalog:
         with pytest.raises(VersionExistsError):
             catalog.publish(prepared[0])
-        assert rivals[0].communicate(timeout=120)[0].strip() == "already"
+        assert rivals[0].communicate(timeout=600)[0].strip() == "already"
         assert catalog.dataset("digits").verify(deep=True).faults == ()
     assert not list((here / "digits").glob("incomplete.*"))
 

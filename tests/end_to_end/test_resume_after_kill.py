@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,8 @@ NUM_EXAMPLES = 6000
 EVERY = 100
 
 # A training loop: it processes each example, and after every hundredth saves its results together with its position
-# in one file, which appears atomically. Work since the last checkpoint is lost with the process.
+# in one file, which appears atomically. Work since the last checkpoint is lost with the process. After each checkpoint
+# it waits for a line of the test, so that it cannot end before it is killed; at the end of its input, it runs freely.
 LOOP = """
 import json, os, sys
 import registry
@@ -45,6 +47,7 @@ for example in reader:
     if len(seen) % 100 == 0:
         save()
         print(len(seen), flush=True)
+        sys.stdin.readline()
 save()
 print("done", flush=True)
 """
@@ -91,17 +94,24 @@ def test_every_record_is_seen_exactly_once(
     for _ in range(40):
         loop = warm_python.Popen(
             [sys.executable, "-c", LOOP, catalog, str(checkpoint), json.dumps(config)],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env=os.environ | {"REGISTRY_CACHE": str(tmp_path / "cache")},
         )
+        assert loop.stdin is not None
         assert loop.stdout is not None
         last = ""
         for _ in range(chance.randint(1, 12)):
             last = loop.stdout.readline().strip() or last
+            with suppress(BrokenPipeError):  # the loop may have ended
+                loop.stdin.write("go on\n")
+                loop.stdin.flush()
         if kills < most_kills:
             time.sleep(chance.random() * 0.01)
             loop.send_signal(signal.SIGKILL)
+        with suppress(BrokenPipeError):
+            loop.stdin.close()
         rest = loop.stdout.read()
         code = loop.wait()
         loop.stdout.close()

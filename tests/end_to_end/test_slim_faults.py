@@ -20,7 +20,7 @@ import warm_python
 
 from registry.tfrecord import frame_record
 
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 600
 RECORDS = [b"%04d" % number for number in range(2000)]
 FRAME_BYTES = 4 + 16
 

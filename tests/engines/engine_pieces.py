@@ -60,8 +60,8 @@ def _refuse() -> None:
 
 
 def await_file(path: str) -> str:
-    """Wait for a file, up to half a minute, if the path is absolute."""
-    deadline = time.monotonic() + 30
+    """Wait for a file, up to ten minutes, if the path is absolute."""
+    deadline = time.monotonic() + 600
     while path.startswith("/") and not os.path.exists(path) and time.monotonic() < deadline:  # noqa: PTH110 (a str)
         time.sleep(0.01)
     return path

@@ -85,7 +85,7 @@ def test_the_width_says_how_many_pieces_run_together() -> None:
 
 
 def test_pieces_run_at_the_same_time() -> None:
-    barrier = threading.Barrier(3, timeout=30)
+    barrier = threading.Barrier(3, timeout=300)
     with ThisProcess(threads=3) as engine:
         assert len(results(engine, *range(3), function=lambda _: barrier.wait())) == 3
 
@@ -232,7 +232,7 @@ def test_no_worker_outlives_a_program_that_is_interrupted_or_killed(tmp_path: Pa
         try:
             assert len(program.stdout.readline().split()) == 2
             program.send_signal(number)
-            _, errors = program.communicate(timeout=30)  # stderr ends when the last process that holds it has ended
+            _, errors = program.communicate(timeout=300)  # stderr ends when the last process that holds it has ended
         finally:
             program.kill()
     if number == signal.SIGINT:
@@ -283,6 +283,8 @@ def test_an_unknown_amount_of_work_uses_workers_if_they_are_faster(
 ) -> None:
     monkeypatch.setattr(choice, "_TRIAL_SECONDS", trial)
     monkeypatch.setattr(choice, "_SLOW_SECONDS", slow)
+    for name in ("_WAITING_TRIAL_SECONDS", "_WAITING_SECONDS"):  # a busy machine lets pieces wait
+        monkeypatch.setattr(choice, name, 3600.0)
     with Growing(WorkerProcesses(2)) as engine:
         found = results(engine, *["pid"] * 50)
         assert engine.width == (2 if grows else 1)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ray_clusters import MOST_SECONDS, two_nodes
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -19,24 +20,40 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Any]:
-    """Two nodes of two CPUs. Tests may add nodes, and remove those."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_health_check_period_ms", "1000")  # a dead node is noticed sooner
-        patch.setenv("RAY_health_check_failure_threshold", "3")
-        from ray.cluster_utils import Cluster
+def session_cluster() -> Iterator[Any]:
+    with two_nodes() as made:
+        yield made
 
-        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-        made.add_node(num_cpus=2)
-    yield made
-    made.shutdown()
+
+@pytest.fixture
+def cluster(session_cluster: Any) -> Iterator[Any]:
+    """Two nodes of two CPUs. Tests may add nodes, and remove those."""
+    yield session_cluster
+    session_cluster.wait_for_nodes(MOST_SECONDS)  # Ray counts the CPUs of a removed node until it notices
 
 
 @pytest.fixture(scope="session")
-def connected(cluster: Any) -> Iterator[Any]:
+def connected(session_cluster: Any) -> Iterator[Any]:
     """Ray, connected to the cluster by this program: engines use the connection, and leave it open."""
     import ray
 
-    ray.init(address=cluster.address, logging_level="WARNING")
+    ray.init(address=session_cluster.address, logging_level="WARNING")
     yield ray
     ray.shutdown()
+
+
+@pytest.fixture
+def done_on_cluster(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Receives what each piece did whose result came from the cluster."""
+    from registry.engines.ray_tasks import RayTasks
+
+    done: list[str] = []
+    run = RayTasks.run
+
+    def noted(self: RayTasks, pieces: Any, *, doing: str, **options: Any) -> Any:
+        for one in run(self, pieces, doing=doing, **options):
+            done.append(doing)
+            yield one
+
+    monkeypatch.setattr(RayTasks, "run", noted)
+    return done

@@ -31,7 +31,7 @@ if __name__ == "__main__":  # pytest finds these by itself
     sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "storage")]
 
 from ray_builders import Slow
-from ray_matrix import processes_below
+from ray_clusters import MOST_SECONDS, processes_below, two_nodes
 from s3_server import S3Server
 
 import registry
@@ -133,7 +133,10 @@ def _build_killed(what: str, seconds: float, cluster: Any, catalog: registry.Cat
             stdout=subprocess.DEVNULL,
         )
         if what in PHASES:
-            assert driver.wait(120.0) == -signal.SIGKILL, "the driver did not reach the phase"
+            try:
+                assert driver.wait(MOST_SECONDS) == -signal.SIGKILL, "the driver did not reach the phase"
+            finally:
+                driver.kill()
             return "killed"
         with suppress(subprocess.TimeoutExpired):
             driver.wait(seconds + 2.0)  # the interpreter and the connection take about two seconds
@@ -171,15 +174,11 @@ def moments(what: str, count: int) -> list[float]:
 
 def main(count: int, *, is_remote: bool) -> None:
     """Try ``count`` moments of each, and print how the builds ended."""
-    from ray.cluster_utils import Cluster
-
-    os.environ |= {"RAY_health_check_period_ms": "1000", "RAY_health_check_failure_threshold": "3"}
     started = time.monotonic()
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-    cluster.add_node(num_cpus=2)
     outcomes: Counter[str] = Counter()
     problems = []
     with ExitStack() as stack:
+        cluster = stack.enter_context(two_nodes())
         scratch = stack.enter_context(tempfile.TemporaryDirectory())
         server = stack.enter_context(S3Server()) if is_remote else None
         expected = expected_digests(Path(scratch))
@@ -198,7 +197,6 @@ def main(count: int, *, is_remote: bool) -> None:
                 except Exception as error:  # noqa: BLE001 (the next moments are tried, too)
                     problems.append(f"{what} after {seconds:.2f} s: {type(error).__name__}: {error}")
                 sys.stderr.write(f"{what} {number + 1} of {count}, {len(problems)} problems\n")
-    cluster.shutdown()
     report = {"outcomes": outcomes, "problems": problems, "seconds": round(time.monotonic() - started)}
     sys.stdout.write(json.dumps(report, indent=2, sort_keys=True) + "\n")
 

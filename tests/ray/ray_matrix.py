@@ -13,27 +13,24 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import os
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":  # pytest finds these by itself
-    sys.path.append(str(Path(__file__).parent))
+    sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "end_to_end")]
 
+from piece_builders import built
 from ray_builders import KINDS, LARGE_KINDS
+from ray_clusters import processes_below, raylets
 
 import registry
-from registry.building import DatasetBuilder, build_dataset
-from registry.storage import open_store
 
 COUNTS = (1, 2, 4)
-STORE_BYTES = 80 * 2**20
 
 
 class WorkerMemory(threading.Thread):
@@ -59,47 +56,12 @@ class WorkerMemory(threading.Thread):
         self.join()
 
 
-def processes_below() -> list[tuple[int, str]]:
-    """The processes that this one started, directly or not, and their titles."""
-    children: dict[int, list[tuple[int, str]]] = {}
-    for path in Path("/proc").iterdir():
-        if path.name.isdecimal():
-            with suppress(OSError, IndexError):
-                parent = int((path / "stat").read_text().rpartition(") ")[2].split()[1])
-                title = (path / "cmdline").read_text(errors="replace")
-                children.setdefault(parent, []).append((int(path.name), title))
-    found, waiting = [], [os.getpid()]
-    while waiting:
-        below = children.get(waiting.pop(), [])
-        found += below
-        waiting += [pid for pid, _ in below]
-    return found
-
-
 def private_bytes(pid: str) -> int:
     """The memory that only this process has."""
     with suppress(OSError):
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
     return 0
-
-
-@contextmanager
-def raylets(count: int) -> Iterator[Any]:
-    """A cluster of this many raylets, to which this process is connected."""
-    import ray
-    from ray.cluster_utils import Cluster
-
-    options: dict[str, Any] = {"num_cpus": 1, "object_store_memory": STORE_BYTES}
-    cluster = Cluster(initialize_head=True, head_node_args={**options, "include_dashboard": False})
-    try:
-        for _ in range(count - 1):
-            cluster.add_node(**options)
-        ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
-        yield cluster
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
 
 
 def spilled_megabytes(address: str) -> int:
@@ -112,12 +74,6 @@ def spilled_megabytes(address: str) -> int:
     return 0
 
 
-def built(builder: DatasetBuilder, folder: Path, processes: int) -> Any:
-    """The shards and fingerprints of a build, which is discarded."""
-    with build_dataset(builder, open_store(folder), processes=processes) as build:
-        return dict(build.shards), dict(build.fingerprints)
-
-
 def try_kind(name: str, count: int, address: str, folder: Path) -> dict[str, Any]:
     """Build one kind here and on the cluster."""
     spilled = spilled_megabytes(address)
@@ -128,7 +84,7 @@ def try_kind(name: str, count: int, address: str, folder: Path) -> dict[str, Any
     memory.start()
     try:
         with registry.use_engine("ray"):
-            found = built(kind(), folder / "cluster", max(2, 2 * count))
+            found = built(kind(), folder / "cluster", processes=max(2, 2 * count))
     finally:
         memory.end()
     seconds = time.monotonic() - started
@@ -136,7 +92,7 @@ def try_kind(name: str, count: int, address: str, folder: Path) -> dict[str, Any
         "kind": name,
         "raylets": count,
         "seconds": round(seconds, 1),
-        "is_equal": found == built(kind(), folder / "here", 1),
+        "is_equal": found == built(kind(), folder / "here", processes=1),
         "left": [str(path) for path in folder.rglob("*") if path.is_file()],
         "worker_megabytes": memory.most_of_worker >> 20,
         "driver_growth_megabytes": max(0, memory.most_of_driver - before) >> 20,

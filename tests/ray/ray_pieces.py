@@ -72,18 +72,17 @@ def hold(given: tuple[int, bytes]) -> tuple[int, int]:
 
 
 def wait_until_interrupted(order: tuple[str, int]) -> int:
-    """Number 0 is returned at once. The others wait for a minute; an interrupt is noted, and ignored by number 2."""
+    """Number 0 is returned at once. The others wait for an hour; an interrupt is noted, and ignored by number 2."""
     folder, number = Path(order[0]), order[1]
     if number == 0:
         return 0
-    (folder / f"started-{number}").touch()
-    end = time.monotonic() + 60
+    end = time.monotonic() + 3600
     while time.monotonic() < end:
         try:
-            time.sleep(60)
+            (folder / f"started-{number}-{os.getpid()}").touch()
+            time.sleep(3600)
         except KeyboardInterrupt:
             (folder / f"interrupted-{number}").touch()
             if number == 1:
                 raise
-    (folder / f"ended-{number}").touch()
     return number

@@ -8,39 +8,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from piece_builders import built
 from ray_builders import KINDS, AllEmpty, Doubled, Failing, ManyFail
 from ray_kills import PHASES, WHATS, expected_digests, moments, try_kill
 
 import registry
-from registry.building import DatasetBuilder, build_dataset
-from registry.engines.ray_tasks import RayTasks
-from registry.errors import BuildError, DuplicateKeyError
-from registry.storage import open_store
+from registry.building import DatasetBuilder
+from registry.errors import BuildError, DuplicateKeyError, RegistryError
 
 
 @pytest.fixture
-def pieces_run(
-    connected: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> Iterator[list[str]]:
+def pieces_run(connected: Any, done_on_cluster: list[str], caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
     """What pieces do on the cluster, in a block with the engine ray."""
-    done: list[str] = []
-    run = RayTasks.run
-
-    def counted(self: RayTasks, pieces: Any, *, doing: str, **options: Any) -> Any:
-        for one in run(self, pieces, doing=doing, **options):
-            done.append(doing)
-            yield one
-
-    monkeypatch.setattr(RayTasks, "run", counted)
     with registry.use_engine("ray"):
-        yield done
+        yield done_on_cluster
     warned = [one.getMessage() for one in caplog.get_records("call")]
     assert [one for one in warned if "in this process" in one and not one.endswith("it belongs to this process")] == []
 
 
-def built(builder: DatasetBuilder, folder: Path, **options: Any) -> Any:
-    with build_dataset(builder, open_store(folder), **options) as build:
-        return dict(build.shards), dict(build.fingerprints)
+def errors_of(builder: DatasetBuilder, kind: type[RegistryError], folder: Path) -> list[RegistryError]:
+    """The error of a build on this machine, and the error of a build on the cluster."""
+    errors = []
+    for engine in ("local", "ray"):
+        with registry.use_engine(engine), pytest.raises(kind) as caught:
+            built(builder, folder / engine, processes=2)
+        errors.append(caught.value)
+    return errors
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -67,17 +60,13 @@ def test_many_runs_are_merged_on_the_cluster_first(pieces_run: list[str], tmp_pa
 
 
 def test_inputs_that_fail_are_named_as_in_a_local_build(pieces_run: list[str], tmp_path: Path) -> None:
-    messages = []
-    for engine in ("local", "ray"):
-        with registry.use_engine(engine), pytest.raises(BuildError) as caught:
-            built(Failing(), tmp_path / engine, processes=2)
-        messages.append(caught.value.message)
-    assert messages[0] == messages[1]
-    assert messages[0].startswith("split 'train': 2 inputs failed\n  split 'train', input (3, 100): ")
+    here, there = errors_of(Failing(), BuildError, tmp_path)
+    assert here.message == there.message
+    assert here.message.startswith("split 'train': 2 inputs failed\n  split 'train', input (3, 100): ")
 
 
 @pytest.mark.parametrize("what", WHATS)
-def test_a_build_survives_what_dies_or_the_next_one_goes_on(
+def test_a_build_survives_a_kill_or_the_next_build_goes_on(
     what: str, cluster: Any, connected: Any, tmp_path: Path
 ) -> None:
     expected = expected_digests(tmp_path)
@@ -87,7 +76,7 @@ def test_a_build_survives_what_dies_or_the_next_one_goes_on(
 
 
 @pytest.mark.parametrize("what", PHASES)
-def test_a_driver_that_dies_in_a_phase_leaves_nothing_that_is_visible(
+def test_a_driver_that_dies_in_a_phase_leaves_nothing_visible(
     what: str, cluster: Any, connected: Any, tmp_path: Path
 ) -> None:
     expected = expected_digests(tmp_path)
@@ -96,33 +85,20 @@ def test_a_driver_that_dies_in_a_phase_leaves_nothing_that_is_visible(
 
 
 def test_a_key_of_two_inputs_is_named_as_in_a_local_build(pieces_run: list[str], tmp_path: Path) -> None:
-    messages = []
-    for engine in ("local", "ray"):
-        with registry.use_engine(engine), pytest.raises(DuplicateKeyError) as caught:
-            built(Doubled(), tmp_path / engine, processes=2)
-        messages.append(caught.value.message)
-    assert messages[0] == messages[1]
-    assert re.match("split 'train': the key 'twin' is used twice, in inputs .+ and .+ ", messages[0])
+    here, there = errors_of(Doubled(), DuplicateKeyError, tmp_path)
+    assert here.message == there.message
+    assert re.match("split 'train': the key 'twin' is used twice, in inputs .+ and .+ ", here.message)
 
 
 def test_inputs_without_any_example_are_refused_as_in_a_local_build(pieces_run: list[str], tmp_path: Path) -> None:
-    messages = []
-    for engine in ("local", "ray"):
-        with registry.use_engine(engine), pytest.raises(BuildError) as caught:
-            built(AllEmpty(), tmp_path / engine, processes=2)
-        messages.append((caught.value.message, caught.value.hint))
-    assert messages[0] == messages[1]
+    here, there = errors_of(AllEmpty(), BuildError, tmp_path)
+    assert (here.message, here.hint) == (there.message, there.hint)
 
 
 def test_twenty_of_many_inputs_that_fail_are_named_as_in_a_local_build(pieces_run: list[str], tmp_path: Path) -> None:
-    messages = []
-    for engine in ("local", "ray"):
-        with registry.use_engine(engine), pytest.raises(BuildError) as caught:
-            built(ManyFail(), tmp_path / engine, processes=2)
-        messages.append(caught.value.message)
-    for message in messages:
-        lines = message.splitlines()
-        assert lines[0].startswith("split 'train': 2")
-        assert lines[0].endswith(" inputs failed, and the build ended")
-        assert [f"input ({piece}, 3)" in line for piece, line in enumerate(lines[1:21])] == [True] * 20
-    assert messages[0] == messages[1]
+    here, there = errors_of(ManyFail(), BuildError, tmp_path)
+    lines = here.message.splitlines()
+    assert lines[0].startswith("split 'train': 2")
+    assert lines[0].endswith(" inputs failed, and the build ended")
+    assert [f"input ({piece}, 3)" in line for piece, line in enumerate(lines[1:21])] == [True] * 20
+    assert here.message == there.message

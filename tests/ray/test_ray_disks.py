@@ -12,12 +12,11 @@ from tempfile import gettempdir
 from typing import Any
 
 import pytest
+from piece_builders import built
 from ray_disk_builders import Filling, make_room
 
 import registry
-from registry.building import build_dataset
 from registry.errors import StorageError
-from registry.storage import open_store
 
 
 @pytest.fixture
@@ -35,11 +34,6 @@ def calls(builder: Filling) -> list[str]:
     found = sorted(path.read_text().split())
     path.unlink()
     return found
-
-
-def built(builder: Filling, folder: Path, **options: Any) -> Any:
-    with build_dataset(builder, open_store(folder), **options) as build:
-        return dict(build.shards), dict(build.fingerprints)
 
 
 @pytest.mark.parametrize("is_spilled", [False, True], ids=["data directory", "temporary folder"])

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 from engine_laws import *  # noqa: F403 (the tests)
 from engine_laws import results, run
 from engine_pieces import follow
+from ray_clusters import HERE, MOST_SECONDS, run_code, session_files_with, wait_for_rest, wait_until
 from ray_pieces import kill_once, node_of, read_variable, rest, wait_for, wait_until_interrupted
 
 from registry.engines import Engine, Piece, choose_engine, ray_connection, ray_tasks, use_engine
@@ -106,13 +106,11 @@ def test_a_node_that_is_removed_does_not_change_the_results(cluster: Any, connec
     inputs = [(str(tmp_path), number) for number in range(16)]
     with RayTasks(processes=8) as engine:
         outcomes = run(engine, *inputs, function=wait_for)
-        deadline = time.monotonic() + 60
-        started = []
         first = next(outcomes)  # starts the others
-        while node.node_id not in started and time.monotonic() < deadline:
-            time.sleep(0.1)
-            started = [path.read_text() for path in tmp_path.glob("started-*")]
-        assert node.node_id in started
+        wait_until(
+            lambda: node.node_id in [path.read_text() for path in tmp_path.glob("started-*")],
+            "a piece starts on the new node",
+        )
         cluster.remove_node(node, allow_graceful=False)
         (tmp_path / "go on").touch()
         assert [first[1], *(result for _, result in outcomes)] == list(range(16))
@@ -120,11 +118,15 @@ def test_a_node_that_is_removed_does_not_change_the_results(cluster: Any, connec
 
 def test_what_a_piece_prints_reaches_stderr(engine: Engine, capfd: pytest.CaptureFixture[str]) -> None:
     assert results(engine, 1, "print", "print", 2) == [1, "print", "print", 2]
-    out, err, deadline = "", "", time.monotonic() + 30
-    while "printed by a piece" not in err and time.monotonic() < deadline:
-        time.sleep(0.1)
+    out, err = "", ""
+
+    def is_printed() -> bool:
+        nonlocal out, err
         captured = capfd.readouterr()
         out, err = out + captured.out, err + captured.err
+        return "printed by a piece" in out + err
+
+    wait_until(is_printed, "what a piece printed appears here")
     assert "printed by a piece" in err
     assert "printed by a piece" not in out
 
@@ -133,23 +135,19 @@ def test_closing_an_engine_ends_its_tasks(connected: Any, tmp_path: Path) -> Non
     with RayTasks() as engine:
         outcomes = run(engine, *[(str(tmp_path), number) for number in range(20)], function=wait_for)
         assert next(outcomes)[1] == 0  # the others have started, or wait
-        deadline = time.monotonic() + 30
-        while len(list(tmp_path.glob("started-*"))) < 3 and time.monotonic() < deadline:
-            time.sleep(0.05)
-    running = {int(path.name.split("-")[1]) for path in tmp_path.glob("started-*")}
-    deadline = time.monotonic() + 30
-    before = -1
-    while time.monotonic() < deadline and before != (now := _beats(tmp_path)):
-        before = now
-        time.sleep(1.0)
-    assert running
-    assert before == now  # no task works any more
+        wait_until(lambda: num_working(tmp_path) >= 3, "three pieces work")
+    wait_for_rest(lambda: num_beats(tmp_path))
     with RayTasks() as another:
         assert results(another, 1, 2) == [1, 2]
 
 
-def _beats(folder: Path) -> int:
-    """The number of moments at which tasks of ``wait_for`` reported that they work."""
+def num_working(folder: Path) -> int:
+    """The number of pieces of ``wait_for`` that have reported that they work."""
+    return sum(path.stat().st_size > 0 for path in folder.glob("beats-*"))
+
+
+def num_beats(folder: Path) -> int:
+    """The number of moments at which pieces of ``wait_for`` reported that they work."""
     return sum(path.stat().st_size for path in folder.glob("beats-*"))
 
 
@@ -158,14 +156,27 @@ def test_cancelled_pieces_are_interrupted_and_killed_if_they_go_on(connected: An
         pieces = [Piece(wait_until_interrupted, (str(tmp_path), number)) for number in range(3)]
         started = engine.run(pieces, doing="waited", failure=VerificationError)
         next(started)
-        deadline = time.monotonic() + 60
-        while len(list(tmp_path.glob("started-*"))) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: {number for number, _ in started_pieces(tmp_path)} == {1, 2}, "both pieces wait")
         started.close()
-    assert {path.name for path in tmp_path.iterdir()} == {"started-1", "started-2", "interrupted-1", "interrupted-2"}
-    with RayTasks() as engine:  # the workers go on, without a signal that is left
+    wait_until(lambda: len(list(tmp_path.glob("interrupted-*"))) == 2, "both pieces are interrupted")
+    (stubborn,) = [pid for number, pid in started_pieces(tmp_path) if number == 2]
+    wait_until(lambda: not is_running(stubborn), "the worker of the piece that goes on is killed")
+    with RayTasks() as engine:  # the other workers go on, and have received no signal that is left
         assert results(engine, *range(8)) == list(range(8))
+
+
+def started_pieces(folder: Path) -> list[tuple[int, int]]:
+    """The numbers of pieces of ``wait_until_interrupted`` that wait, and of the processes that run them."""
+    found = [path.name.split("-") for path in folder.glob("started-*")]
+    return [(int(number), int(pid)) for _, number, pid in found]
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process exists, and does not only wait for its end to be noticed."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.001, 0.01])
@@ -182,38 +193,41 @@ def test_secrets_reach_pieces_and_nothing_that_ray_shows(
     cluster: Any, engine: RayTasks, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     secret = "kept-to-itself-4711"  # noqa: S105 (the value that the test looks for)
-    for name in ("AWS_SECRET_ACCESS_KEY", "REGISTRY_TOKEN", "https_proxy", "REGISTRY_KEY_PASSWORD"):
-        monkeypatch.setenv(name, f"{secret}-{name}")
     names = ("AWS_SECRET_ACCESS_KEY", "REGISTRY_TOKEN", "https_proxy", "REGISTRY_KEY_PASSWORD")
-    assert results(engine, *names, function=read_variable) == [*(f"{secret}-{name}" for name in names[:3]), None]
-    with pytest.raises(VerificationError):
-        results(engine, "die", function=follow)
-    monkeypatch.undo()
-    assert results(engine, *names, function=read_variable) == [None] * 4  # the next run has its own environment
-    session = Path(engine.connect().ray._private.worker.global_worker.node.get_session_dir_path())
-    files = [path for path in session.rglob("*") if path.is_file()]
-    assert len(files) > 10
-    assert [path for path in files if secret.encode() in path.read_bytes()] == []
-    shown = _listed_tasks(engine)
-    assert b"followed orders" in shown
+    before = results(engine, *names, function=read_variable)
+    with monkeypatch.context() as patch:
+        for name in names:
+            patch.setenv(name, f"{secret}-{name}")
+        pieces = [Piece(read_variable, name) for name in names]
+        found = [value for _, value in engine.run(pieces, doing="read secrets", failure=VerificationError)]
+        assert found == [*(f"{secret}-{name}" for name in names[:3]), before[3]]
+        with pytest.raises(VerificationError):
+            results(engine, "die", function=follow)
+    assert results(engine, *names, function=read_variable) == before  # the next run has its own environment
+    assert session_files_with(secret, engine.connect().ray) == []
+    shown = listed_tasks(engine)
     assert secret.encode() not in shown
     captured = capfd.readouterr()
     assert secret not in captured.out + captured.err + repr(engine) + repr(vars(engine))
 
 
-def _listed_tasks(engine: RayTasks) -> bytes:
+def listed_tasks(engine: RayTasks) -> bytes:
     """What `ray list tasks` shows: the events that the cluster keeps about each task, as it stores them."""
-    ray, deadline = engine.connect().ray, time.monotonic() + 30
-    while True:
-        shown = b"".join(ray._private.state.state._connect_and_get_accessor().get_task_events())
-        if b"followed orders" in shown or time.monotonic() > deadline:
-            return shown
-        time.sleep(0.2)
+    shown = b""
+
+    def is_listed() -> bool:
+        nonlocal shown
+        shown = b"".join(engine.connect().ray._private.state.state._connect_and_get_accessor().get_task_events())
+        return b"read secrets" in shown
+
+    wait_until(is_listed, "Ray lists the tasks")
+    return shown
 
 
 def test_an_engine_of_its_own_connection_ends_it(cluster: Any) -> None:
     """In another program: this one is connected by itself."""
     code = f"""
+import warnings; warnings.simplefilter("error")
 import os, ray
 from engine_pieces import follow
 from registry.engines import Piece, use_engine, choose_engine
@@ -242,9 +256,7 @@ def main():
     print("done")
 main()
 """
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent / "engines")}
-    command = [sys.executable, "-W", "error", "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    done = run_code(code)
     assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
 
 
@@ -262,14 +274,10 @@ with RayTasks("local", processes=2) as engine:
 assert not ray.is_initialized()
 print(found[1])
 """
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent / "engines")}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    done = run_code(code)
     assert done.returncode == 0, done.stderr
-    pid, deadline = int(done.stdout), time.monotonic() + 30  # nothing else is in stdout
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not Path(f"/proc/{pid}").exists()
+    pid = int(done.stdout)  # nothing else is in stdout
+    wait_until(lambda: not is_running(pid), "the worker ends")
 
 
 ENDLESS = """
@@ -292,16 +300,13 @@ with RayTasks(sys.argv[1]) as engine:
 def test_no_task_outlives_a_program_that_is_interrupted_or_killed(
     cluster: Any, tmp_path: Path, number: signal.Signals
 ) -> None:
-    environment = {**os.environ, "PYTHONPATH": f"{Path(__file__).parent}"}
+    environment = {**os.environ, "PYTHONPATH": str(HERE)}
     command = [sys.executable, "-c", ENDLESS, cluster.address, str(tmp_path)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as program:
         try:
-            deadline = time.monotonic() + 60
-            while len(list(tmp_path.glob("started-*"))) < 2 and time.monotonic() < deadline:
-                time.sleep(0.05)
-            assert len(list(tmp_path.glob("started-*"))) >= 2
+            wait_until(lambda: num_working(tmp_path) >= 2, "two pieces work")
             program.send_signal(number)
-            _, errors = program.communicate(timeout=60)
+            _, errors = program.communicate(timeout=MOST_SECONDS)
         finally:
             program.kill()
     if number == signal.SIGKILL:
@@ -310,11 +315,7 @@ def test_no_task_outlives_a_program_that_is_interrupted_or_killed(
         assert errors.rstrip().endswith("KeyboardInterrupt")
         assert "SIGTERM received" not in errors  # Ray's own handler would say so
         assert program.returncode == -signal.SIGINT  # as Python ends a program with this exception
-    before, deadline = -1, time.monotonic() + 30
-    while before != (now := _beats(tmp_path)) and time.monotonic() < deadline:
-        before = now
-        time.sleep(1.0)
-    assert before == now > 0
+    wait_for_rest(lambda: num_beats(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -334,8 +335,8 @@ try:
 except UsageError as error:
     print(error.message)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout == f"{message}\n"
+    done = run_code(code)
+    assert done.stdout == f"{message}\n", done.stderr
 
 
 def test_a_lost_cluster_is_a_typed_error(tmp_path: Path) -> None:
@@ -358,9 +359,7 @@ with RayTasks(cluster.address) as engine:
         print(error.message)
 cluster.shutdown()
 """
-    environment = {**os.environ, "PYTHONPATH": f"{Path(__file__).parent}"}
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200, check=False)
+    done = run_code(code, str(tmp_path))
     # Ray's messages about the node are in stderr.
     assert done.stdout == "the connection to the Ray cluster was lost while it tested\n", done.stderr
 
@@ -382,21 +381,16 @@ with RayTasks(cluster.address) as engine:
 cluster.shutdown()
 """
     limits = {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "100"}
-    environment = {**os.environ, **limits, "PYTHONPATH": f"{Path(__file__).parent}"}
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200, check=False)
+    done = run_code(code, str(tmp_path), **limits)
     message = "a worker ran out of memory in each of 4 attempts while it tested"
     assert done.stdout == f"{message} Its node ran out of memory. {{'attempts': 4}}\n", done.stderr
 
 
 def test_pieces_run_on_both_nodes(engine: Engine) -> None:
-    deadline, nodes = time.monotonic() + 60, set[str]()
-    while len(nodes) < 2 and time.monotonic() < deadline:
-        nodes = set(results(engine, *range(12), function=node_of))
-    assert len(nodes) == 2
+    wait_until(lambda: len(set(results(engine, *range(12), function=node_of))) == 2, "pieces run on two nodes")
 
 
-def test_what_can_be_read_by_all_nodes_is_known(engine: RayTasks, tmp_path: Path) -> None:
+def test_an_engine_knows_which_folders_all_nodes_can_read(engine: RayTasks, tmp_path: Path) -> None:
     assert engine.can_read(f"file://{tmp_path}")
     assert engine.can_read("s3://bucket/folder")
     assert not engine.can_read("memory://folder")

@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
@@ -20,6 +21,7 @@ import pyarrow as pa
 import pytest
 from framework_samples import FEATURES, plain, wide_reader
 from ray_builders import Pieced
+from ray_clusters import session_files_with
 
 import registry
 from registry import ReadConfig
@@ -138,7 +140,7 @@ def test_an_epoch_of_a_shuffle_without_a_seed_is_the_one_of_the_reader(
     assert found != rows_of(reader, 1)
 
 
-def test_no_rows_have_a_schema(data: Any, connected: Any, catalog: registry.Catalog) -> None:
+def test_an_empty_split_has_a_schema(data: Any, connected: Any, catalog: registry.Catalog) -> None:
     found = catalog.dataset("pieced").to_ray("train[:0]")
     assert (found.count(), found.take_all(), found.schema().names) == (0, [], ["number", "text"])
     assert found.materialize().count() == 0
@@ -309,10 +311,7 @@ def test_credentials_reach_tasks_and_nothing_that_ray_shows(
     assert table_of(connected, found).to_pylist() == expected  # what was in the environment when it was created
     left = connected.get([connected.remote(lambda: dict(os.environ)).remote() for _ in range(8)])
     assert [one for one in left if endpoint in one.values() or SECRET in one.values()] == []
-    session = Path(connected._private.worker.global_worker.node.get_session_dir_path())
-    files = [path for path in session.rglob("*") if path.is_file()]
-    assert len(files) > 10
-    assert [path for path in files if SECRET.encode() in path.read_bytes()] == []
+    assert session_files_with(SECRET, connected) == []
     captured = capfd.readouterr()
     assert SECRET not in captured.out + captured.err
 
@@ -396,12 +395,14 @@ def test_a_ray_train_job_resumes_after_a_failed_rank(connected: Any, catalog: re
         seen = []
         for step, batch in enumerate(mine.batches(250)):
             if saved is None and rank == 0 and step == 2:
+                while not Path(config["seen"], "1-first-2.json").exists():  # both ranks have reported step 1
+                    time.sleep(0.05)
                 raise RuntimeError("a rank that fails")
             seen.append([(int(n), str(t, "utf-8")) for n, t in zip(batch["number"], batch["text"], strict=True)])
             with tempfile.TemporaryDirectory() as folder:
                 (Path(folder) / f"reader-{rank}.json").write_text(json.dumps(mine.state()))
                 ray.train.report({"step": step}, checkpoint=ray.train.Checkpoint.from_directory(folder))
-            name = f"{rank}-{'first' if saved is None else 'second'}.json"
+            name = f"{rank}-{'first' if saved is None else 'second'}-{len(seen)}.json"
             Path(config["seen"], name).write_text(json.dumps(seen))
 
     seen = tmp_path / "seen"
@@ -415,9 +416,10 @@ def test_a_ray_train_job_resumes_after_a_failed_rank(connected: Any, catalog: re
         ),
     ).fit()
     assert result.error is None
-    found = {path.stem: json.loads(path.read_text()) for path in seen.iterdir()}
-    assert [len(found[f"{rank}-first"]) for rank in range(2)] == [2, 2]
-    assert [len(found[f"{rank}-second"]) for rank in range(2)] == [4, 4]
-    rows = [tuple(row) for batches in found.values() for batch in batches for row in batch]
+    numbers = {"first": (1, 2), "second": (1, 2, 3, 4)}  # a file after each report
+    names = [f"{rank}-{run}-{number}.json" for rank in range(2) for run in numbers for number in numbers[run]]
+    assert sorted(path.name for path in seen.iterdir()) == names
+    last = [seen / f"{rank}-{run}-{numbers[run][-1]}.json" for rank in range(2) for run in numbers]
+    rows = [tuple(row) for path in last for batch in json.loads(path.read_text()) for row in batch]
     assert sorted(rows) == sorted((row["number"], row["text"]) for row in rows_of(reader))
     shutil.rmtree(tmp_path / "runs")

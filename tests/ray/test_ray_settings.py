@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from piece_builders import built
 from ray_builders import KINDS
+from ray_clusters import run_code, wait_until
 from ray_pieces import hold, node_and_times
 
 import registry
-from registry.building import build_dataset
 from registry.engines import Piece, choice
 from registry.engines.ray_settings import RaySettings
 from registry.engines.ray_tasks import RayTasks
@@ -43,9 +40,14 @@ def test_a_node_runs_as_many_tasks_as_its_memory_allows(small_node: Any, connect
     with RayTasks(settings=RaySettings(task_memory=256 * MIB)) as engine:
         assert engine.width == sum(slots.values()) < sum(int(had["CPU"]) for had in nodes.values())
         assert engine.describe().endswith(f", {engine.width} pieces at a time")
-        pieces = [Piece(node_and_times, 0.3) for _ in range(40)]
-        found = [result for _, result in engine.run(pieces, doing="waited", failure=VerificationError)]
-    assert small_node.node_id in {node for node, _, _ in found}
+        found: list[tuple[str, float, float]] = []
+
+        def is_used() -> bool:
+            pieces = [Piece(node_and_times, 0.3) for _ in range(40)]
+            found.extend(result for _, result in engine.run(pieces, doing="waited", failure=VerificationError))
+            return small_node.node_id in {node for node, _, _ in found}
+
+        wait_until(is_used, "the new node has workers, and runs pieces")
     for node, started, _ in found:
         at_once = sum(one == node and begun <= started < ended for one, begun, ended in found)
         assert at_once <= slots[node]
@@ -153,11 +155,8 @@ def test_a_build_with_little_memory_gives_the_files_of_a_local_one(
     monkeypatch.setattr(build_module, "GroupMaker", noted)
     builder, found = KINDS[name](), []
     for engine, settings in (("local", {}), ("ray", {"task_memory": 256 * MIB})):
-        with (
-            registry.use_engine(engine, **settings),
-            build_dataset(builder, open_store(tmp_path / engine), processes=4) as build,
-        ):
-            found.append((dict(build.shards), dict(build.fingerprints)))
+        with registry.use_engine(engine, **settings):
+            found.append(built(builder, tmp_path / engine, processes=4))
     assert found[0] == found[1]
     assert budgets[-1] == 20_000
 
@@ -212,6 +211,8 @@ def test_work_that_stays_here_says_why(
     connected: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="registry.engines")
+    for name in ("_TRIAL_SECONDS", "_WAITING_TRIAL_SECONDS"):
+        monkeypatch.setattr(choice, name, 3600.0)  # on a busy machine, little work may take seconds
     with registry.connect(tmp_path / "catalog.db") as catalog:
         catalog.build("digits", engine="ray")
         dataset = catalog.dataset("digits")
@@ -224,12 +225,6 @@ def test_work_that_stays_here_says_why(
         "verifying digits:1.0.0 on this machine, because one process was asked for",
         f"working on this machine, because the nodes of the cluster cannot read {open_store(here).url}",
     ]
-
-
-def run_code(code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", textwrap.dedent(code), *arguments]
-    variables = {**os.environ, **environment}
-    return subprocess.run(command, capture_output=True, text=True, env=variables, timeout=180, check=False)
 
 
 PACKAGE = '''

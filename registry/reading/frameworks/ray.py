@@ -10,10 +10,8 @@ Follows Ray 2.60 (docs.ray.io, "Datasource" and "ReadTask"). Imported by ``Reade
 
 from __future__ import annotations
 
-import io
 import os
 import pickle
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from math import prod
@@ -24,7 +22,7 @@ import ray
 from ray.data import Datasource, ReadTask
 from ray.data.block import BlockMetadata
 
-from registry.engines.ray_worker import INSTALL_HINT, Setting, package_version, pickler_class, piece_environment
+from registry.engines.ray_worker import Setting, dump, pickler_class
 from registry.errors import UsageError
 from registry.features import Audio, FeaturesDict, Image, RawFeature
 from registry.features.feature import TEXT
@@ -120,12 +118,7 @@ class _ReadPart:
     def __call__(self) -> Iterator[pa.Table]:
         """Yields tables of a few MB; one without rows if there are no positions."""
         setting, packed = pickle.loads(ray.get(self._content))  # noqa: S301 - from the program that started the task
-        if setting.version != package_version():
-            raise UsageError(
-                f"a node of the cluster has shardbook {package_version()}, and this program has {setting.version}",
-                hint=INSTALL_HINT,
-            )
-        sys.path.extend(path for path in setting.paths if path not in sys.path)  # those of the node come first
+        setting.prepare_imports()
         with _environment_of(setting.environment):
             reader: Reader = pickle.loads(packed)  # noqa: S301
             maker = BatchMaker(read_features(reader), as_str=self._text == "str")
@@ -164,14 +157,7 @@ def _pack(reader: Reader) -> bytes:
             hint="Build or copy the version into a folder or an object store that all nodes can read.",
         )
     pickler = pickler_class(ray)
-    setting = Setting(package_version(), piece_environment(), [path for path in sys.path if path])
-    return _dump(pickler, (setting, _dump(pickler, reader.reopened())))
-
-
-def _dump(pickler: Any, value: object) -> bytes:
-    file = io.BytesIO()
-    pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
-    return file.getvalue()
+    return dump(pickler, (Setting.of_program(), dump(pickler, reader.reopened())))
 
 
 def _estimate_bytes(reader: Reader, features: FeaturesDict) -> int | None:
