@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import ModuleType
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from registry.engines.messages import WorkerDiedError
 from registry.engines.ray_settings import RaySettings
@@ -78,9 +79,15 @@ class Connection:
 
     @classmethod
     def open(cls, address: str | None, settings: RaySettings) -> Connection:
-        """The connection that exists, or a new one."""
+        """The connection that exists, or a new one.
+
+        Raises:
+            UsageError: there is no cluster, it is another one, or it is only reached through Ray Client.
+        """
         with require_extra("ray", package="ray", needed_for="work on a Ray cluster"):
             import ray
+        if address is not None:
+            _require_gcs(address, address)
         with cls._lock:
             found = cls._current
             if found is not None and not ray.is_initialized():  # the program ended it
@@ -88,8 +95,13 @@ class Connection:
             if found is None:
                 is_own = not ray.is_initialized()
                 if is_own:
+                    wanted = address or os.environ.get("RAY_ADDRESS") or None
+                    if address is None and wanted is not None:
+                        _require_gcs(wanted, f"RAY_ADDRESS={wanted}")
                     _print_to_stderr()
-                    _connect(ray, address or os.environ.get("RAY_ADDRESS") or None, settings)
+                    _connect(ray, wanted, settings)
+                elif ray.util.client.ray.is_connected():
+                    raise _unsupported("this program is connected through Ray Client, which is not supported", "HEAD")
                 found = cls(ray, address, is_own=is_own)
                 found._runtime_env = settings.runtime_env if is_own else None
             elif found._is_own and address is not None and address != found._address:
@@ -366,6 +378,31 @@ def _await_lines() -> None:
         and time.monotonic() - started < _MOST_LINES_SECONDS
     ):
         time.sleep(0.05)
+
+
+def _require_gcs(address: str, named: str) -> None:
+    """Refuse the other addresses that a cluster has: those of Ray Client, and of the dashboard and its jobs.
+
+    Ray Client would run pieces, but the program is then outside of the network of the cluster: it cannot see whether
+    the head still answers, and if it is killed, its tasks run on for half a minute, because it might come back.
+    """
+    scheme, host = urlsplit(address).scheme, address.partition("://")[2].partition("/")[0].rpartition(":")[0]
+    if scheme == "ray":
+        raise _unsupported(f"{named} is an address of Ray Client, which is not supported", host, address=address)
+    if scheme in ("http", "https"):
+        raise _unsupported(f"{named} is the address of Ray's dashboard, not of a cluster", host, address=address)
+
+
+def _unsupported(message: str, host: str, **details: str) -> UsageError:
+    """The error for a way to a cluster that is not supported, with the ways that are."""
+    return UsageError(
+        message,
+        hint="On a node of the cluster, use the address that `ray start --head` prints: "
+        f"--address {host or 'HEAD'}:6379\n"
+        "From another machine, submit a job: "
+        f"ray job submit --address http://{host or 'HEAD'}:8265 -- registry build ... --engine ray",
+        details=details,
+    )
 
 
 def _require_server(address: str) -> None:
