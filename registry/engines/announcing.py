@@ -58,6 +58,11 @@ class Work:
             self._said.add(text)
             self._say(logging.WARNING, text)
 
+    def cancels(self, num_tasks: int) -> None:
+        """Say that tasks of a cluster are cancelled, for those who watch no progress."""
+        tasks = "1 task" if num_tasks == 1 else f"{num_tasks:,} tasks"
+        self._say(logging.INFO, f"cancelling {tasks}; press Ctrl-C again to quit now")
+
     def end(self) -> None:
         """Say why nothing was done on the cluster, if that is so and nothing was said."""
         reason = next((one for one in _REASONS if one in self._reasons), None)
@@ -96,4 +101,7 @@ def current_work() -> Work:
 
 class _Unnamed(Work):
     def runs_on(self, engine: Engine) -> None:
+        """Say nothing."""
+
+    def cancels(self, num_tasks: int) -> None:
         """Say nothing."""

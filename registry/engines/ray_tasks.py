@@ -18,6 +18,7 @@ import logging
 import pickle
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
@@ -25,6 +26,7 @@ from functools import partial
 from typing import Any, Final, cast
 from urllib.parse import unquote, urlsplit
 
+from registry.engines.announcing import current_work
 from registry.engines.engine import Engine, Piece, R, T, closed_engine, in_order, most_drawn
 from registry.engines.messages import NotSendableError, Taking, WorkerDiedError, not_sendable
 from registry.engines.ray_connection import DIED_HINT, POLL_SECONDS, Connection, Patience, TaskDiedError
@@ -175,7 +177,7 @@ class RayTasks(Engine):
                 if room is not None:
                     room.keep(sent.num_bytes)
             if ready is None or ready.piece is not piece:
-                ready = _Task(self, piece, sent, doing)
+                ready = _Task(self, piece, sent, doing, tally)
             return ready
 
         def fits(piece: Piece[T, R]) -> bool:
@@ -240,20 +242,37 @@ class RayTasks(Engine):
 
     def _end_tasks(self, connection: Connection) -> None:
         """Let all tasks end, and wait for it: those that do not react kill their worker."""
-        tasks = [task for task in list(self._started) if task.ref is not None]
+        tasks = {task.ref: task for task in list(self._started) if task.ref is not None}
         self._started.clear()
         if not tasks:
             return
-        keys = {task.key for task in tasks}
-        refs = [task.ref for task in tasks]
+        keys = {task.key for task in tasks.values()}
         with suppress(Exception):  # the cluster may have ended
-            if not connection.ray.wait(refs, num_returns=len(refs), timeout=0)[1]:
+            left = connection.ray.wait(list(tasks), num_returns=len(tasks), timeout=0)[1]
+            if not left:
                 return
             for key in keys:
                 connection.cancel(key)
-            if not connection.ray.wait(refs, num_returns=len(refs), timeout=_CANCEL_SECONDS)[1]:
+            if self._await_cancelled(connection, {ref: tasks[ref].tally for ref in left}):
                 for key in keys:
                     connection.forget_cancelled(key)
+
+    def _await_cancelled(self, connection: Connection, left: dict[Any, Tally[Any]]) -> bool:
+        """Wait until cancelled tasks have ended, and show how many are left. Returns whether all have ended."""
+        tallies = set(left.values())
+        unwatched = [tally for tally in left.values() if not tally.is_watched]
+        if unwatched:
+            current_work().cancels(len(unwatched))
+        deadline = time.monotonic() + _CANCEL_SECONDS
+        while True:
+            for tally in tallies:
+                with suppress(Exception):  # whatever a callback of the caller raises, the tasks are waited for
+                    tally.cancel(sum(one is tally for one in left.values()))
+            if not left or time.monotonic() > deadline:
+                return not left
+            refs = list(left)
+            for ref in connection.ray.wait(refs, num_returns=len(refs), timeout=TELL_SECONDS)[0]:
+                del left[ref]
 
     def _send(self, function: Callable[[Any], Any]) -> _Sent:
         connection = self.connect()
@@ -299,7 +318,7 @@ class _Sent:
 class _Task:
     """A piece that was sent, and the reference to its result. It is started again if its worker or node dies."""
 
-    def __init__(self, engine: RayTasks, piece: Piece[Any, Any], sent: _Sent, doing: str) -> None:
+    def __init__(self, engine: RayTasks, piece: Piece[Any, Any], sent: _Sent, doing: str, tally: Tally[Any]) -> None:
         self._engine = engine
         self._sent = sent
         self._message: bytes | None = None
@@ -307,6 +326,7 @@ class _Task:
         self._refusal: NotSendableError | WorkerDiedError | None = None
         self.piece = piece
         self.doing = doing
+        self.tally = tally
         self.attempt = 0
         self.ref: Any = None
         self.num_bytes = 0
