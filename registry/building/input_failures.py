@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from registry.building.author_code import text_of
 from registry.building.keys import label_of, shorten
+from registry.engines import REACH_HINT
 from registry.errors import BuildError, FeatureError
 from registry.masking import mask
 
@@ -38,6 +40,7 @@ class Failure(NamedTuple):
         kind: the class of the author's exception; empty if an example is invalid.
         problem: what is wrong, on one line, without the place. Where it names the input, it has ``…``.
         position: where in the input, e.g. ``after 3 examples``; empty for its beginning.
+        missing: if a file was not found, its path, empty if that is unknown. None: that was not the problem.
     """
 
     label: str
@@ -45,30 +48,38 @@ class Failure(NamedTuple):
     kind: str
     problem: str
     position: str
+    missing: str | None
 
     @classmethod
     def of(cls, given: Any, error: BuildError | FeatureError, *, where: str) -> Failure:
         """The failure of an input whose errors begin with ``where``. Called where it was read: causes are not sent."""
         label, cause, details = label_of(given), error.__cause__, error.details
+        missing = next((one for one in _chain(cause) if isinstance(one, FileNotFoundError)), None)
+        path = None if missing is None else _path_of(missing)
         key, count = details.get("key"), details.get("position")
         if "traceback" in details and cause is not None:
             position = f"after {count} example{'' if count == 1 else 's'}" if count else f"key {key}" if key else ""
-            return cls(label, error, type(cause).__name__, _problem(given, text_of(cause)), position)
+            return cls(label, error, type(cause).__name__, _problem(given, text_of(cause)), position, path)
         problem = error.message.removeprefix(mask(where)).removesuffix(f" ({details.get('where')})")
         position = f"key {key}" if key else "" if count is None else f"example {count}"
         for said in (f", example with key {key}", f", example {count}", ": "):
             problem = problem.removeprefix(said)
-        return cls(label, error, "", _problem(given, problem), position)
+        return cls(label, error, "", _problem(given, problem), position, path)
 
 
-def failed_inputs(split: str, failures: Sequence[Failure]) -> BuildError | FeatureError:
+def failed_inputs(split: str, failures: Sequence[Failure], *, is_elsewhere: bool) -> BuildError | FeatureError:
     """The error for inputs that failed: that of the only one, or one that names all, up to ``MOST_FAILED``.
 
     Args:
         split: the name of the split.
         failures: what failed.
+        is_elsewhere: whether other machines read the inputs, which may lack files of this one.
     """
     shown = failures[:MOST_FAILED]
+    if is_elsewhere:
+        for one in shown:
+            if one.missing is not None:
+                one.error.rephrase(hint="\n".join(filter(None, (one.error.hint, _reach_hint(one.missing)))))
     if len(shown) == 1:
         return shown[0].error
     groups: dict[tuple[str, str], list[Failure]] = {}
@@ -113,3 +124,26 @@ def _problem(given: Any, text: str) -> str:
     if isinstance(given, str | os.PathLike) and len(name := os.fsdecode(given)) >= _LEAST_NAME:
         text = text.replace(repr(name), "…").replace(name, "…")
     return mask(" ".join(text.split()))
+
+
+def _reach_hint(missing: str) -> str:
+    """What to do about a file that another machine did not find."""
+    if not missing or not os.path.exists(missing):  # noqa: PTH110 (a text of any kind)
+        return f"Check the path. {REACH_HINT}"
+    if not Path(missing).is_absolute():
+        return f"Write absolute paths: nodes do not work in the current folder of this machine. {REACH_HINT}"
+    return f"The path exists on this machine, but not on the node that tried to read it. {REACH_HINT}"
+
+
+def _path_of(error: FileNotFoundError) -> str:
+    name: Any = error.filename
+    return os.fsdecode(name) if isinstance(name, str | bytes | os.PathLike) else ""
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception and those that it was raised from: libraries often replace the one of the system."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__

@@ -238,7 +238,7 @@ def make_group_runs(
             if group.files is not None:
                 group.files.close()
     if failures:
-        raise failed_inputs(maker.split, failures)
+        raise failed_inputs(maker.split, failures, is_elsewhere=not engine.shares_files)
 
 
 def watch_inputs(progress: ProgressCallback | None, split: str, pieces: Pieces) -> StageTasks[Group, GroupFacts]:

@@ -28,7 +28,7 @@ from urllib.parse import unquote, urlsplit
 
 from registry.engines.announcing import current_work
 from registry.engines.engine import Engine, Piece, R, T, closed_engine, in_order, most_drawn
-from registry.engines.messages import NotSendableError, Taking, WorkerDiedError, not_sendable
+from registry.engines.messages import REACH_HINT, NotSendableError, Taking, WorkerDiedError, not_sendable
 from registry.engines.ray_connection import DIED_HINT, POLL_SECONDS, Connection, Patience, TaskDiedError
 from registry.engines.ray_settings import RaySettings, StoreRoom
 from registry.engines.ray_worker import (
@@ -85,7 +85,7 @@ class RayTasks(Engine):
         self._connection: Connection | None = None
         self._call: Any = None
         self._started: set[_Task] = set()
-        self._taking = Taking()
+        self._taking = Taking({"FileNotFoundError": REACH_HINT})
         self._is_closed = False
         self._lock = threading.RLock()
 

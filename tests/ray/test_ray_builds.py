@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ray_builders import KINDS, AllEmpty, Doubled, Failing, ManyFail
+from ray_builders import KINDS, Absent, AllEmpty, Doubled, Failing, ManyFail
 from ray_kills import PHASES, WHATS, expected_digests, moments, try_kill
 
 import registry
@@ -117,6 +117,28 @@ def test_inputs_without_any_example_are_refused_as_in_a_local_build(pieces_run: 
             built(AllEmpty(), tmp_path / engine, processes=2)
         messages.append((caught.value.message, caught.value.hint))
     assert messages[0] == messages[1]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "start"),
+    [
+        ([__file__], "The path exists on this machine, but not on the node that tried to read it."),
+        (["there is no such file"], "Check the path."),
+        (["only here.txt"], "Write absolute paths: nodes do not work in the current folder of this machine."),
+        ([__file__, __file__], "The path exists on this machine, but not on the node that tried to read it."),
+    ],
+)
+def test_inputs_that_a_node_does_not_find_have_a_hint(
+    inputs: list[str], start: str, pieces_run: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "only here.txt").touch()
+    with pytest.raises(BuildError, match="No such file or directory") as caught:
+        built(Absent(inputs), tmp_path / "data", processes=2)
+    assert caught.value.hint == (
+        f"{start} All nodes of a cluster must be able to read what the tasks read: put it in a bucket, or in a folder "
+        "that all nodes share."
+    )
 
 
 def test_twenty_of_many_inputs_that_fail_are_named_as_in_a_local_build(pieces_run: list[str], tmp_path: Path) -> None:

@@ -91,6 +91,15 @@ def test_a_piece_that_always_kills_its_worker_is_a_typed_error(engine: Engine) -
     assert results(engine, 1, 2) == [1, 2]
 
 
+def test_a_file_that_a_node_does_not_find_has_a_hint(engine: Engine) -> None:
+    with pytest.raises(VerificationError, match="a worker process met FileNotFoundError while it ") as caught:
+        results(engine, "/there/is/no/such/folder", function=os.listdir)
+    assert caught.value.hint == (
+        "All nodes of a cluster must be able to read what the tasks read: put it in a bucket, or in a folder that all "
+        "nodes share."
+    )
+
+
 def test_a_piece_that_takes_long_is_reported(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
