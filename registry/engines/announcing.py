@@ -20,9 +20,9 @@ _log = logging.getLogger(__name__)
 chosen_engine: Final[ContextVar[Engine | None]] = ContextVar("chosen engine", default=None)
 """The engine of the innermost block of ``use_engine``; None: this machine."""
 
-ONE_PROCESS: Final = "one process was asked for"
+ONE_PROCESS: Final = "only one process was requested"
 LITTLE: Final = "there is little to do"
-NEEDS_THIS_MACHINE: Final = "it needs files or memory of this machine"
+NEEDS_THIS_MACHINE: Final = "it needs files or memory on this machine"
 _REASONS: Final = (ONE_PROCESS, LITTLE, NEEDS_THIS_MACHINE)
 """The one that is said if several apply: nearly all work has small parts that only this machine can do."""
 

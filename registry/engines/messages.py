@@ -76,7 +76,7 @@ class Taking:
             raise failure(f"{error.message}{how}", hint=error.hint, details=error.details) from error
         except ForeignError as error:
             kind, text = error.args
-            message = f"a worker process met {kind} while it {doing}: {text}"
+            message = f"a worker process raised {kind} while it {doing}: {text}"
             raise failure(message, hint=self._hints.get(kind)) from error
 
 

@@ -38,13 +38,13 @@ _CHECK_SECONDS: Final = 60.0
 
 _MEMORY_HINT: Final = (
     "Its node ran out of memory. Use fewer processes: processes=N in Python, -j N on the command line; or nodes with "
-    "more memory for each CPU."
+    "more memory per CPU."
 )
 DIED_HINT: Final = (
     "A native library crashed, another program ended the process, or the system ran out of memory. The output of "
-    "workers is above. To debug it, work on this machine: --engine local -j 1 on the command line."
+    "the workers is above. To debug it, run on this machine: --engine local -j 1 on the command line."
 )
-_NODE_HINT: Final = "The nodes of the cluster do not last long enough. `ray status` lists them. Run the command again."
+_NODE_HINT: Final = "The cluster keeps losing nodes; `ray status` lists those that are left. Run the command again."
 _LOST_HINT: Final = (
     "The cluster ended, or the network to it failed. Check it with `ray status`, and run the command again."
 )
@@ -106,12 +106,12 @@ class Connection:
                 found._runtime_env = settings.runtime_env if is_own else None
             elif found._is_own and address is not None and address != found._address:
                 raise UsageError(
-                    f"this program is connected to another Ray cluster than {address}",
-                    hint="Close the engine that uses it first: a program uses one cluster at a time.",
+                    f"this program is already connected to a Ray cluster other than {address}",
+                    hint="Close the engine that uses it first: a program can use one cluster at a time.",
                 )
             if settings.runtime_env is not None and settings.runtime_env != found._runtime_env:
                 raise UsageError(
-                    "this program is connected to a Ray cluster already, without this runtime_env",
+                    "this program is already connected to a Ray cluster, without this runtime_env",
                     hint="Pass runtime_env to ray.init, or to the first engine that the program uses.",
                 )
             cls._current = found
@@ -242,7 +242,9 @@ class Patience:
         """Called several times a minute while the result is waited for."""
         waited = time.monotonic() - self._started
         if waited > self._report_after:
-            _log.warning("waiting for one task for %.0f s (%s); `ray list tasks` shows its node", waited, self._doing)
+            _log.warning(
+                "still waiting for one task after %.0f s (%s); `ray list tasks` shows its node", waited, self._doing
+            )
             self._report_after *= 2
 
 
@@ -332,7 +334,7 @@ def _checked_environment(runtime_env: Mapping[str, Any]) -> dict[str, Any]:
     except (TypeError, ValueError) as error:
         raise UsageError(
             f"Ray refuses the runtime_env: {error}",
-            hint='Write fields that Ray documents, e.g. {"py_modules": ["./my_package"]}.',
+            hint='Use the fields that Ray documents, e.g. {"py_modules": ["./my_package"]}.',
         ) from error
     return dict(runtime_env)
 
@@ -424,7 +426,7 @@ def _no_cluster(address: str, error: Exception) -> UsageError:
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     return UsageError(
         f"cannot connect to a Ray cluster at {address}: {reason}",
-        hint="Check that it runs: ray status --address ADDRESS. Start one on this machine with: ray start --head\n"
+        hint="Check that it is running: ray status --address ADDRESS. Start one on this machine: ray start --head\n"
         "If `ray start` said that token authentication is enabled, set RAY_AUTH_MODE=token for this program, too.",
         details={"address": address},
     )

@@ -137,11 +137,11 @@ class RayTasks(Engine):
         return self.connect().can_list(unquote(urlsplit(location).path) if scheme else location)
 
     def describe(self) -> str:
-        """The engine in a line for people: ``Ray, with 8 CPUs of 2 nodes``."""
+        """The engine in a line for people: ``Ray, with 8 CPUs on 2 nodes``."""
         connection = self.connect()
         cpus, nodes = connection.num_cpus, connection.num_nodes
         used = f", {self.width} pieces at a time" if self._processes is not None or self.width < cpus else ""
-        return f"Ray, with {cpus} CPU{'s' * (cpus > 1)} of {nodes} node{'s' * (nodes > 1)}{used}"
+        return f"Ray, with {cpus} CPU{'s' * (cpus > 1)} on {nodes} node{'s' * (nodes > 1)}{used}"
 
     def run(
         self,

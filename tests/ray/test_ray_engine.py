@@ -57,7 +57,7 @@ def test_the_width_is_the_number_of_cpus_or_what_was_asked_for(connected: Any) -
     with RayTasks() as all_of_them, RayTasks(processes=3) as some:
         assert (all_of_them.width, some.width) == (4, 3)
         assert not all_of_them.shares_files
-        assert all_of_them.describe() == "Ray, with 4 CPUs of 2 nodes"
+        assert all_of_them.describe() == "Ray, with 4 CPUs on 2 nodes"
 
 
 def test_one_process_ends_each_piece_before_the_next_is_drawn(connected: Any) -> None:
@@ -92,7 +92,7 @@ def test_a_piece_that_always_kills_its_worker_is_a_typed_error(engine: Engine) -
 
 
 def test_a_file_that_a_node_does_not_find_has_a_hint(engine: Engine) -> None:
-    with pytest.raises(VerificationError, match="a worker process met FileNotFoundError while it ") as caught:
+    with pytest.raises(VerificationError, match="a worker process raised FileNotFoundError while it ") as caught:
         results(engine, "/there/is/no/such/folder", function=os.listdir)
     assert caught.value.hint == (
         "All nodes of a cluster must be able to read what the tasks read: put it in a bucket, or in a folder that all "
@@ -108,7 +108,7 @@ def test_a_piece_that_takes_long_is_reported(
     assert results(engine, 0.0, 2.0, 0.0, function=rest) == [0.0, 2.0, 0.0]
     found = [record.getMessage() for record in caplog.records]
     assert found
-    assert all(text.startswith("waiting for one task for ") and "(followed orders)" in text for text in found)
+    assert all(text.startswith("still waiting for one task after ") and "(followed orders)" in text for text in found)
 
 
 def test_a_node_that_is_removed_does_not_change_the_results(cluster: Any, connected: Any, tmp_path: Path) -> None:
@@ -494,7 +494,7 @@ def test_an_unknown_amount_of_work_reaches_the_cluster(connected: Any, monkeypat
 
 def test_an_address_needs_ray() -> None:
     with (
-        pytest.raises(UsageError, match=r"^an address belongs to the engine ray(?m:$)"),
+        pytest.raises(UsageError, match=r"^an address can only be set for the engine ray(?m:$)"),
         use_engine("local", address="a:1"),
     ):
         pass

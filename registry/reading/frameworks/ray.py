@@ -122,7 +122,7 @@ class _ReadPart:
         setting, packed = pickle.loads(ray.get(self._content))  # noqa: S301 - from the program that started the task
         if setting.version != package_version():
             raise UsageError(
-                f"a node of the cluster has shardbook {package_version()}, and this program has {setting.version}",
+                f"a node of the cluster has shardbook {package_version()}, but this program has {setting.version}",
                 hint=INSTALL_HINT,
             )
         sys.path.extend(path for path in setting.paths if path not in sys.path)  # those of the node come first
