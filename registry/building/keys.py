@@ -163,7 +163,16 @@ def label_of(key: object) -> str:
         text = repr(key)
     except Exception:  # noqa: BLE001 - author code
         text = f"<{type(key).__name__}>"
-    if len(text) <= LABEL_WIDTH:
+    return shorten(text, LABEL_WIDTH)
+
+
+def shorten(text: str, width: int) -> str:
+    """``text`` in at most ``width`` characters: its middle is left out.
+
+    >>> shorten("part-00017-of-00100.csv", 12)
+    'part-0…0.csv'
+    """
+    if len(text) <= width:
         return text
-    half = (LABEL_WIDTH - 1) // 2
-    return f"{text[: LABEL_WIDTH - 1 - half]}…{text[-half:]}"
+    half = (width - 1) // 2
+    return f"{text[: width - 1 - half]}…{text[-half:]}"

@@ -23,6 +23,7 @@ from registry.building.author_code import add_place, author_error, function_plac
 from registry.building.encoding import encode_examples
 from registry.building.example_runs import MadeRun
 from registry.building.generation import Keyer, run_generator
+from registry.building.input_failures import MOST_FAILED, Failure, failed_inputs
 from registry.building.input_labels import InputLabels
 from registry.building.keys import label_of
 from registry.building.pieces import Pieces
@@ -35,9 +36,6 @@ from registry.engines import Engine, Piece, TaskWatch, ThisProcess
 from registry.errors import BuildError, DuplicateKeyError, FeatureError
 from registry.features import Codec
 from registry.model import ProgressCallback
-
-MOST_FAILED: Final = 20
-"""The number of inputs that may fail before a build ends: all of them are named."""
 
 _GROUP_SECONDS: Final = 0.5
 _MOST_GROUP_SECONDS: Final = 120.0
@@ -76,13 +74,6 @@ class RunFiles(NamedTuple):
         self.run.close()
         if self.keys is not None:
             self.keys.close()
-
-
-class Failure(NamedTuple):
-    """An input that cannot be used: as errors show it, and its error."""
-
-    label: str
-    error: BuildError | FeatureError
 
 
 class GroupFacts(NamedTuple):
@@ -176,8 +167,10 @@ class GroupMaker:
                 except (BuildError, FeatureError) as error:
                     if {"key", "keys", "position"} & error.details.keys() and "input_numbers" not in error.details:
                         add_place(error, function_place(self.generate))
-                    failures.append(Failure(label_of(one), error))
+                    failures.append(Failure.of(one, error, where=keyer.where))
                 is_numbered = keyer.is_numbered
+                if len(failures) >= MOST_FAILED:  # the build ends with these
+                    break
             return GroupFacts(
                 name=name,
                 table=None if failures else sorter.write_to(files.run),
@@ -226,11 +219,7 @@ def make_group_runs(
         groups = _groups(maker, pieces, labels, size, waiting)
         for group, facts in engine.run(groups, doing="generated examples", failure=BuildError, watch=watch):
             waiting.popleft()
-            for _, error in facts.failures:
-                if isinstance(error, DuplicateKeyError):
-                    labels.add_to(error)
-                    add_place(error, function_place(maker.generate))
-            failures += facts.failures
+            failures += [_with_inputs(one, labels, maker) for one in facts.failures]
             size.learn(len(group.inputs), facts)
             if facts.is_numbered is not None:
                 if is_numbered not in (None, facts.is_numbered):
@@ -252,7 +241,19 @@ def make_group_runs(
             if group.files is not None:
                 group.files.close()
     if failures:
-        raise _failed(maker.split, failures)
+        raise failed_inputs(maker.split, failures, is_elsewhere=not engine.shares_files)
+
+
+def _with_inputs(failure: Failure, labels: InputLabels, maker: GroupMaker) -> Failure:
+    """The failure of an input that uses a key twice names both inputs."""
+    error = failure.error
+    if not isinstance(error, DuplicateKeyError):
+        return failure
+    before = error.message
+    labels.add_to(error)
+    problem = failure.problem + error.message.removeprefix(before)
+    add_place(error, function_place(maker.generate))
+    return failure._replace(problem=problem)
 
 
 def watch_inputs(progress: ProgressCallback | None, split: str, pieces: Pieces) -> StageTasks[Group, GroupFacts]:
@@ -269,7 +270,7 @@ def _measure(group: Group, facts: GroupFacts) -> Outcome:
     num_failed = len(facts.failures)
     is_used = facts.table is not None
     return Outcome(
-        num_units=len(group.inputs) - num_failed,
+        num_units=len(group.inputs) - num_failed if num_failed < MOST_FAILED else 0,  # else some were not tried
         num_failed=num_failed,
         num_records=facts.table.num_records if facts.table is not None else 0,
         num_bytes=facts.num_payload_bytes if is_used else 0,
@@ -379,21 +380,4 @@ def _died(split: str, group: Group, error: BuildError) -> BuildError:
         f"split {split!r}, {named}: {error.message}",
         hint=error.hint,
         details={**error.details, "split": split, "inputs": [first, last]},
-    )
-
-
-def _failed(split: str, failures: list[Failure]) -> BuildError | FeatureError:
-    """The error for inputs that failed: that of the only one, or one that names all."""
-    if len(failures) == 1:
-        return failures[0].error
-    lines = [f"  {error.message}" for _, error in failures]
-    ended = ", and the build ended" if len(failures) >= MOST_FAILED else ""
-    hints = dict.fromkeys(error.hint for _, error in failures if error.hint is not None)
-    return BuildError(
-        "\n".join([f"split {split!r}: {len(failures)} inputs failed{ended}", *lines]),
-        hint="\n".join(list(hints)[:3]) or None,
-        details={
-            "split": split,
-            "inputs": [{"input": label, "error": error.message, **error.details} for label, error in failures],
-        },
     )

@@ -78,7 +78,7 @@ class StageTasks(Generic[T, R]):
 
     def _change(self, counts: TaskCounts) -> None:
         self._counts = counts
-        if time.monotonic() - self._reported_at > PROGRESS_SECONDS:
+        if counts.num_cancelling or time.monotonic() - self._reported_at > PROGRESS_SECONDS:
             self._report()
 
     def _report(self) -> None:
@@ -91,6 +91,7 @@ class StageTasks(Generic[T, R]):
             running=self._counts.num_running,
             failed=self._units_failed + self._counts.num_failed,
             retried=self._counts.num_retried,
+            cancelling=self._counts.num_cancelling,
         )
         if tasks == self._reported and not self._num_records:
             return

@@ -31,8 +31,8 @@ ENGINE_OPTIONS: Final = (
     click.option(
         "--task-memory",
         metavar="SIZE",
-        help="With --engine ray: the memory of one task, e.g. 2GB; a node runs as many as fit.  [default: one task for "
-        "each CPU]",
+        help="With --engine ray: the memory of one task, e.g. 2GB; a node runs as many tasks as fit.  [default: one "
+        "task for each CPU]",
     ),
     click.option(
         "--runtime-env",
@@ -48,7 +48,7 @@ ENGINE_OPTIONS: Final = (
     click.option(
         "--engine",
         metavar="NAME",
-        help="Where much work is done: local is this machine, ray a Ray cluster.  [default: $REGISTRY_ENGINE, else "
+        help="Where heavy work is done: local is this machine, ray is a Ray cluster.  [default: $REGISTRY_ENGINE, else "
         "local]",
     ),
 )

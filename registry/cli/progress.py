@@ -46,8 +46,18 @@ def describe_parts(progress: Progress) -> list[Part]:
     >>> one = Progress(stage="encoding", done=1234567, num_bytes=2**30, tasks=tasks)
     >>> [part.text for part in describe_parts(one)]
     ['1,234,567 records', '1.0 GiB', '37/120 inputs', '8 running', '2 failed']
+
+    While the tasks of a cluster are cancelled, nothing else matters:
+
+    >>> one = Progress(stage="encoding", done=1234567, tasks=TaskProgress(cancelling=8))
+    >>> [part.text for part in describe_parts(one)]
+    ['cancelling 8 tasks ...', 'press Ctrl-C again to quit now']
     """
     done, total = progress.done, progress.total
+    if progress.tasks is not None and progress.tasks.cancelling:
+        count = progress.tasks.cancelling
+        text = f"cancelling {count:,} task{'s' * (count > 1)} ..."
+        return [Part(text, 0, "yellow"), Part("press Ctrl-C again to quit now", 1)]
     if progress.unit == "bytes":
         text = size(done) if total is None else f"{size(done)}/{size(total)}"
     else:
@@ -136,6 +146,8 @@ class _Shown:
 
     def parts(self) -> list[Part]:
         """The parts of the line, with the time left, or else the time that has passed."""
+        if self.progress.tasks is not None and self.progress.tasks.cancelling:
+            return describe_parts(self.progress)
         now = time.monotonic()
         seconds = self.left.seconds(now)
         time_text = f"{duration(now - self.started)} elapsed" if seconds is None else f"{duration(seconds)} left"

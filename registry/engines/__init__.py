@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from registry.engines.argument import engine_argument
     from registry.engines.choice import ENGINES, choose_engine, has_engine_of_block, num_cpus, use_engine
     from registry.engines.engine import Engine, FileRange, Piece, ThisProcess, call_ahead, shared_threads, submit
-    from registry.engines.messages import ForeignError, NotSendableError, WorkerDiedError
+    from registry.engines.messages import REACH_HINT, ForeignError, NotSendableError, WorkerDiedError
     from registry.engines.watching import TaskCounts, TaskWatch, watch_tasks
     from registry.engines.workers import WorkerProcesses
 
 __all__ = [
     "ENGINES",
+    "REACH_HINT",
     "Engine",
     "FileRange",
     "ForeignError",
@@ -51,7 +52,7 @@ __getattr__, __dir__ = lazy_exports(
         "argument": "engine_argument",
         "choice": "ENGINES choose_engine has_engine_of_block num_cpus use_engine",
         "engine": "Engine FileRange Piece ThisProcess call_ahead shared_threads submit",
-        "messages": "ForeignError NotSendableError WorkerDiedError",
+        "messages": "REACH_HINT ForeignError NotSendableError WorkerDiedError",
         "watching": "TaskCounts TaskWatch watch_tasks",
         "workers": "WorkerProcesses",
     },

@@ -20,9 +20,9 @@ _log = logging.getLogger(__name__)
 chosen_engine: Final[ContextVar[Engine | None]] = ContextVar("chosen engine", default=None)
 """The engine of the innermost block of ``use_engine``; None: this machine."""
 
-ONE_PROCESS: Final = "one process was asked for"
+ONE_PROCESS: Final = "only one process was requested"
 LITTLE: Final = "there is little to do"
-NEEDS_THIS_MACHINE: Final = "it needs files or memory of this machine"
+NEEDS_THIS_MACHINE: Final = "it needs files or memory on this machine"
 _REASONS: Final = (ONE_PROCESS, LITTLE, NEEDS_THIS_MACHINE)
 """If several apply, the first of them is given: nearly all work has small parts that only this machine can do."""
 
@@ -57,6 +57,11 @@ class Work:
         if text not in self._said:
             self._said.add(text)
             self._say(logging.WARNING, text)
+
+    def cancels(self, num_tasks: int) -> None:
+        """Say that tasks of a cluster are cancelled, for those who watch no progress."""
+        tasks = "1 task" if num_tasks == 1 else f"{num_tasks:,} tasks"
+        self._say(logging.INFO, f"cancelling {tasks}; press Ctrl-C again to quit now")
 
     def end(self) -> None:
         """Say why the cluster did nothing, unless a line has named the engine or given a warning."""
@@ -96,4 +101,7 @@ def current_work() -> Work:
 
 class _Unnamed(Work):
     def runs_on(self, engine: Engine) -> None:
+        """Say nothing."""
+
+    def cancels(self, num_tasks: int) -> None:
         """Say nothing."""

@@ -28,7 +28,7 @@ def engine_argument(
     """Decorate a public call that has an argument ``engine``: it runs in a block of ``use_engine``.
 
     None means the engine of the surrounding block, or this machine if there is no such block. If a cluster does the
-    work, one line of the log says so: ``building prices on Ray, with 8 CPUs of 2 nodes``.
+    work, one line of the log says so: ``building prices on Ray, with 8 CPUs on 2 nodes``.
 
     Args:
         doing: what the call does, e.g. ``building``.

@@ -112,7 +112,7 @@ def use_engine(
     for (name, words), value in zip(_SETTINGS.items(), given, strict=True):
         if value is not None and engine != "ray":
             raise UsageError(
-                f"{words} belongs to the engine ray",
+                f"{words} can only be set for the engine ray",
                 hint=f"Use use_engine('ray', {name}=...) in Python, --engine ray on the command line.",
             )
     with ExitStack() as stack:

@@ -8,13 +8,18 @@ from __future__ import annotations
 import logging
 import pickle
 import traceback
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from registry.engines.engine import Piece, R, T
 from registry.errors import RegistryError
 
 _log = logging.getLogger(__name__)
+
+REACH_HINT: Final = (
+    "All nodes of a cluster must be able to read what the tasks read: put it in a bucket, or in a folder that all "
+    "nodes share."
+)
 
 
 class NotSendableError(Exception):
@@ -44,9 +49,13 @@ class WorkerDiedError(Exception):
 
 
 class Taking:
-    """Takes the results of pieces that ran in other processes. Each engine has one, so it warns only once."""
+    """Takes the results of pieces that ran in other processes. Each engine has one, so it warns only once.
 
-    def __init__(self) -> None:
+    ``hints`` has hints for errors from outside the registry, by the names of their classes.
+    """
+
+    def __init__(self, hints: Mapping[str, str] | None = None) -> None:
+        self._hints = hints or {}
         self._has_warned = False
 
     def take(self, piece: Piece[T, R], result: Callable[[], R], *, doing: str, failure: type[RegistryError]) -> R:
@@ -67,7 +76,8 @@ class Taking:
             raise failure(f"{error.message}{how}", hint=error.hint, details=error.details) from error
         except ForeignError as error:
             kind, text = error.args
-            raise failure(f"a worker process met {kind} while it {doing}: {text}") from error
+            message = f"a worker process raised {kind} while it {doing}: {text}"
+            raise failure(message, hint=self._hints.get(kind)) from error
 
 
 def call_function(function: Callable[[Any], Any], item: Any) -> tuple[Any, Exception | None, Exception | None]:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import ModuleType
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from registry.engines.messages import WorkerDiedError
 from registry.engines.ray_settings import RaySettings
@@ -38,13 +39,13 @@ _CHECK_SECONDS: Final = 60.0
 
 _MEMORY_HINT: Final = (
     "Its node ran out of memory. Use fewer processes: processes=N in Python, -j N on the command line; or nodes with "
-    "more memory for each CPU."
+    "more memory per CPU."
 )
 DIED_HINT: Final = (
     "A native library crashed, another program ended the process, or the system ran out of memory. The output of "
-    "workers is above. To debug it, work on this machine: --engine local -j 1 on the command line."
+    "the workers is above. To debug it, run on this machine: --engine local -j 1 on the command line."
 )
-_NODE_HINT: Final = "The nodes of the cluster do not last long enough. `ray status` lists them. Run the command again."
+_NODE_HINT: Final = "The cluster keeps losing nodes; `ray status` lists those that are left. Run the command again."
 _LOST_HINT: Final = (
     "The cluster ended, or the network to it failed. Check it with `ray status`, and run the command again."
 )
@@ -80,9 +81,15 @@ class Connection:
 
     @classmethod
     def open(cls, address: str | None, settings: RaySettings) -> Connection:
-        """Return the existing connection, or open one."""
+        """Return the existing connection, or open one.
+
+        Raises:
+            UsageError: there is no cluster, it is another one, or it is only reached through Ray Client.
+        """
         with require_extra("ray", package="ray", needed_for="work on a Ray cluster"):
             import ray
+        if address is not None:
+            _require_gcs(address, address)
         with cls._lock:
             found = cls._current
             if found is not None and not ray.is_initialized():  # the program ended it
@@ -91,8 +98,13 @@ class Connection:
                 is_own = not ray.is_initialized()
                 sigterm = signal.getsignal(signal.SIGTERM)
                 if is_own:
+                    wanted = address or os.environ.get("RAY_ADDRESS") or None
+                    if address is None and wanted is not None:
+                        _require_gcs(wanted, f"RAY_ADDRESS={wanted}")
                     _print_to_stderr()
-                    _connect(ray, address or os.environ.get("RAY_ADDRESS") or None, settings)
+                    _connect(ray, wanted, settings)
+                elif ray.util.client.ray.is_connected():
+                    raise _unsupported("this program is connected through Ray Client, which is not supported", "HEAD")
                 found = cls(ray, address, is_own=is_own)
                 if is_own:
                     found._runtime_env = settings.runtime_env
@@ -100,12 +112,12 @@ class Connection:
                     _set_sigterm(signal.default_int_handler if sigterm == signal.SIG_DFL else sigterm)
             elif found._is_own and address is not None and address != found._address:
                 raise UsageError(
-                    f"this program is connected to another Ray cluster than {address}",
-                    hint="Close the engine that uses it first: a program uses one cluster at a time.",
+                    f"this program is already connected to a Ray cluster other than {address}",
+                    hint="Close the engine that uses it first: a program can use one cluster at a time.",
                 )
             if settings.runtime_env is not None and settings.runtime_env != found._runtime_env:
                 raise UsageError(
-                    "this program is connected to a Ray cluster already, without this runtime_env",
+                    "this program is already connected to a Ray cluster, without this runtime_env",
                     hint="Pass runtime_env to ray.init, or to the first engine that the program uses.",
                 )
             cls._current = found
@@ -239,7 +251,9 @@ class Patience:
         """Warn if the wait has become too long. Call it several times a minute."""
         waited = time.monotonic() - self._started
         if waited > self._report_after:
-            _log.warning("waiting for one task for %.0f s (%s); `ray list tasks` shows its node", waited, self._doing)
+            _log.warning(
+                "still waiting for one task after %.0f s (%s); `ray list tasks` shows its node", waited, self._doing
+            )
             self._report_after *= 2
 
 
@@ -329,7 +343,7 @@ def _checked_environment(runtime_env: Mapping[str, Any]) -> dict[str, Any]:
     except (TypeError, ValueError) as error:
         raise UsageError(
             f"Ray refuses the runtime_env: {error}",
-            hint='Write fields that Ray documents, e.g. {"py_modules": ["./my_package"]}.',
+            hint='Use the fields that Ray documents, e.g. {"py_modules": ["./my_package"]}.',
         ) from error
     return dict(runtime_env)
 
@@ -388,6 +402,31 @@ def _await_lines() -> None:
         time.sleep(0.05)
 
 
+def _require_gcs(address: str, named: str) -> None:
+    """Refuse the other addresses that a cluster has: those of Ray Client, and of the dashboard and its jobs.
+
+    Ray Client would run pieces, but the program is then outside of the network of the cluster: it cannot see whether
+    the head still answers, and if it is killed, its tasks run on for half a minute, because it might come back.
+    """
+    scheme, host = urlsplit(address).scheme, address.partition("://")[2].partition("/")[0].rpartition(":")[0]
+    if scheme == "ray":
+        raise _unsupported(f"{named} is an address of Ray Client, which is not supported", host, address=address)
+    if scheme in ("http", "https"):
+        raise _unsupported(f"{named} is the address of Ray's dashboard, not of a cluster", host, address=address)
+
+
+def _unsupported(message: str, host: str, **details: str) -> UsageError:
+    """The error for a way to a cluster that is not supported, with the ways that are."""
+    return UsageError(
+        message,
+        hint="On a node of the cluster, use the address that `ray start --head` prints: "
+        f"--address {host or 'HEAD'}:6379\n"
+        "From another machine, submit a job: "
+        f"ray job submit --address http://{host or 'HEAD'}:8265 -- registry build ... --engine ray",
+        details=details,
+    )
+
+
 def _require_server(address: str) -> None:
     """Refuse an address where no server listens: Ray would wait for a minute, and then end this program."""
     host, colon, port = address.rpartition(":")
@@ -407,7 +446,7 @@ def _no_cluster(address: str, error: Exception) -> UsageError:
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     return UsageError(
         f"cannot connect to a Ray cluster at {address}: {reason}",
-        hint="Check that it runs: ray status --address ADDRESS. Start one on this machine with: ray start --head\n"
+        hint="Check that it is running: ray status --address ADDRESS. Start one on this machine: ray start --head\n"
         "If `ray start` said that token authentication is enabled, set RAY_AUTH_MODE=token for this program, too.",
         details={"address": address},
     )

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import pickle
 import threading
+import time
 import uuid
 from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
@@ -24,8 +25,9 @@ from functools import partial
 from typing import Any, Final, cast
 from urllib.parse import unquote, urlsplit
 
+from registry.engines.announcing import current_work
 from registry.engines.engine import Engine, Piece, R, T, closed_engine, in_order, most_drawn
-from registry.engines.messages import NotSendableError, Taking, WorkerDiedError, not_sendable
+from registry.engines.messages import REACH_HINT, NotSendableError, Taking, WorkerDiedError, not_sendable
 from registry.engines.ray_connection import DIED_HINT, POLL_SECONDS, Connection, Patience, TaskDiedError
 from registry.engines.ray_settings import RaySettings, StoreRoom
 from registry.engines.ray_worker import (
@@ -80,7 +82,7 @@ class RayTasks(Engine):
         self._connection: Connection | None = None
         self._call: Any = None
         self._started: set[_Task] = set()
-        self._taking = Taking()
+        self._taking = Taking({"FileNotFoundError": REACH_HINT})
         self._is_closed = False
         self._lock = threading.RLock()
 
@@ -132,11 +134,11 @@ class RayTasks(Engine):
         return self.connect().can_list(unquote(urlsplit(location).path) if scheme else location)
 
     def describe(self) -> str:
-        """The engine in a line for people: ``Ray, with 8 CPUs of 2 nodes``."""
+        """The engine in a line for people: ``Ray, with 8 CPUs on 2 nodes``."""
         connection = self.connect()
         cpus, nodes = connection.num_cpus, connection.num_nodes
         used = f", {self.width} pieces at a time" if self._processes is not None or self.width < cpus else ""
-        return f"Ray, with {cpus} CPU{'s' * (cpus > 1)} of {nodes} node{'s' * (nodes > 1)}{used}"
+        return f"Ray, with {cpus} CPU{'s' * (cpus > 1)} on {nodes} node{'s' * (nodes > 1)}{used}"
 
     def run(
         self,
@@ -172,7 +174,7 @@ class RayTasks(Engine):
                 if room is not None:
                     room.keep(sent.num_bytes)
             if ready is None or ready.piece is not piece:
-                ready = _Task(self, piece, sent, doing)
+                ready = _Task(self, piece, sent, doing, tally)
             return ready
 
         def fits(piece: Piece[T, R]) -> bool:
@@ -237,20 +239,37 @@ class RayTasks(Engine):
 
     def _end_tasks(self, connection: Connection) -> None:
         """Cancel all tasks and wait until they have ended. A task that does not react ends its worker."""
-        tasks = [task for task in list(self._started) if task.ref is not None]
+        tasks = {task.ref: task for task in list(self._started) if task.ref is not None}
         self._started.clear()
         if not tasks:
             return
-        keys = {task.key for task in tasks}
-        refs = [task.ref for task in tasks]
+        keys = {task.key for task in tasks.values()}
         with suppress(Exception):  # the cluster may have ended
-            if not connection.ray.wait(refs, num_returns=len(refs), timeout=0)[1]:
+            left = connection.ray.wait(list(tasks), num_returns=len(tasks), timeout=0)[1]
+            if not left:
                 return
             for key in keys:
                 connection.cancel(key)
-            if not connection.ray.wait(refs, num_returns=len(refs), timeout=_CANCEL_SECONDS)[1]:
+            if self._await_cancelled(connection, {ref: tasks[ref].tally for ref in left}):
                 for key in keys:
                     connection.forget_cancelled(key)
+
+    def _await_cancelled(self, connection: Connection, left: dict[Any, Tally[Any]]) -> bool:
+        """Wait until cancelled tasks have ended, and show how many are left. Returns whether all have ended."""
+        tallies = set(left.values())
+        unwatched = [tally for tally in left.values() if not tally.is_watched]
+        if unwatched:
+            current_work().cancels(len(unwatched))
+        deadline = time.monotonic() + _CANCEL_SECONDS
+        while True:
+            for tally in tallies:
+                with suppress(Exception):  # whatever a callback of the caller raises, the tasks are waited for
+                    tally.cancel(sum(one is tally for one in left.values()))
+            if not left or time.monotonic() > deadline:
+                return not left
+            refs = list(left)
+            for ref in connection.ray.wait(refs, num_returns=len(refs), timeout=TELL_SECONDS)[0]:
+                del left[ref]
 
     def _send(self, function: Callable[[Any], Any]) -> _Sent:
         connection = self.connect()
@@ -295,7 +314,7 @@ class _Sent:
 class _Task:
     """A piece that was sent, and the reference to its result. It is started again if its worker or node dies."""
 
-    def __init__(self, engine: RayTasks, piece: Piece[Any, Any], sent: _Sent, doing: str) -> None:
+    def __init__(self, engine: RayTasks, piece: Piece[Any, Any], sent: _Sent, doing: str, tally: Tally[Any]) -> None:
         self._engine = engine
         self._sent = sent
         self._message: bytes | None = None
@@ -303,6 +322,7 @@ class _Task:
         self._refusal: NotSendableError | WorkerDiedError | None = None
         self.piece = piece
         self.doing = doing
+        self.tally = tally
         self.attempt = 0
         self.ref: Any = None
         self.num_bytes = 0

@@ -26,7 +26,7 @@ _CERTIFICATES: Final = frozenset({"CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_C
 _KEPT_HERE: Final = frozenset({"REGISTRY_ENGINE", "REGISTRY_KEY_PASSWORD"})  # no piece signs, or starts a cluster
 
 INSTALL_HINT: Final = (
-    "Install the same shardbook on all nodes of the cluster as here, and send or install other packages: "
+    "Install the same version of shardbook on all nodes as on this machine, and send or install other packages: "
     "use_engine('ray', runtime_env=...) in Python, --runtime-env on the command line."
 )
 CODE_HINT: Final = (

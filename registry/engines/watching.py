@@ -34,6 +34,7 @@ class TaskCounts:
         num_failed: pieces that raised an error.
         num_retried: how often a piece was started again, because its worker or node died.
         num_running: pieces that have not ended, but at most as many as run at the same time: the others wait.
+        num_cancelling: pieces that were cancelled and have not ended. Then none counts as running.
     """
 
     num_started: int = 0
@@ -41,6 +42,7 @@ class TaskCounts:
     num_failed: int = 0
     num_retried: int = 0
     num_running: int = 0
+    num_cancelling: int = 0
 
 
 def _ignore(_piece: Any, _result: Any) -> None:
@@ -71,6 +73,7 @@ class TaskWatch(Generic[R]):
                     num_failed=counts.num_failed + more.num_failed,
                     num_retried=counts.num_retried + more.num_retried,
                     num_running=more.num_running,
+                    num_cancelling=more.num_cancelling,
                 )
             ),
             self.ended,
@@ -84,6 +87,7 @@ class Tally(Generic[R]):
         self._watch = watch
         self._width = width
         self._counts = TaskCounts()
+        self._num_cancelling: int | None = None
 
     @property
     def is_watched(self) -> bool:
@@ -99,6 +103,8 @@ class Tally(Generic[R]):
     def counts(self) -> TaskCounts:
         """The counts so far."""
         counts = self._counts
+        if self._num_cancelling is not None:
+            return replace(counts, num_cancelling=self._num_cancelling)
         num_open = counts.num_started - counts.num_done - counts.num_failed
         return replace(counts, num_running=min(self._width, num_open))
 
@@ -124,6 +130,11 @@ class Tally(Generic[R]):
     def retry(self) -> None:
         """Count a piece that was started again."""
         self._add("num_retried")
+
+    def cancel(self, num_left: int) -> None:
+        """Tell the watch how many pieces of the run, which was given up, have not ended."""
+        self._num_cancelling = num_left
+        self.tell()
 
     def take(self, piece: Piece[Any, R], result: Callable[[], R], *, is_counted: Callable[[], bool] | None = None) -> R:
         """Return ``result()``, and count its end unless ``is_counted``, which is asked afterwards."""
@@ -214,6 +225,7 @@ def watch_tasks(
             running=counts.num_running,
             failed=before.failed + counts.num_failed,
             retried=before.retried + counts.num_retried,
+            cancelling=counts.num_cancelling,
         )
         if tasks != counter.tasks:
             counter(0, tasks=tasks)

@@ -31,6 +31,7 @@ class TaskProgress:
         running: tasks that were sent and have not ended, at most as many as run at the same time.
         failed: how many raised an error. The stage may go on, to find all that fail.
         retried: how often a task was started again because its worker or node died.
+        cancelling: tasks of a cluster that were cancelled, by Ctrl-C or after an error, and have not ended.
     """
 
     unit: TaskUnit = "tasks"
@@ -39,12 +40,18 @@ class TaskProgress:
     running: int = 0
     failed: int = 0
     retried: int = 0
+    cancelling: int = 0
 
     def __str__(self) -> str:
         parts = [f"{self.done:,} {'' if self.total is None else f'of {self.total:,} '}{self.unit}"]
         parts += [
             f"{count:,} {name}"
-            for name, count in (("running", self.running), ("failed", self.failed), ("retried", self.retried))
+            for name, count in (
+                ("running", self.running),
+                ("failed", self.failed),
+                ("retried", self.retried),
+                ("being cancelled", self.cancelling),
+            )
             if count
         ]
         return ", ".join(parts)

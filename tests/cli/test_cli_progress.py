@@ -28,6 +28,9 @@ with show_progress(SimpleNamespace(as_json=False)) as progress:
         progress(Progress(stage="encoding", subject="train", done=done * 33367, num_bytes=done * 2**25, tasks=tasks))
         print("printed by a worker " + 5 * "and long " + str(done), file=sys.stderr)
         time.sleep(0.3)
+    if sys.argv[2:] == ["cancelled"]:
+        progress(Progress(stage="encoding", subject="train", done=9, tasks=TaskProgress(done=2, total=9, cancelling=8)))
+        time.sleep(0.3)
 """
 
 
@@ -70,6 +73,21 @@ def test_a_bar_is_one_line_that_fits_the_terminal(columns: int, expected: str) -
     assert any(expected in line for line in bars), bars[-1]
     for done in (0, 12, 37):  # what is printed meanwhile has lines of its own, and is not broken into words
         assert f"printed by a worker {5 * 'and long '}{done}" in lines
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        (80, "━  cancelling 8 tasks ...  press Ctrl-C again to quit now"),
+        (60, "━  cancelling 8 tasks ..."),
+        (30, "━  cancelling"),
+    ],
+)
+def test_a_bar_says_that_tasks_are_being_cancelled(columns: int, expected: str) -> None:
+    bars = [line for line in drawn(columns, "known", "cancelled") if "cancelling" in line]
+    assert bars
+    assert max(map(len, bars)) < columns
+    assert all(expected in line for line in bars), bars[-1]
 
 
 def test_a_bar_without_a_total_shows_the_time_that_has_passed() -> None:

@@ -38,6 +38,19 @@ def generate_bad(given: Input) -> Iterator[tuple[str, dict[str, Any]]]:
         yield key, example if example["number"] != given[1] - 2 else {**example, "number": "no number"}
 
 
+def fail_in_some_way(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Fail as the number in ``path`` says."""
+    number = int(path[-9:-4])
+    if number < 2:
+        open(path)  # noqa: PTH123, SIM115 (it does not exist)
+    if number == 5:
+        raise KeyError("price")
+    yield "twice", {"name": "", "number": 0, "text": ""}
+    if number < 4:
+        raise ValueError(f"the table has too many columns: {number + 100} of them,\nof which {number} have no name")
+    yield "twice", {"name": "", "number": 0, "text": ""}
+
+
 class Pieced(DatasetBuilder):
     """Set ``inputs`` and call ``splits``: in pieces, or from one generator."""
 

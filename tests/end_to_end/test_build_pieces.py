@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from piece_builders import Input, Pieced, PiecedByNumber, PiecedInOrder, built, generate, generate_bad
+from piece_builders import (
+    Input,
+    Pieced,
+    PiecedByNumber,
+    PiecedInOrder,
+    built,
+    fail_in_some_way,
+    generate,
+    generate_bad,
+)
 
 from registry.building import Pieces, build_dataset, piece_runs
 from registry.building.input_labels import InputLabels
@@ -85,16 +94,22 @@ def test_all_inputs_that_fail_are_named(processes: int, tmp_path: Path) -> None:
     inputs = [("fine", 5), ("fail 1", 4), ("also fine", 5), ("fail 2", 1)]
     with pytest.raises(BuildError) as caught:
         built(make(Pieced, inputs), tmp_path, processes=processes)
-    lines = caught.value.message.splitlines()
-    assert lines[0] == "split 'train': 2 inputs failed"
-    assert lines[1].startswith(
-        "  split 'train', input ('fail 1', 4): the generator failed after 3 examples, the last with key 'fail 1 2': "
-        "ValueError: fail 1 is damaged ("
+    first, second = caught.value.details["inputs"]
+    assert caught.value.message.splitlines() == [
+        "split 'train': 2 inputs failed",
+        f"  ValueError ({first['where']})",
+        "    ('fail 1', 4), after 3 examples: fail 1 is damaged",
+        "    ('fail 2', 1): fail 2 is damaged",
+    ]
+    assert "piece_builders.py, line " in first["where"]
+    assert first["input"] == "('fail 1', 4)"
+    assert first["error"] == (
+        "split 'train', input ('fail 1', 4): the generator failed after 3 examples, the last with key 'fail 1 2': "
+        f"ValueError: fail 1 is damaged ({first['where']})"
     )
-    assert "piece_builders.py, line " in lines[1]
-    assert lines[2].startswith("  split 'train', input ('fail 2', 1): the generator failed: ValueError: fail 2 is ")
-    assert [one["input"] for one in caught.value.details["inputs"]] == ["('fail 1', 4)", "('fail 2', 1)"]
-    assert "ValueError" in caught.value.details["inputs"][0]["traceback"]
+    assert second["input"] == "('fail 2', 1)"
+    assert first["traceback"].endswith("\nValueError: fail 1 is damaged")
+    assert caught.value.details["traceback"] == first["traceback"]  # once for each place
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
@@ -112,19 +127,60 @@ def test_a_build_ends_when_twenty_inputs_have_failed(tmp_path: Path) -> None:
             drawn.append(index)
             yield f"fail {index}", 1
 
-    with pytest.raises(BuildError, match=r"^split 'train': \d+ inputs failed, and the build ended\n") as caught:
+    with pytest.raises(BuildError, match=r"^split 'train': 20 inputs failed, and the build ended\n") as caught:
         built(make(Pieced, inputs()), tmp_path, processes=1)
-    assert piece_runs.MOST_FAILED <= len(caught.value.details["inputs"]) <= len(drawn) < 200
+    names = [f"('fail {index}', 1)" for index in range(20)]
+    assert [one["input"] for one in caught.value.details["inputs"]] == names
+    assert len(drawn) < 200
+
+
+def test_a_group_of_many_inputs_ends_when_twenty_have_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "calls").touch()
+    monkeypatch.setenv("PIECE_CALLS", str(tmp_path / "calls"))
+    monkeypatch.setattr(piece_runs, "_next_count", lambda *_: 1000)
+    with pytest.raises(BuildError, match=r"^split 'train': 20 inputs failed, and the build ended\n"):
+        built(make(Pieced, [(f"fail {index}", 1) for index in range(1000)]), tmp_path / "data", processes=1)
+    assert len((tmp_path / "calls").read_text().splitlines()) == 20
+
+
+def test_failures_of_one_kind_are_one_group_with_a_short_line_for_each_input(tmp_path: Path) -> None:
+    folder = str(tmp_path / "a folder with a long name" / "another folder with a long name")
+    inputs = [f"{folder}/part-{number:05}.csv" for number in range(6)]
+    with pytest.raises(BuildError) as caught:
+        built(make(Pieced, inputs, generate=fail_in_some_way), tmp_path, processes=1)
+    places = list(dict.fromkeys(one["where"] for one in caught.value.details["inputs"]))
+    labels = [one["input"] for one in caught.value.details["inputs"]]  # long ones are shortened in the middle
+    assert len(places) == 4
+    assert [label[-16:] for label in labels] == [f"/part-{number:05}.csv'"[-16:] for number in range(6)]
+    assert caught.value.message.splitlines() == [
+        "split 'train': 6 inputs failed",
+        f"  2 inputs: FileNotFoundError: [Errno 2] No such file or directory: … ({places[0]})",
+        f"    {labels[0]}",
+        f"    {labels[1]}",
+        f"  2 inputs: ValueError ({places[1]})",
+        f"    {labels[2]}, after 1 example: the table has t…2 have no name",
+        f"    {labels[3]}, after 1 example: the table has t…3 have no name",
+        f"  1 input: the key 'twice' is used twice, by examples 0 and 1 ({places[2]})",
+        f"    {labels[4]}",
+        f"  1 input: KeyError: 'price' ({places[3]})",
+        f"    {labels[5]}",
+    ]
+    assert caught.value.hint == "Yield a key that is unique in the split, e.g. a file name or a row number."
+    traces = [caught.value.details["inputs"][first]["traceback"] for first in (0, 2, 5)]
+    assert caught.value.details["traceback"] == "\n".join(traces)
 
 
 def test_a_wrong_example_names_its_input_and_key(tmp_path: Path) -> None:
     builder = make(Pieced, [("a", 5), ("b", 3)], generate=generate_bad)
     with pytest.raises(BuildError) as caught:
         built(builder, tmp_path, processes=1)
-    first, second = caught.value.message.splitlines()[1:]
-    problem = "feature 'number': expected dtype int64, found 'no number' ("
-    assert first.startswith(f"  split 'train', input ('a', 5), example with key 'a 3': {problem}")
-    assert second.startswith(f"  split 'train', input ('b', 3), example with key 'b 1': {problem}")
+    place = caught.value.details["inputs"][0]["where"]
+    assert caught.value.message.splitlines() == [
+        "split 'train': 2 inputs failed",
+        f"  feature 'number': expected dtype int64, found 'no number' ({place})",
+        "    ('a', 5), key 'a 3'",
+        "    ('b', 3), key 'b 1'",
+    ]
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -144,7 +200,8 @@ def test_a_key_of_two_inputs_is_named(kind: type[Pieced], processes: int, tmp_pa
 def test_a_key_that_an_input_uses_twice_is_named(kind: type[Pieced], budget_bytes: int, tmp_path: Path) -> None:
     def generate_twins(given: Input) -> Iterator[tuple[str, dict[str, Any]]]:
         yield from generate(given)
-        yield f"{given[0]} 0", {"name": "again", "number": 0, "text": ""}
+        if given[1] > 1:
+            yield f"{given[0]} 0", {"name": "again", "number": 0, "text": ""}
 
     builder = make(kind, [("a", 1), ("b", 300)], generate=generate_twins)
     named = "split 'train': the key 'b 0' is used twice, in input ('b', 300) ("

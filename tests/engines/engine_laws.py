@@ -109,7 +109,7 @@ def test_another_error_names_its_class(engine: Engine) -> None:
         results(engine, 1, 2, "fail", 3)
     assert "by zero" in str(caught.value)
     if isinstance(caught.value, VerificationError):
-        assert str(caught.value) == "a worker process met ZeroDivisionError while it followed orders: by zero"
+        assert str(caught.value) == "a worker process raised ZeroDivisionError while it followed orders: by zero"
         assert "engine_pieces.py" in "".join(getattr(caught.value.__cause__, "__notes__", []))
 
 
@@ -129,7 +129,7 @@ def test_the_earliest_error_is_raised_if_others_follow(engine: Engine) -> None:
 
 
 def test_a_piece_that_calls_sys_exit_is_an_error_of_that_piece(workers: Engine) -> None:
-    pattern = r"^a worker process met SystemExit while it followed orders: no data(?m:$)"
+    pattern = r"^a worker process raised SystemExit while it followed orders: no data(?m:$)"
     with pytest.raises(VerificationError, match=pattern):
         results(workers, 1, 2, "exit", 3)
 
@@ -185,7 +185,7 @@ def test_a_function_that_a_worker_cannot_import_is_called_here(
 
 
 def test_an_error_that_cannot_be_pickled_is_named(workers: Engine) -> None:
-    with pytest.raises(VerificationError, match=r"met NeverError while it followed orders: only here(?m:$)"):
+    with pytest.raises(VerificationError, match=r"raised NeverError while it followed orders: only here(?m:$)"):
         results(workers, 1, 2, "own", 3)
 
 

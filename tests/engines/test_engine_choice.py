@@ -154,9 +154,9 @@ def test_a_block_says_once_where_its_work_is_done_and_why() -> None:
         assert work({**large, "reads": ()}, {"num_bytes": 1}) == ["building prices on a test"]
         assert work({"num_bytes": 1}, large) == ["building prices on this machine, because there is little to do"]
         assert work({"wanted": 1, **large}, {"num_bytes": 1}) == [
-            "building prices on this machine, because one process was asked for"
+            "building prices on this machine, because only one process was requested"
         ]
-        assert work(large) == ["building prices on this machine, because it needs files or memory of this machine"]
+        assert work(large) == ["building prices on this machine, because it needs files or memory on this machine"]
         assert work() == []
     assert work({**large, "reads": ()}) == []  # no other engine was asked for
 

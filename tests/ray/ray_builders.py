@@ -3,6 +3,7 @@ interrupted."""
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -250,6 +251,22 @@ class ManyFail(Pieced):
 
     def example(self, piece: int, number: int) -> dict[str, Any]:
         raise ValueError(f"input {piece} is damaged at {number}")
+
+
+class Absent(Pieced):
+    """Inputs are paths that exist on the machine of the test, and which the nodes do not find."""
+
+    def __init__(self, inputs: list[str]) -> None:
+        super().__init__()
+        self.inputs = inputs
+
+    def splits(self) -> Mapping[str, Any]:
+        return {"train": registry.Pieces(self.inputs, self.generate)}
+
+    def generate(self, path: Any) -> Generated:
+        if Path(path).is_absolute():  # the nodes of the tests are on the same machine
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        yield path, {"number": 0, "text": Path(path).read_text()}
 
 
 class Doubled(Pieced):

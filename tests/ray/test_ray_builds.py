@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from piece_builders import built
-from ray_builders import KINDS, AllEmpty, Doubled, Failing, ManyFail
+from ray_builders import KINDS, Absent, AllEmpty, Doubled, Failing, ManyFail
 from ray_kills import PHASES, WHATS, expected_digests, moments, try_kill
 
 import registry
@@ -62,7 +62,13 @@ def test_many_runs_are_merged_on_the_cluster_first(pieces_run: list[str], tmp_pa
 def test_inputs_that_fail_are_named_as_in_a_local_build(pieces_run: list[str], tmp_path: Path) -> None:
     here, there = errors_of(Failing(), BuildError, tmp_path)
     assert here.message == there.message
-    assert here.message.startswith("split 'train': 2 inputs failed\n  split 'train', input (3, 100): ")
+    lines = here.message.splitlines()
+    assert lines[1].startswith("  ValueError: it is damaged (")
+    assert [lines[0], *lines[2:]] == [
+        "split 'train': 2 inputs failed",
+        "    (3, 100), after 50 examples",
+        "    (17, 100), after 50 examples",
+    ]
 
 
 @pytest.mark.parametrize("what", WHATS)
@@ -95,10 +101,31 @@ def test_inputs_without_any_example_are_refused_as_in_a_local_build(pieces_run: 
     assert (here.message, here.hint) == (there.message, there.hint)
 
 
+@pytest.mark.parametrize(
+    ("inputs", "start"),
+    [
+        ([__file__], "The path exists on this machine, but not on the node that tried to read it."),
+        (["there is no such file"], "Check the path."),
+        (["only here.txt"], "Write absolute paths: nodes do not work in the current folder of this machine."),
+        ([__file__, __file__], "The path exists on this machine, but not on the node that tried to read it."),
+    ],
+)
+def test_inputs_that_a_node_does_not_find_have_a_hint(
+    inputs: list[str], start: str, pieces_run: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "only here.txt").touch()
+    with pytest.raises(BuildError, match="No such file or directory") as caught:
+        built(Absent(inputs), tmp_path / "data", processes=2)
+    assert caught.value.hint == (
+        f"{start} All nodes of a cluster must be able to read what the tasks read: put it in a bucket, or in a folder "
+        "that all nodes share."
+    )
+
+
 def test_twenty_of_many_inputs_that_fail_are_named_as_in_a_local_build(pieces_run: list[str], tmp_path: Path) -> None:
     here, there = errors_of(ManyFail(), BuildError, tmp_path)
     lines = here.message.splitlines()
-    assert lines[0].startswith("split 'train': 2")
-    assert lines[0].endswith(" inputs failed, and the build ended")
-    assert [f"input ({piece}, 3)" in line for piece, line in enumerate(lines[1:21])] == [True] * 20
+    assert lines[0] == "split 'train': 20 inputs failed, and the build ended"
+    assert lines[2:] == [f"    ({piece}, 3): input {piece} is damaged at 0" for piece in range(20)]
     assert here.message == there.message

@@ -164,7 +164,7 @@ def test_the_command_line_chooses_the_cluster(cluster: Any, tmp_path: Path) -> N
         *("verify", "digits", "--deep", "-j", "2", "--engine", "ray", "--address", cluster.address), **place
     )
     lines = [line for line in there.stderr.splitlines() if not line.startswith("(raylet")]  # of a busy node
-    assert lines == ["note: verifying digits on Ray, with 4 CPUs of 2 nodes, 2 pieces at a time"]
+    assert lines == ["note: verifying digits on Ray, with 4 CPUs on 2 nodes, 2 pieces at a time"]
     assert there.stdout == command("verify", "digits", "--deep", **place).stdout
     by_variable = command(
         *("verify", "digits", "--deep", "-j", "2", "--format", "json"),
@@ -174,5 +174,5 @@ def test_the_command_line_chooses_the_cluster(cluster: Any, tmp_path: Path) -> N
     )
     assert json.loads(by_variable.stdout)["data"] == json.loads(here.stdout)["data"]
     assert json.loads(by_variable.stdout)["warnings"] == [
-        "note: verifying digits on Ray, with 4 CPUs of 2 nodes, 2 pieces at a time"
+        "note: verifying digits on Ray, with 4 CPUs on 2 nodes, 2 pieces at a time"
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -56,7 +57,7 @@ def test_the_width_is_the_number_of_cpus_or_what_was_asked_for(connected: Any) -
     with RayTasks() as all_of_them, RayTasks(processes=3) as some:
         assert (all_of_them.width, some.width) == (4, 3)
         assert not all_of_them.shares_files
-        assert all_of_them.describe() == "Ray, with 4 CPUs of 2 nodes"
+        assert all_of_them.describe() == "Ray, with 4 CPUs on 2 nodes"
 
 
 def test_one_process_ends_each_piece_before_the_next_is_drawn(connected: Any) -> None:
@@ -90,6 +91,15 @@ def test_a_piece_that_always_kills_its_worker_is_a_typed_error(engine: Engine) -
     assert results(engine, 1, 2) == [1, 2]
 
 
+def test_a_file_that_a_node_does_not_find_has_a_hint(engine: Engine) -> None:
+    with pytest.raises(VerificationError, match="a worker process raised FileNotFoundError while it ") as caught:
+        results(engine, "/there/is/no/such/folder", function=os.listdir)
+    assert caught.value.hint == (
+        "All nodes of a cluster must be able to read what the tasks read: put it in a bucket, or in a folder that all "
+        "nodes share."
+    )
+
+
 def test_a_piece_that_takes_long_is_reported(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -98,7 +108,7 @@ def test_a_piece_that_takes_long_is_reported(
     assert results(engine, 0.0, 2.0, 0.0, function=rest) == [0.0, 2.0, 0.0]
     found = [record.getMessage() for record in caplog.records]
     assert found
-    assert all(text.startswith("waiting for one task for ") and "(followed orders)" in text for text in found)
+    assert all(text.startswith("still waiting for one task after ") and "(followed orders)" in text for text in found)
 
 
 def test_a_node_that_is_removed_does_not_change_the_results(cluster: Any, connected: Any, tmp_path: Path) -> None:
@@ -284,6 +294,7 @@ ENDLESS = """
 import itertools, sys
 from pathlib import Path
 import signal
+import socket
 signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored if the tests run in the background
 from ray_pieces import wait_for
 from registry.engines import Piece
@@ -322,7 +333,6 @@ def test_no_task_outlives_a_program_that_is_interrupted_or_killed(
     ("address", "message"),
     [
         ("nowhere", "'nowhere' is not the address of a Ray cluster"),
-        ("ray://127.0.0.1:10001", "'ray://127.0.0.1:10001' is not the address of a Ray cluster"),
         ("127.0.0.1:1", "cannot connect to a Ray cluster at 127.0.0.1:1: [Errno 111] Connection refused"),
     ],
 )
@@ -337,6 +347,80 @@ except UsageError as error:
 """
     done = run_code(code)
     assert done.stdout == f"{message}\n", done.stderr
+
+
+SUBMIT_HINT = """On a node of the cluster, use the address that `ray start --head` prints: --address {0}:6379
+From another machine, submit a job: ray job submit --address http://{0}:8265 -- registry build ... --engine ray"""
+
+
+@pytest.mark.parametrize(
+    ("place", "address", "message"),
+    [
+        (
+            "--address",
+            "ray://10.0.0.1:10001",
+            "ray://10.0.0.1:10001 is an address of Ray Client, which is not supported",
+        ),
+        (
+            "RAY_ADDRESS",
+            "ray://10.0.0.1:10001",
+            "RAY_ADDRESS=ray://10.0.0.1:10001 is an address of Ray Client, which is not supported",
+        ),
+        (
+            "--address",
+            "http://10.0.0.1:8265",
+            "http://10.0.0.1:8265 is the address of Ray's dashboard, not of a cluster",
+        ),
+    ],
+)
+def test_ways_to_a_cluster_that_are_not_supported_name_those_that_are(
+    place: str, address: str, message: str, tmp_path: Path
+) -> None:
+    command = [str(Path(sys.executable).parent / "registry"), "build", "digits", "--engine", "ray"]
+    environment = {"REGISTRY_CATALOG": str(tmp_path / "catalog.db"), "REGISTRY_DATA_DIR": str(tmp_path / "data")}
+    if place == "RAY_ADDRESS":
+        environment[place] = address
+    else:
+        command += [place, address]
+    environment = {**os.environ, **environment}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+    hint = SUBMIT_HINT.format("10.0.0.1")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"error: {message}\nhint: {hint}\n"
+    assert list(tmp_path.iterdir()) == []  # nothing was started
+
+
+def test_a_program_that_is_connected_through_ray_client_is_refused(tmp_path: Path) -> None:
+    code = """
+import subprocess, sys
+import ray
+from ray.cluster_utils import Cluster
+from registry.engines.ray_tasks import RayTasks
+from registry.errors import UsageError
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+serve = "ray.util.client.server", "--address", cluster.address, "--host", "127.0.0.1", "--mode", "legacy"
+server = subprocess.Popen([sys.executable, "-m", *serve, "--port", sys.argv[1]], stdout=subprocess.DEVNULL)
+try:
+    ray.init(f"ray://127.0.0.1:{sys.argv[1]}", logging_level="ERROR")
+    try:
+        RayTasks().connect()
+    except UsageError as error:
+        print(error.message)
+        print(error.hint)
+    ray.shutdown()
+finally:
+    server.kill()
+    server.wait()
+    cluster.shutdown()
+"""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {**os.environ, "no_proxy": "127.0.0.1"}
+    command = [sys.executable, "-c", code, str(port)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    message = "this program is connected through Ray Client, which is not supported"
+    assert done.stdout == f"{message}\n{SUBMIT_HINT.format('HEAD')}\n", done.stderr
 
 
 def test_a_lost_cluster_is_a_typed_error(tmp_path: Path) -> None:
@@ -407,7 +491,7 @@ def test_an_unknown_amount_of_work_reaches_the_cluster(connected: Any, monkeypat
 
 def test_an_address_needs_ray() -> None:
     with (
-        pytest.raises(UsageError, match=r"^an address belongs to the engine ray(?m:$)"),
+        pytest.raises(UsageError, match=r"^an address can only be set for the engine ray(?m:$)"),
         use_engine("local", address="a:1"),
     ):
         pass

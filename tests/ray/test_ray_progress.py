@@ -23,10 +23,11 @@ import pytest
 from engine_laws import results
 from ray_builders import Talking, Told
 from ray_clusters import MOST_SECONDS, wait_for_rest, wait_until
-from ray_pieces import rest
+from ray_pieces import rest, wait_until_interrupted
 
 import registry
 from registry.building import build_dataset
+from registry.engines import Piece, TaskCounts, TaskWatch, announced
 from registry.engines.ray_tasks import RayTasks
 from registry.errors import BuildError
 from registry.storage import open_store
@@ -96,6 +97,30 @@ def test_verifying_on_a_cluster_shows_tasks(connected: Any, tmp_path: Path) -> N
     last = seen[-1]
     assert last.tasks is not None
     assert (last.done, last.total, last.tasks.unit, last.tasks.done) == (1797, 1797, "shards", last.tasks.total)
+
+
+@pytest.mark.parametrize("is_watched", [True, False], ids=["watched", "unwatched"])
+def test_tasks_that_are_cancelled_are_shown_until_they_have_ended(
+    is_watched: bool, connected: Any, tmp_path: Path
+) -> None:
+    seen: list[TaskCounts] = []
+    told: list[str] = []
+    with announced("testing", tell=told.append), RayTasks(processes=2) as engine:
+        pieces = [Piece(wait_until_interrupted, (str(tmp_path), 1))] * 4
+        watch = TaskWatch(seen.append) if is_watched else None
+        run = engine.run([Piece(rest, 0.0), *pieces], doing="tested", failure=BuildError, watch=watch)
+        next(run)
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.iterdir()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+    if is_watched:
+        cancelling = [one.num_cancelling for one in seen if one.num_cancelling]
+        assert cancelling[0] == 4
+        assert (seen[-1].num_cancelling, seen[-1].num_running) == (0, 0)
+        assert {one.num_running for one in seen if one.num_cancelling} == {0}
+        assert told == []
+    else:
+        assert told == ["cancelling 4 tasks; press Ctrl-C again to quit now"]
 
 
 class Terminal:
@@ -216,6 +241,8 @@ def test_ctrl_c_and_sigterm_end_a_build_its_tasks_and_nothing_else(
                 terminal.process.send_signal(number)
             time.sleep(0.3)
         assert terminal.end() == 128 + number, terminal.text
+    if stage == "encoding":  # tasks that write end sooner than the bar is drawn
+        assert re.search(r"cancelling \d+ tasks? \.\.\.  press Ctrl-C again to quit now", terminal.text), terminal.text
     assert "interrupted" in terminal.text
     assert "Run the same command again to finish." in terminal.text
     assert "Traceback" not in terminal.text

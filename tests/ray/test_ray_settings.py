@@ -192,7 +192,7 @@ def test_a_call_takes_the_engine(
         assert [one.is_sound for one in catalog.verify_all(engine=engine)] == [True]
         pins = dataset.pin("train", processes=2, engine=engine)
         assert pins["train"].verify(processes=2, engine=engine).is_sound
-        on = "on Ray, with 4 CPUs of 2 nodes"
+        on = "on Ray, with 4 CPUs on 2 nodes"
         assert caplog.messages == [
             f"building Pieced {on}, 2 pieces at a time",
             f"verifying pieced:1.0.0 {on}",
@@ -222,7 +222,7 @@ def test_work_that_stays_here_says_why(
         here = dataset.folder
     assert caplog.messages == [
         "building digits on this machine, because there is little to do",
-        "verifying digits:1.0.0 on this machine, because one process was asked for",
+        "verifying digits:1.0.0 on this machine, because only one process was requested",
         f"working on this machine, because the nodes of the cluster cannot read {open_store(here).url}",
     ]
 
@@ -305,7 +305,7 @@ def test_the_command_line_passes_the_settings(cluster: Any, tmp_path: Path) -> N
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["warnings"] == [
-        "note: verifying digits on Ray, with 4 CPUs of 2 nodes, 2 pieces at a time"
+        "note: verifying digits on Ray, with 4 CPUs on 2 nodes, 2 pieces at a time"
     ]
 
 
@@ -336,7 +336,7 @@ def test_a_runtime_environment_that_ray_refuses_is_a_typed_error(cluster: Any) -
 def test_a_connection_of_the_program_cannot_get_another_runtime_environment(connected: Any) -> None:
     with pytest.raises(UsageError) as caught, registry.use_engine("ray", runtime_env={"env_vars": {"A": "1"}}):
         pass
-    assert caught.value.message == "this program is connected to a Ray cluster already, without this runtime_env"
+    assert caught.value.message == "this program is already connected to a Ray cluster, without this runtime_env"
 
 
 OWN_STORE = """

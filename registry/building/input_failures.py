@@ -1,0 +1,149 @@
+"""The errors of inputs of ``Pieces`` that cannot be used, and the one error of a build that names all of them.
+
+    exception  --in the process that reads the input-->  Failure  --in the one that builds-->  BuildError
+
+Twenty inputs often fail for one reason. So the message groups failures by exception and line of the author's code, and
+has one short line for each input. ``details`` holds everything about each of them, for ``--format json``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from registry.building.author_code import text_of
+from registry.building.keys import label_of, shorten
+from registry.engines import REACH_HINT
+from registry.errors import BuildError, FeatureError
+from registry.masking import mask
+
+MOST_FAILED: Final = 20
+"""The number of inputs that may fail before a build ends: all of them are named."""
+
+_LINE_WIDTH: Final = 80
+_LEAST_TEXT: Final = 30
+_MOST_HEAD: Final = 240
+_LEAST_NAME: Final = 3
+"""A shorter name of an input may be part of any word."""
+_MOST_SHOWN: Final = 3
+"""Tracebacks, and hints."""
+
+
+class Failure(NamedTuple):
+    """An input that cannot be used.
+
+    Attributes:
+        label: the input, as errors show it.
+        error: its error.
+        kind: the class of the author's exception; empty if an example is invalid.
+        problem: what is wrong, on one line, without the place. Where it names the input, it has ``…``.
+        position: where in the input, e.g. ``after 3 examples``; empty for its beginning.
+        missing: if a file was not found, its path, empty if that is unknown. None: that was not the problem.
+    """
+
+    label: str
+    error: BuildError | FeatureError
+    kind: str
+    problem: str
+    position: str
+    missing: str | None
+
+    @classmethod
+    def of(cls, given: Any, error: BuildError | FeatureError, *, where: str) -> Failure:
+        """The failure of an input whose errors begin with ``where``. Called where it was read: causes are not sent."""
+        label, cause, details = label_of(given), error.__cause__, error.details
+        missing = next((one for one in _chain(cause) if isinstance(one, FileNotFoundError)), None)
+        path = None if missing is None else _path_of(missing)
+        key, count = details.get("key"), details.get("position")
+        if "traceback" in details and cause is not None:
+            position = f"after {count} example{'' if count == 1 else 's'}" if count else f"key {key}" if key else ""
+            return cls(label, error, type(cause).__name__, _problem(given, text_of(cause)), position, path)
+        problem = error.message.removeprefix(mask(where)).removesuffix(f" ({details.get('where')})")
+        position = f"key {key}" if key else "" if count is None else f"example {count}"
+        for said in (f", example with key {key}", f", example {count}", ": "):
+            problem = problem.removeprefix(said)
+        return cls(label, error, "", _problem(given, problem), position, path)
+
+
+def failed_inputs(split: str, failures: Sequence[Failure], *, is_elsewhere: bool) -> BuildError | FeatureError:
+    """The error for inputs that failed: that of the only one, or one that names all, up to ``MOST_FAILED``.
+
+    Args:
+        split: the name of the split.
+        failures: what failed.
+        is_elsewhere: whether other machines read the inputs, which may lack files of this one.
+    """
+    shown = failures[:MOST_FAILED]
+    if is_elsewhere:
+        for one in shown:
+            if one.missing is not None:
+                one.error.rephrase(hint="\n".join(filter(None, (one.error.hint, _reach_hint(one.missing)))))
+    if len(shown) == 1:
+        return shown[0].error
+    groups: dict[tuple[str, str], list[Failure]] = {}
+    for one in shown:
+        groups.setdefault((one.kind, one.error.details.get("where", "")), []).append(one)
+    ended = ", and the build ended" if len(failures) >= MOST_FAILED else ""
+    lines = [f"split {split!r}: {len(shown)} inputs failed{ended}"]
+    for (kind, place), group in groups.items():
+        lines += _group_lines(kind, place, group, is_only=len(groups) == 1)
+    hints = dict.fromkeys(one.error.hint for one in shown if one.error.hint is not None)
+    firsts = (group[0].error.details for group in groups.values())
+    tracebacks = [details["traceback"] for details in firsts if "traceback" in details][:_MOST_SHOWN]
+    return BuildError(
+        "\n".join(lines),
+        hint="\n".join(list(hints)[:_MOST_SHOWN]) or None,
+        details={
+            "split": split,
+            "inputs": [{"input": one.label, "error": one.error.message, **one.error.details} for one in shown],
+            **({"traceback": "\n".join(tracebacks)} if tracebacks else {}),
+        },
+    )
+
+
+def _group_lines(kind: str, place: str, group: Sequence[Failure], *, is_only: bool) -> Iterator[str]:
+    """What failed at one line of the author's code: the problem, then the inputs, each with its own if these differ."""
+    is_same = len({one.problem for one in group}) == 1
+    head = shorten(group[0].problem, _MOST_HEAD) if is_same else kind or "invalid examples"
+    count = "" if is_only else f"{len(group)} input{'' if len(group) == 1 else 's'}: "
+    yield f"  {count}{head}" + (f" ({place})" if place else "")
+    for one in group:
+        line = f"    {one.label}"
+        if one.position:
+            line += f", {shorten(one.position, max(_LEAST_TEXT, _LINE_WIDTH - len(line) - 2))}"
+        if not is_same:
+            text = one.problem.removeprefix(f"{kind}: ").removeprefix("…: ")
+            line += f": {shorten(text, max(_LEAST_TEXT, _LINE_WIDTH - len(line) - 2))}"
+        yield line
+
+
+def _problem(given: Any, text: str) -> str:
+    """``text`` on one line, without the name of the input: ``No such file or directory: 'a.csv'`` is equal for all."""
+    if isinstance(given, str | os.PathLike) and len(name := os.fsdecode(given)) >= _LEAST_NAME:
+        text = text.replace(repr(name), "…").replace(name, "…")
+    return mask(" ".join(text.split()))
+
+
+def _reach_hint(missing: str) -> str:
+    """What to do about a file that another machine did not find."""
+    if not missing or not os.path.exists(missing):  # noqa: PTH110 (a text of any kind)
+        return f"Check the path. {REACH_HINT}"
+    if not Path(missing).is_absolute():
+        return f"Write absolute paths: nodes do not work in the current folder of this machine. {REACH_HINT}"
+    return f"The path exists on this machine, but not on the node that tried to read it. {REACH_HINT}"
+
+
+def _path_of(error: FileNotFoundError) -> str:
+    name: Any = error.filename
+    return os.fsdecode(name) if isinstance(name, str | bytes | os.PathLike) else ""
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception and those that it was raised from: libraries often replace the one of the system."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
