@@ -121,7 +121,9 @@ def build_dataset(
     try:
         made: dict[str, tuple[Split, tuple[Shard, ...]]] = {}
         hashers: dict[str, SplitHasher] = {}
-        with choose_engine(processes, num_bytes=None, reads=(store.url,) if is_pieced else ()) as engine:
+        with choose_engine(
+            processes, num_bytes=None, is_divided=is_pieced, reads=(store.url,) if is_pieced else ()
+        ) as engine:
             for name, examples in splits.items():
                 hashers[name] = SplitHasher(features)
                 with InputLabels() as labels:

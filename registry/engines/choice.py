@@ -143,6 +143,7 @@ def choose_engine(
     num_items: int = 0,
     is_local: bool = True,
     is_unlocked: bool = False,
+    is_divided: bool = False,
     reads: Sequence[str] | None = None,
 ) -> Engine:
     """Return the engine for some work: one of this machine, or the one of ``use_engine``.
@@ -153,6 +154,8 @@ def choose_engine(
         num_items: the number of records that are decoded.
         is_local: whether the bytes are on this machine.
         is_unlocked: whether the work mostly runs, or waits, without holding the interpreter's lock.
+        is_divided: whether the author has divided the work into pieces. A cluster then runs all of them, although the
+            amount is unknown: each may be large, and read what only the cluster can read.
         reads: the URLs of the folders that pieces read, if they depend on nothing else of this machine. None: they
             depend on files or memory of this process, so that only this machine can run them.
 
@@ -175,7 +178,7 @@ def choose_engine(
         elif reads is None:
             work.stays(NEEDS_THIS_MACHINE)
         elif (lent := _lend(chosen, wanted, reads)) is not None:
-            if wanted is not None or num_bytes is not None:
+            if wanted is not None or num_bytes is not None or (is_divided and not lent.shares_files):
                 work.runs_on(lent)
                 return lent
             work.stays(LITTLE)  # unless it turns out to be much
@@ -267,17 +270,15 @@ class Growing(Engine):
 
     ``workers`` is closed with this engine. ``on_use`` is called before they are used.
 
-    A small dataset is built without waiting for an interpreter to start. After one second of work, or three seconds in
-    which items mostly waited, the mean time of an item decides: sending a quick one to another process takes longer
+    A small dataset is built without waiting for an interpreter to start. After each second of work, or three seconds in
+    which items mostly waited, the mean time of their items decides: sending a quick one to another process takes longer
     than running it here.
     """
 
     def __init__(self, workers: Engine, *, on_use: Callable[[], None] | None = None) -> None:
-        self._here = ThisProcess()
         self._workers = workers
         self._on_use = on_use
         self._uses_workers = False
-        self._is_tried = False
         self._is_closed = False
         self._seconds = 0.0  # of the processor: excludes the time of other programs
         self._waited_seconds = 0.0
@@ -310,7 +311,7 @@ class Growing(Engine):
         if self._is_closed:
             raise closed_engine()
         source, tally = iter(pieces), Tally(watch, 1)
-        while not self._is_tried:
+        while not self._uses_workers:
             piece = next(source, None)
             if piece is None:
                 return
@@ -321,17 +322,21 @@ class Growing(Engine):
             self._waited_seconds += time.monotonic() - started[1]
             self._num_items += piece.num_items
             yield piece.input, result
-            if self._seconds >= _TRIAL_SECONDS or self._waited_seconds >= _WAITING_TRIAL_SECONDS:
-                self._is_tried = True
-                self._uses_workers = (
-                    self._seconds / self._num_items >= _SLOW_SECONDS
-                    or self._waited_seconds / self._num_items >= _WAITING_SECONDS
-                )
-                if self._uses_workers and self._on_use is not None:
-                    self._on_use()
-        engine = self._workers if self._uses_workers else self._here
+            is_over = self._seconds >= _TRIAL_SECONDS or self._waited_seconds >= _WAITING_TRIAL_SECONDS
+            if is_over and self._num_items:  # 0: another run has just decided
+                self._decide()
         rest = None if watch is None else watch.after(tally.counts)
-        yield from engine.run(source, doing=doing, failure=failure, watch=rest)
+        yield from self._workers.run(source, doing=doing, failure=failure, watch=rest)
+
+    def _decide(self) -> None:
+        """Use the workers if the last items were slow; else look at the next ones."""
+        self._uses_workers = (
+            self._seconds / self._num_items >= _SLOW_SECONDS
+            or self._waited_seconds / self._num_items >= _WAITING_SECONDS
+        )
+        self._seconds, self._waited_seconds, self._num_items = 0.0, 0.0, 0
+        if self._uses_workers and self._on_use is not None:
+            self._on_use()
 
     def close(self) -> None:
         """End the workers."""

@@ -15,6 +15,13 @@ def square(number: int) -> int:
     return number * number
 
 
+def work_for(seconds: float) -> None:
+    """Use the processor for some time."""
+    started = time.thread_time()
+    while time.thread_time() - started < seconds:
+        pass
+
+
 def follow(order: Any) -> Any:
     """Carry out the command in the input; most inputs are only returned."""
     match order:

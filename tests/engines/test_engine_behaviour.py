@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from engine_laws import *  # noqa: F403 (the tests)
 from engine_laws import results, run
-from engine_pieces import await_file, follow
+from engine_pieces import await_file, follow, work_for
 
 from registry.engines import (
     Engine,
@@ -298,6 +298,18 @@ def test_items_that_wait_use_workers_although_the_processor_has_nothing_to_do(mo
         found = list(engine.run([Piece(time.sleep, 0.02)] * 10, doing="waited", failure=VerificationError))
         assert engine.width == 2
     assert found == [(0.02, None)] * 10
+
+
+def test_items_that_become_slow_use_workers_although_the_first_ones_were_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "_TRIAL_SECONDS", 0.0)
+    monkeypatch.setattr(choice, "_WAITING_TRIAL_SECONDS", 3600.0)
+    monkeypatch.setattr(choice, "_SLOW_SECONDS", 0.02)
+    with Growing(WorkerProcesses(2)) as engine:
+        assert results(engine, *["pid"] * 50) == [os.getpid()] * 50
+        assert engine.width == 1
+        list(engine.run([Piece(work_for, 0.1)] * 3, doing="worked", failure=VerificationError))
+        assert engine.width == 2
+        assert os.getpid() not in results(engine, *["pid"] * 4)
 
 
 # An engine for a block of work
