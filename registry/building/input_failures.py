@@ -103,6 +103,16 @@ def failed_inputs(split: str, failures: Sequence[Failure], *, is_elsewhere: bool
     )
 
 
+def with_failures(error: BuildError, failed: BuildError | FeatureError) -> BuildError:
+    """The error that ended a build, and behind it that of the inputs that had failed before."""
+    hints = [one.hint for one in (error, failed) if one.hint is not None]
+    return BuildError(
+        f"{error.message}\nBefore that, {failed.message}",
+        hint="\n".join(dict.fromkeys(hints)) or None,
+        details={**failed.details, **error.details, "failed": failed.details.get("inputs", [failed.message])},
+    )
+
+
 def _group_lines(kind: str, place: str, group: Sequence[Failure], *, is_only: bool) -> Iterator[str]:
     """What failed at one line of the author's code: the problem, then the inputs, each with its own if these differ."""
     is_same = len({one.problem for one in group}) == 1

@@ -8,6 +8,7 @@ same for the examples of one generator, which that process draws itself.
 
 from __future__ import annotations
 
+import pickle
 import time
 from bisect import bisect_right
 from collections import deque
@@ -23,7 +24,7 @@ from registry.building.author_code import add_place, author_error, function_plac
 from registry.building.encoding import encode_examples
 from registry.building.example_runs import MadeRun
 from registry.building.generation import Keyer, run_generator
-from registry.building.input_failures import MOST_FAILED, Failure, failed_inputs
+from registry.building.input_failures import MOST_FAILED, Failure, failed_inputs, with_failures
 from registry.building.input_labels import InputLabels
 from registry.building.keys import label_of
 from registry.building.pieces import Pieces
@@ -216,7 +217,7 @@ def make_group_runs(
     is_numbered: bool | None = None
     size = _GroupSize(maker.budget_bytes, None if maker.runs is None else engine)
     try:
-        groups = _groups(maker, pieces, labels, size, waiting)
+        groups = _groups(maker, pieces, labels, size, waiting, most_bytes=engine.bytes_of_input)
         for group, facts in engine.run(groups, doing="generated examples", failure=BuildError, watch=watch):
             waiting.popleft()
             failures += [_with_inputs(one, labels, maker) for one in facts.failures]
@@ -233,9 +234,12 @@ def make_group_runs(
             if len(failures) >= MOST_FAILED:
                 break
     except BuildError as error:
-        if waiting and {"attempts", "exit_code"} & error.details.keys():  # the worker of the first group died
-            raise _died(maker.split, waiting[0], error) from error
-        raise
+        if not waiting or not {"attempts", "exit_code"} & error.details.keys():
+            raise
+        died = _died(maker.split, waiting[0], error)  # the worker of the first group
+        if failures:
+            died = with_failures(died, failed_inputs(maker.split, failures, is_elsewhere=not engine.shares_files))
+        raise died from error
     finally:
         for group in waiting:
             if group.files is not None:
@@ -322,14 +326,24 @@ class _GroupSize:
 
 
 def _groups(
-    maker: GroupMaker, pieces: Pieces, labels: InputLabels, size: _GroupSize, waiting: deque[Group]
+    maker: GroupMaker,
+    pieces: Pieces,
+    labels: InputLabels,
+    size: _GroupSize,
+    waiting: deque[Group],
+    *,
+    most_bytes: int,
 ) -> Iterator[Piece[Group, GroupFacts]]:
-    """Divide the inputs: as an earlier build did where its runs are finished, else by what was learned."""
+    """Divide the inputs: as an earlier build did where its runs are finished, else by what was learned and by size."""
     first = 0
     source = _drawn(maker.split, pieces)
     finished = {} if maker.runs is None else maker.runs.finished()
     starts = sorted(finished)
-    while inputs := list(islice(source, _next_count(first, size.count, finished, starts))):
+    while inputs := _take(
+        source,
+        _next_count(first, size.count, finished, starts),
+        most_bytes=None if first in finished else most_bytes,
+    ):
         for one in inputs:
             labels.add(one)
         files = None
@@ -347,6 +361,29 @@ def _next_count(first: int, count: int, finished: Mapping[int, int], starts: Seq
         return finished[first]
     later = bisect_right(starts, first)
     return min(count, starts[later] - first) if later < len(starts) else count
+
+
+def _take(source: Iterator[Any], count: int, *, most_bytes: int | None) -> list[Any]:
+    """The next ``count`` inputs; fewer if their messages reach ``most_bytes``."""
+    if most_bytes is None:
+        return list(islice(source, count))
+    inputs, num_bytes = [], 0
+    for one in islice(source, count):
+        inputs.append(one)
+        num_bytes += _size_of(one)
+        if num_bytes >= most_bytes:
+            break
+    return inputs
+
+
+def _size_of(given: Any) -> int:
+    """The size of an input in a message; 0 if it cannot be pickled, and stays in this process."""
+    if isinstance(given, str | bytes):
+        return len(given)
+    try:
+        return len(pickle.dumps(given, protocol=5))
+    except Exception:  # noqa: BLE001 (pickling calls author code)
+        return 0
 
 
 def _drawn(split: str, pieces: Pieces) -> Iterator[Any]:

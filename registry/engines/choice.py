@@ -236,6 +236,11 @@ class Lent(Engine):
         """That of the engine."""
         return self._engine.memory_of_piece
 
+    @property
+    def bytes_of_input(self) -> int:
+        """That of the engine."""
+        return self._engine.bytes_of_input
+
     def describe(self) -> str:
         """The engine in a line for people."""
         return self._engine.describe()
@@ -298,6 +303,11 @@ class Growing(Engine):
     def memory_of_piece(self) -> int | None:
         """That of the workers."""
         return self._workers.memory_of_piece
+
+    @property
+    def bytes_of_input(self) -> int:
+        """That of the workers."""
+        return self._workers.bytes_of_input
 
     def run(
         self,

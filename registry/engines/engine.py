@@ -16,7 +16,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from registry.engines.watching import Tally, TaskWatch, WatchedFutures
 from registry.errors import RegistryError, UsageError
@@ -35,6 +35,10 @@ class FileRange(NamedTuple):
     name: str
     start: int = 0
     stop: int | None = None
+
+
+_WAITING_BYTES: Final = 128 * 2**20
+"""Memory for the inputs of all pieces that wait, unless single ones are larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,8 @@ class Engine(Protocol):
     * **Order.** Results come in the order of the pieces, and are the same for every engine.
     * **Back-pressure.** Pieces are drawn while results are taken. At most ``2 * width + 1`` pieces are drawn whose
       results have not been yielded, fewer if an engine bounds their bytes. Nothing is drawn before the first result is
-      requested.
+      requested. If a watch takes results before their turn, a cluster does not count pieces that have ended, so that
+      one slow piece does not stop the others: then the bound is 16 times as high.
     * **Errors.** An error of a piece is raised in its place, after the results of the pieces before it; later pieces
       are cancelled. An error of drawing a piece is raised after the results of all pieces drawn before it. Errors of
       the registry keep their class, text, hint and details. Other errors keep their class if the piece ran in this
@@ -110,6 +115,11 @@ class Engine(Protocol):
     def memory_of_piece(self) -> int | None:
         """The bytes of memory that one piece may use; None if nobody set it."""
         return None
+
+    @property
+    def bytes_of_input(self) -> int:
+        """How large the input of a piece may be, so that all inputs that wait fit into memory: some may be larger."""
+        return _WAITING_BYTES // most_drawn(self.width)
 
     def describe(self) -> str:
         """The engine in a line for people."""

@@ -240,7 +240,7 @@ class Connection:
 
 
 class Patience:
-    """Warns if the wait for a result takes long: its task may hang, or be large."""
+    """Warns if a task takes long: it may hang, or be large."""
 
     def __init__(self, doing: str) -> None:
         self._doing = doing
@@ -248,11 +248,14 @@ class Patience:
         self._report_after = _SLOW_SECONDS
 
     def check(self) -> None:
-        """Warn if the wait has become too long. Call it several times a minute."""
+        """Warn if it has taken too long. Call this several times a minute while the task runs."""
         waited = time.monotonic() - self._started
         if waited > self._report_after:
             _log.warning(
-                "still waiting for one task after %.0f s (%s); `ray list tasks` shows its node", waited, self._doing
+                "still waiting for one task after %.0f s (%s). To see its node: pip install 'ray[default]', then "
+                "ray list tasks",
+                waited,
+                self._doing,
             )
             self._report_after *= 2
 

@@ -19,9 +19,11 @@ import pickle
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import Any, Final, cast
 from urllib.parse import unquote, urlsplit
 
@@ -43,6 +45,8 @@ from registry.model import whole_number
 _log = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = 4
+_AHEAD: Final = 16
+"""A run whose results are taken before their turn has this many times more pieces: all but ``2 * width + 1`` ended."""
 _CANCEL_SECONDS: Final = 10.0
 """How long to wait for cancelled tasks: a worker whose task does not react is killed after five seconds."""
 
@@ -95,6 +99,13 @@ class RayTasks(Engine):
     def memory_of_piece(self) -> int | None:
         """The setting ``task_memory``."""
         return self._settings.task_memory
+
+    @property
+    def bytes_of_input(self) -> int:
+        """See ``Engine.bytes_of_input``; all inputs that wait fit into ``object_store_memory``, too."""
+        most = self._settings.object_store_memory
+        found = super().bytes_of_input
+        return found if most is None else min(found, most // most_drawn(self.width))
 
     @property
     def shares_files(self) -> bool:
@@ -164,6 +175,8 @@ class RayTasks(Engine):
         ready: _Task | None = None
         most_bytes = self._settings.object_store_memory
         room = None if most_bytes is None else StoreRoom(most_bytes)
+        most = most_drawn(width) if width > 1 else 1
+        order: deque[_Task] = deque()
 
         def prepare(piece: Piece[T, R]) -> _Task:
             nonlocal sent, ready
@@ -178,7 +191,14 @@ class RayTasks(Engine):
             return ready
 
         def fits(piece: Piece[T, R]) -> bool:
-            return room is None or room.fits(prepare(piece).pickle())
+            if room is not None and not room.fits(prepare(piece).pickle()):
+                return False
+            try:
+                while tally.takes_results and len(tasks) >= most and not order[0].has_ended:
+                    self._wait(order[0], tasks, tally)
+            except WorkerDiedError:  # raised again when the first result is taken
+                return False
+            return len(tasks) < most
 
         def start(piece: Piece[T, R]) -> _Task:
             nonlocal ready
@@ -188,42 +208,52 @@ class RayTasks(Engine):
             with suppress(NotSendableError, WorkerDiedError):  # raised again when the result is taken
                 task.start()
                 tasks[task.ref] = task
+            order.append(task)
             tally.start()
             return task
 
         def finish(piece: Piece[T, R], task: _Task) -> R:
             result = partial(self._wait_for, task, tasks, tally)
             take = partial(self._taking.take, piece, result, doing=doing, failure=failure)
+            order.popleft()
             taken: R = tally.take(piece, take, is_counted=lambda: task.is_counted)
             if room is not None:
                 room.remove(task.num_bytes, num_result_bytes=task.num_result_bytes)
             return taken
 
-        most = most_drawn(width) if width > 1 else 1
-        yield from in_order(start, pieces, most=most, finish=finish, fits=None if room is None else fits)
+        ahead = _AHEAD if tally.takes_results and width > 1 else 1
+        yield from in_order(start, pieces, most=most * ahead, finish=finish, fits=fits)
 
     def _wait_for(self, task: _Task, tasks: dict[Any, _Task], tally: Tally[Any]) -> Any:
         """Wait for the result of a piece, or raise its error. ``tasks`` are those that have not been seen to end."""
-        connection = self.connect()  # raises if the engine is closed
-        connection.require_head()
-        patience = Patience(task.doing)
-        seconds = min(TELL_SECONDS, POLL_SECONDS) if tally.is_watched else POLL_SECONDS
+        self.connect().require_head()  # raises if the engine is closed
         while not task.has_ended:
-            refs = list(tasks) if tally.takes_results else [task.ref]
-            with connection.typed_faults(task.attempt):
-                ended = connection.wait(refs, seconds)
-            connection.require_head()
-            patience.check()
-            for one in [tasks.pop(ref) for ref in ended]:
-                one.fetch()
-                if not one.has_ended:
-                    tasks[one.ref] = one
-                    tally.retry()
-                elif one.has_result and tally.takes_results:
-                    one.is_counted = True
-                    tally.end(one.piece, one.result())
-            tally.tell()
+            self._wait(task, tasks, tally)
         return task.result()
+
+    def _wait(self, task: _Task, tasks: dict[Any, _Task], tally: Tally[Any]) -> None:
+        """Wait some seconds for ``task``, and see which of ``tasks`` have ended: only it, or all if results are wanted.
+
+        Raises:
+            WorkerDiedError: the connection to the cluster is lost.
+        """
+        connection = self.connect()
+        seconds = min(TELL_SECONDS, POLL_SECONDS) if tally.is_watched else POLL_SECONDS
+        refs = list(tasks) if tally.takes_results else [task.ref]
+        with connection.typed_faults(task.attempt):
+            ended = connection.wait(refs, seconds)
+        connection.require_head()
+        for one in islice(tasks.values(), self.width) if tally.takes_results else [task]:  # the others wait for a CPU
+            one.check_time()
+        for one in [tasks.pop(ref) for ref in ended]:
+            one.fetch()
+            if not one.has_ended:
+                tasks[one.ref] = one
+                tally.retry()
+            elif one.has_result and tally.takes_results:
+                one.is_counted = True
+                tally.end(one.piece, one.result())
+        tally.tell()
 
     def close(self) -> None:
         """End all tasks: the workers that run them are killed. The cluster ends if this engine started it."""
@@ -329,6 +359,7 @@ class _Task:
         self.num_result_bytes = 0
         self.is_cancelled = False
         self.is_counted = False
+        self._patience: Patience | None = None
 
     @property
     def key(self) -> str:
@@ -410,6 +441,11 @@ class _Task:
                 details={},
                 is_of_start=True,
             )
+
+    def check_time(self) -> None:
+        """Warn if it takes long. Called several times a minute while it runs, as far as is known."""
+        self._patience = self._patience or Patience(self.doing)
+        self._patience.check()
 
     def result(self) -> Any:
         """The result of a piece that has ended, or its error."""

@@ -25,7 +25,8 @@ from piece_builders import (
 
 from registry.building import Pieces, build_dataset, piece_runs
 from registry.building.input_labels import InputLabels
-from registry.engines import choice
+from registry.building.piece_runs import GroupMaker, make_group_runs
+from registry.engines import ThisProcess, choice
 from registry.errors import BuildError, DuplicateKeyError
 from registry.features import codec_of
 from registry.model.progress import Progress, TaskProgress
@@ -242,6 +243,43 @@ def test_a_worker_that_dies_ends_the_build_with_a_typed_error(tmp_path: Path) ->
     with pytest.raises(BuildError, match=r"^split 'train', input \('die', 1\): a worker process was killed "):
         built(make(Pieced, inputs), tmp_path, processes=2)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def nothing(_: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """An input without examples."""
+    return iter(())
+
+
+def test_inputs_that_failed_before_a_worker_died_are_named(tmp_path: Path) -> None:
+    inputs = [("fail a", 5), ("b", 5), ("fail c", 2), *((f"small {index}", 1) for index in range(8)), ("die", 1)]
+    with pytest.raises(BuildError, match=r"^split 'train', input \('die', 1\): a worker process was killed ") as caught:
+        built(make(Pieced, inputs), tmp_path, processes=2)
+    found = caught.value.message.split("\n")
+    assert found[1] == "Before that, split 'train': 2 inputs failed"
+    assert [line.partition(",")[0].strip() for line in found[-2:]] == ["('fail a'", "('fail c'"]
+    assert [one["input"] for one in caught.value.details["failed"]] == ["('fail a', 5)", "('fail c', 2)"]
+
+
+@pytest.mark.parametrize("kind", [bytes, tuple])
+def test_inputs_that_are_data_are_sent_in_small_groups(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(piece_runs, "_GROUP_SECONDS", 3600.0)
+    codec = codec_of(Pieced().features())
+    maker = GroupMaker(codec, "train", True, nothing, None, 10**9)
+    inputs = [kind([bytes(100_000)] if kind is tuple else 100_000) for _ in range(400)]
+    sizes = []
+
+    class Noting(ThisProcess):
+        """Gives pieces at most 1 MB, and notes how many inputs they have."""
+
+        bytes_of_input = 1_000_000
+
+        def run(self, pieces: Any, **options: Any) -> Any:
+            return super().run((sizes.append(len(piece.input.inputs)) or piece for piece in pieces), **options)
+
+    with InputLabels() as labels:
+        assert list(make_group_runs(Noting(), maker, Pieces(inputs, nothing), labels)) == []
+    assert sum(sizes) == len(inputs)
+    assert max(sizes) == 10
 
 
 @pytest.mark.parametrize("wrong", [Pieces("a.csv", len), Pieces(3, len), Pieces(["a"], "len")])  # type: ignore[arg-type]
