@@ -3,9 +3,9 @@
 python tests/ray/ray_kills.py [TIMES]         kills a worker, a node and the driver, each at 20 moments; prints a report
 python tests/ray/ray_kills.py [TIMES] --s3    the same with versions in a bucket of an S3 server on this machine
 
-The driver is also killed TIMES times when the cluster has written a shard, and as often between the last shard and the
-row. After each kill, a build on the cluster must give the files of a local build, or end with a typed error, and the
-next build must give them. Between two builds, no part of a version is visible. ``test_ray_builds.py`` tries a few.
+The driver is also killed TIMES times after the cluster has written a shard, and TIMES times between the last shard and
+the row. After each kill, a build on the cluster must give the files of a local build, or end with a typed error; then
+the next build must give them. Between two builds, no part of a version is visible. ``test_ray_builds.py`` tries a few.
 """
 
 from __future__ import annotations
