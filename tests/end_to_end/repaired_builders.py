@@ -1,4 +1,4 @@
-"""A builder with an input that fails until a file exists, so that two builds of the same code differ."""
+"""A builder with an input that fails until a file exists, so that a second build with the same code succeeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds in pieces by processes that cannot open this one's files, as on a cluster: runs are kept in the store."""
+"""Builds in pieces by processes that cannot open the files of this one, as on a cluster: the store keeps the runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from registry.storage import open_store
 
 
 class Elsewhere(WorkerProcesses):
-    """Worker processes that may open nothing of this process."""
+    """Worker processes that may not open files of this process."""
 
     @property
     def shares_files(self) -> bool:

@@ -1,4 +1,4 @@
-"""The guarantees of every engine, as tests that several files import: each gives its engines as fixtures.
+"""The guarantees of every engine, as tests that several files import. Each file provides its engines as fixtures.
 
 ``engine`` is a new engine, ``lasting`` one for all examples of a law (a run does not affect the next one), and
 ``workers`` one that sends pieces to other processes.

@@ -1,5 +1,5 @@
-"""Builders in pieces of several kinds, in a module that workers can import. Their inputs take time, so that they can be
-interrupted."""
+"""Builders in pieces of several kinds, in a module that workers can import. Some take time, so that tests can
+interrupt them."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ class Slow(Pieced):
 
 
 class Told(Pieced):
-    """Does what the files in the folder of ``REGISTRY_TEST_FOLDER`` say, and tells there that it works.
+    """Is controlled by files in the folder ``REGISTRY_TEST_FOLDER``, and notes there which inputs it has started.
 
-    Input 0 waits for the file ``go on``. Input 5 kills its worker once. Inputs 7 and 8 fail if there is ``fail``.
+    Input 0 waits for the file ``go on``. Input 5 kills its worker once. Inputs 7 and 8 fail if ``fail`` exists.
     """
 
     COUNTS = (10,) * 24
@@ -122,7 +122,7 @@ class Told(Pieced):
 
 
 class Talking(Pieced):
-    """Prints, logs and warns while it works, and tells in the folder of ``REGISTRY_TEST_FOLDER`` that it works."""
+    """Prints, logs and warns for each input, and notes its progress in the folder ``REGISTRY_TEST_FOLDER``."""
 
     COUNTS = (4,) * 600
     NUM_SHARDS = 1200
@@ -140,7 +140,7 @@ class Talking(Pieced):
 
 
 class TalkingLittle(Talking):
-    """As ``Talking``, with few inputs."""
+    """Like ``Talking``, with few inputs."""
 
     COUNTS = (4,) * 12
     NUM_SHARDS = 2
@@ -153,7 +153,7 @@ class AllButOneEmpty(Pieced):
 
 
 class SeveralSplits(Pieced):
-    """Three splits from other inputs, with another number of shards each; two of them have more shards than inputs."""
+    """Three splits with inputs and numbers of shards of their own; two of them have more shards than inputs."""
 
     NUM_SHARDS = {"train": 4, "test": 1, "tiny": 5}
 
@@ -167,7 +167,7 @@ class SeveralSplits(Pieced):
 
 
 class DrawnInputs(Pieced):
-    """Inputs from a generator, whose number nobody knows."""
+    """Inputs from a generator, so that their number is unknown."""
 
     def splits(self) -> Mapping[str, Any]:
         if self.is_pieced:
@@ -213,7 +213,7 @@ class LargeInputs(Pieced):
 
 
 class Megabytes(Pieced):
-    """Megabytes of texts that differ: each input gives one."""
+    """Megabytes of different texts: about one for each input."""
 
     NUM_SHARDS = 4
     COUNTS = (500,) * 200
@@ -223,13 +223,13 @@ class Megabytes(Pieced):
 
 
 class Fewer(Megabytes):
-    """A quarter of them."""
+    """A quarter of the inputs of ``Megabytes``."""
 
     COUNTS = (500,) * 50
 
 
 class Generator(Megabytes):
-    """The same as one generator, whose examples are encoded elsewhere."""
+    """Half of the examples of ``Megabytes``, from one generator: the cluster only encodes them."""
 
     COUNTS = (500,) * 100
     is_pieced = False
@@ -270,7 +270,7 @@ class Absent(Pieced):
 
 
 class Doubled(Pieced):
-    """Two inputs, far apart, give the same key."""
+    """Two inputs that are far apart give the same key."""
 
     COUNTS = (1,) * 200
 
@@ -293,4 +293,4 @@ KINDS = {
     )
 }
 LARGE_KINDS = {one.__name__: one for one in (LargeInputs, Fewer, Megabytes, Generator)}
-"""More data than an object store of 80 MB takes, except ``Fewer``."""
+"""Builders with more data than an object store of 80 MB can hold, except ``Fewer``."""

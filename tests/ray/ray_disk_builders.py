@@ -12,13 +12,13 @@ import registry
 from registry.features import FeaturesDict, Scalar, Text
 
 ROOM = 100_000
-"""The largest file that can be written without room."""
+"""The size in bytes of the largest file that can be written if there is no room."""
 
 
 class Filling(registry.DatasetBuilder):
-    """Eight inputs, of which the sixth needs a larger file. ``folder`` has the file ``room``, if there is room.
+    """Eight inputs, of which the sixth needs a larger file. There is room for it if ``folder`` has a file ``room``.
 
-    The folder is not an attribute of the builder: its files change, and runs depend on files that the builder names.
+    The folder is not an attribute of the builder, because runs depend on all files that attributes name.
     """
 
     VERSION = "1.0.0"
@@ -26,7 +26,7 @@ class Filling(registry.DatasetBuilder):
 
     @property
     def folder(self) -> Path:
-        """For notes of the test."""
+        """The folder in which the builder and the test leave notes for each other."""
         return Path(os.environ["REGISTRY_TEST_FOLDER"])
 
     def features(self) -> FeaturesDict:
@@ -48,7 +48,7 @@ class Filling(registry.DatasetBuilder):
 
 
 def make_room(folder: Path) -> None:
-    """End the limits of all processes that called ``generate``."""
+    """Lift the limit of all processes that have called ``generate``."""
     (folder / "room").touch()
     for path in folder.glob("process *"):
         try:

@@ -3,9 +3,9 @@
 python tests/ray/ray_kills.py [TIMES]         kills a worker, a node and the driver, each at 20 moments; prints a report
 python tests/ray/ray_kills.py [TIMES] --s3    the same with versions in a bucket of an S3 server on this machine
 
-The driver is also killed TIMES times when the cluster has written a shard, and as often between the last shard and the
-row. After each kill, a build on the cluster must give the files of a local build, or end with a typed error, and the
-next build must give them. Between two builds, no part of a version is visible. ``test_ray_builds.py`` tries a few.
+The driver is also killed TIMES times after the cluster has written a shard, and TIMES times between the last shard and
+the row. After each kill, a build on the cluster must give the files of a local build, or end with a typed error; then
+the next build must give them. Between two builds, no part of a version is visible. ``test_ray_builds.py`` tries a few.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if __name__ == "__main__":  # pytest finds these by itself
     sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "storage")]
 
 from ray_builders import Slow
-from ray_clusters import MOST_SECONDS, processes_below, two_nodes
+from ray_clusters import MOST_SECONDS, processes_below, two_nodes, wait_until
 from s3_server import S3Server
 
 import registry
@@ -125,24 +125,10 @@ def _others(store: Store, *, but: str) -> list[str]:
 
 def _build_killed(what: str, seconds: float, cluster: Any, catalog: registry.Catalog, data_dir: str) -> str:
     if what.startswith("driver"):
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
-        driver = subprocess.Popen(
-            [sys.executable, "-c", _DRIVER, catalog.url, data_dir, cluster.address, what],
-            env=environment,
-            stderr=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-        )
-        if what in PHASES:
-            try:
-                assert driver.wait(MOST_SECONDS) == -signal.SIGKILL, "the driver did not reach the phase"
-            finally:
-                driver.kill()
-            return "killed"
-        with suppress(subprocess.TimeoutExpired):
-            driver.wait(seconds + 2.0)  # the interpreter and the connection take about two seconds
-        driver.kill()
-        code = driver.wait()
-        return {0: "published", -signal.SIGKILL: "killed"}.get(code, f"ended with exit code {code}")
+        try:
+            return _build_killed_driver(what, seconds, cluster, catalog, data_dir)
+        finally:  # a file that one of them writes after the next build would look like a file of that build
+            wait_until(lambda: not _working(), "the tasks of the killed driver end")
     node = cluster.add_node(num_cpus=2) if what == "node" else None
     timer = threading.Timer(seconds, _kill, [what, cluster, node])
     timer.start()
@@ -156,14 +142,40 @@ def _build_killed(what: str, seconds: float, cluster: Any, catalog: registry.Cat
     return "published"
 
 
+def _build_killed_driver(what: str, seconds: float, cluster: Any, catalog: registry.Catalog, data_dir: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    driver = subprocess.Popen(
+        [sys.executable, "-c", _DRIVER, catalog.url, data_dir, cluster.address, what],
+        env=environment,
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
+    if what in PHASES:
+        try:
+            assert driver.wait(MOST_SECONDS) == -signal.SIGKILL, "the driver did not reach the phase"
+        finally:
+            driver.kill()
+        return "killed"
+    with suppress(subprocess.TimeoutExpired):
+        driver.wait(seconds + 2.0)  # the interpreter and the connection take about two seconds
+    driver.kill()
+    code = driver.wait()
+    return {0: "published", -signal.SIGKILL: "killed"}.get(code, f"ended with exit code {code}")
+
+
 def _kill(what: str, cluster: Any, node: Any) -> None:
     if what == "node":
         cluster.remove_node(node, allow_graceful=False)
         return
-    workers = [pid for pid, title in processes_below() if re.match(r"ray::(generated|wrote|encoded|call)", title)]
+    workers = _working()
     if workers:
         with suppress(ProcessLookupError):
             os.kill(random.Random(workers[0]).choice(workers), signal.SIGKILL)
+
+
+def _working() -> list[int]:
+    """The workers of the cluster that run a task."""
+    return [pid for pid, title in processes_below() if re.match(r"ray::(generated|merged|wrote|encoded|call)", title)]
 
 
 def moments(what: str, count: int) -> list[float]:

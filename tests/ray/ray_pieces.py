@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def kill_once(order: tuple[str, int]) -> int:
-    """End the worker in the middle of the first call for a path; return the number in the second one."""
+    """Kill the worker in the first call for a path; return the number in the second call."""
     path = Path(order[0])
     if not path.exists():
         path.touch()
@@ -18,7 +18,7 @@ def kill_once(order: tuple[str, int]) -> int:
 
 
 def node_of(_: int) -> str:
-    """The number of the node that runs this."""
+    """The id of the node that runs the piece."""
     import ray
 
     time.sleep(0.1)
@@ -46,7 +46,7 @@ def wait_for(order: tuple[str, int]) -> int:
 
 
 def rest(seconds: float) -> float:
-    """Take that long."""
+    """Sleep for that long, and return the time."""
     time.sleep(seconds)
     return seconds
 
@@ -57,7 +57,7 @@ def read_variable(name: str) -> str | None:
 
 
 def node_and_times(seconds: float) -> tuple[str, float, float]:
-    """Take that long; return the number of the node, and when the piece began and ended."""
+    """Sleep for that long; return the id of the node, and when the piece began and ended."""
     import ray
 
     started = time.time()

@@ -1,6 +1,6 @@
 """A disk that fills while a cluster builds is a typed error that names the folder, and a build with room goes on.
 
-A limit for the size of a file takes the place of a full disk: small mounts need rights that a test may lack.
+A limit on the size of files stands in for a full disk: to mount a small one, a test would need rights that it may lack.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from ray_builders import KINDS
 
 MOST_WORKER_MEGABYTES = 350
 MOST_GROWTH_MEGABYTES = 250
-"""Bounds far above noise and below what the builds would need if a process held their data, 200 MB or more, beside its
-own memory."""
+"""Far above noise, and below what a process would need if it held the data of a build: 200 MB or more beside its own
+memory."""
 
 
 def report(raylets: int, *kinds: str) -> dict[str, Any]:
