@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from engine_laws import *  # noqa: F403 (the tests)
 from engine_laws import results, run
-from engine_pieces import follow
+from engine_pieces import await_file, follow
 from ray_clusters import HERE, MOST_SECONDS, run_code, session_files_with, wait_for_rest, wait_until
 from ray_pieces import kill_once, node_of, read_variable, rest, wait_for, wait_until_interrupted
 
-from registry.engines import Engine, Piece, choose_engine, ray_connection, ray_tasks, use_engine
+from registry.engines import Engine, Piece, TaskWatch, choose_engine, ray_connection, ray_tasks, use_engine
 from registry.engines.ray_tasks import RayTasks
 from registry.errors import UsageError, VerificationError
 
@@ -100,12 +100,42 @@ def test_a_file_that_a_node_does_not_find_has_a_hint(engine: Engine) -> None:
     )
 
 
+def test_a_slow_piece_does_not_stop_the_others_if_results_are_wanted_before_their_turn(
+    connected: Any, tmp_path: Path
+) -> None:
+    ended: list[str] = []
+
+    def note(piece: Piece[str, str], _: str) -> None:
+        ended.append(piece.input)
+        if len(ended) == 30:
+            (tmp_path / "go").touch()
+
+    inputs = [str(tmp_path / "go"), *map(str, range(100))]
+    drawn: list[str] = []
+
+    def pieces() -> Iterator[Piece[str, str]]:
+        for one in inputs:
+            drawn.append(one)
+            yield Piece(await_file, one)
+
+    with RayTasks(processes=2) as engine:
+        watch = TaskWatch(lambda _: None, ended=note)
+        found = engine.run(pieces(), doing="tested", failure=VerificationError, watch=watch)
+        first = next(found)
+        assert inputs[0] not in ended[:30]
+        assert len(drawn) <= 5 * ray_tasks._AHEAD
+        assert [one for one, _ in (first, *found)] == inputs
+    assert sorted(ended) == sorted(inputs)
+
+
 def test_a_piece_that_takes_long_is_reported(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(ray_tasks, "POLL_SECONDS", 0.1)
-    monkeypatch.setattr(ray_connection, "_SLOW_SECONDS", 0.5)
-    assert results(engine, 0.0, 2.0, 0.0, function=rest) == [0.0, 2.0, 0.0]
+    monkeypatch.setattr(ray_connection, "_SLOW_SECONDS", 1.5)
+    watch = TaskWatch(lambda _: None, ended=lambda *_: None)
+    pieces = [Piece(rest, seconds) for seconds in (1.0, 2.0, 0.0)]  # the second takes long, but is waited for 1 s only
+    assert len(list(engine.run(pieces, doing="followed orders", failure=VerificationError, watch=watch))) == 3
     found = [record.getMessage() for record in caplog.records]
     assert found
     assert all(text.startswith("still waiting for one task after ") and "(followed orders)" in text for text in found)
