@@ -73,6 +73,7 @@ class Connection:
         self._pickler = pickler_class(ray)
         nodes = [node for node in ray.nodes() if node["Alive"]]
         self._head = str(ray.get_runtime_context().gcs_address)
+        self._raylet = _raylet_of(nodes, ray.get_runtime_context().get_node_id())
         self.num_nodes = max(1, len(nodes))
         self.num_cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
         self._nodes = [(int(node["Resources"].get("CPU", 0)), node["Resources"].get("memory", 0.0)) for node in nodes]
@@ -181,33 +182,27 @@ class Connection:
         with suppress(Exception):
             _internal_kv_del(cancel_key(key))
 
-    def require_head(self) -> None:
-        """Check that the head of the cluster answers. Results may arrive even after it has ended.
+    def require_cluster(self) -> None:
+        """Check that the cluster answers. Results may arrive even after its head has ended.
 
         Call it several times a minute while waiting for results.
 
         Raises:
-            WorkerDiedError: the head has not answered for 40 s. After 60 s, Ray would end this program.
+            WorkerDiedError: the raylet of this machine has ended, or the head has not answered for 40 s. Ray would end
+                this program without a message after about 15 s or 60 s.
         """
         now = time.monotonic()
         if now - self._asked_at < POLL_SECONDS:
             return
         self._asked_at = now
-        if self._answers():
+        if self._raylet is not None and isinstance(_connection_error(self._raylet), ConnectionRefusedError):
+            raise _lost({})
+        if _connection_error(self._head) is None:
             self._lost_at = None
         elif self._lost_at is None:
             self._lost_at = now
         elif now - self._lost_at > _LOST_SECONDS:
             raise _lost({})
-
-    def _answers(self) -> bool:
-        """Whether the head of the cluster accepts connections."""
-        host, _, port = self._head.rpartition(":")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=POLL_SECONDS).close()
-        except OSError:
-            return False
-        return True
 
     def typed_faults(self, attempt: int = 0) -> _TypedFaults:
         """Raise faults of workers and of the cluster in the block as WorkerDiedError."""
@@ -295,6 +290,22 @@ class _TypedFaults:
         if isinstance(error, faults.RayError | OSError | RuntimeError):
             return _lost(details)
         return None
+
+
+def _raylet_of(nodes: list[dict[str, Any]], node_id: str) -> str | None:
+    """The address of the raylet of a node; None if the node is not listed."""
+    found = (f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}" for node in nodes if node["NodeID"] == node_id)
+    return next(found, None)
+
+
+def _connection_error(address: str) -> OSError | None:
+    """Why a server does not accept connections; None if it does."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=POLL_SECONDS).close()
+    except OSError as error:
+        return error
+    return None
 
 
 def _lost(details: dict[str, Any]) -> WorkerDiedError:

@@ -226,7 +226,7 @@ class RayTasks(Engine):
 
     def _wait_for(self, task: _Task, tasks: dict[Any, _Task], tally: Tally[Any]) -> Any:
         """Wait for the result of a piece, or raise its error. ``tasks`` are those that have not been seen to end."""
-        self.connect().require_head()  # raises if the engine is closed
+        self.connect().require_cluster()  # raises if the engine is closed
         while not task.has_ended:
             self._wait(task, tasks, tally)
         return task.result()
@@ -242,7 +242,7 @@ class RayTasks(Engine):
         refs = list(tasks) if tally.takes_results else [task.ref]
         with connection.typed_faults(task.attempt):
             ended = connection.wait(refs, seconds)
-        connection.require_head()
+        connection.require_cluster()
         for one in islice(tasks.values(), self.width) if tally.takes_results else [task]:  # the others wait for a CPU
             one.check_time()
         for one in [tasks.pop(ref) for ref in ended]:
