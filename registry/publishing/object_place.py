@@ -398,14 +398,13 @@ class ObjectPlace:
     def _put_each(self, names: list[str]) -> Iterator[tuple[str, _Put]]:
         """Upload each file from here; shards that are in another store, from a cluster if one is used."""
         shards = [name for name in names if name in self._promised]
-        sources = {source.url: source for source in map(self._staged.store.source_of, shards)}
-        if len(sources) == 1 and all(source.local_root is None for source in sources.values()):
-            (url,) = sources
+        sources = self._staged.store.sources_of(shards)
+        if len(sources) == 1 and sources[0].local_root is None:
             num_bytes = sum(self._promised[name].num_bytes for name in shards)
-            urls = (url, self._final.url)
+            urls = (sources[0].url, self._final.url)
             with choose_engine(num_bytes=num_bytes, is_local=False, is_unlocked=True, reads=urls) as engine:
                 if not engine.shares_files:
-                    put = _Putter(sources[url], self._final, self.held.token, None)
+                    put = _Putter(sources[0], self._final, self.held.token, None)
                     pieces = (Piece(put, (name, self._promised[name].sha256)) for name in shards)
                     for (name, _), found in engine.run(pieces, doing="uploaded files", failure=StorageError):
                         self._require_reserved()

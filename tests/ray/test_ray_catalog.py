@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ray_builders import FewLarge
 
 import registry
 from registry.engines import choice
+from registry.engines.ray_connection import Connection
 from registry.features import FeaturesDict, Scalar, Tensor, Text
 
 NUM_EXAMPLES = 3_000
@@ -147,6 +149,30 @@ def test_a_copy_between_buckets_is_sent_from_the_cluster(bucket: str, on_cluster
         assert on_cluster.count("uploaded files") == 6
         assert shards(second, "squares") == shards(first, "squares")
         assert not second.dataset("squares").verify().faults
+
+
+@pytest.fixture
+def other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No node but this machine can read its folders, as in a cluster of several machines."""
+    monkeypatch.setattr(Connection, "can_list", lambda _connection, _folder: False)
+
+
+def test_a_build_for_a_bucket_is_verified_where_other_machines_read_the_bucket(
+    bucket: str, other_machines: None, on_cluster: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with registry.connect(tmp_path / "here.db") as here, registry.use_engine("local"):
+        here.build(FewLarge)
+    with registry.connect(tmp_path / "there.db", data_dir=f"{bucket}/data") as there:
+        there.build(FewLarge)
+        assert [on_cluster.count(one) for one in ("wrote shards", "verified files", "uploaded files")] == [3, 3, 3]
+        assert shards(there, "few_large") == shards(here, "few_large")
+        on_cluster.clear()
+        preview = there.preview_build(FewLarge, rebuild=True)
+        assert preview is not None
+        assert preview.is_published
+        assert on_cluster.count("verified files") == 3
+        assert on_cluster.count("read records") > 1
+    assert [one for one in caplog.messages if "on this machine" in one] == []
 
 
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
