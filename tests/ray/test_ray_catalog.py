@@ -175,6 +175,35 @@ def test_a_build_for_a_bucket_is_verified_where_other_machines_read_the_bucket(
     assert [one for one in caplog.messages if "on this machine" in one] == []
 
 
+def test_what_a_program_uploaded_before_it_died_is_compared_on_the_cluster(
+    bucket: str,
+    other_machines: None,
+    on_cluster: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def die(*_: object, **_options: object) -> None:
+        raise KeyboardInterrupt
+
+    with registry.connect(tmp_path / "catalog.db", data_dir=f"{bucket}/data") as catalog:
+        with monkeypatch.context() as patched:
+            patched.setattr(type(catalog.backend), "publish", die)
+            with pytest.raises(KeyboardInterrupt):
+                catalog.build(FewLarge)
+        on_cluster.clear()
+        publication = catalog.build(FewLarge)
+        num_files = 3 + 2  # the shards and two descriptions
+        assert [on_cluster.count(one) for one in ("compared files", "uploaded files")] == [num_files, 0]
+        assert publication.notes == (
+            f"finished what an earlier run left: {num_files} of {num_files} files were in place",
+        )
+        found = shards(catalog, "few_large")["train"]
+        tags = [shard.entity_tag for shard in catalog.dataset("few_large").shards("train")]
+        assert len(set(tags)) == len(found) == 3
+        assert None not in tags
+        assert not catalog.dataset("few_large").verify().faults
+
+
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, **environment}
     return subprocess.run(
