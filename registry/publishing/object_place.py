@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
 from registry.catalog import CatalogBackend, Holder, Reservation
-from registry.engines import FileRange, Piece, choose_engine
+from registry.engines import FileRange, Piece, TaskWatch, choose_engine, watch_tasks
 from registry.errors import (
     AlreadyStoredError,
     ConflictError,
@@ -100,6 +100,7 @@ class ObjectPlace:
         self._is_alone = False
         self._put_here: set[str] = set()  # by this process
         self._sent = sent
+        self._counted: set[str] = set()  # shards that ``sent`` knows
 
     def take(self) -> None:
         """Reserve the location. Waits for others that hold it."""
@@ -296,13 +297,14 @@ class ObjectPlace:
         hasher, equal, location = _Hasher(self._final), set(), self._final.url
         pieces = (Piece(hasher, order, (FileRange(location, order[0]),)) for order in orders)
         with choose_engine(num_bytes=num_bytes, is_local=False, is_unlocked=True, reads=(location,)) as engine:
-            for (name, _), found in engine.run(pieces, doing="compared files", failure=StorageError):
+            watch = watch_tasks(self._sent, "files", total=len(orders))
+            for (name, _), found in engine.run(pieces, doing="compared files", failure=StorageError, watch=watch):
                 promised = self._promised.get(name)
                 expected = promised.sha256 if promised else _sha256(self._staged.store, name)
                 if found is not None and found.sha256 == expected:
                     equal.add(name)
                     if promised:
-                        self.entity_tags[name] = found.entity_tag
+                        self._note_put(name, found.entity_tag)
         return frozenset(equal)
 
     def _is_whole(self) -> bool:
@@ -400,10 +402,15 @@ class ObjectPlace:
                 continue
             self._put_here.add(name)
             if name in self._promised:
-                self.entity_tags[name] = put.entity_tag
-                if self._sent is not None:
-                    self._sent(self._promised[name].num_bytes)
+                self._note_put(name, put.entity_tag)
         return taken
+
+    def _note_put(self, name: str, entity_tag: str | None) -> None:
+        """Note a shard that is in place, and count it once, even if it is compared and put again."""
+        self.entity_tags[name] = entity_tag
+        if self._sent is not None and name not in self._counted:
+            self._counted.add(name)
+            self._sent(self._promised[name].num_bytes)
 
     def _put_each(self, names: list[str]) -> Iterator[tuple[str, _Put]]:
         """Upload each file from here; shards that are in another store, from a cluster if one is used."""
@@ -416,7 +423,9 @@ class ObjectPlace:
                 if not engine.shares_files:
                     put = _Putter(sources[0], self._final, self.held.token, None)
                     pieces = (Piece(put, (name, self._promised[name].sha256)) for name in shards)
-                    for (name, _), found in engine.run(pieces, doing="uploaded files", failure=StorageError):
+                    watch = watch_tasks(self._sent, "files", total=len(shards))
+                    run = engine.run(pieces, doing="uploaded files", failure=StorageError, watch=watch)
+                    for (name, _), found in run:
                         self._require_reserved()
                         yield name, found
                     names = [name for name in names if name not in self._promised]
@@ -425,13 +434,16 @@ class ObjectPlace:
         def put_one(name: str) -> _Put:
             return put_here((name, self._promised[name].sha256 if name in self._promised else None))
 
-        yield from self._each(put_one, names, doing="uploaded files")
+        watch = watch_tasks(self._sent, "files", total=len(names))
+        yield from self._each(put_one, names, doing="uploaded files", watch=watch)
 
-    def _each(self, ask: Callable[[str], T], names: list[str], *, doing: str) -> Iterator[tuple[str, T]]:
+    def _each(
+        self, ask: Callable[[str], T], names: list[str], *, doing: str, watch: TaskWatch[T] | None = None
+    ) -> Iterator[tuple[str, T]]:
         """Send the requests of ``ask`` for each name, several at the same time."""
         with choose_engine(num_bytes=None, is_local=False, is_unlocked=True) as engine:
             pieces = (Piece(ask, name, (FileRange(self._final.url, name),)) for name in names)
-            yield from engine.run(pieces, doing=doing, failure=StorageError)
+            yield from engine.run(pieces, doing=doing, failure=StorageError, watch=watch)
 
     def _put_missing(self, state: _State) -> None:
         """Upload every missing file."""

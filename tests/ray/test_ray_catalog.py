@@ -163,7 +163,12 @@ def test_a_build_for_a_bucket_is_verified_where_other_machines_read_the_bucket(
     with registry.connect(tmp_path / "here.db") as here, registry.use_engine("local"):
         here.build(FewLarge)
     with registry.connect(tmp_path / "there.db", data_dir=f"{bucket}/data") as there:
-        there.build(FewLarge)
+        seen: list[registry.Progress] = []
+        there.build(FewLarge, progress=seen.append)
+        last = seen[-1]
+        assert last.tasks is not None
+        assert (last.stage, last.unit, last.fraction, last.tasks.running) == ("uploading", "bytes", 1.0, 0)
+        assert last.tasks.done == last.tasks.total
         assert [on_cluster.count(one) for one in ("wrote shards", "verified files", "uploaded files")] == [3, 3, 3]
         assert shards(there, "few_large") == shards(here, "few_large")
         on_cluster.clear()
