@@ -413,10 +413,13 @@ class ObjectPlace:
             self._sent(self._promised[name].num_bytes)
 
     def _put_each(self, names: list[str]) -> Iterator[tuple[str, _Put]]:
-        """Upload each file from here; shards that are in another store, from a cluster if one is used."""
+        """Upload each file from here; shards that are not in the staged folder, from a cluster if one is used.
+
+        Those in the staged folder are in TMPDIR, which only this machine has.
+        """
         shards = [name for name in names if name in self._promised]
         sources = self._staged.store.sources_of(shards)
-        if len(sources) == 1 and sources[0].local_root is None:
+        if len(sources) == 1 and sources[0] is not self._staged.store:
             num_bytes = sum(self._promised[name].num_bytes for name in shards)
             urls = (sources[0].url, self._final.url)
             with choose_engine(num_bytes=num_bytes, is_local=False, is_unlocked=True, reads=urls) as engine:

@@ -151,6 +151,58 @@ def test_a_copy_between_buckets_is_sent_from_the_cluster(bucket: str, on_cluster
         assert not second.dataset("squares").verify().faults
 
 
+@pytest.mark.parametrize(("start", "end"), [("disk", "disk"), ("bucket", "disk"), ("disk", "bucket")])
+def test_a_copy_is_sent_from_the_cluster_if_all_nodes_can_read_both_places(
+    start: str, end: str, bucket: str, on_cluster: list[str], tmp_path: Path
+) -> None:
+    places = {"disk": tmp_path / "shared", "bucket": bucket}
+    with (
+        registry.connect(tmp_path / "one.db", data_dir=f"{places[start]}/one") as first,
+        registry.connect(tmp_path / "two.db", data_dir=f"{places[end]}/two") as second,
+    ):
+        with registry.use_engine("local"):
+            first.build(Squares)
+        seen: list[registry.Progress] = []
+        first.copy("squares", second, progress=seen.append).require_all()
+        assert on_cluster.count("copied files" if end == "disk" else "uploaded files") == 6
+        assert shards(second, "squares") == shards(first, "squares")
+        assert not second.dataset("squares").verify().faults
+        assert (seen[-1].stage, seen[-1].fraction) == ("copying", 1.0)
+        if end == "disk":
+            version = tmp_path / "shared/two/squares/1.0.0"
+            assert list(version.parent.iterdir()) == [version]
+            lost = sorted(version.glob("squares-train*"))
+            for path in lost:
+                path.unlink()
+            on_cluster.clear()
+            first.copy("squares", second).require_all()
+            assert (on_cluster.count("compared files"), on_cluster.count("copied files")) == (3, 3)
+            assert sorted(version.glob("squares-train*")) == lost
+            assert not second.dataset("squares").verify().faults
+
+
+def test_a_copy_stays_here_if_nodes_cannot_read_a_folder(
+    bucket: str,
+    other_machines: None,
+    on_cluster: list[str],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with (
+        registry.connect(tmp_path / "one.db", data_dir=tmp_path / "one") as first,
+        registry.connect(tmp_path / "two.db", data_dir=f"{bucket}/two") as second,
+        registry.connect(tmp_path / "three.db", data_dir=tmp_path / "three") as third,
+    ):
+        with registry.use_engine("local"):
+            first.build(Squares)
+        first.copy("squares", second).require_all()
+        second.copy("squares", third).require_all()
+        assert shards(third, "squares") == shards(second, "squares") == shards(first, "squares")
+    assert on_cluster == []
+    warned = [one for one in caplog.messages if "cannot read" in one]
+    assert [one.rpartition("file://")[2] for one in warned] == [f"{first.data_dir}/squares/1.0.0", third.data_dir]
+
+
 @pytest.fixture
 def other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     """No node but this machine can read its folders, as in a cluster of several machines."""
