@@ -140,7 +140,7 @@ class Addition:
             show: see ``Catalog.add``.
             engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``: rows are ``encoding``, then the records of each split ``writing``,
-                then all are ``verifying``.
+                then all are ``verifying``. For an object store, their shards are then ``uploading``, in bytes.
 
         Raises:
             UnusableRowsError, DuplicateKeyError, SourceError: see ``Catalog.add``.
@@ -151,7 +151,7 @@ class Addition:
         wish = _wish(bump, number)
         self._catalog._refuse_protected(self.reference, promote)
         target = self._catalog._target(
-            promote, count_progress(progress, "verifying", str(self.reference)), processes=processes
+            promote, count_progress(progress, "verifying", str(self.reference)), progress, processes=processes
         )
         if self._stored is not None:
             target = replace(target, slicing=self._stored.slicing)

@@ -85,7 +85,7 @@ class Publishing:
                 (``catalog.lifecycle.protect``).
             engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``, in records: each split is ``encoding``, then ``writing``; then all
-                shards are ``verifying``.
+                shards are ``verifying``. If ``data_dir`` is an object store, they are then ``uploading``, in bytes.
 
         Returns:
             The published version; ``newly`` is False if it was published before.
@@ -120,7 +120,7 @@ class Publishing:
         is_experimental = promote is None and builder.version != builder.canonical_version
         advance = count_progress(progress, "verifying", str(builder.reference))
         target = replace(
-            self._target(False if is_experimental else promote, advance, processes=processes),
+            self._target(False if is_experimental else promote, advance, progress, processes=processes),
             default_config=builder.config_name == builder.default_config(),
             experiment_defaults=defaults,
         )
@@ -201,7 +201,7 @@ class Publishing:
             version_to_prepare: the last version of the builder's code that can prepare it, if today's code cannot:
                 ``1.0.0``, ``v1.0.0``, or a commit.
             engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
-            progress: called with a ``Progress``, in records.
+            progress: called with a ``Progress``, in records, and in bytes while shards are uploaded to an object store.
 
         Returns:
             The published version; ``newly`` is False if it was published before.
@@ -225,7 +225,7 @@ class Publishing:
         if promote:
             self._refuse_protected(read_prepared(source).reference, promote)
         advance = count_progress(progress, "verifying", os.fspath(folder))
-        publication = publish_folder(source, self._target(promote, advance), version_to_prepare=code)
+        publication = publish_folder(source, self._target(promote, advance, progress), version_to_prepare=code)
         if not publication.newly and code is not None:
             self._check_code_version(publication.version.reference, code)
         return publication
@@ -284,7 +284,7 @@ class Publishing:
         if dry_run:
             return ImportReport(list_found(found))
         # The default config is decided for each version.
-        target = replace(self._target(promote, None), trust_lengths=trust_lengths)
+        target = replace(self._target(promote, None, progress), trust_lengths=trust_lengths)
         return ImportReport(
             publish_found(found, target, copy=copy, store_of=partial(open_version, self.data_dir), progress=progress)
         )
@@ -365,7 +365,7 @@ class Publishing:
 
         self._refuse_protected(prepared.reference, promote)
         advance = count_progress(progress, "verifying", str(prepared.reference))
-        return publish_folder(source, self._target(promote, advance), prepared=prepared, in_place=in_place)
+        return publish_folder(source, self._target(promote, advance, progress), prepared=prepared, in_place=in_place)
 
     @typed_arguments
     def preview_parquet(
@@ -426,8 +426,18 @@ class Publishing:
         advance = count_progress(progress, "verifying", os.fspath(folder))
         return preview_folder(open_store(folder), self._target(False, advance), show=show)
 
-    def _target(self, promote: bool | None, advance: Advance | None, *, processes: int | None = None) -> Target:
-        """This catalog and its data directory, as the target of a publication."""
+    def _target(
+        self,
+        promote: bool | None,
+        advance: Advance | None,
+        progress: ProgressCallback | None = None,
+        *,
+        processes: int | None = None,
+    ) -> Target:
+        """This catalog and its data directory, as the target of a publication.
+
+        ``advance`` counts the records that are verified. ``progress`` is called while shards are uploaded.
+        """
         from registry.publishing import Target
 
         return Target(
@@ -438,6 +448,7 @@ class Publishing:
             processes=processes,
             indexes=open_indexes(),
             advance=advance,
+            progress=progress,
         )
 
     def _experiment_defaults(self, builder: DatasetBuilder, published: Publication | None) -> Mapping[str, bool]:

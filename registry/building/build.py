@@ -213,7 +213,7 @@ class _SplitJob:
         made = list(self._generate_pieces(examples, runs=place))
         runs = [one.run for one in made]
         keys = [one.keys for one in made if one.keys is not None]
-        check_keys(self.engine, keys, split=self.split, budget_bytes=self._task_budget_bytes)
+        check_keys(self.engine, keys, split=self.split, budget_bytes=self._task_budget_bytes, progress=self.progress)
         # A staged folder in a data directory is on the disk that all share. One in TMPDIR is not.
         is_shared = self.runs.is_local
         store = self.staged.store if is_shared else self.runs.shards

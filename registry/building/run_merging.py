@@ -153,15 +153,19 @@ class _KeyChecker:
     split: str
     budget_bytes: int
 
-    def __call__(self, given: tuple[tuple[Run, ...], KeyRange]) -> None:
-        """Read the runs."""
+    def __call__(self, given: tuple[tuple[Run, ...], KeyRange]) -> int:
+        """Read the runs; returns the number of keys in the range."""
         runs, keys = given
         with _sorter_of(runs, self.split, self.budget_bytes) as sorter:
-            sorter.check(keys)
+            return sorter.check(keys)
 
 
-def check_keys(engine: Engine, runs: Sequence[Run], *, split: str, budget_bytes: int) -> None:
+def check_keys(
+    engine: Engine, runs: Sequence[Run], *, split: str, budget_bytes: int, progress: ProgressCallback | None = None
+) -> None:
     """Require that no sort key occurs twice in runs that all processes of ``engine`` can read.
+
+    ``progress`` is called with a ``Progress``: keys that were checked, one for each record.
 
     Raises:
         DuplicateKeyError: a key is used twice.
@@ -170,12 +174,24 @@ def check_keys(engine: Engine, runs: Sequence[Run], *, split: str, budget_bytes:
     if not runs:
         return
     checker = _KeyChecker(split, budget_bytes)
-    pieces = (
-        Piece(checker, (_parts(runs, keys), keys), num_items=sum(run.num_records for run in runs))
-        for keys in _divide(runs, wanted=2 * engine.width)
-    )
-    for _ in engine.run(pieces, doing="checked keys", failure=BuildError):
-        pass
+    num_keys, ranges = sum(run.num_records for run in runs), _divide(runs, wanted=2 * engine.width)
+    pieces = (Piece(checker, (_parts(runs, keys), keys), num_items=num_keys) for keys in ranges)
+    with StageTasks(
+        progress,
+        "checking",
+        split,
+        measure=_measure_check,
+        unit="tasks",
+        num_units=len(ranges),
+        num_examples=num_keys,
+    ) as stage:
+        for _ in engine.run(pieces, doing="checked keys", failure=BuildError, watch=stage.watch):
+            pass
+
+
+def _measure_check(_: object, num_keys: int) -> Outcome:
+    """What the task of a range of keys gave."""
+    return Outcome(num_records=num_keys)
 
 
 class _Group(NamedTuple):

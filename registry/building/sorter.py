@@ -155,14 +155,16 @@ class ExternalSorter:
         with file.create() as opened:
             return write_blocks(opened, (piece.block() for piece in pieces), in_thread=False)
 
-    def check(self, keys: KeyRange) -> None:
+    def check(self, keys: KeyRange) -> int:
         """Read the records with a sort key in ``keys``, to find a key that is used twice. Can be called once.
+
+        Returns:
+            The number of these records.
 
         Raises:
             DuplicateKeyError: two of the records have the same sort key.
         """
-        for _ in self._pieces_in(keys):
-            pass
+        return sum(len(piece.places) for piece in self._pieces_in(keys))
 
     def _sorted_pieces(self, start: Start | None, most_bytes: int) -> Iterator[_Piece]:
         if not self._runs:

@@ -24,12 +24,15 @@ PROGRESS_SECONDS: Final = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The outcome of a task: how many of its units are done or failed, and the numbers of its records and bytes."""
+    """The outcome of a task: how many of its units are done or failed, and the numbers of its records and bytes.
+
+    ``num_bytes`` is None in a stage that reads no bytes of records.
+    """
 
     num_units: int = 1
     num_failed: int = 0
     num_records: int
-    num_bytes: int
+    num_bytes: int | None = None
 
 
 class StageTasks(Generic[T, R]):
@@ -56,7 +59,8 @@ class StageTasks(Generic[T, R]):
         self._num_units = num_units
         self._counts = TaskCounts()
         self._units_done = self._units_failed = 0
-        self._num_records = self._num_bytes = 0  # since the last report
+        self._num_records = 0  # since the last report
+        self._num_bytes: int | None = None
         self._reported_at = 0.0
         self._reported: TaskProgress | None = None
         self.watch: TaskWatch[R] | None = None if self._advance is None else TaskWatch(self._change, self._end)
@@ -74,7 +78,8 @@ class StageTasks(Generic[T, R]):
         self._units_done += outcome.num_units
         self._units_failed += outcome.num_failed
         self._num_records += outcome.num_records
-        self._num_bytes += outcome.num_bytes
+        if outcome.num_bytes is not None:
+            self._num_bytes = (self._num_bytes or 0) + outcome.num_bytes
 
     def _change(self, counts: TaskCounts) -> None:
         self._counts = counts
@@ -96,5 +101,5 @@ class StageTasks(Generic[T, R]):
         if tasks == self._reported and not self._num_records:
             return
         self._advance(self._num_records, num_bytes=self._num_bytes, tasks=tasks)
-        self._num_records = self._num_bytes = 0
+        self._num_records, self._num_bytes = 0, None
         self._reported, self._reported_at = tasks, time.monotonic()

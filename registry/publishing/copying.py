@@ -12,14 +12,14 @@ used. Files that are there with the right sha256 are not sent again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
 
 from registry.catalog import CatalogBackend, Holder, Origin, Reservation
-from registry.engines import FileRange, Piece, choose_engine
-from registry.errors import NotStoredError, StorageError
+from registry.engines import FileRange, Piece, choose_engine, watch_tasks
+from registry.errors import AlreadyStoredError, NotStoredError, StorageError
 from registry.model import Advance, DatasetVersion, Shard, SplitFingerprint, VersionState, version_folder
 from registry.prepared import describe, extra_files, write_prepared
 from registry.prepared.info import FILENAME as INFO_FILENAME
@@ -30,6 +30,8 @@ from registry.storage import StagedFolder, Store
 from registry.storage.local import LocalStore
 from registry.storage.staged import StagedOnDisk, abandoned_folders
 from registry.storage.store import RenamedStore
+
+T = TypeVar("T")
 
 _MOST_NAMED: Final = 5
 
@@ -195,22 +197,16 @@ def _put_on_disk(
     present = set(final.list())
     named = {split.filename(one.index): one for split in known.splits for one in shards[split.name]}
 
-    def is_right(name: str) -> bool:
-        return _hash(final, name) == named[name].sha256
-
-    def put(name: str) -> bool:
-        final.create_from(name, files, name, sha256=named[name].sha256)
-        return True
-
     # Nothing is written if one of those that are there is wrong.
-    for ask, names in ((is_right, present.intersection(named)), (put, named.keys() - present)):
-        with choose_engine(num_bytes=None, is_local=False, is_unlocked=True) as engine:
-            pieces = (Piece(ask, name, (FileRange(files.url, name),)) for name in sorted(names))
-            for name, is_there in engine.run(pieces, doing="copied files", failure=StorageError):
-                if not is_there:
-                    raise other_data(known, store)
-                if sent is not None:
-                    sent(named[name].num_bytes)
+    for name, is_right in _each(_Comparer(final), named, present, reads=(store,), doing="compared files", sent=sent):
+        if not is_right:
+            raise other_data(known, store)
+        if sent is not None:
+            sent(named[name].num_bytes)
+    missing = named.keys() - present
+    for name, _ in _each(_Taker(files, final), named, missing, reads=(files, store), doing="copied files", sent=sent):
+        if sent is not None:
+            sent(named[name].num_bytes)
     for name in staged.store.list():
         if name not in present:
             final.create_from(name, staged.store, name)
@@ -248,30 +244,86 @@ def _fill(
     target: Target,
     sent: Advance | None,
 ) -> None:
-    """Take every shard, several at the same time."""
-    left = _Leftovers(target.store, staged, version)
+    """Take every shard: copy it to a disk, several at the same time, or let it be uploaded from where it is."""
     named = {split.filename(one.index): one for split in version.splits for one in shards[split.name]}
+    if not isinstance(staged, StagedOnDisk):
+        for name, shard in named.items():
+            staged.take(files, name, sha256=shard.sha256)
+        return
+    taker = _Taker(files, staged.store, _Leftovers(target.store, staged, version))
+    # Shards go to the staged folder of this program, which renames it when all are there. Until then, its owner file
+    # keeps other runs from removing it, also if nodes of a cluster write the shards.
+    for name, _ in _each(taker, named, named, reads=(files, target.store), doing="copied files", sent=sent):
+        if sent is not None:
+            sent(named[name].num_bytes)
 
-    def take(name: str) -> None:
-        if not left.give(name, named[name].sha256):
-            staged.take(files, name, sha256=named[name].sha256)
 
-    with choose_engine(num_bytes=None, is_local=False, is_unlocked=True) as engine:
-        pieces = (Piece(take, name, (FileRange(files.url, name),)) for name in named)
-        for name, _ in engine.run(pieces, doing="copied files", failure=StorageError):
-            if sent is not None:
-                sent(named[name].num_bytes)
+def _each(
+    function: Callable[[tuple[str, str]], T],
+    named: Mapping[str, Shard],
+    names: Collection[str],
+    *,
+    reads: Sequence[Store],
+    doing: str,
+    sent: Advance | None,
+) -> Iterator[tuple[str, T]]:
+    """Call a function with the name and the sha256 of each of the ``names`` that is a shard, several at a time.
+
+    A cluster does it if its nodes can read the stores in ``reads``.
+    """
+    orders = [(name, named[name].sha256) for name in sorted(names) if name in named]
+    num_bytes, urls = sum(named[name].num_bytes for name, _ in orders), [store.url for store in reads]
+    pieces = (Piece(function, order, (FileRange(urls[0], order[0]),)) for order in orders)
+    with choose_engine(num_bytes=num_bytes, is_local=False, is_unlocked=True, reads=urls) as engine:
+        watch = watch_tasks(sent, "files", total=len(orders))
+        for (name, _), found in engine.run(pieces, doing=doing, failure=StorageError, watch=watch):
+            yield name, found
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparer:
+    """The function of a piece of work: whether a file, given by its name, has a sha256."""
+
+    folder: Store
+
+    def __call__(self, order: tuple[str, str]) -> bool:
+        """Read the file."""
+        name, sha256 = order
+        return _hash(self.folder, name) == sha256
+
+
+@dataclass(frozen=True, slots=True)
+class _Taker:
+    """The function of a piece of work: copies a file, given by its name and sha256, into a folder on a disk.
+
+    It uses a file that a dead run left, if there is one.
+    """
+
+    source: Store
+    folder: Store
+    left: _Leftovers | None = None
+
+    def __call__(self, order: tuple[str, str]) -> None:
+        """Put the file into the folder."""
+        name, sha256 = order
+        if self.left is not None and self.left.give(name, sha256):
+            return
+        try:
+            self.folder.create_from(name, self.source, name, sha256=sha256)
+        except AlreadyStoredError:
+            # The worker of an earlier attempt put it there, and died before it could say so.
+            if _hash(self.folder, name) != sha256:
+                raise
 
 
 class _Leftovers:
-    """Files of the same version in folders on a disk that dead runs were filling."""
+    """Files of the same version in folders on a disk that dead runs were filling. Can be sent to another process."""
 
-    def __init__(self, store: Store, staged: StagedFolder, version: DatasetVersion) -> None:
+    def __init__(self, store: Store, staged: StagedOnDisk, version: DatasetVersion) -> None:
         parent, _, last_part = version.location.rpartition("/")
         self._store = store
-        self._inside = staged.name if isinstance(staged, StagedOnDisk) else None
-        found = abandoned_folders(store, parent) if self._inside is not None else ()
-        self._folders = [name for name in found if name.endswith(f"_{last_part}")]
+        self._inside = staged.name
+        self._folders = [name for name in abandoned_folders(store, parent) if name.endswith(f"_{last_part}")]
 
     def give(self, name: str, sha256: str) -> bool:
         """Move a file with this sha256 into the staged folder; False if there is none."""

@@ -156,9 +156,14 @@ class StoredSplits:
         split, position, found = self.splits[run.place], run.start, []
         while position < run.stop:
             index = split.shard_lengths.shard_of(position)
-            found.append(FileRange(self.store.url, split.filename(index)))
+            name = split.filename(index)
+            found.append(FileRange(self.store.source_of(name).url, name))
             position = split.shard_lengths.start(index) + split.shard_lengths[index]
         return tuple(found)
+
+    def sources(self) -> tuple[Store, ...]:
+        """The stores that have the bytes of the shards: a staged folder may take them from another store."""
+        return self.store.sources_of(name for split in self.splits for name in split.filenames)
 
     def shards_of(self, run: RecordRun) -> Iterator[RecordRun]:
         """``run``, divided at the ends of shards."""
@@ -258,12 +263,13 @@ def call_on_runs(
     Raises:
         VerificationError: a worker process died.
     """
+    sources = stored.sources()
     engine = choose_engine(
         processes,
         num_bytes=sum(split.num_bytes for split in stored.splits),
         num_items=sum(split.num_examples for split in stored.splits),
-        is_local=stored.store.local_root is not None,
-        reads=(stored.store.url,),
+        is_local=all(source.local_root is not None for source in sources),
+        reads=[source.url for source in sources],
     )
     pieces = (
         Piece(function, part, stored.files_of(part))

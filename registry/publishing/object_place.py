@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
 from registry.catalog import CatalogBackend, Holder, Reservation
-from registry.engines import FileRange, Piece, choose_engine
+from registry.engines import FileRange, Piece, TaskWatch, choose_engine, watch_tasks
 from registry.errors import (
     AlreadyStoredError,
     ConflictError,
@@ -51,6 +51,7 @@ from registry.publishing.markers import (
 from registry.publishing.verify import absolute_location, digest_of, is_published
 from registry.splits import counted
 from registry.storage import StagedFolder, Store
+from registry.storage.faults import StoredFile
 from registry.storage.names import MARKER_FILE
 from registry.storage.staged import warn_of_leftover
 
@@ -99,6 +100,7 @@ class ObjectPlace:
         self._is_alone = False
         self._put_here: set[str] = set()  # by this process
         self._sent = sent
+        self._counted: set[str] = set()  # shards that ``sent`` knows
 
     def take(self) -> None:
         """Reserve the location. Waits for others that hold it."""
@@ -278,22 +280,32 @@ class ObjectPlace:
     def _compare(self, present: list[str]) -> _State:
         staged, there = self._staged.store.list(), frozenset(present)
         both = there.intersection(staged)
-        equal = frozenset(filter(self._is_equal, sorted(both)))
+        equal = self._find_equal(sorted(both))
         return _State(staged=tuple(staged), equal=equal, different=both - equal, extra=there.difference(staged))
 
-    def _is_equal(self, name: str) -> bool:
-        """Whether the object at the final name has the staged bytes."""
-        try:
-            if self._final.size(name) != self._staged.store.size(name):
-                return False
-            promised = self._promised.get(name)
-            expected = promised.sha256 if promised else _sha256(self._staged.store, name)[0]
-            found, tag = _sha256(self._final, name)
-        except NotStoredError:  # another publisher has just removed it
-            return False
-        if promised and found == expected:
-            self.entity_tags[name] = tag
-        return found == expected
+    def _find_equal(self, names: list[str]) -> frozenset[str]:
+        """Those of ``names`` whose objects at the final names have the staged bytes.
+
+        Shards are hashed on a cluster if one is used: after a publisher has died between the last upload and the row,
+        these are all bytes of the version.
+        """
+        orders = [
+            (name, self._promised[name].num_bytes if name in self._promised else self._staged.store.size(name))
+            for name in names
+        ]
+        num_bytes = sum(size for _, size in orders)
+        hasher, equal, location = _Hasher(self._final), set(), self._final.url
+        pieces = (Piece(hasher, order, (FileRange(location, order[0]),)) for order in orders)
+        with choose_engine(num_bytes=num_bytes, is_local=False, is_unlocked=True, reads=(location,)) as engine:
+            watch = watch_tasks(self._sent, "files", total=len(orders))
+            for (name, _), found in engine.run(pieces, doing="compared files", failure=StorageError, watch=watch):
+                promised = self._promised.get(name)
+                expected = promised.sha256 if promised else _sha256(self._staged.store, name)
+                if found is not None and found.sha256 == expected:
+                    equal.add(name)
+                    if promised:
+                        self._note_put(name, found.entity_tag)
+        return frozenset(equal)
 
     def _is_whole(self) -> bool:
         """Whether there is an intact folder with the same content, with other descriptions or additional files."""
@@ -390,24 +402,33 @@ class ObjectPlace:
                 continue
             self._put_here.add(name)
             if name in self._promised:
-                self.entity_tags[name] = put.entity_tag
-                if self._sent is not None:
-                    self._sent(self._promised[name].num_bytes)
+                self._note_put(name, put.entity_tag)
         return taken
 
+    def _note_put(self, name: str, entity_tag: str | None) -> None:
+        """Note a shard that is in place, and count it once, even if it is compared and put again."""
+        self.entity_tags[name] = entity_tag
+        if self._sent is not None and name not in self._counted:
+            self._counted.add(name)
+            self._sent(self._promised[name].num_bytes)
+
     def _put_each(self, names: list[str]) -> Iterator[tuple[str, _Put]]:
-        """Upload each file from here; shards that are in another store, from a cluster if one is used."""
+        """Upload each file from here; shards that are not in the staged folder, from a cluster if one is used.
+
+        Those in the staged folder are in TMPDIR, which only this machine has.
+        """
         shards = [name for name in names if name in self._promised]
-        sources = {source.url: source for source in map(self._staged.store.source_of, shards)}
-        if len(sources) == 1 and all(source.local_root is None for source in sources.values()):
-            (url,) = sources
+        sources = self._staged.store.sources_of(shards)
+        if len(sources) == 1 and sources[0] is not self._staged.store:
             num_bytes = sum(self._promised[name].num_bytes for name in shards)
-            urls = (url, self._final.url)
+            urls = (sources[0].url, self._final.url)
             with choose_engine(num_bytes=num_bytes, is_local=False, is_unlocked=True, reads=urls) as engine:
                 if not engine.shares_files:
-                    put = _Putter(sources[url], self._final, self.held.token, None)
+                    put = _Putter(sources[0], self._final, self.held.token, None)
                     pieces = (Piece(put, (name, self._promised[name].sha256)) for name in shards)
-                    for (name, _), found in engine.run(pieces, doing="uploaded files", failure=StorageError):
+                    watch = watch_tasks(self._sent, "files", total=len(shards))
+                    run = engine.run(pieces, doing="uploaded files", failure=StorageError, watch=watch)
+                    for (name, _), found in run:
                         self._require_reserved()
                         yield name, found
                     names = [name for name in names if name not in self._promised]
@@ -416,18 +437,21 @@ class ObjectPlace:
         def put_one(name: str) -> _Put:
             return put_here((name, self._promised[name].sha256 if name in self._promised else None))
 
-        yield from self._each(put_one, names, doing="uploaded files")
+        watch = watch_tasks(self._sent, "files", total=len(names))
+        yield from self._each(put_one, names, doing="uploaded files", watch=watch)
 
-    def _each(self, ask: Callable[[str], T], names: list[str], *, doing: str) -> Iterator[tuple[str, T]]:
+    def _each(
+        self, ask: Callable[[str], T], names: list[str], *, doing: str, watch: TaskWatch[T] | None = None
+    ) -> Iterator[tuple[str, T]]:
         """Send the requests of ``ask`` for each name, several at the same time."""
         with choose_engine(num_bytes=None, is_local=False, is_unlocked=True) as engine:
             pieces = (Piece(ask, name, (FileRange(self._final.url, name),)) for name in names)
-            yield from engine.run(pieces, doing=doing, failure=StorageError)
+            yield from engine.run(pieces, doing=doing, failure=StorageError, watch=watch)
 
     def _put_missing(self, state: _State) -> None:
         """Upload every missing file."""
         late = self._put([name for name in state.staged if name not in state.equal])  # others were faster
-        wrong = sorted(name for name in late if not self._is_equal(name))
+        wrong = sorted(set(late) - self._find_equal(sorted(late)))
         if wrong and not self._is_whole():
             raise self._other_data(wrong)
         is_left = self._before is None or not self._before.living
@@ -499,6 +523,29 @@ class _Putter:
         return _Put(is_new=True, entity_tag=tag)
 
 
+class _Hashed(NamedTuple):
+    """The sha256 of an object, and the ETag of exactly the bytes that were hashed."""
+
+    sha256: str
+    entity_tag: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Hasher:
+    """The function of a piece of work: hashes an object, given by its name and the expected size."""
+
+    final: Store
+
+    def __call__(self, order: tuple[str, int]) -> _Hashed | None:
+        """Read the object; None if it has another size, or another publisher has just removed it."""
+        name, num_bytes = order
+        try:
+            with self.final.open(name) as file:
+                return _Hashed(_sha256_of(file), file.entity_tag) if file.num_bytes == num_bytes else None
+        except NotStoredError:
+            return None
+
+
 def _require_nothing() -> None:
     """Elsewhere, nobody knows the reservation. The process that reserved the location checks it after each upload."""
 
@@ -529,10 +576,14 @@ def _patiently(attempt: Callable[[], T]) -> T:
         pause = min(pause * 1.5, longest)
 
 
-def _sha256(store: Store, name: str) -> tuple[str, str | None]:
-    """The sha256 of a stored file, and the ETag of exactly the bytes that were hashed."""
+def _sha256(store: Store, name: str) -> str:
+    """The sha256 of a stored file."""
     with store.open(name) as file:
-        digest = hashlib.sha256()
-        for piece in file.pieces():
-            digest.update(piece)
-        return digest.hexdigest(), file.entity_tag
+        return _sha256_of(file)
+
+
+def _sha256_of(file: StoredFile) -> str:
+    digest = hashlib.sha256()
+    for piece in file.pieces():
+        digest.update(piece)
+    return digest.hexdigest()

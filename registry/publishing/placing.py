@@ -63,7 +63,8 @@ def place_folder(
         version: the version.
         shards: the shards of the staged folder by split.
         actor: who publishes.
-        sent: called with the number of bytes of shards that were put into an object store since the last call.
+        sent: called with the number of bytes of shards that were put into an object store, or found in place, since the
+            last call.
         replaces: move damaged files of a published version aside. If False, they are other data: they may belong to
             another catalog.
 

@@ -33,7 +33,17 @@ from registry.errors import (
     VersionExistsError,
     VersionTooSmallError,
 )
-from registry.model import DatasetVersion, Shard, SlicingRule, Split, SplitFingerprint, check_new_name, version_folder
+from registry.model import (
+    DatasetVersion,
+    ProgressCallback,
+    Shard,
+    SlicingRule,
+    Split,
+    SplitFingerprint,
+    check_new_name,
+    count_progress,
+    version_folder,
+)
 from registry.prepared import (
     PreparedDataset,
     extra_files,
@@ -115,6 +125,7 @@ class Target:
             not proved, and fingerprints are computed later.
         indexes: records which files were hashed, so that readers on this machine need not hash them again.
         advance: called with the number of records done since the last call.
+        progress: called with a ``Progress`` while shards are uploaded to an object store.
     """
 
     store: Store
@@ -129,6 +140,7 @@ class Target:
     trust_lengths: bool = False
     indexes: IndexFolder | None = None
     advance: Advance | None = None
+    progress: ProgressCallback | None = None
 
     def prover(self, *, actor: str | None = None) -> Prover:
         """Return the prover. It stores fingerprints of older versions if ``actor`` is given."""
@@ -195,7 +207,9 @@ def publish_staged(
         report, fingerprints = measured
     candidate = _Candidate.of(target, prepared, report).proved(staged.store, fingerprints)
     version = candidate.version
-    with place_folder(staged, target.store, target.catalog, version, shards, actor=target.actor) as placement:
+    sent = count_progress(target.progress, "uploading", str(version.reference), total=report.num_bytes, unit="bytes")
+    placing = place_folder(staged, target.store, target.catalog, version, shards, actor=target.actor, sent=sent)
+    with placing as placement:
         candidate = candidate.moved(target.store.child(version.location))
         shards = tag_shards(version.splits, shards, placement.entity_tags)
         publication = candidate.write_row(shards, held=placement.held)

@@ -168,17 +168,20 @@ def verify_shards(
             for index in chosen[split.name]:
                 if len(faults) >= _MOST_FAULTS:
                     return
-                yield Piece(walker, (place, index), (FileRange(store.url, split.filename(index)),))
+                name = split.filename(index)
+                yield Piece(walker, (place, index), (FileRange(store.source_of(name).url, name),))
 
+    # Shards of a build for a bucket may be there already, and not in the staged folder on this machine.
+    sources = store.sources_of(split.filename(index) for split in splits for index in chosen[split.name])
     num_bytes = sum(split.num_bytes for split in splits)
     # Hashing releases the interpreter's lock, decoding does not.
     is_unlocked = features is None or processes is None
     with choose_engine(
         processes,
         num_bytes=num_bytes,
-        is_local=store.local_root is not None,
+        is_local=all(source.local_root is not None for source in sources),
         is_unlocked=is_unlocked,
-        reads=(store.url,),
+        reads=[source.url for source in sources],
     ) as engine:
         watch = watch_tasks(advance, "shards", total=sum(map(len, chosen.values())))
         for (place, index), found in engine.run(pieces(), doing="verified files", failure=StorageError, watch=watch):

@@ -113,6 +113,10 @@ class Store(abc.ABC):
         check_relative_name(name)
         return self
 
+    def sources_of(self, names: Iterable[str]) -> tuple[Store, ...]:
+        """The stores that have the bytes of ``names``, each once: see ``source_of``."""
+        return tuple({source.url: source for source in map(self.source_of, names)}.values())
+
     @abc.abstractmethod
     def size(self, name: str) -> int:
         """Size of a stored file, in bytes."""

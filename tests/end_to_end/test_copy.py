@@ -533,16 +533,15 @@ def test_files_that_a_killed_run_has_copied_to_a_disk_are_taken_over(source: Cat
 import os, sys
 from pathlib import Path
 import registry
-from registry.storage.staged import StagedFolder
-from registry.storage.staged import StagedOnDisk
-take, names = StagedOnDisk.take, []
-def dying(self, source, name, **options):
+from registry.storage.local import LocalStore
+create_from = LocalStore.create_from
+def dying(self, name, *source, **options):
     if name.endswith("00002-of-00003"):
-        while sum("tfrecord" in one for one in self.store.list()) < 2:
+        while sum("tfrecord" in one for one in self.list()) < 2:
             pass
         os._exit(9)
-    return take(self, source, name, **options)
-StagedOnDisk.take = dying
+    return create_from(self, name, *source, **options)
+LocalStore.create_from = dying
 top = Path(sys.argv[1])
 with registry.connect(top / "source.db", data_dir=top / "data") as source:
     with registry.connect(top / "other.db", data_dir=top / "other-data") as other:

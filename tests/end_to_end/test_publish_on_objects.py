@@ -56,6 +56,34 @@ def test_equal_files_that_the_old_code_left_are_completed(
     assert open_store(bucket).folders("animals") == ["1.0.0"]
 
 
+def test_uploads_are_a_stage_of_progress_and_files_that_are_there_count(
+    bucket: str, tmp_path: Path, folders: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[registry.Progress] = []
+
+    def die(*_: object, **_options: object) -> None:
+        raise KeyboardInterrupt
+
+    def last_upload() -> registry.Progress:
+        assert seen[0].stage == "verifying"
+        uploading = [one for one in seen if one.stage == "uploading"]
+        assert uploading == seen[-len(uploading) :]
+        seen.clear()
+        return uploading[-1]
+
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+        with monkeypatch.context() as patched:
+            patched.setattr(type(catalog.backend), "publish", die)
+            with pytest.raises(KeyboardInterrupt):
+                catalog.publish(folders(98), progress=seen.append)
+        sent = last_upload()
+        catalog.publish(tmp_path / "98", progress=seen.append)
+        found = last_upload()
+        num_bytes = sum(shard.num_bytes for shard in catalog.dataset("animals").shards("train"))
+    assert str(sent) == f"uploading animals:1.0.0: {num_bytes:,} of {num_bytes:,} bytes, 5 of 5 files"
+    assert found == sent
+
+
 def test_other_files_that_nobody_reserved_are_refused_with_a_way_out_that_works(
     bucket: str, tmp_path: Path, folders: Callable[[int], Path]
 ) -> None:

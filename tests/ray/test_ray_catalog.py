@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ray_builders import FewLarge
 
 import registry
 from registry.engines import choice
+from registry.engines.ray_connection import Connection
 from registry.features import FeaturesDict, Scalar, Tensor, Text
 
 NUM_EXAMPLES = 3_000
@@ -147,6 +149,116 @@ def test_a_copy_between_buckets_is_sent_from_the_cluster(bucket: str, on_cluster
         assert on_cluster.count("uploaded files") == 6
         assert shards(second, "squares") == shards(first, "squares")
         assert not second.dataset("squares").verify().faults
+
+
+@pytest.mark.parametrize(("start", "end"), [("disk", "disk"), ("bucket", "disk"), ("disk", "bucket")])
+def test_a_copy_is_sent_from_the_cluster_if_all_nodes_can_read_both_places(
+    start: str, end: str, bucket: str, on_cluster: list[str], tmp_path: Path
+) -> None:
+    places = {"disk": tmp_path / "shared", "bucket": bucket}
+    with (
+        registry.connect(tmp_path / "one.db", data_dir=f"{places[start]}/one") as first,
+        registry.connect(tmp_path / "two.db", data_dir=f"{places[end]}/two") as second,
+    ):
+        with registry.use_engine("local"):
+            first.build(Squares)
+        seen: list[registry.Progress] = []
+        first.copy("squares", second, progress=seen.append).require_all()
+        assert on_cluster.count("copied files" if end == "disk" else "uploaded files") == 6
+        assert shards(second, "squares") == shards(first, "squares")
+        assert not second.dataset("squares").verify().faults
+        assert (seen[-1].stage, seen[-1].fraction) == ("copying", 1.0)
+        if end == "disk":
+            version = tmp_path / "shared/two/squares/1.0.0"
+            assert list(version.parent.iterdir()) == [version]
+            lost = sorted(version.glob("squares-train*"))
+            for path in lost:
+                path.unlink()
+            on_cluster.clear()
+            first.copy("squares", second).require_all()
+            assert (on_cluster.count("compared files"), on_cluster.count("copied files")) == (3, 3)
+            assert sorted(version.glob("squares-train*")) == lost
+            assert not second.dataset("squares").verify().faults
+
+
+def test_a_copy_stays_here_if_nodes_cannot_read_a_folder(
+    bucket: str,
+    other_machines: None,
+    on_cluster: list[str],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with (
+        registry.connect(tmp_path / "one.db", data_dir=tmp_path / "one") as first,
+        registry.connect(tmp_path / "two.db", data_dir=f"{bucket}/two") as second,
+        registry.connect(tmp_path / "three.db", data_dir=tmp_path / "three") as third,
+    ):
+        with registry.use_engine("local"):
+            first.build(Squares)
+        first.copy("squares", second).require_all()
+        second.copy("squares", third).require_all()
+        assert shards(third, "squares") == shards(second, "squares") == shards(first, "squares")
+    assert on_cluster == []
+    warned = [one for one in caplog.messages if "cannot read" in one]
+    assert [one.rpartition("file://")[2] for one in warned] == [f"{first.data_dir}/squares/1.0.0", third.data_dir]
+
+
+@pytest.fixture
+def other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No node but this machine can read its folders, as in a cluster of several machines."""
+    monkeypatch.setattr(Connection, "can_list", lambda _connection, _folder: False)
+
+
+def test_a_build_for_a_bucket_is_verified_where_other_machines_read_the_bucket(
+    bucket: str, other_machines: None, on_cluster: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with registry.connect(tmp_path / "here.db") as here, registry.use_engine("local"):
+        here.build(FewLarge)
+    with registry.connect(tmp_path / "there.db", data_dir=f"{bucket}/data") as there:
+        seen: list[registry.Progress] = []
+        there.build(FewLarge, progress=seen.append)
+        last = seen[-1]
+        assert last.tasks is not None
+        assert (last.stage, last.unit, last.fraction, last.tasks.running) == ("uploading", "bytes", 1.0, 0)
+        assert last.tasks.done == last.tasks.total
+        assert [on_cluster.count(one) for one in ("wrote shards", "verified files", "uploaded files")] == [3, 3, 3]
+        assert shards(there, "few_large") == shards(here, "few_large")
+        on_cluster.clear()
+        preview = there.preview_build(FewLarge, rebuild=True)
+        assert preview is not None
+        assert preview.is_published
+        assert on_cluster.count("verified files") == 3
+        assert on_cluster.count("read records") > 1
+    assert [one for one in caplog.messages if "on this machine" in one] == []
+
+
+def test_what_a_program_uploaded_before_it_died_is_compared_on_the_cluster(
+    bucket: str,
+    other_machines: None,
+    on_cluster: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def die(*_: object, **_options: object) -> None:
+        raise KeyboardInterrupt
+
+    with registry.connect(tmp_path / "catalog.db", data_dir=f"{bucket}/data") as catalog:
+        with monkeypatch.context() as patched:
+            patched.setattr(type(catalog.backend), "publish", die)
+            with pytest.raises(KeyboardInterrupt):
+                catalog.build(FewLarge)
+        on_cluster.clear()
+        publication = catalog.build(FewLarge)
+        num_files = 3 + 2  # the shards and two descriptions
+        assert [on_cluster.count(one) for one in ("compared files", "uploaded files")] == [num_files, 0]
+        assert publication.notes == (
+            f"finished what an earlier run left: {num_files} of {num_files} files were in place",
+        )
+        found = shards(catalog, "few_large")["train"]
+        tags = [shard.entity_tag for shard in catalog.dataset("few_large").shards("train")]
+        assert len(set(tags)) == len(found) == 3
+        assert None not in tags
+        assert not catalog.dataset("few_large").verify().faults
 
 
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import pytest
 from engine_laws import results
-from ray_builders import Talking, Told
+from ray_builders import InOrder, Talking, Told
 from ray_clusters import MOST_SECONDS, wait_for_rest, wait_until
 from ray_pieces import rest, wait_until_interrupted
 
@@ -73,6 +73,17 @@ def test_progress_shows_tasks_that_end_out_of_order_bytes_and_a_retry(
         if before.stage == after.stage:
             assert after.done >= before.done
             assert (after.num_bytes or 0) >= (before.num_bytes or 0)
+
+
+def test_the_check_of_keys_shows_tasks(connected: Any, tmp_path: Path) -> None:
+    seen: list[registry.Progress] = []
+    with registry.use_engine("ray"), build_dataset(InOrder(), open_store(tmp_path), processes=4, progress=seen.append):
+        pass
+    assert list(dict.fromkeys(one.stage for one in seen)) == ["encoding", "checking", "writing"]
+    checked = [one for one in seen if one.stage == "checking"][-1]
+    assert checked.tasks is not None
+    count = checked.tasks.total
+    assert str(checked) == f"checking train: 1,600 of 1,600 records, {count} of {count} tasks"
 
 
 def test_progress_shows_inputs_that_failed(connected: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
