@@ -350,7 +350,8 @@ except UsageError as error:
 
 
 SUBMIT_HINT = """On a node of the cluster, use the address that `ray start --head` prints: --address {0}:6379
-From another machine, submit a job: ray job submit --address http://{0}:8265 -- registry build ... --engine ray"""
+From another machine, submit a job (here and on the head: pip install 'ray[default]'): \
+ray job submit --address http://{0}:8265 -- registry build ... --engine ray"""
 
 
 @pytest.mark.parametrize(
