@@ -33,9 +33,10 @@ CODE_HINT: Final = (
     "Install the builder's package on all nodes of the cluster, or send it with --runtime-env "
     """'{"py_modules": ["./my_package"]}' on the command line, runtime_env= in Python."""
 )
-_CANCEL_POLL_SECONDS: Final = 0.5
-"""How often a task asks whether its run was cancelled."""
-_KILL_SECONDS: Final = 5.0
+_LEAST_POLL_SECONDS: Final = 0.5
+_POLLS_PER_SECOND: Final = 400
+"""While they run, all tasks of a run together ask the head about this often at most whether they were cancelled."""
+KILL_SECONDS: Final = 5.0
 """How long the function of a cancelled task may ignore its KeyboardInterrupt."""
 
 
@@ -135,13 +136,13 @@ _replaced: Final[dict[str, str | None]] = {}
 """The values that variables of the environment had before a run set them."""
 
 
-def call_message(key: str, content: bytes, message: bytes) -> bytes:
+def call_message(key: str, content: bytes, message: bytes, poll_seconds: float) -> bytes:
     """The task: call the function of a run with an input; all are pickled. Returns (result, error, cause), pickled.
 
     What the function prints goes to stderr, because the stdout of a command is its result. The task ends if its run is
-    cancelled.
+    cancelled; it asks every ``poll_seconds``.
     """
-    watch = _CancelWatch(key)
+    watch = _CancelWatch(key, poll_seconds)
     try:
         try:
             watch.start()
@@ -157,6 +158,15 @@ def cancel_key(key: str) -> bytes:
     return f"shardbook:cancelled:{key}".encode()
 
 
+def cancel_poll_seconds(width: int) -> float:
+    """How often each of ``width`` tasks asks whether its run was cancelled, so that the head has time for all of them.
+
+    >>> [cancel_poll_seconds(width) for width in (4, 200, 800, 4000)]
+    [0.5, 0.5, 2.0, 10.0]
+    """
+    return max(_LEAST_POLL_SECONDS, width / _POLLS_PER_SECOND)
+
+
 class _CancelWatch:
     """Raises one KeyboardInterrupt in the main thread of a worker when the run of its task is cancelled.
 
@@ -167,8 +177,9 @@ class _CancelWatch:
 
     _current: _CancelWatch | None = None
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, poll_seconds: float) -> None:
         self._key = cancel_key(key)
+        self._poll_seconds = poll_seconds
         self._ended = threading.Event()
         self._is_cancelled = False
         self._handler_before: Any = None
@@ -205,10 +216,10 @@ class _CancelWatch:
                 self._is_cancelled = bool(_internal_kv_exists(self._key))
             if self._is_cancelled and not self._ended.is_set():
                 signal.pthread_kill(main_thread, signal.SIGINT)  # it also ends a system call that waits
-                if not self._ended.wait(_KILL_SECONDS):
+                if not self._ended.wait(KILL_SECONDS):
                     os._exit(1)
                 return
-            if self._ended.wait(_CANCEL_POLL_SECONDS):
+            if self._ended.wait(self._poll_seconds):
                 return
 
 

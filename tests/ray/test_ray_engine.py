@@ -16,7 +16,7 @@ from engine_laws import *  # noqa: F403 (the tests)
 from engine_laws import results, run
 from engine_pieces import follow
 from ray_clusters import HERE, MOST_SECONDS, run_code, session_files_with, wait_for_rest, wait_until
-from ray_pieces import kill_once, node_of, read_variable, rest, wait_for, wait_until_interrupted
+from ray_pieces import kill_once, node_of, poll_seconds, read_variable, rest, wait_for, wait_until_interrupted
 
 from registry.engines import Engine, Piece, choose_engine, ray_connection, ray_tasks, use_engine
 from registry.engines.ray_tasks import RayTasks
@@ -173,6 +173,12 @@ def test_cancelled_pieces_are_interrupted_and_killed_if_they_go_on(connected: An
     wait_until(lambda: not is_running(stubborn), "the worker of the piece that goes on is killed")
     with RayTasks() as engine:  # the other workers go on, and have received no signal that is left
         assert results(engine, *range(8)) == list(range(8))
+
+
+def test_many_tasks_ask_less_often_whether_they_were_cancelled(connected: Any) -> None:
+    with RayTasks(processes=3) as few, RayTasks(processes=800) as many:
+        assert results(few, 0, function=poll_seconds) == [0.5]
+        assert results(many, 0, function=poll_seconds) == [2.0]
 
 
 def started_pieces(folder: Path) -> list[tuple[int, int]]:
