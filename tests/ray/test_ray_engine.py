@@ -227,6 +227,31 @@ def test_secrets_reach_pieces_and_nothing_that_ray_shows(
     assert secret not in captured.out + captured.err + repr(engine) + repr(vars(engine))
 
 
+def test_a_node_keeps_its_own_credentials_where_the_program_names_files_that_it_lacks(tmp_path: Path) -> None:
+    code = """
+import os, sys
+from ray.cluster_utils import Cluster
+from ray_pieces import read_variable
+from registry.engines import Piece
+from registry.engines.ray_tasks import RayTasks
+from registry.errors import VerificationError
+names = "GOOGLE_APPLICATION_CREDENTIALS", "SSL_CERT_DIR", "AWS_PROFILE", "AWS_ACCESS_KEY_ID"
+os.environ.update(dict.fromkeys(names, "of the node"))
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+os.environ.update(dict(zip(names, ("/only/here.json", sys.argv[1], "only-here", "of the program"))))
+with RayTasks(cluster.address) as engine:
+    pieces = [Piece(read_variable, name) for name in names]
+    print([value for _, value in engine.run(pieces, doing="tested", failure=VerificationError)])
+    os.environ["SSL_CERT_DIR"] = "/only/here"
+    pieces = [Piece(read_variable, "SSL_CERT_DIR")]
+    print([value for _, value in engine.run(pieces, doing="tested", failure=VerificationError)])
+cluster.shutdown()
+"""
+    done = run_code(code, str(tmp_path))
+    expected = f"{['of the node', str(tmp_path), 'of the node', 'of the program']}\n['of the node']\n"
+    assert done.stdout == expected, done.stderr
+
+
 def listed_tasks(engine: RayTasks) -> bytes:
     """What `ray list tasks` shows: the events that the cluster keeps about each task, as it stores them."""
     shown = b""
