@@ -25,9 +25,10 @@ class Pieces:
 
     Attributes:
         inputs: what the examples are made from, such as paths of files; a list, or a generator of millions. An input
-            that cannot be pickled, and a ``generate`` that a worker cannot import, are used in this process.
+            that cannot be pickled is used in this process, and a warning says so.
         generate: returns the pairs (key, example) of one input. A key is unique in the whole split. A function of a
-            module or a method, not a lambda.
+            module or a method, not a lambda: if it cannot be pickled, it runs in this process, and a warning says so.
+            If the nodes of a cluster cannot import it, the build fails.
 
     >>> from registry.features import FeaturesDict, Scalar
     >>> from registry.building import DatasetBuilder

@@ -435,7 +435,7 @@ def _unsupported(message: str, host: str, **details: str) -> UsageError:
         message,
         hint="On a node of the cluster, use the address that `ray start --head` prints: "
         f"--address {host or 'HEAD'}:6379\n"
-        "From another machine, submit a job: "
+        "From another machine, submit a job (here and on the head: pip install 'ray[default]'): "
         f"ray job submit --address http://{host or 'HEAD'}:8265 -- registry build ... --engine ray",
         details=details,
     )

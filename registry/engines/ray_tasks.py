@@ -34,9 +34,11 @@ from registry.engines.ray_connection import DIED_HINT, POLL_SECONDS, Connection,
 from registry.engines.ray_settings import RaySettings, StoreRoom
 from registry.engines.ray_worker import (
     CODE_HINT,
+    KILL_SECONDS,
     FunctionNotSendableError,
     Setting,
     call_message,
+    cancel_poll_seconds,
 )
 from registry.engines.watching import TELL_SECONDS, Tally, TaskWatch
 from registry.errors import RegistryError, UsageError
@@ -47,8 +49,8 @@ _log = logging.getLogger(__name__)
 _ATTEMPTS: Final = 4
 _AHEAD: Final = 16
 """A run whose results are taken before their turn has this many times more pieces: all but ``2 * width + 1`` ended."""
-_CANCEL_SECONDS: Final = 10.0
-"""How long to wait for cancelled tasks: a worker whose task does not react is killed after five seconds."""
+_CANCEL_SECONDS: Final = KILL_SECONDS + 4.5
+"""How long to wait for cancelled tasks after they have noticed: a worker whose task does not react is killed."""
 
 
 class RayTasks(Engine):
@@ -280,21 +282,21 @@ class RayTasks(Engine):
                 return
             for key in keys:
                 connection.cancel(key)
-            if self._await_cancelled(connection, {ref: tasks[ref].tally for ref in left}):
+            if self._await_cancelled(connection, {ref: tasks[ref] for ref in left}):
                 for key in keys:
                     connection.forget_cancelled(key)
 
-    def _await_cancelled(self, connection: Connection, left: dict[Any, Tally[Any]]) -> bool:
+    def _await_cancelled(self, connection: Connection, left: dict[Any, _Task]) -> bool:
         """Wait until cancelled tasks have ended, and show how many are left. Returns whether all have ended."""
-        tallies = set(left.values())
-        unwatched = [tally for tally in left.values() if not tally.is_watched]
+        tallies = {task.tally for task in left.values()}
+        unwatched = [task for task in left.values() if not task.tally.is_watched]
         if unwatched:
             current_work().cancels(len(unwatched))
-        deadline = time.monotonic() + _CANCEL_SECONDS
+        deadline = time.monotonic() + max(task.poll_seconds for task in left.values()) + _CANCEL_SECONDS
         while True:
             for tally in tallies:
                 with suppress(Exception):  # whatever a callback of the caller raises, the tasks are waited for
-                    tally.cancel(sum(one is tally for one in left.values()))
+                    tally.cancel(sum(task.tally is tally for task in left.values()))
             if not left or time.monotonic() > deadline:
                 return not left
             refs = list(left)
@@ -307,7 +309,9 @@ class RayTasks(Engine):
         try:
             content = connection.pickle((Setting.of_program(), connection.pickle(function)))
             with connection.typed_faults():
-                return _Sent(function, uuid.uuid4().hex, connection.ray.put(content), num_bytes=len(content))
+                stored = connection.ray.put(content)
+            poll_seconds = cancel_poll_seconds(self.width)
+            return _Sent(function, uuid.uuid4().hex, stored, num_bytes=len(content), poll_seconds=poll_seconds)
         except (NotSendableError, WorkerDiedError) as error:
             return _Sent(function, "", None, error)
 
@@ -332,9 +336,11 @@ class _Sent:
         refusal: NotSendableError | WorkerDiedError | None = None,
         *,
         num_bytes: int = 0,
+        poll_seconds: float = 0.0,
     ) -> None:
         self.function = function
         self.num_bytes = num_bytes
+        self.poll_seconds = poll_seconds
         self.key = key
         self.content = content
         self.refusal = refusal
@@ -365,6 +371,11 @@ class _Task:
     def key(self) -> str:
         """The key of the function in its run."""
         return self._sent.key
+
+    @property
+    def poll_seconds(self) -> float:
+        """How often it asks whether its run was cancelled."""
+        return self._sent.poll_seconds
 
     @property
     def has_ended(self) -> bool:
@@ -399,7 +410,7 @@ class _Task:
             message, self._message = self._message or connection.pickle(self.piece.input), None
             call = self._engine._call.options(name=self.doing)
             with connection.typed_faults():
-                self.ref = call.remote(self._sent.key, self._sent.content, message)
+                self.ref = call.remote(self._sent.key, self._sent.content, message, self._sent.poll_seconds)
         except (NotSendableError, WorkerDiedError) as error:
             self._refusal = error
             raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import re
 import signal
 import sys
 import threading
@@ -23,6 +24,26 @@ from registry.errors import RegistryError, UsageError
 _PREFIXES: Final = ("AWS_", "AZURE_", "AZURITE_", "FSSPEC_", "GOOGLE_", "REGISTRY_")
 _PROXIES: Final = frozenset({"all_proxy", "http_proxy", "https_proxy", "no_proxy"})  # in either case
 _CERTIFICATES: Final = frozenset({"CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE"})
+_FILES: Final = _CERTIFICATES | {
+    "AWS_CA_BUNDLE",
+    "AWS_CONFIG_FILE",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AZURE_CLIENT_CERTIFICATE_PATH",
+    "AZURE_CONFIG_DIR",
+    "AZURE_FEDERATED_TOKEN_FILE",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "GOOGLE_SERVICE_ACCOUNT",
+    "GOOGLE_SERVICE_ACCOUNT_PATH",
+}
+"""Variables with a path. They are listed, because a value tells nothing: a secret key of AWS may start with a slash."""
+_OF_TOKEN: Final = {
+    "AWS_WEB_IDENTITY_TOKEN_FILE": ("AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME"),
+    "AZURE_FEDERATED_TOKEN_FILE": ("AZURE_CLIENT_ID", "AZURE_TENANT_ID"),
+}
+"""Variables that say whose token is in a file."""
+_PROFILES: Final = ("AWS_DEFAULT_PROFILE", "AWS_PROFILE")
 _KEPT_HERE: Final = frozenset({"REGISTRY_ENGINE", "REGISTRY_KEY_PASSWORD"})  # no piece signs, or starts a cluster
 
 INSTALL_HINT: Final = (
@@ -33,9 +54,10 @@ CODE_HINT: Final = (
     "Install the builder's package on all nodes of the cluster, or send it with --runtime-env "
     """'{"py_modules": ["./my_package"]}' on the command line, runtime_env= in Python."""
 )
-_CANCEL_POLL_SECONDS: Final = 0.5
-"""How often a task asks whether its run was cancelled."""
-_KILL_SECONDS: Final = 5.0
+_LEAST_POLL_SECONDS: Final = 0.5
+_POLLS_PER_SECOND: Final = 400
+"""While they run, all tasks of a run together ask the head about this often at most whether they were cancelled."""
+KILL_SECONDS: Final = 5.0
 """How long the function of a cancelled task may ignore its KeyboardInterrupt."""
 
 
@@ -87,6 +109,35 @@ def piece_environment() -> dict[str, str]:
     }
 
 
+def environment_on_node(sent: Mapping[str, str]) -> dict[str, str]:
+    """Those of the variables of the program that a worker takes. Call it on the node, before it takes any.
+
+    A path of the program may not exist on the node, nor a profile of AWS that files of the program define. Such
+    variables would hide credentials that the node has of its own.
+    """
+    found = dict(sent)
+    for name in _FILES & found.keys():
+        if not Path(found[name]).expanduser().exists():
+            for dropped in (name, *_OF_TOKEN.get(name, ())):
+                found.pop(dropped, None)
+    for name in _PROFILES:
+        if name in found and not _has_profile(found[name], {**os.environ, **found}):
+            del found[name]
+    return found
+
+
+def _has_profile(name: str, environment: Mapping[str, str]) -> bool:
+    """Whether a file of this machine defines a profile of AWS."""
+    header = re.compile(rf"""^\s*\[\s*(profile\s+)?["']?{re.escape(name)}["']?\s*\]""", flags=re.MULTILINE)
+    files = {"AWS_CONFIG_FILE": "~/.aws/config", "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials"}
+    for variable, usual in files.items():
+        with suppress(OSError, RuntimeError, UnicodeDecodeError):  # RuntimeError: the user has no home
+            path = Path(environment.get(variable) or usual).expanduser()
+            if header.search(path.read_text(encoding="utf-8")):
+                return True
+    return False
+
+
 def pickler_class(ray: ModuleType) -> Any:
     """Ray's pickler, except that it refuses functions that use variables of other functions, as pickle does.
 
@@ -135,13 +186,13 @@ _replaced: Final[dict[str, str | None]] = {}
 """The values that variables of the environment had before a run set them."""
 
 
-def call_message(key: str, content: bytes, message: bytes) -> bytes:
+def call_message(key: str, content: bytes, message: bytes, poll_seconds: float) -> bytes:
     """The task: call the function of a run with an input; all are pickled. Returns (result, error, cause), pickled.
 
     What the function prints goes to stderr, because the stdout of a command is its result. The task ends if its run is
-    cancelled.
+    cancelled; it asks every ``poll_seconds``.
     """
-    watch = _CancelWatch(key)
+    watch = _CancelWatch(key, poll_seconds)
     try:
         try:
             watch.start()
@@ -157,6 +208,15 @@ def cancel_key(key: str) -> bytes:
     return f"shardbook:cancelled:{key}".encode()
 
 
+def cancel_poll_seconds(width: int) -> float:
+    """How often each of ``width`` tasks asks whether its run was cancelled, so that the head has time for all of them.
+
+    >>> [cancel_poll_seconds(width) for width in (4, 200, 800, 4000)]
+    [0.5, 0.5, 2.0, 10.0]
+    """
+    return max(_LEAST_POLL_SECONDS, width / _POLLS_PER_SECOND)
+
+
 class _CancelWatch:
     """Raises one KeyboardInterrupt in the main thread of a worker when the run of its task is cancelled.
 
@@ -167,8 +227,9 @@ class _CancelWatch:
 
     _current: _CancelWatch | None = None
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, poll_seconds: float) -> None:
         self._key = cancel_key(key)
+        self._poll_seconds = poll_seconds
         self._ended = threading.Event()
         self._is_cancelled = False
         self._handler_before: Any = None
@@ -205,10 +266,10 @@ class _CancelWatch:
                 self._is_cancelled = bool(_internal_kv_exists(self._key))
             if self._is_cancelled and not self._ended.is_set():
                 signal.pthread_kill(main_thread, signal.SIGINT)  # it also ends a system call that waits
-                if not self._ended.wait(_KILL_SECONDS):
+                if not self._ended.wait(KILL_SECONDS):
                     os._exit(1)
                 return
-            if self._ended.wait(_CANCEL_POLL_SECONDS):
+            if self._ended.wait(self._poll_seconds):
                 return
 
 
@@ -249,16 +310,16 @@ def _function(key: str, content: bytes) -> Callable[[Any], Any]:
     return _held.function
 
 
-def _set_environment(wanted: Mapping[str, str]) -> None:
-    """Set variables, and give those of an earlier run their own values back."""
-    for name in [name for name in _replaced if name not in wanted]:
-        before = _replaced.pop(name)
+def _set_environment(sent: Mapping[str, str]) -> None:
+    """Give the variables of an earlier run their own values back, and set those that the node takes."""
+    for name, before in _replaced.items():
         if before is None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = before
-    for name, value in wanted.items():
-        _replaced.setdefault(name, os.environ.get(name))
+    _replaced.clear()
+    for name, value in environment_on_node(sent).items():
+        _replaced[name] = os.environ.get(name)
         os.environ[name] = value
 
 

@@ -199,9 +199,10 @@ class LargeInputs(Pieced):
     """Inputs of four megabytes each, which are sent to the workers."""
 
     COUNTS = (40,) * 30
+    NUM_BYTES = 2**22
 
     def splits(self) -> Mapping[str, Any]:
-        inputs = ((*one, bytes([one[0]]) * 2**22) for one in enumerate(self.COUNTS))
+        inputs = ((*one, bytes([one[0]]) * self.NUM_BYTES) for one in enumerate(self.COUNTS))
         if self.is_pieced:
             return {"train": registry.Pieces(inputs, self.generate)}
         return {"train": (pair for one in inputs for pair in self.generate(one))}
@@ -210,6 +211,13 @@ class LargeInputs(Pieced):
         piece, count, content = given
         for number in range(count):
             yield f"{piece} {number}", {"number": content[number], "text": f"{piece} " * (number % 40)}
+
+
+class DataInputs(LargeInputs):
+    """Inputs of eight megabytes each: those that wait for two tasks are more than an object store of 80 MB can hold."""
+
+    COUNTS = (40,) * 60
+    NUM_BYTES = 2**23
 
 
 class Megabytes(Pieced):
@@ -292,5 +300,5 @@ KINDS = {
         *(DrawnInputs, UnsendableInputs),
     )
 }
-LARGE_KINDS = {one.__name__: one for one in (LargeInputs, Fewer, Megabytes, Generator)}
+LARGE_KINDS = {one.__name__: one for one in (LargeInputs, DataInputs, Fewer, Megabytes, Generator)}
 """Builders with more data than an object store of 80 MB can hold, except ``Fewer``."""

@@ -3,9 +3,10 @@
 python tests/ray/ray_kills.py [TIMES]         kills a worker, a node and the driver, each at 20 moments; prints a report
 python tests/ray/ray_kills.py [TIMES] --s3    the same with versions in a bucket of an S3 server on this machine
 
-The driver is also killed TIMES times after the cluster has written a shard, and TIMES times between the last shard and
-the row. After each kill, a build on the cluster must give the files of a local build, or end with a typed error; then
-the next build must give them. Between two builds, no part of a version is visible. ``test_ray_builds.py`` tries a few.
+The driver is also killed TIMES times after the cluster has merged some runs, after it has written a shard, and between
+the last shard and the row; with a bucket, also after it has uploaded a shard. After each kill, a build on the cluster
+must give the files of a local build, or end with a typed error; then the next build must give them. Between two builds,
+no part of a version is visible. ``test_ray_builds.py`` tries a few.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from typing import Any, Final
 if __name__ == "__main__":  # pytest finds these by itself
     sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "storage")]
 
-from ray_builders import Slow
+from ray_builders import ManySmall, Slow
 from ray_clusters import MOST_SECONDS, processes_below, two_nodes, wait_until
 from s3_server import S3Server
 
@@ -39,23 +40,33 @@ from registry.errors import RegistryError
 from registry.storage import Store, open_store
 
 WHATS: Final = ("worker", "node", "driver")
-PHASES: Final = ("driver that writes", "driver before the row")
+PHASES: Final = ("driver that merges", "driver that writes", "driver before the row")
+UPLOADS: Final = "driver that uploads"
+"""A phase that only versions in a bucket have."""
+_IN_PLACE: Final = ("driver before the row", UPLOADS)
+"""Phases in which files of the version are in their place. They come first, and the row last."""
 _SECONDS: Final = 4.0
 
 _DRIVER: Final = """
 import os, sys
 import registry
-from ray_builders import Slow
+from ray_kills import build_of
 from registry.catalog.sql_catalog import SqlCatalog
+from registry.engines import choice
 from registry.engines.ray_tasks import RayTasks
 
 url, data_dir, address, what = sys.argv[1:]
 run = RayTasks.run
+phases = {
+    "driver that merges": "merged runs",
+    "driver that writes": "wrote shards",
+    "driver that uploads": "uploaded files",
+}
 
 def watched(self, pieces, *, doing, failure, **options):
     for one in run(self, pieces, doing=doing, failure=failure, **options):
         yield one
-        if doing == "wrote shards" and what == "driver that writes":
+        if doing == phases.get(what):
             os.kill(os.getpid(), 9)
 
 def killed(self, *arguments, **options):
@@ -64,21 +75,30 @@ def killed(self, *arguments, **options):
 RayTasks.run = watched
 if what == "driver before the row":
     SqlCatalog.publish = killed
+if what == "driver that uploads":
+    choice._SMALL_BYTES = 0  # so that the cluster uploads little data, too
+builder, _, processes = build_of(what)
 with registry.connect(url, data_dir=data_dir) as catalog, registry.use_engine("ray", address=address):
-    catalog.build(Slow, processes=4)
+    catalog.build(builder, processes=processes)
 """
 
 
-def digests(catalog: registry.Catalog) -> list[str]:
+def build_of(what: str) -> tuple[type[registry.DatasetBuilder], str, int]:
+    """The builder, the name of its dataset, and the number of processes. Merging needs many runs, so many inputs."""
+    return (ManySmall, "many_small", 70) if what == "driver that merges" else (Slow, "slow", 4)
+
+
+def digests(catalog: registry.Catalog, name: str) -> list[str]:
     """The sha256 of each shard that is published."""
-    return [shard.sha256 for shard in catalog.dataset("slow").shards("train")]
+    return [shard.sha256 for shard in catalog.dataset(name).shards("train")]
 
 
-def expected_digests(folder: Path) -> list[str]:
+def expected_digests(folder: Path, what: str) -> list[str]:
     """Those of a local build."""
-    with registry.connect(folder / "local.db") as catalog:
-        catalog.build(Slow, processes=2)
-        return digests(catalog)
+    builder, name, _ = build_of(what)
+    with registry.connect(folder / f"{name}.db", data_dir=folder / f"{name} data") as catalog:
+        catalog.build(builder, processes=2)
+        return digests(catalog, name)
 
 
 def try_kill(
@@ -87,7 +107,7 @@ def try_kill(
     """Kill ``what`` during a build; returns how the build ended.
 
     Args:
-        what: one of ``WHATS``; or of ``PHASES``, whose moment is not a time.
+        what: one of ``WHATS``; or of ``PHASES``, whose moment is not a time; in a bucket, also ``UPLOADS``.
         seconds: the moment.
         cluster: the cluster.
         folder: receives the catalog.
@@ -98,22 +118,24 @@ def try_kill(
         AssertionError: part of a version is visible, or the files differ.
     """
     data_dir = data_dir or str(folder / "data")
+    builder, name, processes = build_of(what)
+    place = f"{name}/1.0.0/"
     with registry.connect(folder / "catalog.db", data_dir=data_dir) as catalog:
         store = open_store(data_dir)
         outcome = _build_killed(what, seconds, cluster, catalog, data_dir)
         if outcome != "published":
             assert not [str(one) for one in catalog.datasets()], "a row without a build"
-            if what != PHASES[1]:  # files come first, the row last
+            if what not in _IN_PLACE:
                 assert not _others(store, but="incomplete."), "part of a version is visible"
             with registry.use_engine("ray", address=cluster.address):
-                catalog.build(Slow, processes=4)
-        assert digests(catalog) == expected, "other files than those of a local build"
-        catalog.dataset("slow").verify().raise_for_faults("slow")
-        left = _others(store, but="slow/1.0.0/")
+                catalog.build(builder, processes=processes)
+        assert digests(catalog, name) == expected, "other files than those of a local build"
+        catalog.dataset(name).verify().raise_for_faults(name)
+        left = _others(store, but=place)
         if left:  # the version was complete, so that the next build had nothing to do
-            assert what == PHASES[1], f"files were left after the version was published: {left[:3]}"
+            assert what == "driver before the row", f"files were left after the version was published: {left[:3]}"
             catalog.collect_garbage(older_than=timedelta(0))
-            assert not _others(store, but="slow/1.0.0/"), "gc leaves files"
+            assert not _others(store, but=place), "gc leaves files"
             return f"{outcome}, gc removed what was left"
     return outcome
 
@@ -143,14 +165,16 @@ def _build_killed(what: str, seconds: float, cluster: Any, catalog: registry.Cat
 
 
 def _build_killed_driver(what: str, seconds: float, cluster: Any, catalog: registry.Catalog, data_dir: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    storage = Path(__file__).parents[1] / "storage"
+    paths = [str(Path(__file__).parent), str(storage), *sys.path]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     driver = subprocess.Popen(
         [sys.executable, "-c", _DRIVER, catalog.url, data_dir, cluster.address, what],
         env=environment,
         stderr=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
     )
-    if what in PHASES:
+    if what in (*PHASES, UPLOADS):
         try:
             assert driver.wait(MOST_SECONDS) == -signal.SIGKILL, "the driver did not reach the phase"
         finally:
@@ -175,7 +199,11 @@ def _kill(what: str, cluster: Any, node: Any) -> None:
 
 def _working() -> list[int]:
     """The workers of the cluster that run a task."""
-    return [pid for pid, title in processes_below() if re.match(r"ray::(generated|merged|wrote|encoded|call)", title)]
+    return [
+        pid
+        for pid, title in processes_below()
+        if re.match(r"ray::(generated|merged|wrote|uploaded|encoded|call)", title)
+    ]
 
 
 def moments(what: str, count: int) -> list[float]:
@@ -193,8 +221,8 @@ def main(count: int, *, is_remote: bool) -> None:
         cluster = stack.enter_context(two_nodes())
         scratch = stack.enter_context(tempfile.TemporaryDirectory())
         server = stack.enter_context(S3Server()) if is_remote else None
-        expected = expected_digests(Path(scratch))
-        for what in (*WHATS, *PHASES):
+        for what in (*WHATS, *PHASES, *([UPLOADS] if is_remote else [])):
+            expected = expected_digests(Path(scratch), what)
             for number, seconds in enumerate(moments(what, count)):
                 folder = Path(scratch) / f"{what} {number}"
                 folder.mkdir()

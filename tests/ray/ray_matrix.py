@@ -2,6 +2,7 @@
 
 python tests/ray/ray_matrix.py                                  all kinds on each number of raylets, and the large ones
 python tests/ray/ray_matrix.py --nodes 4 --kinds Nested Skewed  some
+python tests/ray/ray_matrix.py --object-store-memory 40000000   with a bound of what a build keeps in the object stores
 
 A raylet has one CPU and an object store of 80 MB (Ray's least is 75 MB). Prints the kinds that were built, those whose
 shards or fingerprints differ from a local build, what Ray spilled, and the most memory that one worker and this process
@@ -74,7 +75,9 @@ def spilled_megabytes(address: str) -> int:
     return 0
 
 
-def try_kind(name: str, count: int, address: str, folder: Path) -> dict[str, Any]:
+def try_kind(
+    name: str, count: int, address: str, folder: Path, object_store_memory: int | None = None
+) -> dict[str, Any]:
     """Build one kind here and on the cluster."""
     spilled = spilled_megabytes(address)
     kind = {**KINDS, **LARGE_KINDS}[name]
@@ -83,7 +86,7 @@ def try_kind(name: str, count: int, address: str, folder: Path) -> dict[str, Any
     before, started = private_bytes("self"), time.monotonic()
     memory.start()
     try:
-        with registry.use_engine("ray"):
+        with registry.use_engine("ray", object_store_memory=object_store_memory):
             found = built(kind(), folder / "cluster", processes=max(2, 2 * count))
     finally:
         memory.end()
@@ -105,6 +108,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, nargs="+", default=list(COUNTS))
     parser.add_argument("--kinds", nargs="+", default=[*KINDS, *LARGE_KINDS])
+    parser.add_argument("--object-store-memory", type=int)
     arguments = parser.parse_args()
     built_kinds, problems = [], []
     with tempfile.TemporaryDirectory() as scratch:
@@ -113,7 +117,8 @@ def main() -> None:
                 for name in arguments.kinds:
                     folder = Path(scratch) / f"{count} {name}"
                     try:
-                        built_kinds.append(try_kind(name, count, cluster.address, folder))
+                        most_bytes = arguments.object_store_memory
+                        built_kinds.append(try_kind(name, count, cluster.address, folder, most_bytes))
                     except Exception as error:  # noqa: BLE001 (the other kinds are tried, too)
                         problems.append(f"{name} on {count}: {type(error).__name__}: {error}")
                     sys.stderr.write(f"{name} on {count}, {len(problems)} problems\n")

@@ -45,6 +45,14 @@ def wait_for(order: tuple[str, int]) -> int:
     return number
 
 
+def poll_seconds(_: int) -> float:
+    """How often the task asks whether it was cancelled."""
+    from registry.engines.ray_worker import _CancelWatch
+
+    assert _CancelWatch._current is not None
+    return _CancelWatch._current._poll_seconds
+
+
 def rest(seconds: float) -> float:
     """Sleep for that long, and return the time."""
     time.sleep(seconds)

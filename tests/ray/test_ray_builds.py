@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from piece_builders import built
 from ray_builders import KINDS, Absent, AllEmpty, Doubled, Failing, ManyFail
-from ray_kills import PHASES, WHATS, expected_digests, moments, try_kill
+from ray_kills import PHASES, UPLOADS, WHATS, build_of, expected_digests, moments, try_kill
+from s3_server import S3Server
 
 import registry
 from registry.building import DatasetBuilder
@@ -71,23 +72,49 @@ def test_inputs_that_fail_are_named_as_in_a_local_build(pieces_run: list[str], t
     ]
 
 
+@pytest.fixture(scope="module")
+def expected_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]]:
+    """The sha256 of the shards that a local build gives, for what is killed; each dataset is built once."""
+    folder, known = tmp_path_factory.mktemp("expected"), dict[str, list[str]]()
+
+    def find(what: str) -> list[str]:
+        _, name, _ = build_of(what)
+        if name not in known:
+            known[name] = expected_digests(folder, what)
+        return known[name]
+
+    return find
+
+
 @pytest.mark.parametrize("what", WHATS)
 def test_a_build_survives_a_kill_or_the_next_build_goes_on(
-    what: str, cluster: Any, connected: Any, tmp_path: Path
+    what: str, cluster: Any, connected: Any, expected_of: Callable[[str], list[str]], tmp_path: Path
 ) -> None:
-    expected = expected_digests(tmp_path)
-    for number, seconds in enumerate(moments(what, 1)):
+    for number, seconds in enumerate(moments(what, 1 if what == "driver" else 2)):
         (tmp_path / str(number)).mkdir()
-        try_kill(what, seconds, cluster, tmp_path / str(number), expected)
+        try_kill(what, seconds, cluster, tmp_path / str(number), expected_of(what))
 
 
 @pytest.mark.parametrize("what", PHASES)
 def test_a_driver_that_dies_in_a_phase_leaves_nothing_visible(
-    what: str, cluster: Any, connected: Any, tmp_path: Path
+    what: str, cluster: Any, connected: Any, expected_of: Callable[[str], list[str]], tmp_path: Path
 ) -> None:
-    expected = expected_digests(tmp_path)
-    (tmp_path / "build").mkdir()
-    assert try_kill(what, 0.0, cluster, tmp_path / "build", expected).startswith("killed")
+    assert try_kill(what, 0.0, cluster, tmp_path, expected_of(what)).startswith("killed")
+
+
+def test_a_driver_that_dies_while_it_uploads_leaves_nothing_visible(
+    cluster: Any,
+    connected: Any,
+    expected_of: Callable[[str], list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expected = expected_of(UPLOADS)
+    with S3Server() as server:
+        server.create_bucket("uploads")
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        assert try_kill(UPLOADS, 0.0, cluster, tmp_path, expected, data_dir="s3://uploads/data") == "killed"
 
 
 def test_a_key_of_two_inputs_is_named_as_in_a_local_build(pieces_run: list[str], tmp_path: Path) -> None:

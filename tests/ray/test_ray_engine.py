@@ -16,7 +16,7 @@ from engine_laws import *  # noqa: F403 (the tests)
 from engine_laws import results, run
 from engine_pieces import await_file, follow
 from ray_clusters import HERE, MOST_SECONDS, run_code, session_files_with, wait_for_rest, wait_until
-from ray_pieces import kill_once, node_of, read_variable, rest, wait_for, wait_until_interrupted
+from ray_pieces import kill_once, node_of, poll_seconds, read_variable, rest, wait_for, wait_until_interrupted
 
 from registry.engines import Engine, Piece, TaskWatch, choose_engine, ray_connection, ray_tasks, use_engine
 from registry.engines.ray_tasks import RayTasks
@@ -205,6 +205,12 @@ def test_cancelled_pieces_are_interrupted_and_killed_if_they_go_on(connected: An
         assert results(engine, *range(8)) == list(range(8))
 
 
+def test_many_tasks_ask_less_often_whether_they_were_cancelled(connected: Any) -> None:
+    with RayTasks(processes=3) as few, RayTasks(processes=800) as many:
+        assert results(few, 0, function=poll_seconds) == [0.5]
+        assert results(many, 0, function=poll_seconds) == [2.0]
+
+
 def started_pieces(folder: Path) -> list[tuple[int, int]]:
     """The numbers of pieces of ``wait_until_interrupted`` that wait, and of the processes that run them."""
     found = [path.name.split("-") for path in folder.glob("started-*")]
@@ -249,6 +255,31 @@ def test_secrets_reach_pieces_and_nothing_that_ray_shows(
     assert secret.encode() not in shown
     captured = capfd.readouterr()
     assert secret not in captured.out + captured.err + repr(engine) + repr(vars(engine))
+
+
+def test_a_node_keeps_its_own_credentials_where_the_program_names_files_that_it_lacks(tmp_path: Path) -> None:
+    code = """
+import os, sys
+from ray.cluster_utils import Cluster
+from ray_pieces import read_variable
+from registry.engines import Piece
+from registry.engines.ray_tasks import RayTasks
+from registry.errors import VerificationError
+names = "GOOGLE_APPLICATION_CREDENTIALS", "SSL_CERT_DIR", "AWS_PROFILE", "AWS_ACCESS_KEY_ID"
+os.environ.update(dict.fromkeys(names, "of the node"))
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+os.environ.update(dict(zip(names, ("/only/here.json", sys.argv[1], "only-here", "of the program"))))
+with RayTasks(cluster.address) as engine:
+    pieces = [Piece(read_variable, name) for name in names]
+    print([value for _, value in engine.run(pieces, doing="tested", failure=VerificationError)])
+    os.environ["SSL_CERT_DIR"] = "/only/here"
+    pieces = [Piece(read_variable, "SSL_CERT_DIR")]
+    print([value for _, value in engine.run(pieces, doing="tested", failure=VerificationError)])
+cluster.shutdown()
+"""
+    done = run_code(code, str(tmp_path))
+    expected = f"{['of the node', str(tmp_path), 'of the node', 'of the program']}\n['of the node']\n"
+    assert done.stdout == expected, done.stderr
 
 
 def listed_tasks(engine: RayTasks) -> bytes:
@@ -380,7 +411,8 @@ except UsageError as error:
 
 
 SUBMIT_HINT = """On a node of the cluster, use the address that `ray start --head` prints: --address {0}:6379
-From another machine, submit a job: ray job submit --address http://{0}:8265 -- registry build ... --engine ray"""
+From another machine, submit a job (here and on the head: pip install 'ray[default]'): \
+ray job submit --address http://{0}:8265 -- registry build ... --engine ray"""
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,10 @@ MOST_GROWTH_MEGABYTES = 250
 memory."""
 
 
-def report(raylets: int, *kinds: str) -> dict[str, Any]:
+def report(raylets: int, *kinds: str, options: Sequence[str] = ()) -> dict[str, Any]:
     """Build kinds on a cluster of its own, in a process of its own: a process has one connection."""
     script = Path(__file__).parent / "ray_matrix.py"
-    command = [sys.executable, str(script), "--nodes", str(raylets), "--kinds", *kinds]
+    command = [sys.executable, str(script), "--nodes", str(raylets), "--kinds", *kinds, *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
@@ -48,3 +49,12 @@ def test_the_files_and_memory_do_not_depend_on_the_raylets(raylets: int, kinds: 
     if "Megabytes" in large:  # records do not pass through the object stores, nor through this program
         assert found["Megabytes"]["spilled_megabytes"] == 0
         assert found["Megabytes"]["driver_growth_megabytes"] < 60, found["Megabytes"]
+
+
+def test_inputs_that_are_data_are_spilled_and_the_files_are_the_same() -> None:
+    assert report(1, "DataInputs")["DataInputs"]["spilled_megabytes"] > 0
+
+
+def test_with_a_bound_nothing_is_spilled() -> None:
+    found = report(1, "DataInputs", options=["--object-store-memory", "40000000"])
+    assert found["DataInputs"]["spilled_megabytes"] == 0

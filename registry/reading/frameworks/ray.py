@@ -22,7 +22,7 @@ import ray
 from ray.data import Datasource, ReadTask
 from ray.data.block import BlockMetadata
 
-from registry.engines.ray_worker import Setting, dump, pickler_class
+from registry.engines.ray_worker import Setting, dump, environment_on_node, pickler_class
 from registry.errors import UsageError
 from registry.features import Audio, FeaturesDict, Image, RawFeature
 from registry.features.feature import TEXT
@@ -119,7 +119,7 @@ class _ReadPart:
         """Yields tables of a few MB; one without rows if there are no positions."""
         setting, packed = pickle.loads(ray.get(self._content))  # noqa: S301 - from the program that started the task
         setting.prepare_imports()
-        with _environment_of(setting.environment):
+        with _environment_of(environment_on_node(setting.environment)):
             reader: Reader = pickle.loads(packed)  # noqa: S301
             maker = BatchMaker(read_features(reader), as_str=self._text == "str")
             if not self._part:
