@@ -32,11 +32,13 @@ from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
+from registry.building.builder_code import CodeReader, encoder_versions
 from registry.building.keys import SORT_KEY_BYTES
 from registry.building.run_files import FACTS_SUFFIX, NamedRunFile
 from registry.building.run_format import BlockTable, KeyRange, Run
@@ -49,7 +51,7 @@ from registry.storage.staged import warn_of_leftover
 if TYPE_CHECKING:
     from registry.building.builder import DatasetBuilder
 
-_FORMAT: Final = 5
+_FORMAT: Final = 6
 _MOST_FACTS_BYTES: Final = 2**30
 _SHA256_BYTES: Final = 32
 _HEADER_BYTES: Final = struct.Struct("<I")
@@ -57,7 +59,6 @@ _HEADER_BYTES: Final = struct.Struct("<I")
 Facts: TypeAlias = tuple[int, bool | None]
 """The sum of the lengths of the records of a run; without shuffling, whether their keys are numbers."""
 
-_MOST_SOURCES: Final = 10_000
 _DIGITS: Final = 16
 _TASK: Final = re.compile("[0-9a-f]{8}")
 _MOST_FILES: Final = 100_000
@@ -78,13 +79,14 @@ class RunFolder:
         self._final = final
         self._builder = builder
         self._features = features
+        self._code = CodeReader()
         self._is_open = False
         self._process = secrets.token_hex(4)
 
     @cached_property
     def key(self) -> str:
         """A digest of what the runs depend on, besides the inputs."""
-        return _key_of(self._builder, self._features)
+        return _key_of(self._builder, self._features, self._code)
 
     @cached_property
     def store(self) -> Store:
@@ -115,7 +117,7 @@ class RunFolder:
 
     def of_split(self, split: str, generate: Callable[[Any], Any]) -> SplitRuns:
         """The runs of a split whose examples come from ``generate``."""
-        return SplitRuns(self.store, split, _key_of_function(self.key, generate), self._process)
+        return SplitRuns(self.store, split, _key_of_function(self.key, generate, self._code), self._process)
 
     def remove(self) -> None:
         """Remove the folder. Files that cannot be removed cause a warning."""
@@ -175,9 +177,9 @@ def digest_inputs(key: str, inputs: list[Any]) -> str:
     Raises:
         Exception: an input cannot be pickled, the object at a URL cannot be found, or a folder has too many files.
     """
-    content, texts = _pickle_with_texts((key, inputs))
-    stamps = [stamp for text in texts for stamp in _stamps(text, _URL)]
-    return hashlib.sha256(content + json.dumps(stamps).encode()).hexdigest()
+    pickled = _pickle_with_names((key, inputs))
+    stamps = [stamp for text in pickled.texts for stamp in _stamps(text, _URL)]
+    return hashlib.sha256(pickled.content + json.dumps(stamps).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,12 +267,21 @@ def _read_tables(content: bytes, digest: str) -> tuple[str, dict[str, BlockTable
     return task, tables, (num_payload_bytes, is_numbered)
 
 
-def _pickle_with_texts(value: Any) -> tuple[bytes, list[str]]:
+class _Pickled(NamedTuple):
+    """A pickled value, the texts in it, and the classes and functions that it names."""
+
+    content: bytes
+    texts: list[str]
+    codes: list[Any]
+
+
+def _pickle_with_names(value: Any) -> _Pickled:
     """Pickle ``value``, and collect all texts in it, also those of paths and of attributes of objects.
 
     Equal values give equal bytes, whether or not they share objects. The bytes are only for a digest.
     """
     texts: dict[str, None] = {}
+    codes: list[Any] = []
 
     class Collecting(pickle.Pickler):
         def persistent_id(self, obj: Any) -> str | None:
@@ -280,13 +291,15 @@ def _pickle_with_texts(value: Any) -> tuple[bytes, list[str]]:
                 return path  # else the parts of a path would be pickled, too
             if isinstance(obj, str | bytes):
                 texts[os.fsdecode(obj)] = None
+            elif isinstance(obj, type | FunctionType):
+                codes.append(obj)
             return None
 
     file = io.BytesIO()
     pickler = Collecting(file, protocol=5)
     pickler.fast = True  # remembers no objects; refuses those that contain themselves
     pickler.dump(value)
-    return file.getvalue(), list(texts)
+    return _Pickled(file.getvalue(), list(texts), list(dict.fromkeys(codes)))
 
 
 def _stamps(text: str, url: re.Pattern[str]) -> Iterator[tuple[str, int, Any]]:
@@ -312,12 +325,13 @@ def _stamps_of_path(text: str) -> Iterator[tuple[str, int, int]]:
             yield os.fspath(one), facts.st_size, facts.st_mtime_ns
 
 
-def _key_of(builder: DatasetBuilder, features: FeaturesDict) -> str:
+def _key_of(builder: DatasetBuilder, features: FeaturesDict, code: CodeReader) -> str:
     """A digest of the code and the version of a builder. Code without a file has no key that another process finds."""
-    sources = _sources(type(builder))
+    sources = code.digests(type(builder))
     parts = {
         "format": _FORMAT,
         "package": sys.modules["registry"].__version__,
+        "encoders": encoder_versions(),
         "reference": str(builder.reference),
         "features": features_to_json(features),
         "shuffled": not builder.DISABLE_SHUFFLING,
@@ -327,34 +341,20 @@ def _key_of(builder: DatasetBuilder, features: FeaturesDict) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _key_of_function(key: str, generate: Callable[[Any], Any]) -> str | None:
-    """A digest of ``key``, of a function and of its code. A method includes the attributes of its builder."""
+def _key_of_function(key: str, generate: Callable[[Any], Any], code: CodeReader) -> str | None:
+    """A digest of ``key``, of a function and of its code. A method includes the attributes of its builder.
+
+    Functions and classes in its arguments are pickled by name, so their code is digested as well.
+    """
     inner = generate
     while isinstance(inner, partial):
         inner = inner.func
     try:
-        content, texts = _pickle_with_texts(generate)
-        stamps = [stamp for text in texts for stamp in _stamps(text, _OBJECT_URL)]
+        pickled = _pickle_with_names(generate)
+        stamps = [stamp for text in pickled.texts for stamp in _stamps(text, _OBJECT_URL)]
     except Exception:  # noqa: BLE001 (it cannot be sent to a worker either, or names what cannot be found)
         return None
-    sources = _sources(inner if inspect.isroutine(inner) else type(inner))
+    sources = code.digests(inner if inspect.isroutine(inner) else type(inner), pickled.codes)
     if sources is None:
         return None
-    return hashlib.sha256(content + json.dumps([key, sources, stamps], sort_keys=True).encode()).hexdigest()
-
-
-def _sources(code: Any) -> dict[str, str] | None:
-    """The sha256 of each source file of the package that defines a class or function; None if it has no file."""
-    module = sys.modules.get(code.__module__)
-    try:
-        path = inspect.getsourcefile(code)
-    except (OSError, TypeError):
-        return None
-    if path is None or module is None or not Path(path).is_file():
-        return None
-    folder, files = Path(path).parent, [Path(path)]
-    root = sys.modules.get(code.__module__.partition(".")[0])
-    if "." in code.__module__ and root is not None and getattr(root, "__file__", None):
-        folder = Path(str(root.__file__)).parent
-        files = sorted(folder.rglob("*.py"))[:_MOST_SOURCES]
-    return {str(one.relative_to(folder)): hashlib.sha256(one.read_bytes()).hexdigest() for one in files}
+    return hashlib.sha256(pickled.content + json.dumps([key, sources, stamps], sort_keys=True).encode()).hexdigest()

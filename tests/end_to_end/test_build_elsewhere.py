@@ -317,22 +317,32 @@ def test_two_builds_at_once_in_one_folder_give_the_same_version(tmp_path: Path) 
 
 
 def test_a_changed_module_starts_anew(tmp_path: Path) -> None:
-    """The code of the builder is part of the name of the folder."""
-    code = (Path(__file__).parent / "piece_builders.py").read_text()
+    """The code of the builder, and of modules beside it, is part of the name of the folder; other processes agree."""
+    code = (Path(__file__).parent / "piece_builders.py").read_text() + "\nimport changing_helpers\n"
     names = []
-    for text in (code, code, code + "\n# changed\n"):
+    for text, helpers, loaded in (
+        (code, "value = 1", "json"),
+        (code, "value = 1", "csv, not_of_the_builder"),
+        (code + "\n# changed\n", "value = 1", "json"),
+        (code, "value = 2", "json"),
+    ):
         (tmp_path / "changing_builders.py").write_text(text)
+        (tmp_path / "changing_helpers.py").write_text(helpers)
+        (tmp_path / "not_of_the_builder.py").touch()
         program = (
-            "import sys; sys.path[:0] = [sys.argv[1]]; import changing_builders as module\n"
+            f"import sys; sys.path[:0] = [sys.argv[1]]; import changing_builders as module, {loaded}\n"
             "from registry.building.run_folder import RunFolder; from registry.storage import open_store\n"
             "builder = module.Pieced()\n"
-            "print(RunFolder(open_store(sys.argv[1]), 'pieced/1.0.0', builder, builder.features()).key)"
+            "folder = RunFolder(open_store(sys.argv[1]), 'pieced/1.0.0', builder, builder.features())\n"
+            "print(folder.key, folder.of_split('train', builder.generate).key)"
         )
         found = subprocess.run(
             [sys.executable, "-c", program, str(tmp_path)], check=True, capture_output=True, text=True
         )
-        names.append(found.stdout)
-    assert names[0] == names[1] != names[2]
+        names.append(found.stdout.split())
+    assert "None" not in names[0]
+    assert names[0] == names[1]
+    assert all(len(set(keys)) == 3 for keys in zip(*names, strict=True))
 
 
 @pytest.mark.usefixtures("engine")
