@@ -33,6 +33,7 @@ from registry.prepared import PreparedDataset
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.shards.arrow_values import import_pyarrow
 from registry.storage import Store, open_store
+from registry.storage.asking import find_sizes
 
 if TYPE_CHECKING:
     from registry.intake.feature_text import Wish
@@ -201,7 +202,9 @@ def _planned(
                 for split in prepared.splits
                 for name in split.filenames
             ],
-            files=[FileUse(name=name, role="records", num_bytes=store.size(name)) for name in names]
+            files=[
+                FileUse(name=name, role="records", num_bytes=size) for name, size in find_sizes(store, names).items()
+            ]
             if files is None
             else files,
             split_reason=split_reason,

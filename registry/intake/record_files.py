@@ -35,6 +35,7 @@ from registry.pins.yaml_text import write_yaml
 from registry.prepared import PreparedDataset
 from registry.shards import decode_block, open_shard, read_records, walk_file
 from registry.storage import Store
+from registry.storage.asking import list_sizes
 from registry.wire import FlatValue, decode_example
 
 _RECORDS: Final = re.compile(
@@ -89,7 +90,8 @@ def describe_records(
         CorruptRecordError, ShardMismatchError: a file is damaged.
         StorageError: a file cannot be read.
     """
-    formats = {name: found for name in store.list() if (found := format_of_records(name)) is not None}
+    sizes = list_sizes(store)
+    formats = {name: found for name in sizes if (found := format_of_records(name)) is not None}
     if len(set(formats.values())) > 1:
         raise SourceError(
             f"{store.url} contains both TFRecord and ArrayRecord files",
@@ -100,7 +102,7 @@ def describe_records(
     named = find_splits(list(formats), globs)
     ordered = {split: _order(split, names, file_format) for split, names in named.files.items()}
     names = [name for _, those in ordered.values() for name in those]
-    counted = _count(store, names, _Counter(store, file_format, features, tuple(skipped)))
+    counted = _count(store, names, _Counter(store, file_format, features, tuple(skipped)), sizes)
     splits = tuple(
         Split(
             name=split,
@@ -117,7 +119,6 @@ def describe_records(
             hint="Every split needs a record. Move its files away, or choose the splits: --split NAME=GLOB",
             details={"split": empty[0]},
         )
-    sizes = {name: store.size(name) for name in store.list()}
     others = [(name, size) for name, size in sizes.items() if name not in formats]
     unmatched = [(name, sizes[name]) for name in named.unmatched]
     uses = [
@@ -302,15 +303,14 @@ class _Counter:
             yield start - 1, decoded.fault.message
 
 
-def _count(store: Store, names: Sequence[str], counter: _Counter) -> dict[str, _Counted]:
+def _count(store: Store, names: Sequence[str], counter: _Counter, sizes: Mapping[str, int]) -> dict[str, _Counted]:
     """Read every record of the files; raise an error that names the records that do not match the features."""
-    sizes = {name: store.size(name) for name in names}
 
     def pieces() -> Iterable[Piece[str, _Counted]]:
         return (Piece(counter, name, (FileRange(store.url, name),)) for name in names)
 
-    is_local = store.local_root is not None
-    with choose_engine(num_bytes=sum(sizes.values()), is_local=is_local, reads=(store.url,)) as engine:
+    is_local, num_bytes = store.local_root is not None, sum(sizes[name] for name in names)
+    with choose_engine(num_bytes=num_bytes, is_local=is_local, reads=(store.url,)) as engine:
         found = dict(engine.run(pieces(), doing="read records", failure=StorageError))
     bad = [(name, record, problem) for name in names for record, problem in found[name].faults]
     if bad:

@@ -124,7 +124,7 @@ def make_entry(
     digests, found = measure_records(
         plan,
         source.readable.store,
-        files=[file.name for file in files],
+        files={file.name: file.num_bytes for file in files},
         indexes=source.readable.indexes,
         processes=processes,
         advance=advance,

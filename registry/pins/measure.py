@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from registry.engines import FileRange, Piece, choose_engine, watch_tasks
@@ -104,7 +105,7 @@ def measure_records(
     plan: Plan,
     store: Store,
     *,
-    files: Sequence[str] = (),
+    files: Mapping[str, int] = MappingProxyType({}),
     verify: Verify = "block",
     whole: bool = True,
     features: FeaturesDict | None = None,
@@ -117,7 +118,7 @@ def measure_records(
     Args:
         plan: which records.
         store: the folder of their files.
-        files: names of files to hash as a whole.
+        files: names of files to hash as a whole, with their recorded sizes in bytes: the store is not asked.
         verify: how the checksums of records are checked; ``off`` hashes damaged records as they are.
         whole: False skips ``unordered`` and the digests of features, which take as long as the rest.
         features: a schema with which every record is also decoded; None decodes none.
@@ -130,9 +131,8 @@ def measure_records(
         CorruptExampleError: a record is not a tf.train.Example, or not one of ``features``; not with ``verify="off"``.
         UsageError: ``processes`` is less than 1.
     """
-    sizes = {name: store.size(name) for name in files}
-    mean = _mean_bytes(plan, store, sizes)
-    num_bytes = sum(sizes.values()) + int(mean * plan.num_examples)
+    mean = _mean_bytes(plan, store, files)
+    num_bytes = sum(files.values()) + int(mean * plan.num_examples)
     is_few = processes is None and num_bytes < _MANY_BYTES
     engine = choose_engine(
         processes,
@@ -152,18 +152,16 @@ def measure_records(
         for task, result in engine.run(pieces, doing="hashed records", failure=VerificationError, watch=watch):
             if isinstance(task, str):
                 digests[task] = result
-                done = sizes[task]
             else:
                 state.add(task, result)
-                done = result.num_bytes
             if advance is not None:
-                advance(done)
+                advance(result.num_bytes)
         return state.result(), digests
 
 
 def measure_files(
     store: Store,
-    files: Sequence[str],
+    files: Mapping[str, int],
     *,
     indexes: IndexFolder | None = None,
     processes: int | None = None,
@@ -175,11 +173,14 @@ def measure_files(
         StorageError: a file cannot be read.
     """
     digests = {}
-    num_bytes = sum(map(store.size, files))
     hasher = partial(_hash_and_stamp, store, indexes=indexes)
     pieces = (Piece(hasher, name, (FileRange(store.url, name),)) for name in files)
     with choose_engine(
-        processes, num_bytes=num_bytes, is_local=store.local_root is not None, is_unlocked=True, reads=(store.url,)
+        processes,
+        num_bytes=sum(files.values()),
+        is_local=store.local_root is not None,
+        is_unlocked=True,
+        reads=(store.url,),
     ) as engine:
         watch = watch_tasks(advance, "files", total=len(files))
         for name, found in engine.run(pieces, doing="hashed files", failure=StorageError, watch=watch):
@@ -309,7 +310,7 @@ class _Sums:
         )
 
 
-def _mean_bytes(plan: Plan, store: Store, sizes: dict[str, int]) -> float:
+def _mean_bytes(plan: Plan, store: Store, sizes: Mapping[str, int]) -> float:
     """The approximate length of a record."""
     examples = {file.filename: file.examples_in_shard for file in plan[:1]}
     num_bytes = sum(sizes.get(name) or store.size(name) for name in examples)

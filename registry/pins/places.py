@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +35,7 @@ from registry.pins.layout import folder_of, reference_of
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.splits import counted
 from registry.storage import Allowed, Store, open_named, open_store
+from registry.storage.asking import ask_sizes
 from registry.storage.cache import FileCache
 from registry.storage.consent import needs_name
 from registry.storage.names import check_relative_name
@@ -426,21 +428,22 @@ def first_missing(store: Store, entry: PinEntry, cache: FileCache | None = None)
     Raises:
         FetchNotAllowedError, StorageUnavailableError: the store does not answer.
     """
-    for file in entry.files:
-        if cache is not None and store.local_root is None:
-            sha256 = file.sha256.removeprefix("sha256:")
-            if cache.file(sha256, file.num_bytes).is_complete():
-                continue
-        try:
-            num_bytes = store.size(file.name)
-        except NotStoredError:
-            return f"no {file.name}"
-        except (FetchNotAllowedError, StorageUnavailableError):
-            raise
-        except StorageError as error:
-            return error.message
-        if num_bytes != file.num_bytes:
-            return f"{file.name}: expected {file.num_bytes} bytes, found {num_bytes}"
+
+    def is_cached(file: FileEntry) -> bool:
+        sha256 = file.sha256.removeprefix("sha256:")
+        return cache is not None and cache.file(sha256, file.num_bytes).is_complete()
+
+    asked = [file for file in entry.files if store.local_root is not None or not is_cached(file)]
+    with closing(ask_sizes(store, [file.name for file in asked])) as sizes:
+        for file, (name, found) in zip(asked, sizes, strict=True):
+            if isinstance(found, NotStoredError):
+                return f"no {name}"
+            if isinstance(found, FetchNotAllowedError | StorageUnavailableError):
+                raise found
+            if isinstance(found, StorageError):
+                return found.message
+            if found != file.num_bytes:
+                return f"{name}: expected {file.num_bytes} bytes, found {found}"
     return None
 
 

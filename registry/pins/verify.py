@@ -42,6 +42,7 @@ from registry.pins.report import PinFault, PinReport, as_fault
 from registry.prepared import read_prepared
 from registry.splits import Plan, counted
 from registry.storage import Store
+from registry.storage.asking import ask_sizes, find_sizes
 from registry.tfrecord import IndexFolder, open_shard
 
 _MOST_FAULTS: Final = 20
@@ -183,18 +184,17 @@ class _Verification:
     def check_files(self) -> Iterator[PinFault]:
         """The faults of files whose bytes differ from the pinned ones."""
         same_size = []
-        for file in self.entry.files:
-            try:
-                num_bytes = self.store.size(file.name)
-            except StorageError as error:
-                yield PinFault(code=NotStoredError.code, problem=error.message, filename=file.name, pinned=file.sha256)
-                continue
-            if num_bytes == file.num_bytes:
+        sizes = ask_sizes(self.store, [file.name for file in self.entry.files])
+        for file, (_, num_bytes) in zip(self.entry.files, sizes, strict=True):
+            if isinstance(num_bytes, StorageError):
+                problem = num_bytes.message
+                yield PinFault(code=NotStoredError.code, problem=problem, filename=file.name, pinned=file.sha256)
+            elif num_bytes == file.num_bytes:
                 same_size.append(file)
             else:
                 problem = f"{file.name}: expected {file.num_bytes} bytes, found {num_bytes}"
                 yield PinFault(problem=problem, filename=file.name, pinned=file.sha256)
-        names = [file.name for file in same_size]
+        names = {file.name: file.num_bytes for file in same_size}
         found = measure_files(self.store, names, indexes=self.indexes, processes=self.processes, advance=self.advance)
         self.num_files += len(found)
         self.num_bytes += sum(digest.num_bytes for digest in found.values())
@@ -223,7 +223,7 @@ class _Verification:
             names = list(dict.fromkeys(file.filename for file in plan))
             if splits is not None:
                 self.num_files += len(names)
-                self.num_bytes += sum(self.store.size(name) for name in names)
+                self.num_bytes += sum(find_sizes(self.store, names).values())
             digests, unreadable = self._measure(plan)
         except (VerificationError, StorageError, SliceError) as error:
             return self.report([*file_faults, as_fault(error)])

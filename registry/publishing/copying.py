@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
@@ -27,6 +27,7 @@ from registry.publishing.placing import other_data, place_folder
 from registry.publishing.publish import Publication, Target, tag_shards, tell_default_config, unchanged
 from registry.publishing.verify import is_published, verify_shards
 from registry.storage import StagedFolder, Store
+from registry.storage.asking import ask_sizes
 from registry.storage.local import LocalStore
 from registry.storage.staged import StagedOnDisk, abandoned_folders
 from registry.storage.store import RenamedStore
@@ -395,8 +396,14 @@ def _has_shards(
 ) -> bool:
     """Whether a folder has all shards, of which there is at least one: first by their sizes, then by their sha256."""
     named = {split.filename(one.index): one.num_bytes for split in version.splits for one in shards[split.name]}
+    with closing(ask_sizes(folder, named)) as sizes:
+        for name, size in sizes:
+            if isinstance(size, StorageError) and not isinstance(size, NotStoredError):
+                raise size
+            if size != named[name]:
+                return False
     with suppress(NotStoredError):
-        if not named or any(folder.size(name) != num_bytes for name, num_bytes in named.items()):
-            return False
-        return not verify_shards(folder, version.splits, shards, walk=False, indexes=target.indexes).faults
+        return (
+            bool(named) and not verify_shards(folder, version.splits, shards, walk=False, indexes=target.indexes).faults
+        )
     return False

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from registry.catalog import CatalogBackend
@@ -30,6 +31,7 @@ from registry.prepared import PreparedDataset, read_prepared
 from registry.publishing.fingerprint import Advance
 from registry.shards import decode_block, open_shard, walk_file
 from registry.storage import Store, require_no_secrets
+from registry.storage.asking import ask_each
 from registry.tfrecord import IndexFolder, hash_file
 from registry.tfrecord.stamps import Watch
 
@@ -381,12 +383,12 @@ def stamp_shards(folder: Store, prepared: PreparedDataset) -> str | None:
     Stops at the first missing shard: the description of a folder may name millions.
     """
     digest = hashlib.sha256()
-    for split in prepared.splits:
-        for index in range(split.num_shards):
-            try:
-                digest.update(f"{folder.stamp(split.filename(index))}\n".encode())
-            except StorageError:
+    names = (split.filename(index) for split in prepared.splits for index in range(split.num_shards))
+    with closing(ask_each(folder, folder.stamp, names, doing="asked for stamps")) as stamps:
+        for _, stamp in stamps:
+            if isinstance(stamp, StorageError):
                 return None
+            digest.update(f"{stamp}\n".encode())
     return digest.hexdigest()
 
 

@@ -237,7 +237,7 @@ def test_pins_are_made_by_the_api_of_lines_of_text_and_by_one_process_at_least(
     for deep in (False, True):
         with pytest.raises(UsageError, match=r"^processes must be 1 or more, not -1(?m:$)"):
             file["old"].verify(processes=-1, deep=deep)
-    assert measure.measure_files(file["old"].store(), [], processes=1) == {}
+    assert measure.measure_files(file["old"].store(), {}, processes=1) == {}
 
 
 @pytest.mark.parametrize(("answer", "version"), [("n", "1.0.0"), ("y", "2.0.0")])
