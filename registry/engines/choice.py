@@ -75,10 +75,9 @@ def use_engine(
 ) -> Iterator[Engine | None]:
     """Run all work in the block with another engine: builds, imports, verification, fingerprints and pins.
 
-    Small amounts of work still run on this machine, except ``Pieces`` of a builder. So does work that needs files or the
-    memory of this process.
-    ``processes=N`` then means N pieces at the same time on the cluster. The block connects once, and ends the
-    connection. It applies to this thread, and to the threads that the work in the block starts.
+    Small amounts of work still run on this machine, except ``Pieces`` of a builder. So does work that needs files or
+    the memory of this process. ``processes=N`` then means N pieces at the same time on the cluster. The block connects
+    once, and ends the connection. It applies to this thread, and to the threads that the work in the block starts.
 
     >>> import registry
     >>> with registry.use_engine("local") as engine:
