@@ -493,13 +493,18 @@ with RayTasks(cluster.address) as engine:
     try:
         list(engine.run([Piece(wait_for, (sys.argv[1], 1))], doing="tested", failure=VerificationError))
     except VerificationError as error:
-        print(error.message, error.hint[:27], error.details)
+        print(error.message, error.details)
+        print(error.hint)
 cluster.shutdown()
 """
     limits = {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "100"}
     done = run_code(code, str(tmp_path), **limits)
     message = "a worker ran out of memory in each of 4 attempts while it tested"
-    assert done.stdout == f"{message} Its node ran out of memory. {{'attempts': 4}}\n", done.stderr
+    hint = (
+        "Its node ran out of memory. Use fewer processes (processes=N in Python, -j N on the command line), or use "
+        "nodes with more memory for each CPU."
+    )
+    assert done.stdout == f"{message} {{'attempts': 4}}\n{hint}\n", done.stderr
 
 
 def test_pieces_run_on_both_nodes(engine: Engine) -> None:
