@@ -255,10 +255,16 @@ cluster.shutdown()
 def listed_tasks(engine: RayTasks) -> bytes:
     """What `ray list tasks` shows: the events that the cluster keeps about each task, as it stores them."""
     shown = b""
+    state = engine.connect().ray._private.state.state
+    if hasattr(state, "_connect_and_get_accessor"):
+        accessor = state._connect_and_get_accessor()
+    else:  # Ray 2.49
+        state._check_connected()
+        accessor = state.global_state_accessor
 
     def is_listed() -> bool:
         nonlocal shown
-        shown = b"".join(engine.connect().ray._private.state.state._connect_and_get_accessor().get_task_events())
+        shown = b"".join(accessor.get_task_events())
         return b"read secrets" in shown
 
     wait_until(is_listed, "Ray lists the tasks")
