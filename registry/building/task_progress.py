@@ -39,7 +39,8 @@ class StageTasks(Generic[T, R]):
     """Reports one stage of a split. A context manager that reports the last counts.
 
     Attributes:
-        watch: watches the run of the engine; None without a progress callback.
+        watch: watches the run of the engine. Without a progress callback, too: an engine that gives results to a watch
+            before their turn does not stop behind a slow piece.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class StageTasks(Generic[T, R]):
         self._num_bytes: int | None = None
         self._reported_at = 0.0
         self._reported: TaskProgress | None = None
-        self.watch: TaskWatch[R] | None = None if self._advance is None else TaskWatch(self._change, self._end)
+        self.watch: TaskWatch[R] = TaskWatch(self._change, self._end, is_shown=self._advance is not None)
 
     def __enter__(self) -> Self:
         self._report()

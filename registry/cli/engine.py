@@ -38,7 +38,7 @@ ENGINE_OPTIONS: Final = (
         "--runtime-env",
         metavar="FILE|JSON",
         help="With --engine ray: what Ray sends to the workers, such as the package of a builder: "
-        '\'{"py_modules": ["./my_package"]}\'. Ray logs it: no passwords.',
+        '\'{"py_modules": ["./my_package"]}\'. Ray logs it, so leave out passwords.',
     ),
     click.option(
         "--address",

@@ -108,9 +108,12 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL):  # not ignored, as after nohup
             signal.signal(number, _interrupt)
-    code = run(sys.argv[1:])
-    for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) is _interrupt:  # the result is printed: another signal only ends the waiting
+    try:
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt as error:  # it arrived just before an error was printed
+        code = _fail(sys.argv[1:], error)
+    for number in (signal.SIGINT, signal.SIGTERM):  # the result is printed: another signal only ends the waiting
+        if signal.getsignal(number) in (_interrupt, _let_print):
             signal.signal(number, lambda _signal, _frame: os._exit(code))
     sys.exit(code)
 
@@ -123,6 +126,11 @@ def _interrupt(number: int, _frame: object) -> None:
     if network is not None:
         network.interrupt()
     raise KeyboardInterrupt
+
+
+def _let_print(number: int, _frame: object) -> None:
+    """Handle a signal that arrives while an error is printed: the next one ends the process at once."""
+    signal.signal(number, lambda number, _frame: os._exit(128 + number))
 
 
 def run(arguments: list[str]) -> int:
@@ -145,6 +153,9 @@ def run(arguments: list[str]) -> int:
 
 def _fail(arguments: list[str], error: BaseException) -> int:
     """Print an error; returns the exit code."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # after Ctrl-C, people press it again
+        if signal.getsignal(number) is _interrupt:
+            signal.signal(number, _let_print)
     from registry.cli.faults import describe_failure
     from registry.cli.output import give_up_stdout, print_error, print_traceback
 

@@ -106,7 +106,7 @@ def use_engine(
     """
     if isinstance(engine, str) and engine not in ENGINES:
         raise UsageError(
-            f"there is no engine {engine!r}", hint=suggest(engine, ENGINES), details={"engines": list(ENGINES)}
+            f"unknown engine {engine!r}", hint=suggest(engine, ENGINES), details={"engines": list(ENGINES)}
         )
     given = (address, runtime_env, task_memory, object_store_memory)
     for (name, words), value in zip(_SETTINGS.items(), given, strict=True):

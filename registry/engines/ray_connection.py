@@ -38,8 +38,8 @@ _CHECK_SECONDS: Final = 60.0
 """How long other nodes may take to list a folder."""
 
 _MEMORY_HINT: Final = (
-    "Its node ran out of memory. Use fewer processes: processes=N in Python, -j N on the command line; or nodes with "
-    "more memory per CPU."
+    "Its node ran out of memory. Use fewer processes (processes=N in Python, -j N on the command line), or use nodes "
+    "with more memory for each CPU."
 )
 DIED_HINT: Final = (
     "A native library crashed, another program ended the process, or the system ran out of memory. The output of "
@@ -352,7 +352,7 @@ def _checked_environment(runtime_env: Mapping[str, Any]) -> dict[str, Any]:
                 raise ValueError(f"{folder} does not exist")
         for field in runtime_env.keys() - RuntimeEnv.known_fields:
             fields = sorted(one for one in RuntimeEnv.known_fields if not one.startswith("_"))
-            raise ValueError(f"there is no field {field!r}. {suggest(field, fields)}")
+            raise ValueError(f"unknown field {field!r}. {suggest(field, fields)}")
         RuntimeEnv(**runtime_env, _validate=True)
     except (TypeError, ValueError) as error:
         raise UsageError(

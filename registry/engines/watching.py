@@ -58,10 +58,12 @@ class TaskWatch(Generic[R]):
         ended: called once with each piece and its result, in the order in which pieces end. Then the engine takes
             results before their turn and holds them, so they should be small. None: an engine of other machines
             notices the end of a piece only when it is its turn.
+        is_shown: whether somebody sees the counts. If nobody does, a run that is cancelled says so in a line.
     """
 
     changed: Callable[[TaskCounts], None]
     ended: Callable[[Piece[Any, R], R], None] | None = None
+    is_shown: bool = True
 
     def after(self, counts: TaskCounts) -> TaskWatch[R]:
         """The watch for the rest of a run, of which another engine has done a part."""
@@ -77,6 +79,7 @@ class TaskWatch(Generic[R]):
                 )
             ),
             self.ended,
+            self.is_shown,
         )
 
 
@@ -91,8 +94,8 @@ class Tally(Generic[R]):
 
     @property
     def is_watched(self) -> bool:
-        """Whether there is a watch."""
-        return self._watch is not None
+        """Whether somebody sees the counts."""
+        return self._watch is not None and self._watch.is_shown
 
     @property
     def takes_results(self) -> bool:

@@ -17,7 +17,7 @@ Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 @pytest.mark.parametrize(
     ("options", "message", "hint"),
     [
-        (["--engine", "rai"], "there is no engine 'rai'", "Did you mean 'ray'? There are: local, ray."),
+        (["--engine", "rai"], "unknown engine 'rai'", "Did you mean 'ray'? There are: local, ray."),
         (
             ["--address", "10.0.0.1:6379"],
             "an address can only be set for the engine ray",
@@ -106,7 +106,7 @@ def test_a_runtime_environment_is_json_or_a_file(tmp_path: Path) -> None:
 
 def test_a_variable_names_the_engine_and_an_option_wins(empty: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGISTRY_ENGINE", "spark")
-    assert empty("build", "digits").err.startswith("error: there is no engine 'spark'")
+    assert empty("build", "digits").err.startswith("error: unknown engine 'spark'")
     assert empty("build", "digits", "--engine", "local").code == 0
     assert empty("list").code == 0  # lists nothing on a cluster
 

@@ -111,7 +111,7 @@ def test_added_data_is_announced_once(catalog: registry.Catalog, tmp_path: Path,
 @pytest.mark.parametrize(
     ("engine", "kind", "message"),
     [
-        ("rai", UsageError, "there is no engine 'rai'"),
+        ("rai", UsageError, "unknown engine 'rai'"),
         (5, WrongTypeError, "engine must be str or Engine or None, not int"),
     ],
 )

@@ -121,6 +121,22 @@ class Told(Pieced):
         yield from super().generate(given)
 
 
+class Behind(Pieced):
+    """Input 0 waits until 30 inputs have started, which they note in the folder ``REGISTRY_TEST_FOLDER``."""
+
+    COUNTS = (3,) * 60
+
+    def generate(self, given: tuple[int, int]) -> Generated:
+        folder = Path(os.environ["REGISTRY_TEST_FOLDER"])
+        (folder / f"started-{given[0]}").touch()
+        deadline = time.monotonic() + MOST_SECONDS / 4
+        while given[0] == 0 and len(list(folder.iterdir())) < 30:
+            if time.monotonic() > deadline:
+                raise ValueError("the others stopped behind this input")
+            time.sleep(0.05)
+        yield from super().generate(given)
+
+
 class Talking(Pieced):
     """Prints, logs and warns for each input, and notes its progress in the folder ``REGISTRY_TEST_FOLDER``."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from piece_builders import built
-from ray_builders import KINDS, Absent, AllEmpty, Doubled, Failing, ManyFail
+from ray_builders import KINDS, Absent, AllEmpty, Behind, Doubled, Failing, ManyFail
 from ray_kills import PHASES, UPLOADS, WHATS, build_of, expected_digests, moments, try_kill
 from s3_server import S3Server
 
@@ -58,6 +58,18 @@ def test_many_runs_are_merged_on_the_cluster_first(pieces_run: list[str], tmp_pa
     assert built(builder, tmp_path / "cluster", processes=70) == expected  # the first 141 runs have one input each
     assert "merged runs" in pieces_run
     assert pieces_run.count("generated examples") > 127
+
+
+@pytest.mark.parametrize("is_watched", [True, False], ids=["watched", "unwatched"])
+def test_a_slow_input_does_not_stop_the_others(
+    is_watched: bool, connected: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "started").mkdir()
+    monkeypatch.setenv("REGISTRY_TEST_FOLDER", str(tmp_path / "started"))
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        progress = (lambda _: None) if is_watched else None
+        catalog.build(Behind, processes=2, engine="ray", progress=progress)  # five pieces wait for two tasks
+        assert catalog.dataset("behind").splits["train"].num_examples == 180
 
 
 def test_inputs_that_fail_are_named_as_in_a_local_build(pieces_run: list[str], tmp_path: Path) -> None:

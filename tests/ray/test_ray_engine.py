@@ -285,10 +285,16 @@ cluster.shutdown()
 def listed_tasks(engine: RayTasks) -> bytes:
     """What `ray list tasks` shows: the events that the cluster keeps about each task, as it stores them."""
     shown = b""
+    state = engine.connect().ray._private.state.state
+    if hasattr(state, "_connect_and_get_accessor"):
+        accessor = state._connect_and_get_accessor()
+    else:  # Ray 2.49
+        state._check_connected()
+        accessor = state.global_state_accessor
 
     def is_listed() -> bool:
         nonlocal shown
-        shown = b"".join(engine.connect().ray._private.state.state._connect_and_get_accessor().get_task_events())
+        shown = b"".join(accessor.get_task_events())
         return b"read secrets" in shown
 
     wait_until(is_listed, "Ray lists the tasks")
@@ -523,13 +529,18 @@ with RayTasks(cluster.address) as engine:
     try:
         list(engine.run([Piece(wait_for, (sys.argv[1], 1))], doing="tested", failure=VerificationError))
     except VerificationError as error:
-        print(error.message, error.hint[:27], error.details)
+        print(error.message, error.details)
+        print(error.hint)
 cluster.shutdown()
 """
     limits = {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "100"}
     done = run_code(code, str(tmp_path), **limits)
     message = "a worker ran out of memory in each of 4 attempts while it tested"
-    assert done.stdout == f"{message} Its node ran out of memory. {{'attempts': 4}}\n", done.stderr
+    hint = (
+        "Its node ran out of memory. Use fewer processes (processes=N in Python, -j N on the command line), or use "
+        "nodes with more memory for each CPU."
+    )
+    assert done.stdout == f"{message} {{'attempts': 4}}\n{hint}\n", done.stderr
 
 
 def test_pieces_run_on_both_nodes(engine: Engine) -> None:

@@ -317,6 +317,7 @@ REFUSED = """
         {"runtime_env": {"py_modules": ["./there_is_no_such_folder"]}},
         {"runtime_env": {"pip": 5}},
         {"runtime_env": {"py_modules": 5}},
+        {"runtime_env": {"py_module": []}},
     ):
         try:
             with registry.use_engine("ray", address=sys.argv[1], **options):
@@ -330,7 +331,8 @@ def test_a_runtime_environment_that_ray_refuses_is_a_typed_error(cluster: Any) -
     done = run_code(REFUSED, cluster.address)
     lines = done.stdout.splitlines()
     assert lines[0] == "Ray refuses the runtime_env: ./there_is_no_such_folder does not exist", done.stderr
-    assert [line.startswith("Ray refuses the runtime_env: ") for line in lines] == [True] * 3
+    assert [line.startswith("Ray refuses the runtime_env: ") for line in lines] == [True] * 4
+    assert lines[3].startswith("Ray refuses the runtime_env: unknown field 'py_module'. Did you mean 'py_modules'? ")
 
 
 def test_a_connection_of_the_program_cannot_get_another_runtime_environment(connected: Any) -> None:
