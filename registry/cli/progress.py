@@ -115,7 +115,7 @@ class TimeLeft:
         """The time left; None if it is not known yet."""
         if self._ends_at is None or now <= self._ends_at:
             return None if self._ends_at is None else self._ends_at - now
-        # The next report is late: if it came now, it would give this rate. The true one is no higher.
+        # The next report is late: if it came now, it would give this rate. The true one may be lower.
         (first, before), (_, after) = self._samples[0], self._samples[-1]
         return (1 - after) * (now - first) / (after - before)
 

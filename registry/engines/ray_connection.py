@@ -9,21 +9,31 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import signal
 import socket
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from registry.engines.messages import WorkerDiedError
 from registry.engines.ray_settings import RaySettings
-from registry.engines.ray_worker import INSTALL_HINT, cancel_key, list_folder, pickled, pickler_class
+from registry.engines.ray_worker import (
+    INSTALL_HINT,
+    cancel_key,
+    list_folder,
+    pickled,
+    pickler_class,
+    sees_folder,
+)
 from registry.errors import RegistryError, UsageError, require_extra, suggest
+from registry.storage.names import Owner, new_unfinished_file
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +45,7 @@ _SLOW_SECONDS: Final = 300.0
 _LINES_SECONDS: Final = 0.5
 _MOST_LINES_SECONDS: Final = 3.0
 _CHECK_SECONDS: Final = 60.0
-"""How long other nodes may take to list a folder."""
+"""How long other nodes may take to look for a file."""
 
 _MEMORY_HINT: Final = (
     "Its node ran out of memory. Use fewer processes (processes=N in Python, -j N on the command line), or use nodes "
@@ -209,29 +219,63 @@ class Connection:
         return _TypedFaults(self, attempt)
 
     def can_list(self, folder: str) -> bool:
-        """Whether all other machines of the cluster find the same names in a folder as this one."""
-        if folder not in self._listed:
-            try:
-                self._listed[folder] = self._is_listed(folder)
-            except Exception:  # noqa: BLE001 (whatever fails there, work that needs the folder would fail, too)
-                self._listed[folder] = False
-        return self._listed[folder]
+        """Whether all other nodes of the cluster see the same folder as this program, and not one of the same name.
+
+        If the folder can be written to, a new file with a random name is there for a moment. Otherwise names, sizes
+        and times of its entries are compared. A missing folder is not seen by any node.
+        """
+        if folder in self._listed:
+            return self._listed[folder]
+        try:
+            is_listed = self._is_listed(folder)
+        except FileNotFoundError:
+            return False  # it may be created later
+        except Exception:  # noqa: BLE001 (whatever fails there, work that needs the folder would fail, too)
+            is_listed = False
+        self._listed[folder] = is_listed
+        return is_listed
 
     def _is_listed(self, folder: str) -> bool:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        others = [
-            node["NodeID"]
-            for node in self.ray.nodes()
-            if node["Alive"] and node["NodeManagerHostname"] != socket.gethostname()
-        ]
+        list_folder(folder)  # it exists
+        # Other nodes with the name or the address of this machine may still be containers with other disks.
+        here = self.ray.get_runtime_context().get_node_id()
+        others = [node["NodeID"] for node in self.ray.nodes() if node["Alive"] and node["NodeID"] != here]
         if not others:
             return True
-        lister = self.ray.remote(num_cpus=0, max_retries=2)(list_folder)
-        placed = [NodeAffinitySchedulingStrategy(node, soft=False) for node in others]
-        refs = [lister.options(scheduling_strategy=place).remote(folder) for place in placed]
-        here = list_folder(folder)
-        return all(found == here for found in self.ray.get(refs, timeout=_CHECK_SECONDS))
+        looker = self.ray.remote(num_cpus=0, max_retries=2)(sees_folder)
+        with marker_in(folder) as marker:
+            sight = list_folder(folder) if marker is None else marker
+            if not sight:  # other empty folders look the same
+                return False
+            refs = [
+                looker.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(
+                    folder, sight
+                )
+                for node in others
+            ]
+            return all(self.ray.get(refs, timeout=_CHECK_SECONDS))
+
+
+@contextmanager
+def marker_in(folder: str) -> Iterator[str | None]:
+    """Create a file in a folder for the length of the block, and provide its name; None if that is not possible.
+
+    Listings leave it out. If this program is killed, `registry gc` removes it, because its name tells the process.
+    """
+    name: str | None = new_unfinished_file(secrets.token_hex(16), Owner.this_process().mark())
+    path = Path(folder, str(name))
+    try:
+        path.touch(0o644, exist_ok=False)
+    except OSError:  # no permission, a read-only mount, a full disk
+        name = None
+    try:
+        yield name
+    finally:
+        if name is not None:
+            with suppress(OSError):  # it is garbage then
+                path.unlink()
 
 
 class Patience:

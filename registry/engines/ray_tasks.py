@@ -138,8 +138,8 @@ class RayTasks(Engine):
     def can_read(self, location: str) -> bool:
         """Whether pieces on every node can read the folder at this URL.
 
-        The memory of this process cannot be read. A folder of a file system is listed by every other machine, and must
-        contain the same names.
+        The memory of this process cannot be read. In a folder of a file system, every other node must see a file that
+        this program creates there for a moment.
         """
         scheme = urlsplit(location).scheme
         if scheme not in ("", "file"):

@@ -12,6 +12,7 @@ import re
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from registry.engines.messages import NotSendableError, call_function, not_sendable
 from registry.errors import RegistryError, UsageError
+from registry.storage.names import is_unfinished
 
 _PREFIXES: Final = ("AWS_", "AZURE_", "AZURITE_", "FSSPEC_", "GOOGLE_", "REGISTRY_")
 _PROXIES: Final = frozenset({"all_proxy", "http_proxy", "https_proxy", "no_proxy"})  # in either case
@@ -59,6 +61,8 @@ _POLLS_PER_SECOND: Final = 400
 """While they run, all tasks of a run together ask the head about this often at most whether they were cancelled."""
 KILL_SECONDS: Final = 5.0
 """How long the function of a cancelled task may ignore its KeyboardInterrupt."""
+
+_LOOK_SECONDS: Final = 1.0
 
 
 class Setting(NamedTuple):
@@ -323,9 +327,40 @@ def _set_environment(sent: Mapping[str, str]) -> None:
         os.environ[name] = value
 
 
-def list_folder(folder: str) -> list[str] | None:
-    """The names in a folder, sorted; None if it cannot be listed."""
+def list_folder(folder: str) -> list[tuple[str, int, int]]:
+    """Name, size and time of the entries of a folder, sorted, without files that are being written.
+
+    Raises:
+        OSError: it is missing, or cannot be listed.
+    """
+    found = []
+    with os.scandir(folder) as entries:
+        for one in entries:
+            if not is_unfinished(one.name):
+                facts = one.stat(follow_symlinks=False)
+                found.append((one.name, facts.st_size, facts.st_mtime_ns))
+    return sorted(found)
+
+
+def sees_folder(folder: str, sight: str | list[tuple[str, int, int]]) -> bool:
+    """Whether this process sees a file of this name in a folder, or these entries.
+
+    It looks for a second: clients of network file systems may remember what a folder contained before.
+    """
+    deadline = time.monotonic() + _LOOK_SECONDS
+    while not _sees(folder, sight):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_LOOK_SECONDS / 10)
+    return True
+
+
+def _sees(folder: str, sight: str | list[tuple[str, int, int]]) -> bool:
     try:
-        return sorted(one.name for one in Path(folder).iterdir())
+        if isinstance(sight, str):
+            path = Path(folder, sight)
+            # NFS may remember for half a minute that a file is missing, but asks again when a folder is opened.
+            return path.exists() or path in Path(folder).iterdir()
+        return sight == list_folder(folder)
     except OSError:
-        return None
+        return False

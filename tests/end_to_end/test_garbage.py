@@ -23,6 +23,7 @@ from prepared_samples import animals, prepare
 import registry
 from registry.api.reports import GarbageOutcome, GarbageReport
 from registry.catalog import Holder
+from registry.engines.ray_connection import marker_in
 from registry.errors import PartialFailureError, StorageError, UsageError
 from registry.features import FeaturesDict
 from registry.model import Reference
@@ -222,6 +223,30 @@ def test_a_file_that_the_registry_wrote_for_a_version_is_not_extra(catalog: regi
     assert (written / "metadata.json").exists()
 
     assert outcomes(catalog.collect_garbage(older_than="0s")) == {}
+
+
+def test_the_marker_of_a_program_that_looked_for_shared_folders_disturbs_nothing_and_is_removed_if_it_was_killed(
+    catalog: registry.Catalog, tmp_path: Path
+) -> None:
+    dataset = catalog.dataset("animals")
+    folders = [tmp_path / "data", tmp_path / "data/animals/1.0.0"]
+    before = files_below(tmp_path / "data")
+    with marker_in(str(folders[0])), marker_in(str(folders[1])):
+        assert len(files_below(tmp_path / "data") - before) == 2
+        dataset.verify(deep=True).raise_for_faults("animals")
+        assert set(open_store(tmp_path / "data").list()) == before
+        assert removed(catalog.collect_garbage(older_than="0s")) == []
+    assert files_below(tmp_path / "data") == before
+
+    program = (
+        "import os, sys; from registry.engines.ray_connection import marker_in\n"
+        "with marker_in(sys.argv[1]), marker_in(sys.argv[2]): os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", program, *map(str, folders)], check=False)
+    assert len(files_below(tmp_path / "data") - before) == 2
+    dataset.verify(deep=True).raise_for_faults("animals")
+    assert len(removed(catalog.collect_garbage())) == 2
+    assert files_below(tmp_path / "data") == before
 
 
 def test_links_are_not_followed(catalog: registry.Catalog, tmp_path: Path, dead: Owner) -> None:

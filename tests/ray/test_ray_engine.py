@@ -549,8 +549,12 @@ def test_pieces_run_on_both_nodes(engine: Engine) -> None:
 
 def test_an_engine_knows_which_folders_all_nodes_can_read(engine: RayTasks, tmp_path: Path) -> None:
     assert engine.can_read(f"file://{tmp_path}")
+    assert list(tmp_path.iterdir()) == []
     assert engine.can_read("s3://bucket/folder")
     assert not engine.can_read("memory://folder")
+    assert not engine.can_read(f"file://{tmp_path}/missing")
+    (tmp_path / "missing").mkdir()
+    assert engine.can_read(f"file://{tmp_path}/missing")
 
 
 def test_an_unknown_amount_of_work_reaches_the_cluster(connected: Any, monkeypatch: pytest.MonkeyPatch) -> None:
