@@ -154,7 +154,7 @@ def look_up(catalog: CatalogBackend, references: list[str], seconds: float) -> l
 
 def publish(catalog: CatalogBackend, reference: str) -> None:
     version, shards = sample(reference, content=reference)
-    label = FeatureFingerprint.of_leaves([b"\0" * 32], num_examples=7)
+    label = FeatureFingerprint.of_leaves(b"\0" * 32, num_examples=7)
     found = {
         split.name: SplitFingerprint(num_examples=split.num_examples, features={"label": label})
         for split in version.splits

@@ -29,10 +29,13 @@ _GROUP_BYTES: Final = 2 * 2**20
 
 
 class MadeShard(NamedTuple):
-    """A written shard, and the digests of the leaves that start in it: None if they cannot be computed here."""
+    """A written shard, and for each feature the joined digests of the leaves that start in it.
+
+    They are None if they cannot be computed here.
+    """
 
     shard: Shard
-    leaves: list[list[bytes]] | None
+    leaves: list[bytearray] | None
 
     @property
     def num_records(self) -> int:
@@ -131,8 +134,8 @@ class ShardMaker:
             if position >= stop:
                 break
 
-    def _hash(self, frames: Iterator[Frames]) -> list[list[bytes]] | None:
-        """Draw all of ``frames``, which start at a leaf, and return the digests of their leaves for each feature."""
+    def _hash(self, frames: Iterator[Frames]) -> list[bytearray] | None:
+        """Draw all of ``frames``, which start at a leaf, and return what ``SplitHasher.leaves`` does."""
         if self.features is None:
             for _ in frames:
                 pass

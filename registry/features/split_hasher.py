@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 from registry.features.containers import FeaturesDict
@@ -38,7 +39,8 @@ class SplitHasher:
     def __init__(self, features: FeaturesDict) -> None:
         self.features = features
         self._reader = ContentReader(features)
-        self._digests: list[list[bytes]] = [[] for _ in self._reader.paths]
+        # One buffer for each feature: objects for each leaf would take two times the memory of their 32 bytes.
+        self._digests = [bytearray() for _ in self._reader.paths]
         self._leaves: list[list[Any]] = []  # the hashes of those that may get more records
         self._num_examples = 0
         self.is_possible = self._reader.reads_blocks
@@ -59,7 +61,7 @@ class SplitHasher:
         self._end_leaves(self._leaves[:-1])
         del self._leaves[:-1]
 
-    def add_leaves(self, leaves: list[list[bytes]] | None, *, num_examples: int) -> None:
+    def add_leaves(self, leaves: Sequence[bytes | bytearray] | None, *, num_examples: int) -> None:
         """Add the result of ``LeafHasher`` for the next ``num_examples`` records, after whole leaves."""
         self._num_examples += num_examples
         if leaves is None or not self.is_possible:
@@ -81,8 +83,8 @@ class SplitHasher:
             },
         )
 
-    def leaves(self) -> list[list[bytes]] | None:
-        """The digests of all leaves for each feature, or None if they have to be computed from the files.
+    def leaves(self) -> list[bytearray] | None:
+        """The digests of all leaves, joined, for each feature; or None if they have to be computed from the files.
 
         No record can be added to the last leaf afterwards.
         """
@@ -95,7 +97,7 @@ class SplitHasher:
     def _end_leaves(self, leaves: list[list[Any]]) -> None:
         for hashers in leaves:
             for digests, hasher in zip(self._digests, hashers, strict=True):
-                digests.append(hasher.digest())
+                digests.extend(hasher.digest())
 
 
 class LeafHasher:
@@ -108,8 +110,8 @@ class LeafHasher:
     def __reduce__(self) -> tuple[type[LeafHasher], tuple[FeaturesDict]]:
         return LeafHasher, (self._features,)
 
-    def __call__(self, records: tuple[Octets, Places, Places]) -> list[list[bytes]] | None:
-        """Return the digests of the leaves, for each feature; None if a record may be corrupt."""
+    def __call__(self, records: tuple[Octets, Places, Places]) -> list[bytes] | None:
+        """Return the digests of the leaves, joined, for each feature; None if a record may be corrupt."""
         data, offsets, lengths = records
         leaves = [
             (min(LEAF_EXAMPLES, offsets.size - start), [hashlib.sha256() for _ in self._reader.paths])
@@ -117,4 +119,5 @@ class LeafHasher:
         ]
         if not self._reader.hash_block(data, offsets, lengths, leaves):
             return None
-        return [[hashers[place].digest() for _, hashers in leaves] for place in range(len(self._reader.paths))]
+        places = range(len(self._reader.paths))
+        return [b"".join(hashers[place].digest() for _, hashers in leaves) for place in places]

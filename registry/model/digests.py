@@ -117,6 +117,7 @@ LEAF_EXAMPLES: Final = 1024
 """Number of records in one leaf of the hash. Every block is a whole number of leaves."""
 
 _MOST_BLOCKS: Final = 1024
+_DIGEST_BYTES: Final = 32
 
 
 def block_size(num_examples: int) -> int:
@@ -139,13 +140,15 @@ class FeatureFingerprint:
     blocks: tuple[str, ...]
 
     @classmethod
-    def of_leaves(cls, leaves: Sequence[bytes], *, num_examples: int) -> FeatureFingerprint:
-        """The fingerprint from the sha256 digests of the leaves, 1,024 records each."""
-        group = block_size(num_examples) // LEAF_EXAMPLES
-        blocks = (leaves[first : first + group] for first in range(0, len(leaves), group))
+    def of_leaves(cls, leaves: bytes | bytearray, *, num_examples: int) -> FeatureFingerprint:
+        """The fingerprint from the sha256 digests of the leaves, 1,024 records each, joined: 32 bytes for each."""
+        group = block_size(num_examples) // LEAF_EXAMPLES * _DIGEST_BYTES
+        view = memoryview(leaves)  # slices of it are not copied: there may be gigabytes
         return cls(
-            digest=hashlib.sha256(b"".join(leaves)).hexdigest(),
-            blocks=tuple(hashlib.sha256(b"".join(block)).hexdigest() for block in blocks),
+            digest=hashlib.sha256(view).hexdigest(),
+            blocks=tuple(
+                hashlib.sha256(view[first : first + group]).hexdigest() for first in range(0, len(view), group)
+            ),
         )
 
 

@@ -90,12 +90,12 @@ def fingerprint_splits(
         VerificationError: a worker process died.
     """
     paths = ContentReader(stored.features).paths
-    leaves: dict[str, list[list[bytes]]] = {split.name: [[] for _ in paths] for split in stored.splits}
+    leaves = {split.name: [bytearray() for _ in paths] for split in stored.splits}
     runs = [RecordRun(place, 0, split.num_examples) for place, split in enumerate(stored.splits)]
     for run, digests in call_on_runs(LeafHasher(stored), stored, runs, processes=processes, advance=advance):
         of_features = leaves[stored.splits[run.place].name]
         for place in range(0, len(digests), _DIGEST_BYTES):
-            of_features[place // _DIGEST_BYTES % len(paths)].append(digests[place : place + _DIGEST_BYTES])
+            of_features[place // _DIGEST_BYTES % len(paths)] += digests[place : place + _DIGEST_BYTES]
     return {
         split.name: SplitFingerprint(
             num_examples=split.num_examples,

@@ -14,7 +14,7 @@ from registry.model import FeatureFingerprint, SplitFingerprint, Version
 
 
 def made_up(num_examples: int, *paths: str) -> SplitFingerprint:
-    leaves = [hashlib.sha256(b"%d" % number).digest() for number in range(-(-num_examples // 1024))]
+    leaves = b"".join(hashlib.sha256(b"%d" % number).digest() for number in range(-(-num_examples // 1024)))
     found = {path: FeatureFingerprint.of_leaves(leaves, num_examples=num_examples) for path in paths}
     return SplitFingerprint(num_examples=num_examples, features=found)
 

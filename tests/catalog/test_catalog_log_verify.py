@@ -272,7 +272,7 @@ def test_changed_rows_are_found(lived: CatalogBackend, catalog_url: str, stateme
     ],
 )
 def test_changed_fingerprints_are_found(catalog: CatalogBackend, catalog_url: str, statement: str) -> None:
-    leaves = FeatureFingerprint.of_leaves([b"0" * 32], num_examples=7)
+    leaves = FeatureFingerprint.of_leaves(b"0" * 32, num_examples=7)
     version, shards = sample("digits:1.0.0", {"train": [7]})
     found = {"train": SplitFingerprint(num_examples=7, features={"label": leaves})}
     catalog.publish(version, shards, promote=True, actor="ann", found=found)

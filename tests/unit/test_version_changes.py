@@ -57,7 +57,7 @@ def fingerprint(features: FeaturesDict, examples: Sequence[Mapping[str, Any]]) -
             hashlib.sha256(b"".join(content[place] for content in contents[start : start + 1024])).digest()
             for start in range(0, len(examples), 1024)
         ]
-        found[path] = FeatureFingerprint.of_leaves(leaves, num_examples=len(examples))
+        found[path] = FeatureFingerprint.of_leaves(b"".join(leaves), num_examples=len(examples))
     return SplitFingerprint(num_examples=len(examples), features=found)
 
 
@@ -352,7 +352,7 @@ def test_blocks_of_splits_of_any_size(num_examples: int, size: int, blocks: int)
     assert block_size(num_examples) == size
     leaves = [number.to_bytes(32, "big") for number in range(-(-min(num_examples, 2 * 10**6) // 1024))]
     if num_examples <= 2 * 10**6:
-        found = FeatureFingerprint.of_leaves(leaves, num_examples=num_examples)
+        found = FeatureFingerprint.of_leaves(b"".join(leaves), num_examples=num_examples)
         assert len(found.blocks) == blocks
         split = SplitFingerprint(num_examples=num_examples, features={"x": found})
         assert sum(len(split.block(index)) for index in range(split.num_blocks)) == num_examples
@@ -363,7 +363,7 @@ def test_splits_with_blocks_of_other_sizes_are_compared_as_a_whole() -> None:
     leaves = [b"%32d" % number for number in range(1025)]
     sides = []
     for count in (1_048_576, 1_048_577):
-        found = FeatureFingerprint.of_leaves(leaves[: -(-count // 1024)], num_examples=count)
+        found = FeatureFingerprint.of_leaves(b"".join(leaves[: -(-count // 1024)]), num_examples=count)
         one = described("1.0.0" if not sides else "1.0.1", splits={"train": []})
         split = Split(name="train", shard_lengths=ShardLengths([count]))
         sides.append(
@@ -376,7 +376,7 @@ def test_splits_with_blocks_of_other_sizes_are_compared_as_a_whole() -> None:
 
 
 def test_a_fingerprint_needs_a_digest_for_each_block() -> None:
-    found = FeatureFingerprint.of_leaves([b"x" * 32], num_examples=1)
+    found = FeatureFingerprint.of_leaves(b"x" * 32, num_examples=1)
     with pytest.raises(UsageError, match="feature 'x': 1 block digests for 2 blocks"):
         SplitFingerprint(num_examples=1025, features={"x": found})
 
