@@ -24,7 +24,7 @@ def test_a_hasher_holds_32_bytes_for_each_leaf_and_feature() -> None:
     try:
         sent = pickle.dumps(leaf_hasher(payloads))
         for _ in range(TIMES):  # each result of a worker has memory of its own
-            hasher.add_leaves(pickle.loads(sent), num_examples=LEAVES * LEAF_EXAMPLES)  # noqa: S301 (of this test)
+            hasher.add_leaves(pickle.loads(sent), num_examples=LEAVES * LEAF_EXAMPLES)  # noqa: S301 (our own)
         held, _ = tracemalloc.get_traced_memory()
         found = hasher.fingerprint()
         _, most = tracemalloc.get_traced_memory()
@@ -33,5 +33,5 @@ def test_a_hasher_holds_32_bytes_for_each_leaf_and_feature() -> None:
     assert held < 1.3 * digests
     assert most < 1.6 * digests + 4 * 2**20, "the digests are not copied"
     assert found is not None
-    assert found.features["id"].digest == hashlib.sha256(pickle.loads(sent)[0] * TIMES).hexdigest()  # noqa: S301
+    assert found.features["id"].digest == hashlib.sha256(pickle.loads(sent)[0] * TIMES).hexdigest()  # noqa: S301 (our own)
     assert len(found.features["id"].blocks) == found.num_blocks
