@@ -32,8 +32,8 @@ from registry.model import Reference, SlicingRule
 from registry.prepared import PreparedDataset
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.shards.arrow_values import import_pyarrow
+from registry.shards.asking import find_sizes
 from registry.storage import Store, open_store
-from registry.storage.asking import find_sizes
 
 if TYPE_CHECKING:
     from registry.intake.feature_text import Wish

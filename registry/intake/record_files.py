@@ -34,8 +34,8 @@ from registry.model import Reference, ShardedFileTemplate, ShardLengths, Split, 
 from registry.pins.yaml_text import write_yaml
 from registry.prepared import PreparedDataset
 from registry.shards import decode_block, open_shard, read_records, walk_file
+from registry.shards.asking import list_sizes
 from registry.storage import Store
-from registry.storage.asking import list_sizes
 from registry.wire import FlatValue, decode_example
 
 _RECORDS: Final = re.compile(

@@ -33,9 +33,9 @@ from registry.masking import mask
 from registry.pins.document import FileEntry, PinEntry
 from registry.pins.layout import folder_of, reference_of
 from registry.prepared.info import FILENAME as INFO_FILENAME
+from registry.shards.asking import ask_sizes
 from registry.splits import counted
 from registry.storage import Allowed, Store, open_named, open_store
-from registry.storage.asking import ask_sizes
 from registry.storage.cache import FileCache
 from registry.storage.consent import needs_name
 from registry.storage.names import check_relative_name

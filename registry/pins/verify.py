@@ -40,9 +40,9 @@ from registry.pins.places import first_missing, holds
 from registry.pins.record_digests import RecordSums
 from registry.pins.report import PinFault, PinReport, as_fault
 from registry.prepared import read_prepared
+from registry.shards.asking import ask_sizes, find_sizes
 from registry.splits import Plan, counted
 from registry.storage import Store
-from registry.storage.asking import ask_sizes, find_sizes
 from registry.tfrecord import IndexFolder, open_shard
 
 _MOST_FAULTS: Final = 20

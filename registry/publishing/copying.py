@@ -26,8 +26,8 @@ from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.publishing.placing import other_data, place_folder
 from registry.publishing.publish import Publication, Target, tag_shards, tell_default_config, unchanged
 from registry.publishing.verify import is_published, verify_shards
+from registry.shards.asking import ask_sizes
 from registry.storage import StagedFolder, Store
-from registry.storage.asking import ask_sizes
 from registry.storage.local import LocalStore
 from registry.storage.staged import StagedOnDisk, abandoned_folders
 from registry.storage.store import RenamedStore

@@ -30,8 +30,8 @@ from registry.model import DatasetVersion, Shard, SlicingRule, Split, content_di
 from registry.prepared import PreparedDataset, read_prepared
 from registry.publishing.fingerprint import Advance
 from registry.shards import decode_block, open_shard, walk_file
+from registry.shards.asking import ask_each
 from registry.storage import Store, require_no_secrets
-from registry.storage.asking import ask_each
 from registry.tfrecord import IndexFolder, hash_file
 from registry.tfrecord.stamps import Watch
 

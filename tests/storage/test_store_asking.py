@@ -16,8 +16,8 @@ from registry.features import FeaturesDict, Scalar, codec_of
 from registry.intake.record_files import describe_records
 from registry.prepared import read_prepared
 from registry.publishing.verify import stamp_shards
+from registry.shards.asking import ask_sizes, find_sizes, list_sizes
 from registry.storage import Store, open_store
-from registry.storage.asking import ask_sizes, find_sizes, list_sizes
 from registry.storage.object_store import ObjectStore
 from registry.tfrecord import frame_record
 

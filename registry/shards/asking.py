@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from registry.engines import FileRange, Piece, choose_engine
 from registry.errors import StorageError
-from registry.storage.store import Store
+from registry.storage import Store
 
 T = TypeVar("T")
 
