@@ -20,7 +20,7 @@ from registry.engines import FileRange, Piece, choose_engine, watch_tasks
 from registry.errors import CorruptExampleError, StorageError, VerificationError
 from registry.features import FeaturesDict, codec_of
 from registry.order import Order, ReadConfig
-from registry.pins.record_digests import LEAF_RECORDS, DigestPile, RecordSums, hash_leaf, join_leaves
+from registry.pins.record_digests import LEAF_RECORDS, DigestPile, KeyDigests, RecordSums, hash_leaf
 from registry.reading.pieces import RecordSource
 from registry.shards import as_records
 from registry.splits import Plan
@@ -280,7 +280,7 @@ class _Sums:
         self._plan = plan
         self._finder = RecordSums()
         self._ordered = hashlib.sha256()
-        self._leaves: list[dict[str, bytes]] | None = []
+        self._keys: KeyDigests | None = KeyDigests()  # None: a record is not an Example
         self._spots: dict[int, str] = {}
 
     def add(self, run: tuple[int, int], found: RunDigests) -> None:
@@ -293,9 +293,10 @@ class _Sums:
             if start <= place < stop:
                 self._spots[place] = "sha256:" + found.records[32 * (place - start) :][:32].hex()
         if found.leaves is None:
-            self._leaves = None
-        elif self._leaves is not None:
-            self._leaves.extend(found.leaves)
+            self._keys = None
+        elif self._keys is not None:
+            for leaf in found.leaves:
+                self._keys.add(leaf)
 
     def result(self) -> RecordDigests:
         num_examples = self._plan.num_examples
@@ -305,7 +306,7 @@ class _Sums:
             ordered="sha256:" + self._ordered.hexdigest(),
             unordered="sha256:" + self.pile.sorted_digest() if self._whole else "",
             finder=self._finder,
-            features=join_leaves(self._leaves or []),
+            features={} if self._keys is None else self._keys.result(),
             spots=(first, middle, last) if first and middle and last else None,
         )
 

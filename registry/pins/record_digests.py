@@ -10,9 +10,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any, Final, Self
 
@@ -34,6 +35,9 @@ _ROWS: Final = 2**16
 
 _MOST_IN_MEMORY: Final = 4 * 2**20
 """Digests sorted at once and kept in memory: 128 MiB."""
+
+_BUCKETS: Final = 2**12
+"""Buckets of a sorted run, by 12 bits. 16 billion digests do not fill them if each may have four million."""
 
 _SMALL_ITEM: Final = 4096
 """Up to this mean size in bytes, copying items together is cheaper than one call for each."""
@@ -115,53 +119,122 @@ def _join(limbs: npt.NDArray[np.uint64]) -> int:
 class DigestPile:
     """Collects digests of 32 bytes and hashes them in sorted order. More than four million go to a temporary file.
 
+    The file consists of sorted runs. Their parts with the same first bits are read and sorted together, so each digest
+    is written once and read once.
+
     >>> with DigestPile() as pile:
     ...     pile.add(b"b" * 32 + b"a" * 32)
     ...     pile.sorted_digest() == hashlib.sha256(b"a" * 32 + b"b" * 32).hexdigest()
     True
     """
 
-    def __init__(self, *, most_in_memory: int = _MOST_IN_MEMORY) -> None:
+    def __init__(self, *, most_in_memory: int = _MOST_IN_MEMORY, first_byte: int = 0) -> None:
+        """The bytes of all digests before byte ``first_byte`` are the same."""
         self._most = most_in_memory
-        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=most_in_memory * _DIGEST_BYTES)  # noqa: SIM115 (closed by __exit__)
-        self._count = 0
+        self._first_byte = first_byte
+        self._waiting = bytearray()
+        self._file: IO[bytes] | None = None
+        self._runs: list[tuple[int, npt.NDArray[np.uint32]]] = []  # where each begins, and its buckets in it, in rows
 
-    def add(self, digests: bytes) -> None:
+    def add(self, digests: bytes | bytearray) -> None:
         """Add concatenated digests."""
-        self._file.write(digests)
-        self._count += len(digests) // _DIGEST_BYTES
+        left = memoryview(digests)
+        while left:
+            if len(self._waiting) == self._most * _DIGEST_BYTES:
+                self._write_run()
+            room = self._most * _DIGEST_BYTES - len(self._waiting)
+            self._waiting += left[:room]
+            left = left[room:]
 
     def sorted_digest(self) -> str:
         """The sha256 over all digests in sorted order, 64 hex digits."""
         hasher = hashlib.sha256()
-        # Digests are spread evenly, so buckets by their first bits have about the same size.
-        buckets = 1
-        while buckets * self._most < self._count and buckets < 2**16:
-            buckets *= 2
-        for bucket in range(buckets):
-            hasher.update(self._sorted_bucket(bucket, buckets))
+        self._hash(hasher)
         return hasher.hexdigest()
 
-    def _sorted_bucket(self, bucket: int, buckets: int) -> bytes:
-        """The sorted digests of one bucket: their first 16 bits are in part ``bucket`` of ``buckets`` equal parts."""
-        self._file.seek(0)
-        found = []
-        while piece := self._file.read(self._most * _DIGEST_BYTES):
-            rows = np.frombuffer(piece, ">u8").reshape(-1, 4)
-            found.append(rows if buckets == 1 else rows[(rows[:, 0] >> 48) * buckets >> 16 == bucket])
-        columns = np.concatenate([np.empty((0, 4), np.uint64), *found])  # numbers in the byte order of this machine
-        order = np.argsort(columns[:, 0], kind="stable")
-        firsts = columns[order, 0]
-        if (firsts[1:] == firsts[:-1]).any():  # the same record twice, or digests chosen to collide
-            order = np.lexsort(tuple(columns.T[::-1]))
-        # Joined rows are in the byte order of the machine; the bytes are hashed as they were added.
-        return columns[order].astype(">u8").tobytes()
+    def _hash(self, hasher: Any) -> None:
+        if not self._runs:
+            hasher.update(_sorted_digests(self._waiting))
+            return
+        if self._waiting:
+            self._write_run()
+        totals = np.zeros(_BUCKETS, np.int64)
+        for _, places in self._runs:
+            totals += np.diff(places)
+        sizes = totals.tolist()
+        first = 0
+        while first < _BUCKETS:
+            stop, count = first + 1, sizes[first]
+            while stop < _BUCKETS and count + sizes[stop] <= self._most:
+                count += sizes[stop]
+                stop += 1
+            if count > self._most:
+                self._hash_large_bucket(hasher, first, count)
+            elif count:
+                hasher.update(_sorted_digests(b"".join(self._parts(first, stop))))
+            first = stop
+
+    def _hash_large_bucket(self, hasher: Any, bucket: int, count: int) -> None:
+        """Hash a bucket that does not fit into memory: a record is there many times, or there are very many."""
+        ends = {
+            self._read(begin + int(place), 1)
+            for begin, places in self._runs
+            if places[bucket] < places[bucket + 1]
+            for place in (places[bucket], places[bucket + 1] - 1)
+        }
+        if len(ends) == 1:  # the runs are sorted, so all digests are equal
+            (digest,) = ends
+            for start in range(0, count, _ROWS):
+                hasher.update(digest * min(_ROWS, count - start))
+            return
+        with DigestPile(most_in_memory=self._most, first_byte=self._first_byte + 1) as pile:
+            for part in self._parts(bucket, bucket + 1):
+                pile.add(part)
+            pile._hash(hasher)
+
+    def _write_run(self) -> None:
+        """Sort the digests that wait, and append them to the file."""
+        if self._file is None:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 (closed by __exit__)
+        run = _sorted_digests(self._waiting)
+        self._waiting.clear()
+        rows = np.frombuffer(run, np.uint8).reshape(-1, _DIGEST_BYTES)
+        buckets = rows[:, self._first_byte].astype(np.uint16) << 4
+        if self._first_byte + 1 < _DIGEST_BYTES:
+            buckets |= rows[:, self._first_byte + 1] >> 4
+        begin = self._file.seek(0, os.SEEK_END) // _DIGEST_BYTES
+        self._file.write(run)
+        self._runs.append((begin, np.searchsorted(buckets, np.arange(_BUCKETS + 1)).astype(np.uint32)))
+
+    def _parts(self, first: int, stop: int) -> Iterator[bytes]:
+        """The digests of buckets ``first``..``stop`` (stop excluded) in each run."""
+        for begin, places in self._runs:
+            start, end = int(places[first]), int(places[stop])
+            if start < end:
+                yield self._read(begin + start, end - start)
+
+    def _read(self, row: int, count: int) -> bytes:
+        assert self._file is not None  # noqa: S101 (for the type checker)
+        self._file.seek(row * _DIGEST_BYTES)
+        return self._file.read(count * _DIGEST_BYTES)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        self._waiting.clear()
+        if self._file is not None:
+            self._file.close()
+
+
+def _sorted_digests(digests: bytes | bytearray) -> bytes:
+    columns = np.frombuffer(digests, ">u8").reshape(-1, 4)
+    firsts = columns[:, 0].astype(np.uint64)  # numbers in the byte order of this machine
+    order = np.argsort(firsts, kind="stable")
+    firsts = firsts[order]
+    if (firsts[1:] == firsts[:-1]).any():  # the same record twice, or digests chosen to collide
+        order = np.lexsort(tuple(columns.astype(np.uint64).T[::-1]))
+    return columns[order].tobytes()
 
 
 def hash_leaf(block: RecordBlock, decoder: BlockDecoder) -> dict[str, bytes] | None:
@@ -190,13 +263,41 @@ def hash_leaf(block: RecordBlock, decoder: BlockDecoder) -> dict[str, bytes] | N
     return leaves
 
 
-def join_leaves(leaves: Sequence[dict[str, bytes]]) -> dict[str, str]:
-    """The digest of each key of a slice: sha256 over the leaves of all its records, in order, 32 bytes each."""
-    keys = sorted({key for leaf in leaves for key in leaf})
-    return {
-        key: "sha256:" + hashlib.sha256(b"".join(leaf.get(key, _EMPTY_LEAF) for leaf in leaves)).hexdigest()
-        for key in keys
-    }
+class KeyDigests:
+    """The digest of each key of a slice: sha256 over the leaves of all its records, in order, 32 bytes each.
+
+    A leaf without a key counts as the sha256 of nothing. Leaves are hashed as they are added, and not kept.
+
+    >>> digests = KeyDigests()
+    >>> digests.add({"a": b"1" * 32})
+    >>> digests.add({"b": b"2" * 32})
+    >>> digests.result()["a"] == "sha256:" + hashlib.sha256(b"1" * 32 + _EMPTY_LEAF).hexdigest()
+    True
+    """
+
+    def __init__(self) -> None:
+        self._hashers: dict[str, tuple[Any, int]] = {}  # with the number of leaves that each has received
+        self._count = 0
+
+    def add(self, leaf: Mapping[str, bytes]) -> None:
+        """Add the next leaf, a result of ``hash_leaf``."""
+        for key, digest in leaf.items():
+            hasher = self._up_to_now(key)
+            hasher.update(digest)
+            self._hashers[key] = hasher, self._count + 1
+        self._count += 1
+
+    def result(self) -> dict[str, str]:
+        """The digest of each key, sorted by key. More leaves may be added afterwards."""
+        return {key: "sha256:" + self._up_to_now(key).hexdigest() for key in sorted(self._hashers)}
+
+    def _up_to_now(self, key: str) -> Any:
+        """The hasher of a key, after a leaf for each one that the key was not in."""
+        hasher, count = self._hashers.get(key) or (hashlib.sha256(), 0)
+        for start in range(count, self._count, _ROWS):
+            hasher.update(_EMPTY_LEAF * min(_ROWS, self._count - start))
+        self._hashers[key] = hasher, self._count
+        return hasher
 
 
 def _add_column(hasher: Any, kind: str, column: NumberColumn | BytesColumn, block: FlatBlock) -> None:

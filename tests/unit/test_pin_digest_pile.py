@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import tempfile
+import tracemalloc
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.pins.record_digests import DigestPile
+from registry.pins.record_digests import DigestPile, KeyDigests
 
 EDGES = st.sampled_from([0, 1, 127, 128, 255])
 CRAFTED = st.builds(
@@ -65,3 +69,69 @@ def test_an_empty_pile_has_the_digest_of_nothing_and_a_pile_may_grow_after_it_wa
         for count, digest in enumerate(digests, 1):
             pile.add(digest)
             assert pile.sorted_digest() == sorted_digest(digests[:count])
+
+
+@pytest.mark.parametrize(("num_digests", "num_runs"), [(900, 9), (7900, 79)])
+def test_each_digest_is_written_once_and_read_once(
+    num_digests: int, num_runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = []
+
+    class Counting(io.BytesIO):
+        num_read = num_written = 0
+
+        def read(self, size: int | None = -1) -> bytes:
+            found = super().read(size)
+            self.num_read += len(found)
+            return found
+
+        def write(self, data: Any) -> int:
+            self.num_written += len(data)
+            return super().write(data)
+
+    def opened(**_: Any) -> Counting:
+        files.append(Counting())
+        return files[-1]
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", opened)
+    monkeypatch.setattr(tempfile, "SpooledTemporaryFile", opened)
+    digests = [hashlib.sha256(str(number).encode()).digest() for number in range(num_digests)]
+    assert piled(digests, most_in_memory=100, at_once=70) == sorted_digest(digests)
+    assert [(file.num_written, file.num_read) for file in files] == [(32 * num_digests, 32 * num_digests)]
+
+
+def test_a_digest_that_is_added_very_often_needs_no_memory_for_each_time() -> None:
+    same, others = b"\x33" * 32, [hashlib.sha256(str(number).encode()).digest() for number in range(1000)]
+    with DigestPile(most_in_memory=5000) as pile:
+        tracemalloc.start()
+        try:
+            for number in range(500):
+                pile.add(same * 1000 + b"".join(others[2 * number : 2 * number + 2]))
+            found = pile.sorted_digest()
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert most < 8 * 2**20, "the digests have 16 million bytes, and sorting all of them takes more"
+    assert found == sorted_digest([same] * 500_000 + others)
+
+
+def test_the_digests_of_keys_are_those_of_all_leaves_and_none_of_these_is_kept() -> None:
+    empty = hashlib.sha256(b"").digest()
+    leaves = [dict.fromkeys(("a", "b") if number % 7 else ("b",), bytes([number]) * 32) for number in range(50)]
+    leaves[31]["late"] = b"l" * 32
+    digests = KeyDigests()
+    for leaf in leaves:
+        digests.add(leaf)
+    expected = {
+        key: "sha256:" + hashlib.sha256(b"".join(leaf.get(key, empty) for leaf in leaves)).hexdigest()
+        for key in ("a", "b", "late")
+    }
+    assert digests.result() == expected
+    tracemalloc.start()
+    try:
+        for number in range(10_000):
+            digests.add({"a": number.to_bytes(32, "big"), "b": number.to_bytes(32, "little")})
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 10_000
