@@ -315,9 +315,8 @@ def test_a_fetch_repairs_a_damaged_key(catalog: Catalog, tmp_path: Path, fault_p
     first = catalog.dataset("animals:1.0.0").fetch()
     (tmp_path / "cache/blocks/key").write_bytes(b"")
     assert catalog.dataset("animals:1.0.0").fetch().num_bytes == first.num_bytes
-    fault_proxy.reset()
+    fault_proxy.inject("forbidden")  # not counted: a request of the fetch before may arrive late
     assert catalog.dataset("animals:1.0.0").fetch().num_new_bytes == 0
-    assert fault_proxy.requests == []
 
 
 def test_a_fetch_names_the_key_that_cannot_be_replaced(catalog: Catalog, tmp_path: Path) -> None:
