@@ -429,13 +429,13 @@ def test_a_full_disk_costs_only_speed(full_disk: Path) -> None:
 
 
 def test_the_disk_fills_while_a_block_is_written(cache: FileCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(path: Path, *parts: bytes) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"a part")
+    def fail(descriptor: int, *parts: bytes) -> None:
+        os.write(descriptor, b"a part")
+        os.close(descriptor)
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("registry.storage.cache.blocks._write_file", fail)
+        patch.setattr("registry.storage.cache.blocks._write", fail)
         assert read_all(cache) == ALL
     assert num_bytes_of(cache) == 0
     assert int((cache.folder / "size").read_bytes()) == 0
@@ -497,6 +497,21 @@ def test_a_process_that_stops_while_it_has_the_lock_delays_the_others_once(
         assert read_all(cache) == ALL
         assert len(waits) < 7
     assert block_files(cache) == {}
+
+
+def test_a_file_that_is_being_written_counts(cache: FileCache) -> None:
+    limited = small(cache, 2)
+    limited.folder.mkdir()
+    first = limited.folder / "00" / ("0" * 64) / f"00000000.{'0' * 16}"
+    descriptors = [limited.room.create(first, KEPT_BLOCK_BYTES)]
+    for number in range(1, 5):  # each needs a walk to find room
+        assert read_block(limited, number) == CONTENT[number * BLOCK_BYTES : (number + 1) * BLOCK_BYTES]
+        assert num_bytes_of(cache) == 2 * KEPT_BLOCK_BYTES
+    descriptors.append(limited.room.create(first.with_name(f"00000001.{'0' * 16}"), KEPT_BLOCK_BYTES))
+    assert limited.room.create(first.with_name(f"00000002.{'0' * 16}"), KEPT_BLOCK_BYTES) is None
+    for one in descriptors:
+        assert one is not None
+        os.close(one)
 
 
 def test_threads_share_a_cache(cache: FileCache) -> None:

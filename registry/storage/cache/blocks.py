@@ -228,13 +228,14 @@ class CachedBlocks:
         cache, num_bytes = self._cache, sum(map(len, parts))
         temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
         try:
-            if not cache.room.take(num_bytes):
+            descriptor = cache.room.create(temporary, num_bytes)
+            if descriptor is None:
                 return None
             try:
-                _write_file(temporary, *parts)
+                _write(descriptor, *parts)
             except BaseException:
                 with suppress(OSError):
-                    temporary.unlink(missing_ok=True)
+                    temporary.unlink()
                     cache.room.give_back(num_bytes)
                 raise
         except OSError:
@@ -303,16 +304,7 @@ def _name_of(number: int) -> str:
     return f"{number:08x}"
 
 
-def _write_file(path: Path, *parts: bytes | memoryview) -> None:
-    """Write a new file that only this user can read. It is not synced: after a power cut, its seal may be wrong."""
-    for is_last in (False, True):
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        except FileNotFoundError:  # another process has deleted the folder, because it was empty
-            if is_last:
-                raise
-        else:
-            break
+def _write(descriptor: int, *parts: bytes | memoryview) -> None:
+    """Fill a new file. It is not synced: after a power cut, its seal may be wrong."""
     with os.fdopen(descriptor, "wb") as file:
         file.writelines(parts)

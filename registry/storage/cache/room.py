@@ -1,8 +1,8 @@
 """Keeps the files of a cache folder within a number of bytes; the least recently used ones are deleted first.
 
-Every process reserves the size of a file before it writes it. How many bytes are reserved is the content of the file
-``size``, which is locked meanwhile. It may be too high after a crash, and never becomes too low: when it reaches the
-limit, the folder is walked, which gives the right number and the files to delete.
+Every process reserves the size of a file, and creates the file with this size, before it writes it. How many bytes are
+reserved is the content of the file ``size``, which is locked meanwhile. It may be too high after a crash, and never
+becomes too low: when it reaches the limit, the folder is walked, which gives the right number and the files to delete.
 """
 
 from __future__ import annotations
@@ -74,8 +74,13 @@ class Room:
         """Whether a file of this size may ever fit."""
         return self._max_bytes is None or num_bytes <= self._max_bytes
 
-    def take(self, num_bytes: int) -> bool:
-        """Reserve room for a file, and delete others if necessary; False if there is not enough.
+    def create(self, path: Path, num_bytes: int) -> int | None:
+        """Reserve room for a new file that only this user can read, and delete others if necessary.
+
+        The file has its size at once, so that a walk by others counts it before it is written.
+
+        Returns:
+            Its descriptor, to write to; None if there is not enough room.
 
         Raises:
             OSError: the folder cannot be written, or another process does not release its lock.
@@ -86,12 +91,20 @@ class Room:
                 held = sum(file.num_bytes for file in self.files())
             limit = self.limit(held)
             if num_bytes > limit:
-                return False
+                return None
             if held + num_bytes > limit:
                 held = self._evict(held, limit - num_bytes - _spare(limit - num_bytes))
-            fits = held + num_bytes <= limit
-            _write_number(ledger, held + num_bytes if fits else held)
-            return fits
+            if held + num_bytes > limit:
+                _write_number(ledger, held)
+                return None
+            _write_number(ledger, held + num_bytes)  # first: after a crash it may be too high, but not too low
+            try:
+                return _create(path, num_bytes)
+            except BaseException:
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
+                    _write_number(ledger, held)
+                raise
 
     def give_back(self, num_bytes: int) -> None:
         """Release reserved room, because the file was not written. Raises OSError."""
@@ -188,6 +201,18 @@ class Room:
                 unlock_file(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _create(path: Path, num_bytes: int) -> int:
+    """Create a file of this size; returns its descriptor. Raises OSError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.ftruncate(descriptor, num_bytes)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def lock_file(descriptor: int, *, is_shared: bool = False) -> None:
