@@ -27,7 +27,7 @@ def engine_argument(
 ) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
     """Decorate a public call that has an argument ``engine``: it runs in a block of ``use_engine``.
 
-    None means the engine of the surrounding block, or this machine if there is no such block. If a cluster does the
+    None means the engine of the surrounding block; without a block, it means this machine. If a cluster does the
     work, one line of the log says so: ``building prices on Ray, with 8 CPUs on 2 nodes``.
 
     Args:

@@ -95,7 +95,7 @@ class Connection:
         """Return the existing connection, or open one.
 
         Raises:
-            UsageError: there is no cluster, it is another one, or it is only reached through Ray Client.
+            UsageError: no cluster answers, the program already uses another one, or it uses Ray Client.
         """
         with require_extra("ray", package="ray", needed_for="work on a Ray cluster"):
             import ray
