@@ -40,7 +40,8 @@ _CLAUSE = re.compile(
 class Version:
     """A version number, with what builder code declares for it. Ordered by MAJOR, then MINOR, then PATCH.
 
-    Create it from three numbers, or from text as in TFDS. It also compares with text:
+    Create it from three numbers, or from text as in TFDS. In text, a part is ASCII digits without leading zeros, so
+    ``01.0.0`` and digits of other scripts are refused. A version also compares with text:
 
     >>> Version("3.0.1") == Version(3, 0, 1) == "3.0.1"
     True

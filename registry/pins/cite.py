@@ -8,6 +8,7 @@ skips text that is not an entry, and stops at a malformed entry.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -19,23 +20,28 @@ from registry.pins.document import PinEntry
 from registry.pins.latex import escape_latex, plain
 from registry.pins.layout import reference_of
 from registry.pins.pin import Pin
-from registry.pins.pin_file import PinFile
+from registry.pins.pin_file import DEFAULT_FILENAME, PinFile
 
 _KEY_DIGITS: Final = 8
-_FILE_SENTENCE: Final = "Every record is pinned in a file that shardbook reads and checks; the digest of this file is"
+_LICENSE_LENGTH: Final = 200  # some datasets store the whole text of their licence
 _BIBTEX = re.compile(r"^[ \t]*@[ \t]*[A-Za-z]+\s*[{(]", flags=re.MULTILINE)
 
 
-def cite_text(pins: PinFile) -> str:
-    """A sentence for each pin, the source of each version, and a sentence for the file, in plain text."""
-    return _write(pins, text=str, code=str, url=str, digest=pins.digest)
+def cite_text(pins: PinFile, file_name: str = DEFAULT_FILENAME) -> str:
+    """A sentence for each pin, licence and source of each version, and a sentence for the file, in plain text.
+
+    Args:
+        pins: the pins to cite.
+        file_name: the name of the pin file, as readers will see it.
+    """
+    return _write(pins, file_name, text=str, code=str, url=str, digest=pins.digest)
 
 
-def cite_latex(pins: PinFile) -> str:
+def cite_latex(pins: PinFile, file_name: str = DEFAULT_FILENAME) -> str:
     r"""The sentences of ``cite_text`` for LaTeX: escaped, short forms and digests in ``\texttt``."""
     algorithm, digits = pins.digest.split(":")  # 64 digits are wider than the column of a paper
     digest = "\\allowbreak ".join([f"{algorithm}:", *(digits[at : at + 16] for at in range(0, len(digits), 16))])
-    return _write(pins, text=escape_latex, code=Citation.latex, url=_address, digest=f"\\texttt{{{digest}}}")
+    return _write(pins, file_name, text=escape_latex, code=Citation.latex, url=_address, digest=f"\\texttt{{{digest}}}")
 
 
 def cite_bibtex(pins: PinFile) -> str:
@@ -62,6 +68,7 @@ def bibtex_key(entry: PinEntry) -> str:
 
 def _write(
     pins: PinFile,
+    file_name: str,
     *,
     text: Callable[[str], str],
     code: Callable[[Citation], str],
@@ -71,7 +78,8 @@ def _write(
     """The sentences about the pins, their sources and the file. The functions format the parts of a sentence."""
     lines = [f"{text(_sentence(pin))} ({code(Citation.of(pin.entry))})." for pin in pins.values()]
     lines += [f"{text(source)} {url(address)}".rstrip() for source, address in _sources(pins)]
-    return "\n".join([*lines, f"{_FILE_SENTENCE} {digest}."]) + "\n"
+    lines.append(f"The exact records are listed in {text(file_name)} ({digest}), which shardbook verifies.")
+    return "\n".join(lines) + "\n"
 
 
 def _sentence(pin: Pin) -> str:
@@ -80,8 +88,8 @@ def _sentence(pin: Pin) -> str:
 
 
 def _sources(pins: PinFile) -> list[tuple[str, str]]:
-    """The sources of the versions: authors, title and year, if the citation has them, and the URL."""
-    found: dict[tuple[str, str], None] = {}
+    """The licences and sources of the versions: authors, title and year, if the citation has them, and the URL."""
+    lines: dict[tuple[str, str], None] = {}
     for pin in pins.values():
         source, homepage = _source_of(pin.entry), pin.entry.provenance.homepage.strip()
         citation = " ".join(pin.entry.citation.split())
@@ -89,11 +97,20 @@ def _sources(pins: PinFile) -> list[tuple[str, str]]:
             parts = [_listed(source.authors), source.title, source.year]
         else:
             parts = ["" if is_bibtex(citation) else citation]
-        told = " ".join(part if part.endswith((".", "?", "!")) else f"{part}." for part in parts if part)
+        sentence = " ".join(part if part.endswith((".", "?", "!")) else f"{part}." for part in parts if part)
         url = (source.url if source is not None else "") or homepage
-        if told or url:
-            found[f"{pin.reference.dataset}, version {pin.entry.version}:{f' {told}' if told else ''}", url] = None
-    return list(found)
+        terms = _license_of(pin.entry)
+        if sentence or url or terms:
+            version = f"{pin.reference.dataset}, version {pin.entry.version}" + (
+                f" (licence: {terms})" if terms else ""
+            )
+            lines[f"{version}{f': {sentence}' if sentence else ':' if url else '.'}", url] = None
+    return list(lines)
+
+
+def _license_of(entry: PinEntry) -> str:
+    """The licence on one line, shortened if the dataset stores the whole text, or ``""``."""
+    return textwrap.shorten(entry.license, _LICENSE_LENGTH, placeholder=" ...")
 
 
 def _source_of(entry: PinEntry) -> BibEntry | None:
@@ -136,6 +153,7 @@ def _note_entry(entry: PinEntry, taken: set[str]) -> str:
 def _pin_entry(entry: PinEntry, line: str, taken: set[str]) -> str:
     dataset, source = reference_of(entry).dataset, _source_of(entry)
     url = source.url if source is not None else ""
+    terms = _license_of(entry)
     return _entry(
         _unused(bibtex_key(entry), taken),
         key=escape_latex(dataset),
@@ -145,7 +163,7 @@ def _pin_entry(entry: PinEntry, line: str, taken: set[str]) -> str:
         howpublished=_address(entry.provenance.homepage or url),
         url=_closed(url) if url != entry.provenance.homepage.strip() else "",
         version=entry.version,
-        note=f"\\texttt{{{escape_latex(line)}}}",
+        note=f"\\texttt{{{escape_latex(line)}}}" + (f". Licence: {escape_latex(terms)}" if terms else ""),
     )
 
 

@@ -182,9 +182,8 @@ def test_an_author_pastes_sentences() -> None:
     assert cite_text(pins) == (
         f"We used 8 records of digits, version 1.0.0, slice train[:80%] ({LINE}).\n"
         f"We used 0 records of digits, version 1.0.0, slice train[:0] ({nothing}).\n"
-        "digits, version 1.0.0: C. Kaynak. 100% of the Digits. https://example.org/digits\n"
-        "Every record is pinned in a file that shardbook reads and checks; "
-        f"the digest of this file is {pins.digest}.\n"
+        "digits, version 1.0.0 (licence: CC BY 4.0): C. Kaynak. 100% of the Digits. https://example.org/digits\n"
+        f"The exact records are listed in dataset.lock.yaml ({pins.digest}), which shardbook verifies.\n"
     )
 
 
@@ -194,10 +193,10 @@ def test_an_author_pastes_latex() -> None:
     assert cite_latex(pins) == (
         "We used 8 records of digits, version 1.0.0, slice train[:80\\%] "
         f"(\\texttt{{digits@1.0.0 train[:80\\%] \\#8 sha256:{ORDERED[:16]}}}).\n"
-        "digits, version 1.0.0: C. Kaynak. 100\\% of the Digits. \\url{https://example.org/digits}\n"
-        "Every record is pinned in a file that shardbook reads and checks; the digest of this file is "
-        f"\\texttt{{sha256:\\allowbreak {digits[:16]}\\allowbreak {digits[16:32]}"
-        f"\\allowbreak {digits[32:48]}\\allowbreak {digits[48:]}}}.\n"
+        "digits, version 1.0.0 (licence: CC BY 4.0): C. Kaynak. 100\\% of the Digits. \\url{https://example.org/digits}\n"
+        "The exact records are listed in dataset.lock.yaml "
+        f"(\\texttt{{sha256:\\allowbreak {digits[:16]}\\allowbreak {digits[16:32]}"
+        f"\\allowbreak {digits[32:48]}\\allowbreak {digits[48:]}}}), which shardbook verifies.\n"
     )
 
 
@@ -213,7 +212,7 @@ PIN_ENTRY = f"""@misc{{digits-1.0.0-{ORDERED[:8]},
   title = {{{{digits, version 1.0.0, slice train[:80\\%]}}}},
   howpublished = {{\\url{{https://example.org/digits}}}},
   version = {{1.0.0}},
-  note = {{\\texttt{{digits@1.0.0 train[:80\\%] \\#8 sha256:{ORDERED[:16]}}}}},
+  note = {{\\texttt{{digits@1.0.0 train[:80\\%] \\#8 sha256:{ORDERED[:16]}}}. Licence: CC BY 4.0}},
 }}
 """
 
@@ -243,11 +242,11 @@ MADE = r"""
 def test_author_year_and_url_come_from_the_citation() -> None:
     pins = sample_pins(sample_entry(citation=MADE))
     assert cite_text(pins).splitlines()[1] == (
-        "digits, version 1.0.0: Ethem Alpaydın, Kaynak and Sons, Ltd. and others. "
+        "digits, version 1.0.0 (licence: CC BY 4.0): Ethem Alpaydın, Kaynak and Sons, Ltd. and others. "
         "Cascading Classifiers — 100% of them. 1998. https://example.org/a_b?x=1&y=2"
     )
     assert cite_latex(pins).splitlines()[1] == (
-        "digits, version 1.0.0: Ethem Alpaydın, Kaynak and Sons, Ltd. and others. "
+        "digits, version 1.0.0 (licence: CC BY 4.0): Ethem Alpaydın, Kaynak and Sons, Ltd. and others. "
         "Cascading Classifiers — 100\\% of them. 1998. \\url{https://example.org/a_b?x=1&y=2}"
     )
     entry = PIN_ENTRY.replace(
@@ -258,23 +257,47 @@ def test_author_year_and_url_come_from_the_citation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("citation", "told"),
+    ("citation", "source"),
     [
-        ("", "digits, version 1.0.0: https://example.org/digits"),
-        ("Alpaydin & Kaynak,\n1998", "digits, version 1.0.0: Alpaydin & Kaynak, 1998. https://example.org/digits"),
-        ("@misc{a, title = {A", "digits, version 1.0.0: @misc{a, title = {A. https://example.org/digits"),
-        ("@misc{a}", "digits, version 1.0.0: https://example.org/digits"),
-        ("@misc{a, doi={10.1/x}, date={2020-01}}", "digits, version 1.0.0: 2020. https://doi.org/10.1/x"),
-        ("@misc{a, year=1999,, author={Knuth, Jr, Donald}}", "digits, version 1.0.0: Donald Knuth Jr. 1999. "
-         "https://example.org/digits"),
-        ("@misc{a}\n@misc{b, author={M\\\"uller}, year={in~press}}", "digits, version 1.0.0: Müller. in press. "
-         "https://example.org/digits"),
-        ("@misc(a, author = {A} # { and B}, howpublished={\\url{http://x.org/y}})", "digits, version 1.0.0: A and B. "
-         "http://x.org/y"),
+        ("", "https://example.org/digits"),
+        ("Alpaydin & Kaynak,\n1998", "Alpaydin & Kaynak, 1998. https://example.org/digits"),
+        ("@misc{a, title = {A", "@misc{a, title = {A. https://example.org/digits"),
+        ("@misc{a}", "https://example.org/digits"),
+        ("@misc{a, doi={10.1/x}, date={2020-01}}", "2020. https://doi.org/10.1/x"),
+        ("@misc{a, year=1999,, author={Knuth, Jr, Donald}}", "Donald Knuth Jr. 1999. https://example.org/digits"),
+        ('@misc{a}\n@misc{b, author={M\\"uller}, year={in~press}}', "Müller. in press. https://example.org/digits"),
+        ("@misc(a, author = {A} # { and B}, howpublished={\\url{http://x.org/y}})", "A and B. http://x.org/y"),
     ],
-)  # fmt: skip
-def test_what_a_citation_does_not_say_is_left_out(citation: str, told: str) -> None:
-    assert cite_text(sample_pins(sample_entry(citation=citation))).splitlines()[1] == told
+)
+def test_what_a_citation_does_not_say_is_left_out(citation: str, source: str) -> None:
+    line = cite_text(sample_pins(sample_entry(citation=citation))).splitlines()[1]
+    assert line == f"digits, version 1.0.0 (licence: CC BY 4.0): {source}"
+
+
+@pytest.mark.parametrize(
+    ("terms", "homepage", "line"),
+    [
+        ("", "https://example.org", "digits, version 1.0.0: https://example.org"),
+        (" MIT \n", "", "digits, version 1.0.0 (licence: MIT)."),
+        ("word " * 100, "", f"digits, version 1.0.0 (licence: {'word ' * 39}...)."),
+    ],
+)
+def test_the_licence_is_named_on_one_line(terms: str, homepage: str, line: str) -> None:
+    provenance = sample_entry()["provenance"] | {"homepage": homepage}
+    pins = sample_pins(sample_entry(citation="", license=terms, provenance=provenance))
+    assert cite_text(pins).splitlines()[1] == line
+    assert ("Licence:" in cite_bibtex(pins)) == bool(terms)
+
+
+def test_a_version_without_licence_and_source_has_no_line() -> None:
+    provenance = sample_entry()["provenance"] | {"homepage": ""}
+    pins = sample_pins(sample_entry(citation="", license="", provenance=provenance))
+    assert len(cite_text(pins).splitlines()) == 2
+
+
+def test_the_sentence_names_the_file() -> None:
+    assert "listed in paper.lock.yaml (" in cite_text(sample_pins(), "paper.lock.yaml")
+    assert "listed in my\\_paper.yaml (" in cite_latex(sample_pins(), "my_paper.yaml")
 
 
 def test_no_citation_takes_more_than_one_pass() -> None:

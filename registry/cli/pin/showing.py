@@ -87,9 +87,12 @@ def cite(session: Session, file: str, form: str) -> None:
     from registry.pins.citation import Citation
 
     pins = open_pins(file)
-    make = {"text": forms.cite_text, "latex": forms.cite_latex, "bibtex": forms.cite_bibtex}[form]
+    if form == "bibtex":
+        text = forms.cite_bibtex(pins)
+    else:
+        text = {"text": forms.cite_text, "latex": forms.cite_latex}[form](pins, file.rpartition("/")[2])
     citations = {pin.name: str(Citation.of(pin.entry)) for pin in pins.values()}
-    value = {"form": form, "text": make(pins), "citations": citations}
+    value = {"form": form, "text": text, "citations": citations}
     session.out.present("pin.cite", value, lambda it: [it["text"].rstrip("\n")])
 
 
