@@ -60,6 +60,7 @@
     │   ├── NotACatalogError                    the database holds something else
     │   ├── SchemaBehindError                   run `registry db upgrade`
     │   ├── SchemaAheadError                    written by a newer registry
+    │   ├── ClockError                          the clock contradicts the event log, or jumped
     │   └── CatalogUnavailableError             busy, locked, or not answering: try again
     ├── OutOfRangeError (StopIteration)         a data provider has handed out its last record
     ├── ReaderFailedError (RuntimeError)        a user-defined reader failed in the middle of a file
@@ -505,6 +506,13 @@ class SchemaBehindError(CatalogError, code="schema_behind", exit_code=8):
 
 class SchemaAheadError(CatalogError, code="schema_ahead", exit_code=8):
     """The catalog was created by a newer release."""
+
+
+class ClockError(CatalogError, code="clock"):
+    """A write was refused, because the clock that would stamp it contradicts the event log, or jumped.
+
+    ``details`` holds ``clock``, the time that it shows, and ``event`` and ``at``, or ``seconds``, the length of a jump.
+    """
 
 
 class CatalogUnavailableError(CatalogError, code="catalog_unavailable", exit_code=75):

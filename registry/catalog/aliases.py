@@ -7,12 +7,13 @@ caller expects, and then writes the alias, its history and the event. A dry run 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 import sqlalchemy as sa
 
 from registry.catalog.backend import Expected
+from registry.catalog.clock import read_clock
 from registry.catalog.events import append_event
 from registry.catalog.queries import find_version_id
 from registry.catalog.rows import check_text
@@ -72,7 +73,7 @@ class SqlAliases:
             change = AliasChange(reference=before.reference, before=before.version, after=target, is_dry_run=dry_run)
             if change.is_change and not dry_run:
                 version_id = find_version_id(connection, wanted.name, config, target)
-                now = datetime.now(UTC)
+                now = read_clock(connection)
                 values = {"version_id": version_id, "set_at": now, "set_by": actor}
                 if before.alias_id is None:
                     connection.execute(sa.insert(alias).values(config_id=before.config_id, name=name, **values))
@@ -102,7 +103,7 @@ class SqlAliases:
             change = AliasChange(reference=before.reference, before=before.version, after=None, is_dry_run=dry_run)
             if not dry_run:
                 connection.execute(sa.delete(alias).where(alias.c.id == before.alias_id))
-                now = datetime.now(UTC)
+                now = read_clock(connection)
                 _tell(connection, "alias-remove", before, None, change, now=now, actor=actor, message=message)
             return change
 
@@ -167,7 +168,7 @@ def set_missing(
     exists = sa.select(alias.c.id).where(alias.c.config_id == config_id, alias.c.name == reference.alias)
     if connection.execute(exists).first() is not None:
         return
-    now = datetime.now(UTC)
+    now = read_clock(connection)
     values = {"config_id": config_id, "name": reference.alias, "version_id": version_id}
     connection.execute(sa.insert(alias).values(**values, set_at=now, set_by=actor))
     before = _Standing(reference=reference, config_id=config_id)
@@ -273,7 +274,6 @@ def _tell(
     )
     append_event(
         connection,
-        at=now,
         actor=actor,
         action=action,
         dataset=before.reference.dataset,

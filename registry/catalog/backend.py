@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal, Protocol, TypeAlias
 
 from registry.catalog.values import (
@@ -334,7 +334,10 @@ class ReservationCalls(Protocol):
     ) -> tuple[Reservation, Reservation | None]:
         """Reserve ``location`` for one content of a version; returns the reservation now and before the call.
 
+        The reservation and its holders have the time of the catalog's clock.
+
         Raises:
+            ClockError: the clock contradicts the event log.
             VersionExistsError: the number is published with other content.
             ReservedError: another content is being uploaded there, or files left by others are being removed.
         """
@@ -347,10 +350,11 @@ class ReservationCalls(Protocol):
         ``anew``: the marker had to be written again, so any object there may belong to somebody else.
         """
 
-    def take_over(self, held: Reservation, holder: Holder, *, before: datetime) -> Reservation | None:
+    def take_over(self, held: Reservation, holder: Holder, *, older_than: timedelta) -> Reservation | None:
         """Reserve the location for ``holder`` alone, to remove what its publishers left; None if one may still run.
 
-        A publisher of another machine, whose end cannot be seen here, counts as ended if it started before ``before``.
+        A publisher of another machine, whose end cannot be seen here, counts as ended if it started longer ago than
+        ``older_than``, by the clock of the catalog.
         """
 
     def begin_cleaning(self, held: Reservation, holder: Holder) -> Reservation | None:
@@ -394,6 +398,9 @@ class CatalogBackend(Protocol):
     @property
     def url(self) -> str:
         """The URL of the catalog, without its password."""
+
+    def now(self) -> datetime:
+        """Now, by the clock that stamps events and reservations, in UTC: that of the database, not that of a client."""
 
     # The class of each group describes its calls.
     @property

@@ -8,11 +8,12 @@ event log, so that no change of the protection comes in between.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 import sqlalchemy as sa
 
+from registry.catalog.clock import read_clock
 from registry.catalog.events import append_event, lock_log, read_events
 from registry.catalog.rows import check_text, read_canonical
 from registry.catalog.selection import (
@@ -98,7 +99,6 @@ class SqlConfigs:
                 mark_default(connection, *connection.execute(ids).one())
                 append_event(
                     connection,
-                    at=datetime.now(UTC),
                     actor=actor,
                     action="default-config",
                     dataset=name,
@@ -142,14 +142,14 @@ class SqlConfigs:
                 is_dry_run=dry_run,
             )
             if change.is_change and not dry_run:
-                now = datetime.now(UTC)
+                now = read_clock(connection)
                 if protect:
                     values = {"scope": scope, "protected_at": now, "protected_by": actor}
                     connection.execute(sa.insert(protection).values(**values))
                 else:
                     connection.execute(sa.delete(protection).where(protection.c.scope == scope))
                 done = PROTECT if protect else UNPROTECT
-                append_event(connection, at=now, actor=actor, action=done, dataset=scope, version="", details={})
+                append_event(connection, actor=actor, action=done, dataset=scope, version="", details={})
             return change
 
         return transact(self._engine, action, dry_run=dry_run)

@@ -19,6 +19,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from registry.catalog.backend import Advance
+from registry.catalog.clock import read_write_clock
 from registry.catalog.rows import canonical_json
 from registry.catalog.selection import explain_dataset, is_dataset, is_version, parse_dataset, published_versions
 from registry.catalog.tables import builder, builder_config, dataset_version, event
@@ -57,7 +58,6 @@ def lock_log(connection: sa.Connection) -> None:
 def append_event(
     connection: sa.Connection,
     *,
-    at: datetime,
     actor: str,
     action: str,
     dataset: str,
@@ -66,15 +66,13 @@ def append_event(
 ) -> None:
     """Append an event to the chain; other writers wait until this transaction ends (``lock_log``).
 
-    The time of the event may be later than ``at``: it is never before that of the previous event, even if clocks
-    differ, so the events up to a moment are always the beginning of the chain. ``actor`` is a claim that is not
-    verified; the event also records the user and host that the operating system reports.
+    The event has the time of the clock that counts (``clock.py``), and is never dated before the previous one, so the
+    events up to a moment are always the beginning of the chain. ``actor`` is a claim that is not verified; the event
+    also records the user and host that the operating system reports.
     """
     lock_log(connection)
-    last = connection.execute(
-        sa.select(event.c.id, event.c.at, event.c.hash).order_by(event.c.id.desc()).limit(1)
-    ).first()
-    at = max(at, datetime.now(UTC))
+    last = _newest(connection)
+    at = read_write_clock(connection, None if last is None else (last.id, last.at))
     number, previous = 1, FIRST_PREVIOUS
     if last is not None:
         number, previous, at = last.id + 1, last.hash, max(at, last.at + timedelta(microseconds=1))
@@ -89,6 +87,19 @@ def append_event(
         "previous_hash": previous,
     }
     connection.execute(sa.insert(event).values(**values, hash=event_hash(values)))
+
+
+def check_clock(connection: sa.Connection) -> datetime:
+    """Now, for the rows of a transaction that is about to write; see ``clock.read_write_clock`` for the errors."""
+    last = _newest(connection)
+    return read_write_clock(connection, None if last is None else (last.id, last.at))
+
+
+def _newest(connection: sa.Connection) -> Any:
+    """The id, time and hash of the newest event, or None."""
+    with stored_values():
+        columns = event.c.id, event.c.at, event.c.hash
+        return connection.execute(sa.select(*columns).order_by(event.c.id.desc()).limit(1)).first()
 
 
 def events_of_version(connection: sa.Connection, dataset: str, version: str, action: str) -> Iterator[Event]:

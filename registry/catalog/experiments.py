@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 import sqlalchemy as sa
 
+from registry.catalog.clock import read_clock
 from registry.catalog.events import append_event
 from registry.catalog.rows import check_text
 from registry.catalog.selection import IS_WITHDRAWN, NUMBER, is_version, published_versions
@@ -94,7 +95,7 @@ class SqlExperiments:
 
         def act(connection: sa.Connection, change: ExperimentChange) -> dict[str, Any]:
             if change.before is None:
-                values = {"name": added.name, "default_enabled": added.default, "created_at": datetime.now(UTC)}
+                values = {"name": added.name, "default_enabled": added.default, "created_at": read_clock(connection)}
                 connection.execute(sa.insert(experiment).values(**values, description=added.description))
             else:
                 _update(connection, added.name, description=added.description)
@@ -222,18 +223,18 @@ def _run(engine: sa.Engine, plan: Plan, act: Act, *, action: str, actor: str, dr
     """Plan an action; unless it is a dry run or changes nothing, carry it out and append its event. One transaction."""
     if dry_run:
         with reading(engine) as connection:
-            return plan(connection, datetime.now(UTC), False)
+            return plan(connection, read_clock(connection), False)
     check_text(actor, "actor")
 
     def transaction(connection: sa.Connection) -> ExperimentChange:
-        now = datetime.now(UTC)
+        now = read_clock(connection)
         change = plan(connection, now, True)
         if not change.is_change:
             return change
         name = change.after.name
         details = {"name": name, **act(connection, change)}
         after = _require(connection, name, lock=False)
-        append_event(connection, at=now, actor=actor, action=action, dataset="", version="", details=details)
+        append_event(connection, actor=actor, action=action, dataset="", version="", details=details)
         return ExperimentChange(before=change.before, after=after)
 
     for _ in range(_ATTEMPTS):

@@ -7,7 +7,6 @@ Each change is one transaction. It locks the row of the dataset, loads the stand
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
 
 import sqlalchemy as sa
@@ -164,7 +163,6 @@ def _write(connection: sa.Connection, change: Change, actor: str) -> None:
     refresh(connection, config_id)  # another version of the config may be the one that is searched now
     append_event(
         connection,
-        at=datetime.now(UTC),
         actor=actor,
         action=change.action,
         dataset=change.after.dataset,

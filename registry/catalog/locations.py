@@ -7,11 +7,11 @@ event to the log, in one transaction; ``model.current_locations`` computes the l
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
+from registry.catalog.clock import read_clock
 from registry.catalog.events import append_event
 from registry.catalog.rows import check_location, check_text, read_steps
 from registry.catalog.selection import (
@@ -115,13 +115,12 @@ class SqlLocations:
             steps = plan(reference, before)
             after = current_locations(row.location, (*done, *steps))
             if steps and not dry_run:
-                now = datetime.now(UTC)
+                now = read_clock(connection)
                 for kind, location in steps:
                     values = {"version_id": row.id, "change": kind, "location": location, "at": now, "actor": actor}
                     connection.execute(sa.insert(version_location).values(**values))
                 append_event(
                     connection,
-                    at=now,
                     actor=actor,
                     action=action,
                     dataset=reference.dataset,

@@ -16,11 +16,13 @@ import json
 import uuid
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, fields, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 
+from registry.catalog.clock import read_clock
+from registry.catalog.events import check_clock
 from registry.catalog.queries import is_published
 from registry.catalog.rows import canonical_json, check_text
 from registry.catalog.session import reading, transact, write
@@ -44,6 +46,8 @@ class SqlReservations:
         self, location: str, exactly: Reference, content_digest: str, holder: Holder
     ) -> tuple[Reservation, Reservation | None]:
         def action(connection: sa.Connection) -> tuple[Reservation, Reservation | None]:
+            now = check_clock(connection)  # here, before files are uploaded for hours
+            joining = _stamped(holder, now)
             before = _load(connection, location)
             if before is None:
                 after = Reservation(
@@ -53,9 +57,9 @@ class SqlReservations:
                     content_digest=content_digest,
                     token=uuid.uuid4().hex,
                     is_cleaning=False,
-                    holders=(holder,),
+                    holders=(joining,),
                     found=None,
-                    reserved_at=holder.since,
+                    reserved_at=joining.since,
                 )
                 connection.execute(sa.insert(reservation).values(location=location, **_values(after)))
                 is_published(connection, exactly, content_digest)
@@ -69,7 +73,7 @@ class SqlReservations:
                 before,
                 content_digest=content_digest,
                 is_cleaning=before.is_cleaning or not is_same,
-                holders=(*living, holder),
+                holders=(*living, joining),
             )
             _store(connection, after)
             return after, before
@@ -91,14 +95,16 @@ class SqlReservations:
 
         return _change(self._engine, held, holder, change)
 
-    def take_over(self, held: Reservation, holder: Holder, *, before: datetime) -> Reservation | None:
+    def take_over(self, held: Reservation, holder: Holder, *, older_than: timedelta) -> Reservation | None:
         def action(connection: sa.Connection) -> Reservation | None:
+            now = read_clock(connection)
+            before = (now - older_than).replace(microsecond=0)  # holders know when they started to the second
             present = _load(connection, held.location)
             if present is None or present.token != held.token:
                 return None
             if any(one.owner.is_of_this_machine() or one.since >= before for one in present.living):
                 return None
-            after = replace(present, is_cleaning=True, holders=(holder,))
+            after = replace(present, is_cleaning=True, holders=(_stamped(holder, now),))
             _store(connection, after)
             return after
 
@@ -106,8 +112,9 @@ class SqlReservations:
 
     def begin_cleaning(self, held: Reservation, holder: Holder) -> Reservation | None:
         def change(present: Reservation) -> Reservation:
+            mine = tuple(one for one in present.holders if one.name == holder.name)
             is_alone = all(one.name == holder.name for one in present.living)
-            return replace(present, is_cleaning=True, holders=(holder,)) if is_alone else present
+            return replace(present, is_cleaning=True, holders=mine) if is_alone else present
 
         found = _change(self._engine, held, holder, change)
         return found if found.is_cleaning else None
@@ -162,8 +169,10 @@ class SqlReservations:
                     details={"holders": [holder.as_json() for holder in alive]},
                 )
             if not dry_run:
+                now = read_clock(connection)
                 for one in found:
-                    _store(connection, replace(one, holders=()))
+                    # A stamp of a wrong clock would keep the files for ever: from now on, `registry gc` counts anew.
+                    _store(connection, replace(one, holders=(), reserved_at=now.replace(microsecond=0)))
             return found
 
         return transact(self._engine, action, dry_run=dry_run)
@@ -212,6 +221,11 @@ def reserved_error(held: Reservation, holders: Iterable[Holder]) -> ReservedErro
             "holders": [holder.as_json() for holder in holders],
         },
     )
+
+
+def _stamped(holder: Holder, now: datetime) -> Holder:
+    """``holder`` with the time at which it began, by the clock that counts for the catalog."""
+    return replace(holder, since=now.replace(microsecond=0))
 
 
 def _change(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from registry.catalog import history, schema, search
 from registry.catalog.backend import Advance
+from registry.catalog.clock import read_clock
 from registry.catalog.configs import SqlConfigs
 from registry.catalog.experiments import SqlExperiments
 from registry.catalog.queries import SqlLookUps, list_versions
@@ -60,6 +61,10 @@ class SqlCatalog(SqlLookUps, SqlPublications):
     @property
     def url(self) -> str:
         return describe_url(self._engine.url)
+
+    def now(self) -> datetime:
+        with reading(self._engine) as connection:
+            return read_clock(connection)
 
     @cached_property
     def aliases(self) -> SqlAliases:

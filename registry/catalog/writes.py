@@ -16,7 +16,7 @@ from sqlalchemy.dialects import sqlite
 
 from registry.catalog.backend import Neighbours
 from registry.catalog.configs import find_protection, mark_default
-from registry.catalog.events import append_event, lock_log
+from registry.catalog.events import append_event, check_clock, lock_log
 from registry.catalog.experiments import current_defaults, insert_overrides
 from registry.catalog.queries import find_neighbours, find_version_id, is_published
 from registry.catalog.reservations import require_free, use_up
@@ -102,7 +102,7 @@ class SqlPublications:
             if is_published(connection, version.reference, version.content_digest):
                 return None
             check_new_name(version.name)
-            now = datetime.now(UTC)
+            now = check_clock(connection)
             config_id, builder_id = _ensure_config(connection, version, now)
             # From here on no other writer changes this dataset, so its neighbours stay the same.
             lock_dataset(connection, version.name)
@@ -135,7 +135,6 @@ class SqlPublications:
             refresh(connection, config_id)
             append_event(
                 connection,
-                at=now,
                 actor=actor,
                 action="publish",
                 dataset=version.reference.dataset,
@@ -194,7 +193,6 @@ class SqlPublications:
                 insert_fingerprint(connection, split_ids[name], one)
             append_event(
                 connection,
-                at=datetime.now(UTC),
                 actor=actor,
                 action="fingerprint",
                 dataset=version.reference.dataset,
@@ -222,7 +220,6 @@ def _import_events(connection: sa.Connection, version: DatasetVersion, origin: O
         told |= {"at": one.at.astimezone(UTC).isoformat(timespec="microseconds"), "details": dict(one.details)}
         append_event(
             connection,
-            at=datetime.now(UTC),
             actor=actor,
             action="imported",
             dataset=version.reference.dataset,

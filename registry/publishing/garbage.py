@@ -19,8 +19,9 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import cached_property
 from itertools import groupby
 from typing import Any, Final
 
@@ -133,7 +134,6 @@ class GarbageCollector:
         *,
         older_than: timedelta,
         actor: str,
-        now: datetime | None = None,
     ) -> None:
         """``older_than`` is the grace period; ``actor`` is who collects, for reservations."""
         self.notes: list[str] = []
@@ -141,7 +141,7 @@ class GarbageCollector:
         self._catalog = catalog
         self._grace = older_than
         self._actor = actor
-        self._now = now or datetime.now(UTC)
+        self._begun = time.monotonic()
         self._root = _key_of(store)
         self._named: dict[str, list[VersionSize]] = {}
         self._around: set[str] = set()
@@ -233,7 +233,29 @@ class GarbageCollector:
         return f"{self._root}/{name}"
 
     def _is_old(self, changed_at: datetime | None) -> bool:
-        return not self._grace if changed_at is None else self._now - changed_at >= self._grace
+        """Whether a file was last changed before the grace period; without a grace period, every file is old."""
+        if not self._grace:
+            return True
+        now = None if changed_at is None else self._store_now
+        return changed_at is not None and now is not None and now - changed_at >= self._grace
+
+    @cached_property
+    def _store_now(self) -> datetime | None:
+        """When this object was made, by the clock that dates the files: the clock of this machine may be wrong."""
+        reason = "the store does not date its files"
+        try:
+            now = self._store.now()
+        except StorageError as error:
+            now, reason = None, str(error)
+        if now is None:
+            self.notes.append(f"the age of files is unknown, so they are kept: {reason}")
+            return None
+        return now - timedelta(seconds=time.monotonic() - self._begun)
+
+    @cached_property
+    def _catalog_now(self) -> datetime:
+        """When this object was made, by the clock that stamps reservations."""
+        return self._catalog.now() - timedelta(seconds=time.monotonic() - self._begun)
 
     def _leftover(self, found: _Found, verdict: Verdict, why: str, *, kind: str = "", **details: str) -> Leftover:
         files, inside = found.files, len(found.name) + 1 if found.name else 0
@@ -411,8 +433,11 @@ class GarbageCollector:
             return f"{', '.join(map(str, alive))} is publishing {held.reference}"
         if self._is_unlisted(held.location):
             return f"reserved for {held.reference}; its files cannot be listed"
-        latest = _latest([held.reserved_at, changed_at, *(one.since for one in held.holders)])
-        return None if self._is_old(latest) else f"reserved for {held.reference} within the grace period"
+        stamped = max([held.reserved_at, *(one.since for one in held.holders)])
+        is_old = changed_at is None or self._is_old(changed_at)
+        if is_old and (not self._grace or self._catalog_now - stamped >= self._grace):
+            return None
+        return f"reserved for {held.reference} within the grace period"
 
     def _in_use(self, name: str) -> str | None:
         """Why an object with no owner of its own may be in use: the reservation of a place around it."""
@@ -430,8 +455,7 @@ class GarbageCollector:
         final, calls = self._store.child(name), self._catalog.reservations
         if self._why_held(held, _latest(one.changed_at for one in self._store.scan(name))) is not None:
             return False
-        # Holders know when they started to the second.
-        taken = calls.take_over(held, holder, before=(self._now - self._grace).replace(microsecond=0))
+        taken = calls.take_over(held, holder, older_than=self._grace)
         if taken is None:
             return False
         try:

@@ -14,7 +14,7 @@ from typing import BinaryIO, Final, NoReturn, TypeAlias, TypeVar
 from registry.errors import NotStoredError
 from registry.masking import mask
 from registry.storage.faults import HashedFile, Range, StoredFile, cannot, replaced, too_long
-from registry.storage.names import check_folder_name, check_relative_name
+from registry.storage.names import check_folder_name, check_relative_name, new_unfinished_name
 from registry.storage.staged import StagedFolder
 
 T = TypeVar("T")
@@ -165,6 +165,21 @@ class Store(abc.ABC):
         The entry of that object names the folder: see ``StoredEntry.unlisted``.
         """
         return self.scan(folder)
+
+    def now(self) -> datetime | None:
+        """Now, by the clock that dates the files of the store, in UTC; None if it does not date them.
+
+        Writes a file and removes it: the clock of another machine is read from the time of the file.
+
+        Raises:
+            StorageError: the file cannot be written or listed.
+        """
+        folder = new_unfinished_name("clock")
+        self.write_bytes(f"{folder}/now", b"")
+        try:
+            return next((one.changed_at for one in self.scan(folder) if not one.is_folder), None)
+        finally:
+            self.remove_tree(folder)
 
     @abc.abstractmethod
     def folders(self, parent: str = "") -> Names:

@@ -22,7 +22,6 @@ def append(catalog: CatalogBackend, action: str, dataset: str, version: str, **d
     def append_(connection: sa.Connection) -> None:
         events.append_event(
             connection,
-            at=datetime.now(UTC),
             actor="ann",
             action=action,
             dataset=dataset,

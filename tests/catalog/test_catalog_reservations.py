@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from catalog_clocks import set_clocks
 from catalog_samples import sample
 
 from registry.catalog import CatalogBackend, Holder, Reservation, open_catalog, schema
@@ -212,26 +213,27 @@ def test_a_populated_catalog_loses_only_its_reservations_on_the_way_back(catalog
 
 
 def test_a_location_is_taken_over_only_from_publishers_that_have_ended(catalog: CatalogBackend) -> None:
-    now, mine = datetime.now(UTC), holder()
+    mine, day, now = holder(), timedelta(days=1), timedelta()
 
-    def take(one: Holder, *, before: datetime) -> Reservation | None:
-        held, _ = reserve(catalog, one)
-        taken = catalog.reservations.take_over(held, mine, before=before)
+    def take(one: Holder, *, ago: timedelta, older_than: timedelta) -> Reservation | None:
+        with set_clocks(-ago):
+            held, _ = reserve(catalog, one)
+        taken = catalog.reservations.take_over(held, mine, older_than=older_than)
         for each in (one, mine):
             catalog.reservations.leave(held, each, forget=True)
         assert catalog.reservations.list() == ()
         return taken
 
-    assert take(holder(), before=now + timedelta(days=1)) is None
-    assert take(replace(far(), since=now - timedelta(days=1)), before=now - timedelta(days=2)) is None
-    for one in (replace(far(), since=now - timedelta(days=1)), dead()):
-        taken = take(one, before=now)
+    assert take(holder(), ago=day, older_than=now) is None
+    assert take(far(), ago=day, older_than=2 * day) is None
+    for one in (far(), dead()):
+        taken = take(one, ago=day, older_than=now)
         assert taken is not None
-        assert (taken.is_cleaning, taken.holders) == (True, (mine,))
+        assert (taken.is_cleaning, [each.name for each in taken.holders]) == (True, [mine.name])
 
     held, _ = reserve(catalog, dead())
-    assert catalog.reservations.take_over(replace(held, token="f" * 32), mine, before=now) is None
-    assert catalog.reservations.take_over(held, mine, before=now) is not None
+    assert catalog.reservations.take_over(replace(held, token="f" * 32), mine, older_than=now) is None
+    assert catalog.reservations.take_over(held, mine, older_than=now) is not None
     with pytest.raises(ReservedError, match="is being cleared by ann"):
         reserve(catalog, holder())
-    assert catalog.reservations.take_over(held, holder(), before=now) is None
+    assert catalog.reservations.take_over(held, holder(), older_than=now) is None

@@ -13,9 +13,11 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import warm_python
+from catalog_clocks import set_clocks, set_store_clock
 from catalog_samples import sample
 from levels import either
 from prepared_samples import animals, prepare
@@ -179,13 +181,24 @@ def test_a_grace_period_is_measured_from_the_last_change(catalog: registry.Catal
 
     def verdicts(later: timedelta) -> list[str]:
         store = open_store(tmp_path / "data")
-        collector = GarbageCollector(
-            store, catalog.backend, older_than=timedelta(days=7), actor="ann", now=datetime.now(UTC) + later
-        )
-        return [one.verdict.value for one in collector.find()]
+        with set_store_clock(later):
+            collector = GarbageCollector(store, catalog.backend, older_than=timedelta(days=7), actor="ann")
+            return [one.verdict.value for one in collector.find()]
 
     assert verdicts(timedelta(days=6)) == ["kept"]
     assert verdicts(timedelta(days=8)) == ["garbage"]
+
+
+def test_files_are_kept_if_their_store_cannot_tell_their_age(catalog: registry.Catalog, tmp_path: Path) -> None:
+    stage(tmp_path / "data/animals/incomplete.00000003_2.0.0", ELSEWHERE)
+    collector = GarbageCollector(
+        open_store(tmp_path / "data"), catalog.backend, older_than=timedelta(seconds=1), actor="ann"
+    )
+    with mock.patch.object(LocalStore, "now", side_effect=StorageError("data/incomplete.1_clock: permission denied")):
+        assert [one.verdict.value for one in collector.find()] == ["kept"]
+    assert collector.notes == [
+        "the age of files is unknown, so they are kept: data/incomplete.1_clock: permission denied"
+    ]
 
 
 @pytest.mark.parametrize("name", ["incomplete.0a1b2c3d_2.0.0", "damaged.0a1b2c3d_1.0.0", "leftover.0a1b2c3d_1.0.0"])
@@ -322,9 +335,10 @@ def objects(catalog: registry.Catalog) -> set[str]:
 def reserve(catalog: registry.Catalog, owner: Owner, *names: str, version: str = "2.0.0") -> None:
     """What a publisher left that was killed while it put files."""
     location = f"{catalog.data_dir}/animals/{version}"
-    holder = replace(Holder.of_this_process("ann"), owner=owner, since=datetime.now(UTC) - timedelta(minutes=1))
+    holder = replace(Holder.of_this_process("ann"), owner=owner)
     exactly = Reference.parse(f"animals:{version}")
-    held, _ = catalog.backend.reservations.reserve(location, exactly, "1" * 64, holder)
+    with set_clocks(timedelta(minutes=-1)):
+        held, _ = catalog.backend.reservations.reserve(location, exactly, "1" * 64, holder)
     store = open_store(location)
     content = {"token": held.token, "reference": held.reference, "content_digest": "1" * 64}
     store.write_bytes(".reservation.json", json.dumps(content).encode())
@@ -369,6 +383,21 @@ def test_a_publisher_that_runs_keeps_its_objects_and_one_elsewhere_for_the_grace
         "animals/3.0.0": "reservation removed",
     }
     assert objects(remote) == {name for name in before if "2.0.0" in name}
+
+
+@pytest.mark.parametrize(("ahead", "outcome"), [(timedelta(days=-8), "removed"), (timedelta(days=-6), "kept")])
+def test_the_age_of_a_reservation_is_that_of_the_catalogs_clock(
+    remote: registry.Catalog, ahead: timedelta, outcome: str
+) -> None:
+    with set_clocks(ahead):
+        remote.backend.reservations.reserve(
+            f"{remote.data_dir}/animals/2.0.0",
+            Reference.parse("animals:2.0.0"),
+            "1" * 64,
+            replace(Holder.of_this_process("ann"), owner=ELSEWHERE),
+        )
+    (found,) = remote.collect_garbage(older_than="7d")
+    assert found.outcome == outcome
 
 
 def test_a_reservation_without_objects_is_forgotten(remote: registry.Catalog, dead: Owner) -> None:

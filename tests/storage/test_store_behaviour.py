@@ -293,6 +293,20 @@ def test_a_scan_gives_every_file_with_its_size_and_age(store: Store) -> None:
     assert len([part for part, _ in groupby(first_parts)]) == 2
 
 
+def test_a_store_tells_the_time_by_which_it_dates_files_and_leaves_nothing(store: Store) -> None:
+    put(store, "before")
+    now = store.now()
+    put(store, "mnist/after")
+
+    assert now is not None
+    before, after = (one.changed_at for one in store.scan() if not one.is_folder)
+    assert before is not None
+    assert after is not None
+    slack = timedelta(seconds=1)  # the times of object stores have no fractions
+    assert before - slack <= now <= after + slack
+    assert [one.name for one in store.scan() if not one.is_folder] == ["before", "mnist/after"]
+
+
 def test_a_scan_of_a_disk_gives_folders_too_and_follows_no_links(local_store: Store, tmp_path: Path) -> None:
     put(local_store, "mnist/1.0.0/shard")
     (tmp_path / "data/mnist/empty").mkdir()

@@ -1,0 +1,101 @@
+"""The clock that stamps what a catalog writes: the server's on PostgreSQL, this machine's on SQLite.
+
+Many clients write to a server. If each stamped its own rows, one wrong clock would date the log for everybody: events
+never go back in time, so all later ones would follow the wrong one. So on PostgreSQL no clock of a client counts.
+
+A write is refused if the clock contradicts what can be observed:
+
+    the newest event is dated more than an hour after the clock     both databases
+    this machine's clock jumped by more than an hour                 SQLite
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import sqlalchemy as sa
+
+from registry.catalog.urls import describe_url
+from registry.errors import ClockError
+from registry.model import describe_moment
+
+TOLERANCE: Final = timedelta(hours=1)
+"""Clocks may differ by this much. A smaller difference only delays the times of events (``events.append_event``)."""
+
+
+def read_clock(connection: sa.Connection) -> datetime:
+    """Now, by the clock that counts for the catalog, in UTC."""
+    return _server_clock(connection) if connection.dialect.name == "postgresql" else _machine_clock()
+
+
+def read_write_clock(connection: sa.Connection, newest: tuple[int, datetime] | None) -> datetime:
+    """Now, for a transaction that writes; ``newest`` is the id and the time of the newest event.
+
+    Raises:
+        ClockError: the newest event is dated more than an hour later; or the clock of this machine jumped.
+    """
+    now = read_clock(connection)
+    is_server = connection.dialect.name == "postgresql"
+    if not is_server:
+        _refuse_jump(now)
+    if newest is not None and newest[1] - now > TOLERANCE:
+        whose = "of the database server" if is_server else "of this machine"
+        number, at = newest
+        raise ClockError(
+            f"event {number} of {describe_url(connection.engine.url)} is dated {_second(at)}, "
+            f"{_duration(at - now)} after the clock {whose}, {_second(now)}",
+            hint=f"Compare the clock {whose} with another one: date -u. If it is behind, set it, and run the command "
+            "again. If it is right, a wrong clock stamped the event: registry log correct-clock --dry-run",
+            details={"event": number, "at": at.isoformat(), "clock": now.isoformat()},
+        )
+    return now
+
+
+def _server_clock(connection: sa.Connection) -> datetime:
+    now: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
+    return now.astimezone(UTC)
+
+
+def _machine_clock() -> datetime:
+    return datetime.now(UTC)
+
+
+def _uptime() -> float:
+    """Seconds by a clock that nobody sets, and that runs on while the machine sleeps, as far as the system has one."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+_start = _machine_clock(), _uptime()
+
+
+def _refuse_jump(now: datetime) -> None:
+    """Refuse the first write after a jump; the next one is not refused, because somebody has read this."""
+    global _start  # noqa: PLW0603 (the process has one clock)
+    jump = now - _start[0] - timedelta(seconds=_uptime() - _start[1])
+    if abs(jump) > TOLERANCE:
+        _start = now, _uptime()
+        direction = "forward" if jump > timedelta() else "back"
+        raise ClockError(
+            f"the clock of this machine was set {direction} by {_duration(abs(jump))} while this process ran: it says "
+            f"{_second(now)}",
+            hint="Compare it with another clock: date -u. If it is right now, run the command again.",
+            details={"clock": now.isoformat(), "seconds": round(jump.total_seconds())},
+        )
+
+
+def _second(moment: datetime) -> str:
+    return describe_moment(moment.replace(microsecond=0))
+
+
+def _duration(length: timedelta) -> str:
+    """A length of time for people.
+
+    >>> _duration(timedelta(days=3652, hours=5)), _duration(timedelta(hours=30)), _duration(timedelta(minutes=61))
+    ('3,652 days', '30 hours', '61 minutes')
+    """
+    minutes = round(length.total_seconds()) // 60
+    if minutes < 120:
+        return f"{minutes} minutes"
+    return f"{minutes // 60} hours" if minutes < 48 * 60 else f"{minutes // (24 * 60):,} days"
