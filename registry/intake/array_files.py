@@ -24,6 +24,7 @@ from registry.errors import SourceError
 from registry.features import Feature, Tensor, Text
 from registry.intake.accounting import account_for_source, count, size_lookup
 from registry.intake.archives import archive_errors
+from registry.intake.python_values import array_column
 from registry.intake.source import MAX_BYTES, MAX_ROWS, Files, Options, Part, Rows, Source, root_of
 from registry.intake.split_names import NamedSplits, find_splits, without_split
 from registry.shards.arrow_values import import_pyarrow
@@ -327,9 +328,10 @@ class _Reader:
     def read_arrow(self, num_rows: int) -> Any:
         """The next rows as an Arrow array."""
         name, place = self._waiting[0].label, self._place
+        values = self.read(num_rows)
         try:
-            return as_arrow(self.read(num_rows))
-        except UnicodeDecodeError as error:
+            return array_column(values)
+        except ValueError as error:  # a number that is not a character, or half of a surrogate pair
             raise SourceError(
                 f"{name}: invalid text in the {num_rows:,} values from number {place + 1:,} on",
                 hint="Write it again.",
@@ -392,20 +394,6 @@ def _read_exactly(file: IO[bytes] | None, num_bytes: int) -> bytes:
     if len(data) != num_bytes:
         raise EOFError(f"expected {num_bytes} bytes, found {len(data)}")
     return data
-
-
-def as_arrow(values: npt.NDArray[Any]) -> Any:
-    """An Arrow array with one value for each row; more axes become lists of fixed size.
-
-    >>> as_arrow(np.zeros((2, 3, 1), "uint8")).type
-    FixedSizeListType(fixed_size_list<item: fixed_size_list<item: uint8>[1]>[3])
-    """
-    arrow = import_pyarrow()
-    flat = np.ascontiguousarray(values).reshape(-1)
-    found = arrow.array(flat.astype(flat.dtype.newbyteorder("="), copy=False))
-    for size in reversed(values.shape[1:]):
-        found = arrow.FixedSizeListArray.from_arrays(found, size)
-    return found
 
 
 def _fault(name: str, message: str, hint: str) -> SourceError:

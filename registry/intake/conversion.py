@@ -21,6 +21,7 @@ from registry.errors import FeatureError, suggest
 from registry.features import Audio, ClassLabel, Feature, FeaturesDict, Image, Leaf, Tensor
 from registry.features import Sequence as SequenceFeature
 from registry.intake.column_types import as_optional, type_word
+from registry.intake.media_bytes import is_file_feature
 from registry.intake.text_values import parse_texts
 from registry.intake.value_types import inexact_integers, is_list, plain_type, show_type, struct_of_map
 from registry.intake.values import python_value, quote, show_value
@@ -41,7 +42,7 @@ class Target:
             written (``007``, ``1e5``), and floats are rounded; otherwise, the value must write back the same text.
         is_element: whether the values are elements of lists, which cannot be null.
         is_column: whether the values are those of a column, and not of a field or of elements.
-        checks_images: whether the bytes of images are checked.
+        checks_files: whether the bytes of images and sounds are checked.
         null_as_empty: whether a null is converted to an empty list.
     """
 
@@ -50,7 +51,7 @@ class Target:
     is_requested: bool
     is_element: bool = False
     is_column: bool = True
-    checks_images: bool = False
+    checks_files: bool = False
     null_as_empty: bool = False
 
 
@@ -71,8 +72,8 @@ def convert_values(array: Any, target: Target) -> tuple[Any, Faults]:
     leaf = target.feature
     if isinstance(leaf, Tensor) and leaf.dtype == np.float64 and leaf.encoding == "none":  # stored as float32
         faults |= _convert_numbers(converted, converted.type, replace(target, kind=import_pyarrow().float32()))[1]
-    if target.checks_images and isinstance(target.feature, Image):
-        faults |= _check_images(converted, target.feature)
+    if target.checks_files and is_file_feature(target.feature):
+        faults |= _check_files(converted, target.feature)
     if converted.null_count and not _allows_null(target):
         for index in places_of(converted.is_null()):
             faults.setdefault(index, _explain_null(target))
@@ -422,13 +423,13 @@ def _convert_each(
     return parts[0] if len(parts) == 1 else arrow.concat_arrays(parts), faults
 
 
-def _check_images(files: Any, feature: Image) -> Faults:
-    """The faults of bytes that are not images of this feature."""
+def _check_files(files: Any, feature: Feature) -> Faults:
+    """The faults of bytes that are not images or sounds of this feature."""
     faults: Faults = {}
     for index, data in enumerate(files.to_pylist()):
         if data is not None:
             try:
-                feature.flatten(data, "")
+                feature.flatten(data, "")  # type: ignore[attr-defined]  # a Leaf
             except FeatureError as error:
                 faults[index] = error.message
     return faults

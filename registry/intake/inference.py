@@ -19,6 +19,7 @@ from registry.features import ClassLabel, Feature, Text
 from registry.intake.classes import ClassValues
 from registry.intake.column_types import arrow_type_of, as_optional, type_word
 from registry.intake.feature_text import Wish
+from registry.intake.media_bytes import describe_other, files_of, other_files, without_decoding
 from registry.intake.schema import ColumnSchema, Schema
 from registry.intake.source import Rows
 from registry.intake.text_types import TextTypes
@@ -31,7 +32,16 @@ from registry.intake.value_types import (
     is_list,
     plain_type,
 )
-from registry.intake.values import Place, check_distinct, column_array, first_of, python_value, quote, show_value
+from registry.intake.values import (
+    Place,
+    check_distinct,
+    column_array,
+    first_of,
+    python_value,
+    quote,
+    show_place,
+    show_value,
+)
 from registry.shards.arrow_schema import features_of_schema
 from registry.shards.arrow_values import import_pyarrow
 
@@ -115,6 +125,7 @@ class Inference:
                 column.classes.update(array, place_of)
             return
         if name in self._hints:
+            column.update_files(self._hints[name], array, place_of)
             return
         try:
             column.types.update(array, place_of)
@@ -136,9 +147,13 @@ class Inference:
             feature, reason = column.classes.decide(name, is_text=self._is_text)
             return _decide(plain, feature, reason, wish.optional)
         if hint is not None:
-            return _decide(
-                plain, hint, _describe_hint(hint), None if wish is None else wish.optional, None, column.kind
-            )
+            defined, reason = hint, _describe_hint(hint)
+            if column.other_files:
+                defined = without_decoding(hint, column.other_files)
+                place, told = min(column.other_files.values())
+                reason = f"the bytes of the files, because {show_place(place)} is {told}"
+            decided = _decide(plain, defined, reason, None if wish is None else wish.optional, None, column.kind)
+            return replace(decided, checks_files=True)
         try:
             return self._infer(plain, column, column.types.unite(name, self._num_rows))
         except TypeConflictError as conflict:
@@ -206,12 +221,13 @@ def declare_schema(
     for name in names:
         wish, hint = wishes.get(name), hints.get(name)
         plain = ColumnSchema(name=name, feature=Text(), arrow_type=None, example=_first_example(first, name))
+        kind = plain_type(column_array(first.table, name).type)  # text and bytes are one dtype
         if wish is not None and wish.action == "skip":
             skipped.append(name)
         elif wish is not None and wish.feature is not None and wish.optional is not None:
-            described.append(_request(plain, wish, None))
+            described.append(_request(plain, wish, kind))
         elif wish is None and hint is not None and is_typed:
-            described.append(_decide(plain, hint, _describe_hint(hint), None))
+            described.append(_decide(plain, hint, _describe_hint(hint), None, None, kind))
         else:
             return None
     check_wishes(wishes, names)
@@ -236,6 +252,8 @@ class _Column:
         types: the types of all values, unless the type is decided by the source or the user.
         texts: the types that text may have.
         classes: the values of a column that becomes a ClassLabel.
+        other_files: for the path of images or sounds that the source defines, the place of the first file that cannot
+            be decoded as one, and why.
     """
 
     order: tuple[Place, int]
@@ -247,6 +265,7 @@ class _Column:
     types: ValueTypes = field(default_factory=ValueTypes)
     texts: TextTypes = field(default_factory=TextTypes)
     classes: ClassValues = field(default_factory=ClassValues)
+    other_files: dict[str, tuple[Place, str]] = field(default_factory=dict)
 
     def update(self, array: Any, place_of: Callable[[int], Place]) -> None:
         """Count the values, and keep the first."""
@@ -271,6 +290,14 @@ class _Column:
         else:
             self.texts.update(array, place_of)
 
+    def update_files(self, feature: Feature, array: Any, place_of: Callable[[int], Place]) -> None:
+        """Find files that ``feature``, which the source defines, cannot decode, such as a GIF among images."""
+        for path, leaf, files, rows in files_of(feature, array, np.arange(len(array))):
+            index = next(other_files(leaf, files), None)
+            if index is not None:
+                place = place_of(int(rows[index])), describe_other(leaf)
+                self.other_files[path] = min(place, self.other_files.get(path, place))
+
     def merge(self, other: _Column) -> None:
         """Add what ``other`` knows of the same column."""
         self.order = min(self.order, other.order)
@@ -283,6 +310,8 @@ class _Column:
         self.types.merge(other.types)
         self.texts.merge(other.texts)
         self.classes.merge(other.classes)
+        for path, place in other.other_files.items():
+            self.other_files[path] = min(place, self.other_files.get(path, place))
 
 
 def check_wishes(wishes: Mapping[str, Wish], columns: Sequence[str]) -> None:
@@ -327,7 +356,7 @@ def _request(plain: ColumnSchema, wish: Wish, found: Any) -> ColumnSchema:
     if wish.feature is None:
         raise AssertionError(wish)
     decided = _decide(plain, wish.feature, "as requested", wish.optional, wish.arrow_type, found)
-    return replace(decided, checks_images=True)
+    return replace(decided, checks_files=True)
 
 
 def _rank(kind: Any) -> tuple[bool, str]:

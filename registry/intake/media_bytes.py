@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from registry.errors import MissingExtraError
+from registry.features import Audio, Feature, FeaturesDict, Image, Tensor
+from registry.features import Sequence as SequenceFeature
 from registry.features.audio import SoundError, read_sample_rate
 from registry.features.pictures import JPEG_SIGNATURE, PictureError, read_picture
 from registry.features.png import SIGNATURE as PNG_SIGNATURE
 from registry.intake.file_rows import BadFileError
+from registry.intake.value_types import plain_type
+from registry.shards.arrow_values import import_pyarrow, plain_array
 
 IMAGES: Final = (
     *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".ico", ".heic", ".heif"),
-    *(".avif", ".jp2", ".jxl", ".ppm", ".pgm", ".pbm", ".pnm"),
+    *(".avif", ".avifs", ".jp2", ".j2k", ".jpx", ".jxl", ".ppm", ".pgm", ".pbm", ".pnm"),
+    *(".apng", ".mpo", ".tga", ".qoi", ".dds", ".psd", ".exr"),
 )
 AUDIO: Final = (
     *(".wav", ".mp3", ".flac", ".ogg", ".oga", ".opus", ".m4a", ".aac", ".aif", ".aiff", ".aifc", ".au", ".wma"),
@@ -21,6 +29,7 @@ AUDIO: Final = (
 VIDEOS: Final = (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".ogv", ".wmv", ".flv", ".3gp")
 
 _PICTURES: Final = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".jpe": "JPEG", ".jfif": "JPEG"}
+_UNDECODED_SOUNDS: Final = (".m4a", ".aac", ".wma")
 _EXPECTED: Final = {
     **_PICTURES,
     ".gif": "GIF",
@@ -48,7 +57,9 @@ _SIGNATURES: Final = (
     *((b"<!DOCTYPE", "HTML"), (b"<!doctype", "HTML"), (b"<html", "HTML"), (b"<svg", "SVG"), (b"<?xml", "XML")),
     *((b"PK\x03\x04", "zip"), (b"\x1f\x8b", "gzip"), (b"version https://git-lfs", "Git LFS pointer")),
 )
+_NO_MEDIA: Final = ("HTML", "Git LFS pointer")
 _RIFF: Final = {b"WEBP": "WebP", b"WAVE": "WAV", b"AVI ": "AVI"}
+_RIFF_SIGNATURES: Final = (b"RIFF", b"RIFX", b"RF64")  # numbers in the other byte order; files of more than 4 GiB
 
 
 def format_of(data: bytes) -> str | None:
@@ -57,7 +68,7 @@ def format_of(data: bytes) -> str | None:
     >>> format_of(b"RIFF....WEBPVP8 "), format_of(b"GIF89a"), format_of(b"hello")
     ('WebP', 'GIF', None)
     """
-    if data.startswith(b"RIFF"):
+    if data.startswith(_RIFF_SIGNATURES):
         return _RIFF.get(data[8:12])
     if data.startswith(b"FORM"):
         return "AIFF" if data[8:12] in (b"AIFF", b"AIFC") else None
@@ -71,6 +82,15 @@ def is_picture(name: str) -> bool:
     (True, False)
     """
     return extension_of(name) in _PICTURES
+
+
+def is_decodable_sound(name: str) -> bool:
+    """Whether the feature Audio may decode a file with this name: libsndfile has no decoder for AAC and WMA.
+
+    >>> is_decodable_sound("a/1.OGG"), is_decodable_sound("a/1.m4a")
+    (True, False)
+    """
+    return extension_of(name) not in _UNDECODED_SOUNDS
 
 
 def extension_of(name: str) -> str:
@@ -108,7 +128,7 @@ class CheckMedia:
         is_swapped = expected in ("PNG", "JPEG") and found in ("PNG", "JPEG")
         if expected is not None and found != expected and not is_swapped:
             raise BadFileError(f"expected {expected} by its name, found {found or 'other bytes'}")
-        if found in ("HTML", "Git LFS pointer"):  # a failed download, whatever its name
+        if found in _NO_MEDIA:  # a failed download, whatever its name
             raise BadFileError(f"expected media, found {found}")
         if found in ("PNG", "JPEG") and (self.are_pictures or expected is not None):
             check_picture(data)
@@ -119,6 +139,87 @@ class CheckMedia:
         elif found == "WAV" and len(data) < 44:
             raise BadFileError("it is truncated")
         return data
+
+
+def files_of(feature: Feature, array: Any, rows: Any, path: str = "") -> Iterator[tuple[str, Feature, Any, Any]]:
+    """The columns of images and of sounds that are stored as files, in a column of ``feature``.
+
+    Args:
+        feature: the feature of the column.
+        array: its values, as an Arrow array.
+        rows: for each value its row.
+        path: the path of the column.
+
+    Yields:
+        The path, the feature, the Arrow array of the bytes, and for each of them its row.
+    """
+    arrow = import_pyarrow()
+    array = plain_array(array)
+    if isinstance(feature, FeaturesDict) and arrow.types.is_struct(array.type):
+        for name, inner in feature.items():
+            if array.type.get_field_index(name) >= 0:
+                yield from files_of(inner, arrow.compute.struct_field(array, name), rows, f"{path}/{name}")
+    elif isinstance(feature, SequenceFeature) and arrow.types.is_nested(array.type):
+        parents = arrow.compute.list_parent_indices(array).to_numpy()
+        yield from files_of(feature.feature, array.flatten(), rows[parents], path)
+    elif is_file_feature(feature) and arrow.types.is_struct(array.type) and array.type.get_field_index("bytes") >= 0:
+        yield path, feature, plain_array(arrow.compute.struct_field(array, "bytes")), rows
+    elif is_file_feature(feature) and plain_type(array.type) == arrow.binary():
+        yield path, feature, array, rows
+
+
+def other_files(feature: Feature, array: Any) -> Iterator[int]:
+    """The places of files that are whole, as far as their first bytes show, and that ``feature`` cannot decode."""
+    arrow = import_pyarrow()
+    places = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
+    if isinstance(feature, Image):
+        starts = [arrow.compute.starts_with(array, pattern=one) for one in (PNG_SIGNATURE, JPEG_SIGNATURE)]
+        is_picture = arrow.compute.or_(*starts).fill_null(True).to_numpy(zero_copy_only=False)
+        places = np.flatnonzero(~is_picture)
+    for place in places.tolist():
+        data = array[place].as_py()
+        if (
+            data
+            and format_of(data[:64]) not in _NO_MEDIA
+            and (isinstance(feature, Image) or not _is_decodable(feature, data))
+        ):
+            yield place
+
+
+def _is_decodable(feature: Feature, data: bytes) -> bool:
+    try:
+        rate = read_sample_rate(data)
+    except (SoundError, MissingExtraError):
+        return False
+    return not isinstance(feature, Audio) or feature.sample_rate in (None, rate)
+
+
+def describe_other(feature: Feature) -> str:
+    """What one of the ``other_files`` is, for people."""
+    if isinstance(feature, Image):
+        return "neither PNG nor JPEG"
+    rate = getattr(feature, "sample_rate", None)
+    of_rate = "" if rate is None else f" of {rate} samples per second"
+    return f"not a sound{of_rate} that can be decoded here"
+
+
+def is_file_feature(feature: Feature) -> bool:
+    """Whether values of ``feature`` are stored as files of their own."""
+    return isinstance(feature, Image) or (isinstance(feature, Audio) and feature.lazy_decode)
+
+
+def without_decoding(feature: Feature, paths: Container[str], path: str = "") -> Feature:
+    """``feature`` with the bytes of the files at ``paths`` in place of images and sounds."""
+    if isinstance(feature, FeaturesDict):
+        return FeaturesDict({name: without_decoding(one, paths, f"{path}/{name}") for name, one in feature.items()})
+    if type(feature) is SequenceFeature:
+        return SequenceFeature(without_decoding(feature.feature, paths, path), length=feature.length)
+    return bytes_of("an image" if isinstance(feature, Image) else "an audio") if path in paths else feature
+
+
+def bytes_of(noun: str) -> Tensor:
+    """The feature of files that are stored as bytes."""
+    return Tensor(shape=(), dtype=bytes, description=f"The bytes of {noun} file.")
 
 
 def check_picture(data: bytes) -> None:

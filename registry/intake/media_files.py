@@ -17,20 +17,28 @@ from registry.intake.accounting import account_for_source, count, in_folders
 from registry.intake.file_rows import FilePart, open_parts
 from registry.intake.folder_labels import find_labels
 from registry.intake.kinds import KINDS
-from registry.intake.media_bytes import CheckMedia, extension_of, format_of, is_picture
+from registry.intake.media_bytes import CheckMedia, bytes_of, extension_of, format_of, is_decodable_sound, is_picture
 from registry.intake.metadata_files import Metadata, is_metadata, read_metadata
-from registry.intake.source import Files, Options, Source
+from registry.intake.sniffing import sniff_kind
+from registry.intake.source import Files, Options, Source, root_of
 from registry.intake.split_names import find_splits
 from registry.shards.arrow_values import import_pyarrow
 
 _MOST_SOUNDS: Final = 20
 """The number of audio files that are opened to find the sample rate and the channels."""
 
+_DECODED: Final = {
+    "images": "the type Image is for folders in which all are PNG or JPEG",
+    "audio": "not all can be decoded here as sounds of one shape",
+}
+"""Why a column of a kind whose files can be decoded has their bytes, for people."""
+
 
 def open_images(files: Files, options: Options) -> Source:
     """Open a folder of images; see the module.
 
-    If all are PNG or JPEG by their names, the column ``image`` is an Image, otherwise the bytes of the files.
+    If all are PNG or JPEG by their names, the column ``image`` is an Image, otherwise the bytes of the files: they are
+    stored as they are, because decoding would lose frames, colour profiles and tags.
 
     Raises:
         SourceError: there is no image, the names of splits are ambiguous, or metadata cannot be used.
@@ -62,6 +70,8 @@ def _open(kind: str, column: str, files: Files, options: Options) -> Source:
     import_pyarrow()
     # Files without an extension are here only because their first bytes are those of media: see detect.
     names = [name for name in files.names if extension_of(name) in ("", *KINDS[kind].extensions)]
+    if not names:  # so are files with another extension
+        names = [name for name in files.names if sniff_kind(root_of(files.store) / name) == kind]
     metadata_names = [name for name in files.names if is_metadata(name)]
     if not names:
         raise SourceError(
@@ -77,7 +87,8 @@ def _open(kind: str, column: str, files: Files, options: Options) -> Source:
             hint="Rename the column in the metadata.",
             details={"file": metadata.files[0], "column": column},
         )
-    hints, check = _describe(kind, column, files, names)
+    content, check = _describe(kind, files, names)
+    hints = {column: content}
     label, reason = (None, "") if metadata is not None else find_labels(splits.files)
     if label is not None:
         hints["label"] = label
@@ -99,7 +110,7 @@ def _open(kind: str, column: str, files: Files, options: Options) -> Source:
     parts = open_parts(splits.files, files, read)
     return Source(
         kind=kind,
-        summary=_summary(kind, names, reason, metadata),
+        summary=_summary(kind, names, reason, metadata, hints[column]),
         parts=parts,
         hints=hints if metadata is None else {**metadata.hints, **hints},
         is_text=metadata is not None and metadata.is_text,
@@ -110,14 +121,14 @@ def _open(kind: str, column: str, files: Files, options: Options) -> Source:
     )
 
 
-def _describe(kind: str, column: str, files: Files, names: Sequence[str]) -> tuple[dict[str, Feature], CheckMedia]:
+def _describe(kind: str, files: Files, names: Sequence[str]) -> tuple[Feature, CheckMedia]:
     """The feature of the content, and the check of each file."""
     if kind == "images" and all(is_picture(name) or _has_picture(files, name) for name in names):
-        return {column: Image(shape=(None, None, None))}, CheckMedia(are_pictures=True)
-    if kind == "audio" and (sound := _sound(files, names)) is not None:
-        return {column: sound}, CheckMedia(are_sounds=True, sample_rate=sound.sample_rate)
+        return Image(shape=(None, None, None)), CheckMedia(are_pictures=True)
+    if kind == "audio" and all(map(is_decodable_sound, names)) and (sound := _sound(files, names)) is not None:
+        return sound, CheckMedia(are_sounds=True, sample_rate=sound.sample_rate)
     noun = {"images": "an image", "audio": "an audio", "videos": "a video"}[kind]
-    return {column: Tensor(shape=(), dtype=bytes, description=f"The bytes of {noun} file.")}, CheckMedia()
+    return bytes_of(noun), CheckMedia()
 
 
 def _has_picture(files: Files, name: str) -> bool:
@@ -158,10 +169,12 @@ def _unlisted(metadata: Metadata, names: Sequence[str]) -> dict[str, str]:
     return {name: reason for name in names if name not in metadata.row_of}
 
 
-def _summary(kind: str, names: Sequence[str], label: str, metadata: Metadata | None) -> str:
+def _summary(kind: str, names: Sequence[str], label: str, metadata: Metadata | None, content: Feature) -> str:
     extensions = Counter(extension_of(name)[1:] for name in names)
     formats = ", ".join(sorted(extensions, key=lambda one: (-extensions[one], one)))
     found = f"{count(len(names), KINDS[kind].noun)} ({formats}){in_folders(names)}"
+    if isinstance(content, Tensor) and not isinstance(content, Audio) and kind in _DECODED:
+        found += f", stored as bytes: {_DECODED[kind]}"
     if metadata is not None:
         return f"{found}; metadata from {count(len(metadata.files), ('file', 'files'))}"
     return f"{found}; {label if label.startswith('no label') else f'label: {label}'}"

@@ -27,6 +27,8 @@ MAX_SHOWN: Final = 40
 
 _Numbers: TypeAlias = "Sequence[int] | npt.NDArray[Any]"
 _NUMBERS: Final = frozenset({"int", "float"})
+_LAST: Final = 0x10FFFF
+"""The last character of Unicode."""
 _UNIT: Final = {"Y": "D", "M": "D", "W": "D", "D": "D", "h": "s", "m": "s", "s": "s", "ms": "ms", "us": "us"}
 """The unit that Arrow has for a unit of NumPy; others become nanoseconds."""
 
@@ -297,7 +299,7 @@ class ValueConverter:
             filler = np.zeros(first.shape, first.dtype)
             stacked = np.stack([filler if one is None else one for one in values])
             return array_column(stacked, mask=is_null if is_null.any() else None)
-        flat = self._arrow.array(native(np.concatenate([one.ravel() for one in values if one is not None])))
+        flat = array_column(np.concatenate([one.ravel() for one in values if one is not None]))
         for level in reversed(range(1, first.ndim)):
             sizes = np.concatenate(
                 [np.full(int(np.prod(one.shape[:level])), one.shape[level]) for one in values if one is not None]
@@ -315,7 +317,8 @@ def array_column(array: npt.NDArray[Any], *, mask: npt.NDArray[Any] | None = Non
     """An array whose first axis is the rows, as a ``pyarrow.Array``; further axes become fixed-size lists.
 
     Args:
-        array: numbers, booleans, text, bytes or times; an array without Python objects.
+        array: numbers, booleans, text, bytes or times; an array without Python objects. NumPy drops the NULs at the
+            end of text and bytes.
         mask: which rows are null.
 
     Raises:
@@ -329,9 +332,13 @@ def array_column(array: npt.NDArray[Any], *, mask: npt.NDArray[Any] | None = Non
 
     if array.dtype.kind not in NUMPY_KINDS:
         raise ValueError(f"arrays of dtype {array.dtype} cannot be stored")
+    if array.dtype.kind == "U" and (array.view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder)) > _LAST).any():
+        raise ValueError("a value is not text: it has a number above that of the last character")
+    if array.ndim == 1 and array.dtype.kind in "SU":  # Arrow would end each value at its first NUL
+        return pa.array(array.astype(object), pa.binary() if array.dtype.kind == "S" else pa.string(), mask=mask)
     if array.ndim == 1:
         return pa.array(native(array), mask=mask)
-    column = pa.array(native(np.ascontiguousarray(array)).reshape(-1))
+    column = array_column(np.ascontiguousarray(array).reshape(-1))
     for size in reversed(array.shape[2:]):
         column = pa.FixedSizeListArray.from_arrays(column, size)
     return pa.FixedSizeListArray.from_arrays(column, array.shape[1], mask=None if mask is None else pa.array(mask))

@@ -36,7 +36,7 @@ class ColumnSchema:
         reason: why it has this feature, for people; may be empty.
         is_requested: whether the user or the source decided on the feature. Text is then parsed as numbers are usually
             written, such as ``007`` and ``1e5``; see ``text_values``.
-        checks_images: whether the bytes of images are checked. Readers of images have checked them already.
+        checks_files: whether the bytes of images and sounds are checked. Readers of folders have checked them already.
         null_as_empty: whether a null is read as an empty list.
         decimals: the paths of texts that were decimals in the source, and their Arrow types.
     """
@@ -48,7 +48,7 @@ class ColumnSchema:
     example: str = ""
     reason: str = ""
     is_requested: bool = False
-    checks_images: bool = False
+    checks_files: bool = False
     null_as_empty: bool = False
     decimals: tuple[tuple[str, str], ...] = ()
 
@@ -105,7 +105,7 @@ class Schema:
                 feature=column.feature,
                 kind=column.arrow_type,
                 is_requested=column.is_requested,
-                checks_images=column.checks_images,
+                checks_files=column.checks_files,
                 null_as_empty=column.null_as_empty,
             )
             array, problems = convert_values(column_array(rows.table, column.name), target)

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from media_samples import IMAGES, VIDEOS
 from PIL import Image as Pillow
 
 from registry.errors import SourceError
@@ -157,9 +158,9 @@ def test_a_thumbnail_or_bytes_after_the_end_do_not_hide_or_fake_the_end_of_a_jpe
 
 
 def test_other_formats_are_bytes(tmp_path: Path) -> None:
-    source = images(tmp_path, {"1.png": PNG, "2.gif": b"GIF89a...", "3.webp": b"GIF89a..."})
+    source = images(tmp_path, {"1.png": PNG, "2.gif": IMAGES["gif"], "3.webp": IMAGES["gif"]})
     assert source.hints == {"image": Tensor(shape=(), dtype=bytes, description="The bytes of an image file.")}
-    assert values(source) == {"1.png": {"image": PNG}, "2.gif": {"image": b"GIF89a..."}}
+    assert values(source) == {"1.png": {"image": PNG}, "2.gif": {"image": IMAGES["gif"]}}
     assert bad(source) == ["3.webp: expected WebP by its name, found GIF"]
 
 
@@ -176,9 +177,9 @@ def test_audio_and_video(tmp_path: Path) -> None:
     source = open_audio(list_files(write(tmp_path / "rates", files)), Options())
     assert source.hints["audio"] == Audio(shape=(None,), dtype="int32", lazy_decode=True)
     assert bad(source) == ["3.wav: damaged WAV file: the fmt or data chunk is missing"]
-    source = open_videos(list_files(write(tmp_path / "video", {"1.mp4": b"video", "1.txt": b""})), Options())
+    source = open_videos(list_files(write(tmp_path / "video", {"1.mp4": VIDEOS["mp4"], "1.txt": b""})), Options())
     assert source.hints == {"video": Tensor(shape=(), dtype=bytes, description="The bytes of a video file.")}
-    assert values(source) == {"1.mp4": {"video": b"video"}}
+    assert values(source) == {"1.mp4": {"video": VIDEOS["mp4"]}}
     assert source.files[-1] == FileUse(name="1.txt", role="skipped", reason="not a video by its name")
 
 

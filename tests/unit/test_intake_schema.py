@@ -9,18 +9,22 @@ import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from registry.errors import SourceError, UsageError
 from registry.features import ClassLabel, Feature, FeaturesDict, Image, Scalar, Tensor, Text
 from registry.features import Sequence as SequenceFeature
+from registry.features.png import encode_png
 from registry.intake import value_types
 from registry.intake.feature_text import parse_feature
 from registry.intake.inference import Inference, declare_schema
 from registry.intake.schema import ColumnSchema, Schema
 from registry.intake.schema_file import parse_schema_file, read_schema_file, write_schema_file
 from registry.intake.source import Rows
+
+PNG = encode_png(np.zeros((2, 2, 3), np.uint8))
 
 Block = tuple[str, int, Any]
 """The name of a part, the line of the first row, and the columns."""
@@ -381,7 +385,7 @@ def test_values_that_records_cannot_hold_are_bad() -> None:
 
 def test_features_of_the_source_are_taken_as_they_are() -> None:
     hints: dict[str, Feature] = {"label": ClassLabel(names=["cat", "dog"]), "image": Image(shape=(None, None, None))}
-    columns = {"label": ["dog", "cat"], "image": [{"bytes": b"1", "path": "1.png"}, {"bytes": None, "path": "2.png"}]}
+    columns = {"label": ["dog", "cat"], "image": [{"bytes": PNG, "path": "1.png"}, {"bytes": None, "path": "2.png"}]}
     schema = infer(("a", 1, columns), hints=hints)
     assert schema.features() == FeaturesDict(hints)
     assert [one.reason for one in schema.columns] == [
@@ -389,7 +393,7 @@ def test_features_of_the_source_are_taken_as_they_are() -> None:
         "defined by the source",
     ]
     converted = schema.convert("a", rows_of(("a", 1, columns)))
-    assert converted.table.to_pylist() == [{"label": 1, "image": b"1"}]
+    assert converted.table.to_pylist() == [{"label": 1, "image": PNG}]
     assert [one.reason for one in converted.bad] == ["has the path of a file, and not its bytes"]
 
 
