@@ -61,6 +61,7 @@
     │   ├── SchemaBehindError                   run `registry db upgrade`
     │   ├── SchemaAheadError                    written by a newer registry
     │   ├── ClockError                          the clock contradicts the event log, or jumped
+    │   ├── CatalogPermissionError (PermissionError)  the database user, or the file, may not be written
     │   └── CatalogUnavailableError             busy, locked, or not answering: try again
     ├── OutOfRangeError (StopIteration)         a data provider has handed out its last record
     ├── ReaderFailedError (RuntimeError)        a user-defined reader failed in the middle of a file
@@ -513,6 +514,10 @@ class ClockError(CatalogError, code="clock"):
 
     ``details`` holds ``clock``, the time that it shows, and ``event`` and ``at``, or ``seconds``, the length of a jump.
     """
+
+
+class CatalogPermissionError(CatalogError, PermissionError, code="catalog_permission_denied"):
+    """The database user lacks a right, or the catalog is read-only; the hint says who can change that."""
 
 
 class CatalogUnavailableError(CatalogError, code="catalog_unavailable", exit_code=75):

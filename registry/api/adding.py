@@ -150,6 +150,8 @@ class Addition:
 
         wish = _wish(bump, number)
         self._catalog._refuse_protected(self.reference, promote)
+        if not dry_run:
+            self._catalog._require_target([self.reference], has_files=self._stored is None)
         target = self._catalog._target(
             promote, count_progress(progress, "verifying", str(self.reference)), progress, processes=processes
         )
@@ -331,6 +333,8 @@ class Adding(Publishing):
             StorageError: the disk is full or not writable.
         """
         with hints_as_arguments():
+            if not dry_run:
+                self.backend.require_publisher()  # before all of the source is read
             addition = self.plan_add(
                 source,
                 name,

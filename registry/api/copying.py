@@ -51,6 +51,8 @@ def copy_versions(
             hint="Name another catalog. For copies in another store: registry mirror add REF URL",
         )
     wanted = choose_versions(source.backend, references)
+    if not dry_run:
+        to._require_target(wanted)
     told: dict[str, dict[str, list[Event]]] = {}
     found = []
     for reference in wanted:

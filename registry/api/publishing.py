@@ -6,7 +6,7 @@ Each reads its arguments and hands a ``Target`` to ``registry.publishing``, whic
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ from registry.model import (
     Version,
     count_progress,
     read_code_version,
+    version_folder,
     whole_number,
 )
 
@@ -113,6 +114,7 @@ class Publishing:
         # If the catalog is shared and its data directory is not, the files are built here, and must be the same bytes.
         if published is not None and not rebuild and self._is_here(published.version):
             return published
+        self._require_target([builder.reference])
         defaults = self._experiment_defaults(builder, published)
         builder = builder.with_experiment_defaults(defaults)
         store = open_data(self.data_dir)
@@ -222,8 +224,9 @@ class Publishing:
 
         code = None if version_to_prepare is None else read_code_version(version_to_prepare)
         source = open_store(folder)
-        if promote:
-            self._refuse_protected(read_prepared(source).reference, promote)
+        prepared = read_prepared(source)
+        self._refuse_protected(prepared.reference, promote)
+        self._require_target([prepared.reference])
         advance = count_progress(progress, "verifying", os.fspath(folder))
         publication = publish_folder(source, self._target(promote, advance, progress), version_to_prepare=code)
         if not publication.newly and code is not None:
@@ -283,6 +286,7 @@ class Publishing:
         found = find_tfds(folder, name=name)
         if dry_run:
             return ImportReport(list_found(found))
+        self._require_target((one.prepared.reference for one in found if one.prepared is not None), has_files=copy)
         # The default config is decided for each version.
         target = replace(self._target(promote, None, progress), trust_lengths=trust_lengths)
         return ImportReport(
@@ -364,6 +368,7 @@ class Publishing:
         from registry.publishing import publish_folder
 
         self._refuse_protected(prepared.reference, promote)
+        self._require_target([prepared.reference], has_files=not in_place)
         advance = count_progress(progress, "verifying", str(prepared.reference))
         return publish_folder(source, self._target(promote, advance, progress), prepared=prepared, in_place=in_place)
 
@@ -426,6 +431,33 @@ class Publishing:
         advance = count_progress(progress, "verifying", os.fspath(folder))
         return preview_folder(open_store(folder), self._target(False, advance), show=show)
 
+    def _require_target(self, references: Iterable[Reference], *, has_files: bool = True) -> None:
+        """Check that versions can be published here, before a record is made or read; nothing is left behind.
+
+        Who may only read can still repeat what is published, which writes no row.
+
+        Args:
+            references: the versions, or datasets whose next number is not known yet.
+            has_files: whether the data directory gets files of them.
+
+        Raises:
+            CatalogPermissionError: the database user lacks a right, or the catalog is read-only.
+            StorageError: the data directory cannot be written.
+        """
+        new = next((one for one in references if not self._is_used(one)), None)
+        if new is None:
+            return
+        self.backend.require_publisher()
+        if has_files:
+            place = version_folder(new.name, new.config, _number_of(new) or Version(1, 0, 0))
+            open_data(self.data_dir).require_writable(place)
+
+    def _is_used(self, reference: Reference) -> bool:
+        number = _number_of(reference)
+        return (
+            number is not None and self.backend.published_digest(reference.name, reference.config, number) is not None
+        )
+
     def _target(
         self,
         promote: bool | None,
@@ -486,6 +518,10 @@ class Publishing:
         scope = self.backend.configs.protection(reference.name, reference.config) if promote else None
         if scope is not None:
             raise refuse_protected(reference, scope)
+
+
+def _number_of(reference: Reference) -> Version | None:
+    return None if reference.request is None else reference.request.exact
 
 
 def _check_processes(processes: int | None) -> None:

@@ -271,14 +271,12 @@ class _SplitJob:
     def _encode(self, examples: Examples, sorter: ExternalSorter) -> None:
         with self._sorter(self.budget_bytes // _KEY_BUDGET_SHARE) as unsorted_keys:
             for made in self._generate(examples, unsorted_keys):
-                before = sorter.num_payload_bytes
                 if isinstance(made, MadeRun):
                     sorter.add_run(made.run, num_payload_bytes=made.num_payload_bytes)
                     if made.keys is not None:
                         unsorted_keys.add_run(made.keys, num_payload_bytes=0)
                 else:
                     sorter.add(made)
-                self.staged.grow(sorter.num_payload_bytes - before)
             for _ in unsorted_keys.sorted_frames():
                 pass  # raises DuplicateKeyError if a key is used twice
 

@@ -500,6 +500,13 @@ class CatalogBackend(Protocol):
     def add_fingerprints(self, version: DatasetVersion, found: Mapping[str, SplitFingerprint], *, actor: str) -> bool:
         """Store the fingerprints of a version published without them; False if it has fingerprints already."""
 
+    def require_publisher(self) -> None:
+        """Check that this process may publish, before hours of work are spent. Nothing is written.
+
+        Raises:
+            CatalogPermissionError: the database user lacks a right, or the catalog is read-only.
+        """
+
     def publish(
         self,
         version: DatasetVersion,

@@ -21,6 +21,7 @@ from registry.catalog.urls import describe_url, quote_catalog
 from registry.errors import (
     CatalogError,
     CatalogNotFoundError,
+    CatalogPermissionError,
     CatalogUnavailableError,
     NotACatalogError,
     RegistryError,
@@ -255,8 +256,13 @@ def _translate_postgresql(error: BaseException, url: sa.URL) -> RegistryError:
                 hint="Name the primary server in the URL, or switch default_transaction_read_only off.",
             )
         case "42501":
-            hint = "Your database user may not do this. Ask the owner of the database for the rights on its tables."
-            return CatalogError(f"{where} refuses: {reason}", hint=hint)
+            role = url.username or "ROLE"
+            return CatalogPermissionError(
+                f"{where} refuses: {reason}",
+                hint="Your database user may not do this. The owner of the database can allow it, with LEVEL reader, "
+                f"publisher, curator or admin: registry db grant {shlex.quote(role)} --as LEVEL",
+                details={"role": url.username},
+            )
     return CatalogError(f"{where} refuses: {reason}", hint="Compare it with its schema: registry db check.")
 
 

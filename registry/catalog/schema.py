@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import sqlalchemy as sa
 
 from registry.catalog.faults import no_catalog
+from registry.catalog.rights import Grant, Level, grant, missing_rights, renew
 from registry.catalog.search import (
     index_triggers_sqlite,
     is_our_item,
@@ -34,7 +35,18 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 
-__all__ = ["HEAD", "SchemaStatus", "check", "create_or_require", "downgrade", "reindex", "status", "upgrade"]
+__all__ = [
+    "HEAD",
+    "SchemaStatus",
+    "check",
+    "create_or_require",
+    "downgrade",
+    "grant_rights",
+    "reindex",
+    "renew_rights",
+    "status",
+    "upgrade",
+]
 
 
 REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
@@ -139,6 +151,31 @@ def check(url: str | os.PathLike[str]) -> list[str]:
     with _engine(url) as engine:
         require_current(read_status(engine))
         return differences(engine)
+
+
+def grant_rights(url: str | os.PathLike[str], role: str, level: Level, *, dry_run: bool = False) -> Grant:
+    """Give a role of the server the rights of ``level``, also on tables of later migrations; see ``rights``.
+
+    Raises:
+        NotFoundError: the server has no such role.
+        UsageError: an SQLite catalog, or an unknown level.
+        CatalogPermissionError: the user of ``url`` may not grant rights.
+        SchemaBehindError, SchemaAheadError, NotACatalogError: not a catalog of the current schema.
+    """
+    with _engine(url) as engine:
+        if not is_sqlite(engine.url):
+            require_current(read_status(engine))
+        return grant(engine, role, level, dry_run=dry_run)
+
+
+def renew_rights(url: str | os.PathLike[str]) -> list[Grant]:
+    """After an upgrade, give every role that has rights those that it lacks on new tables; returns what was granted.
+
+    Raises:
+        CatalogPermissionError: the user of ``url`` may not grant rights.
+    """
+    with _engine(url) as engine:
+        return renew(engine) if read_status(engine).state == "current" else []
 
 
 def reindex(url: str | os.PathLike[str]) -> int:
@@ -268,6 +305,7 @@ def differences(engine: sa.Engine) -> list[str]:
             lines += _sqlite_orphans(connection)
         else:
             lines += _postgresql_triggers(connection)
+            lines += missing_rights(connection)
         lines += missing_parts(connection)
     if not lines:  # the tables are sound, so their rows can be read
         lines += wrong_contents(engine)

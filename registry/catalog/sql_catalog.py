@@ -132,6 +132,11 @@ class SqlCatalog(SqlLookUps, SqlPublications):
         with reading(self._engine) as connection:
             return search.explain_no_hits(connection, text)
 
+    def require_publisher(self) -> None:
+        from registry.catalog.rights import require_publisher
+
+        require_publisher(self._engine)
+
     def backup(self, *, advance: Advance | None = None) -> Iterator[bytes]:
         from registry.catalog.backup import backup_lines
 

@@ -200,6 +200,8 @@ def add(
             f"{schema_out} exists", hint="Choose another file, or remove it.", details={"path": str(schema_out)}
         )
     with session.connect_to_publish(dry_run=dry_run) as catalog:
+        if not dry_run:
+            catalog.backend.require_publisher()  # before all of the source is read
         with show_progress(session.out) as progress:
             addition = catalog.plan_add(
                 source,

@@ -10,7 +10,7 @@ import click
 from registry.cli.commands import Session, examples, session_command
 from registry.cli.output import Fields
 from registry.envelope import fields_of
-from registry.errors import CatalogError, UsageError
+from registry.errors import CatalogError, CatalogPermissionError, UsageError
 
 if TYPE_CHECKING:  # Alembic is loaded when a schema changes
     from registry.catalog.schema import RemovedSecrets
@@ -57,6 +57,7 @@ def upgrade(session: Session, revision: str) -> None:
     with session.name_origin():
         make_catalog_folder(session.catalog_url)
         before, after = schema.upgrade(session.catalog_url, revision, told=removed.append)
+        _renew_rights(session)
     _note_secrets(session, removed)
     _present_move(session, before, after, removed)
 
@@ -95,6 +96,39 @@ def check(session: Session) -> None:
         )
 
 
+@session_command(
+    "grant",
+    group=db,
+    epilog=examples(
+        "registry db grant ann --as reader",
+        "registry db grant nightly_build --as publisher --dry-run",
+    ),
+)
+@click.argument("role")
+@click.option(
+    "--as",
+    "level",
+    type=click.Choice(["reader", "publisher", "curator", "admin"]),
+    required=True,
+    help="A reader looks up and reads; a publisher also publishes; a curator also withdraws versions, moves aliases, "
+    "protects names and records locations; an admin also changes the schema.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the SQL, and run nothing.")
+def grant(session: Session, role: str, level: Any, dry_run: bool) -> None:
+    """Give ROLE of the PostgreSQL server the rights of a level, also on tables of later upgrades.
+
+    Run it as the owner of the database. It takes no right away, and can be run again. Only a superuser, or an admin of
+    the owner's role, makes an admin.
+    """
+    from registry.catalog import schema
+
+    with session.name_origin():
+        made = schema.grant_rights(session.catalog_url, role, level, dry_run=dry_run)
+    value = {"role": role, "as": level, "statements": list(made.statements), "dry_run": dry_run}
+    lines = [f"{one};" for one in made.statements] if dry_run else [f"granted {role} the rights: {level}"]
+    session.out.present("db.grant", value, lambda _: lines)
+
+
 @session_command("reindex", group=db, epilog=examples("registry db reindex"))
 def reindex(session: Session) -> None:
     """Rebuild the index of `registry search` from the published versions, if it differs from them."""
@@ -122,6 +156,19 @@ def _present_move(
             yield f"{one['reference']}: secrets were removed from URLs in {', '.join(one['columns'])}{place}"
 
     session.out.present("db.upgrade", value, human)
+
+
+def _renew_rights(session: Session) -> None:
+    """Give the roles of a server their rights on the tables that an upgrade added."""
+    from registry.catalog import schema
+
+    try:
+        renewed = schema.renew_rights(session.catalog_url)
+    except CatalogPermissionError as error:  # the upgrade itself is done
+        session.out.note(f"note: the rights on new tables were not granted: {error.message}")
+        return
+    for one in renewed:
+        session.out.note(f"note: {one.role} was given the rights of a {one.level} on new tables")
 
 
 def _note_secrets(session: Session, removed: Sequence[RemovedSecrets]) -> None:

@@ -185,7 +185,6 @@ def stage_source(
                 num_read += chunk.rows.table.num_rows
                 if bad.count <= bad.allowed:  # else go on only to count the bad rows
                     sorters.add(encoded, chunk, offsets)
-                    staged.grow(sum(keyed.frames.num_payload_bytes for keyed in encoded.by_split.values()))
             bad.require_few()
             if num_rows is not None and num_read != num_rows:
                 raise _changed(f"expected {num_rows:,} usable rows, found {num_read:,}")

@@ -5,9 +5,9 @@
     3. put       each file is uploaded once, to its final name, which must be free
     4. row       one transaction writes the row and ends the reservation; then the marker is removed
 
-If nobody reserved the location before, it is not listed: N files take N + 3 requests, and those of large files. Before
-a large version is hashed or built, one request asks whether it may be written (``Store.require_writable``). Only if a
-name is taken, or an earlier publisher has left the reservation, are the objects listed and compared.
+If nobody reserved the location before, it is not listed: N files take N + 3 requests, and those of large files; one
+more, before the version is hashed or built, asks whether it may be written (``Store.require_writable``). Only if a name
+is taken, or an earlier publisher has left the reservation, are the objects listed and compared.
 
 Each object names the reservation of its writer. Objects of others are never removed. Objects that a killed publisher
 put there are completed by a run of the same content. A run of other content removes them while no other publisher holds

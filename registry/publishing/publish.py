@@ -68,7 +68,6 @@ from registry.publishing.verify import (
 )
 from registry.shards import check_file_format
 from registry.storage import StagedFolder, Store
-from registry.storage.upload import LARGE_BYTES
 from registry.tfrecord import IndexFolder
 
 _MOST_RIVALS: Final = 100
@@ -246,10 +245,7 @@ def publish_folder(
     if in_place:
         absolute_location(source)  # refuses a URL with a password now, not after an hour of hashing
     prepared = prepared or read_prepared(source)
-    place = version_folder(prepared.name, prepared.config, prepared.version)
-    is_at_home = source.url == target.store.child(place).url
-    if not is_at_home and not in_place and sum(split.num_bytes for split in prepared.splits) >= LARGE_BYTES:
-        target.store.require_writable(place)  # before all of it is hashed
+    is_at_home = source.url == target.store.child(version_folder(prepared.name, prepared.config, prepared.version)).url
     stamp = stamp_shards(source, prepared)
     candidate = _measure(source, replace(prepared, version_to_prepare=version_to_prepare), target)
     version = candidate.version

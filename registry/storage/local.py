@@ -253,6 +253,17 @@ class LocalStore(Store):
         finally:
             os.close(descriptor)
 
+    def require_writable(self, folder: str) -> None:
+        """Check the permissions of the first folder above ``folder`` that exists."""
+        path = os.path.dirname(self._inside(check_relative_name(folder)))
+        while not os.path.lexists(path):
+            path = os.path.dirname(path)
+        with storage_errors("write", path):
+            if not os.access(path, os.W_OK | os.X_OK):
+                is_frozen = bool(os.statvfs(path).f_flag & os.ST_RDONLY) if hasattr(os, "statvfs") else False
+                number = errno.EROFS if is_frozen else errno.EACCES
+                raise OSError(number, os.strerror(number), path)
+
     def stage(self, final: str) -> StagedFolder:
         """Create a staged folder next to ``final``."""
         return StagedOnDisk(self, final=final)

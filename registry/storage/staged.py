@@ -80,13 +80,6 @@ class StagedFolder(abc.ABC):
         else:
             self.store.create_from(name, source, name, sha256=sha256)
 
-    def grow(self, num_bytes: int) -> None:  # noqa: B027 (a folder on a disk has nothing to do)
-        """Note that this many bytes more were made for the folder.
-
-        Raises:
-            StorageError: they cannot be stored under the final name.
-        """
-
     def discard(self) -> None:
         """Remove the folder and everything in it. After ``commit`` or another ``discard`` it does nothing."""
         if self._open:

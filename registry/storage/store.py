@@ -263,9 +263,9 @@ class Store(abc.ABC):
             file.write(content)
 
     def require_writable(self, folder: str) -> None:
-        """Ask an object store whether files may be written below ``folder``, before hours of work are spent on them.
+        """Check that files may be written below ``folder``, before hours of work are spent. Nothing is left behind.
 
-        Other stores do nothing: a local folder is written to from the start.
+        Web servers, and stores of fsspec, are not asked.
 
         Raises:
             StorageError: they may not.

@@ -6,7 +6,7 @@ reservation of their location.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from registry.errors import AlreadyStoredError
 from registry.storage.faults import StoredFile, folder_exists
@@ -15,9 +15,6 @@ from registry.storage.names import check_relative_name
 from registry.storage.staged import StagedFolder
 from registry.storage.store import Names, Store
 from registry.storage.temporary import TemporaryStore
-
-LARGE_BYTES: Final = 64 * 2**20
-"""A version of this size is prepared only after the store has said that it may be written."""
 
 
 class StagedUpload(StagedFolder):
@@ -28,15 +25,6 @@ class StagedUpload(StagedFolder):
         self._folder = UploadFolder(self._written)
         super().__init__(self._folder, final=check_relative_name(final))
         self._target = target
-        self._unproved_bytes: int | None = 0
-
-    def grow(self, num_bytes: int) -> None:
-        """Ask the store once, after ``LARGE_BYTES``, whether it takes them: small versions save the request."""
-        if self._unproved_bytes is not None:
-            self._unproved_bytes += num_bytes
-            if self._unproved_bytes >= LARGE_BYTES:
-                self._target.require_writable(self.final)
-                self._unproved_bytes = None
 
     def take(self, source: Store, name: str, *, sha256: str | None = None) -> None:  # noqa: ARG002 (checked when it is uploaded)
         """Make a file of ``source`` part of the folder, without a copy: it is uploaded from where it is."""

@@ -29,6 +29,7 @@ from registry.catalog.urls import parse_url
 from registry.cli.main import run
 from registry.errors import (
     CatalogError,
+    CatalogPermissionError,
     CatalogUnavailableError,
     NotACatalogError,
     RegistryError,
@@ -442,10 +443,11 @@ def test_a_role_that_may_only_read_can_read(postgres_server: PostgresServer, pos
     with open_catalog(postgres_url.replace("postgres@", "reader@")) as catalog:
         assert catalog.find("mnist").num_examples == 9
         error = said(lambda: publish(catalog, "mnist:2.0.0"))
-        assert type(error) is CatalogError
+        assert type(error) is CatalogPermissionError
         assert " refuses: permission denied for " in error.message
         assert error.hint == (
-            "Your database user may not do this. Ask the owner of the database for the rights on its tables."
+            "Your database user may not do this. The owner of the database can allow it, with LEVEL reader, publisher, "
+            "curator or admin: registry db grant reader --as LEVEL"
         )
 
 

@@ -243,7 +243,7 @@ def test_a_reservation_of_another_machine_is_named_and_released(
 
 @on_clouds
 @pytest.mark.parametrize("way", ["publish", "build", "add"])
-def test_a_publication_takes_one_request_for_each_file_and_three(
+def test_a_publication_takes_one_request_for_each_file_and_four(
     bucket: str, fault_proxy: FaultProxy, tmp_path: Path, folders: Callable[[int], Path], way: str
 ) -> None:
     with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
@@ -257,15 +257,15 @@ def test_a_publication_takes_one_request_for_each_file_and_three(
             catalog.add([{"price": 1}, {"price": 2}], "prices")
         requests = list(fault_proxy.requests)
     files = [name for name in open_store(bucket).list() if "/1.0.0/" in name]
-    assert len(requests) == len(files) + 3, [(one.method, one.key) for one in requests]
+    assert len(requests) == len(files) + 4, [(one.method, one.key) for one in requests]
     assert not any("list-type" in one.query for one in requests)
-    assert sorted(one.key for one in requests if one.method == "PUT" and not one.key.endswith(".json")) == sorted(
-        name for name in files if not name.endswith(".json")
-    )
+    assert sorted(
+        one.key for one in requests if one.method == "PUT" and not one.key.endswith((".json", "_probe"))
+    ) == sorted(name for name in files if not name.endswith(".json"))
 
 
 @pytest.mark.parametrize("way", ["publish", "build", "add"])
-def test_who_may_not_write_a_large_version_learns_it_before_the_work(
+def test_who_may_not_write_a_version_learns_it_before_the_work(
     bucket: str,
     fault_proxy: FaultProxy,
     tmp_path: Path,
@@ -276,7 +276,6 @@ def test_who_may_not_write_a_large_version_learns_it_before_the_work(
     from registry.building import build
     from registry.intake import staging
     from registry.publishing import publish
-    from registry.storage import upload
 
     folder = folders(98)
     ways: dict[str, Callable[[Catalog], object]] = {
@@ -284,8 +283,6 @@ def test_who_may_not_write_a_large_version_learns_it_before_the_work(
         "build": lambda catalog: catalog.build("digits"),
         "add": lambda catalog: catalog.add([{"price": number} for number in range(200)], "prices"),
     }
-    for module in (publish, upload):
-        monkeypatch.setattr(module, "LARGE_BYTES", 200)
     with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
         fault_proxy.inject("forbidden", when=lambda request: request.method != "GET")
         with monkeypatch.context() as patch:
