@@ -11,6 +11,7 @@ import bz2
 import gzip
 import lzma
 import os
+import re
 import stat
 import tarfile
 import zipfile
@@ -35,6 +36,7 @@ MAX_RATIO: Final = 200
 MAX_FREE_BYTES: Final = 2**30
 """An archive may expand to 200 times its size and a GiB. Text compresses up to 50 times, a bomb a million times."""
 
+_DRIVE: Final = re.compile("[A-Za-z]:/")
 _MAX_HEADER_BYTES: Final = 2**20
 _PIECE_BYTES: Final = 2**20
 _FAULTS: Final = (
@@ -223,8 +225,11 @@ class _Extraction:
 
     def _admit(self, member: zipfile.ZipInfo) -> str | None:
         """Check a member of a zip; returns the name of its file, or None for a folder."""
-        name = member_name(member.filename, self._shown)
-        if member.is_dir() or name is None:
+        path = member.filename.replace("\\", "/")  # some programs on Windows write it
+        if _DRIVE.match(path):
+            raise _unsafe(self._shown, member.filename, "leads out of the folder")
+        name = member_name(path, self._shown)
+        if path.endswith("/") or name is None:
             return None
         if member.flag_bits & 1:
             raise SourceError(

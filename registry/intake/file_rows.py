@@ -44,8 +44,7 @@ class FilePart:
         is_text: whether the content is text; otherwise bytes.
         convert: makes the value of a file.
         has_label: whether the name of the folder is a column ``label``.
-        metadata: more columns, with one row for each file; null where ``unlisted`` names the file.
-        unlisted: files without metadata, and the reason; they are not used.
+        metadata: more columns, with one row for each file.
         bad: other rows that cannot be used, reported with the first rows.
     """
 
@@ -56,7 +55,6 @@ class FilePart:
     convert: Convert
     has_label: bool
     metadata: pa.Table | None = None
-    unlisted: Mapping[str, str] | None = None
     bad: tuple[BadRow, ...] = ()
 
     def __call__(self) -> Iterator[Rows]:
@@ -80,8 +78,6 @@ class FilePart:
             yield self._rows(values, places, bad)
 
     def _read(self, root: str, name: str) -> Any:
-        if self.unlisted and name in self.unlisted:
-            raise BadFileError(self.unlisted[name])
         try:
             # Half the time of Path.read_bytes, which matters for a million files.
             with open(f"{root}/{name}", "rb", buffering=0) as file:  # noqa: PTH123
@@ -103,7 +99,9 @@ class FilePart:
             columns["label"] = arrow.array([label_of(name) for name in names], arrow.string())
         table = arrow.table(columns)
         if self.metadata is not None:
-            for column, data in zip(self.metadata.schema, self.metadata.take(places).columns, strict=True):
+            for column, data in zip(
+                self.metadata.schema, self.metadata.take(arrow.array(places, "int64")).columns, strict=True
+            ):
                 table = table.append_column(column, data)
         return Rows(table=table, lines=[place + 1 for place in places], keys=names, bad=tuple(bad))
 

@@ -80,7 +80,7 @@ def _open(kind: str, column: str, files: Files, options: Options) -> Source:
             details={"location": files.location},
         )
     splits = find_splits(names, options.splits, folders_only=True)
-    metadata = read_metadata(files, metadata_names, names) if metadata_names else None
+    metadata = read_metadata(files, metadata_names, names, KINDS[kind].noun) if metadata_names else None
     if metadata is not None and column in metadata.table.column_names:
         raise SourceError(
             f"{metadata.files[0]} has a column {column!r}, which is the name of the column of the files",
@@ -103,11 +103,14 @@ def _open(kind: str, column: str, files: Files, options: Options) -> Source:
             convert=check,
             has_label=label is not None,
             metadata=None if metadata is None else metadata.rows_of(some),
-            unlisted=None if metadata is None else _unlisted(metadata, some),
             bad=next(unused, ()),
         )
 
-    parts = open_parts(splits.files, files, read)
+    usable = {
+        split: some if metadata is None else [name for name in some if name in metadata.row_of]
+        for split, some in splits.files.items()
+    }
+    parts = open_parts(usable, files, read)
     return Source(
         kind=kind,
         summary=_summary(kind, names, reason, metadata, hints[column]),
@@ -163,12 +166,6 @@ def _sound(files: Files, names: Sequence[str]) -> Audio | None:
     return Audio(shape=shape, dtype="int32", sample_rate=rate, lazy_decode=True)
 
 
-def _unlisted(metadata: Metadata, names: Sequence[str]) -> dict[str, str]:
-    reason = f"{metadata.files[0] if len(metadata.files) == 1 else 'no metadata file'} has "
-    reason += "no entry for it" if len(metadata.files) == 1 else "an entry for it"
-    return {name: reason for name in names if name not in metadata.row_of}
-
-
 def _summary(kind: str, names: Sequence[str], label: str, metadata: Metadata | None, content: Feature) -> str:
     extensions = Counter(extension_of(name)[1:] for name in names)
     formats = ", ".join(sorted(extensions, key=lambda one: (-extensions[one], one)))
@@ -176,5 +173,5 @@ def _summary(kind: str, names: Sequence[str], label: str, metadata: Metadata | N
     if isinstance(content, Tensor) and not isinstance(content, Audio) and kind in _DECODED:
         found += f", stored as bytes: {_DECODED[kind]}"
     if metadata is not None:
-        return f"{found}; metadata from {count(len(metadata.files), ('file', 'files'))}"
+        return f"{found}; metadata from {count(len(metadata.files), ('file', 'files'))}{metadata.summary}"
     return f"{found}; {label if label.startswith('no label') else f'label: {label}'}"

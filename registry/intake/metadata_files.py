@@ -1,16 +1,22 @@
-"""Reads ``metadata.csv``, ``.jsonl`` or ``.parquet`` of a folder of media: a row of columns for each file.
+r"""Reads ``metadata.csv``, ``.jsonl`` or ``.parquet`` of a folder of media: a row of columns for each file.
 
-The column ``file_name`` is relative to the folder of the metadata file, as in Hugging Face's ``imagefolder``.
+The column ``file_name`` is relative to the folder of the metadata file, as in Hugging Face's ``imagefolder``. Names are
+never guessed: ``\`` counts as ``/``, because programs on Windows write it, and a name that differs otherwise is
+reported with the file that it may mean.
 """
 
 from __future__ import annotations
 
+import posixpath
+import unicodedata
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from registry.errors import SourceError
 from registry.features import Feature
+from registry.intake.accounting import count
 from registry.intake.kinds import KINDS
 from registry.intake.source import BadRow, Files, Options
 from registry.shards.arrow_values import import_pyarrow
@@ -20,6 +26,8 @@ if TYPE_CHECKING:
 
 NAMES: Final = {"metadata.csv": "csv", "metadata.jsonl": "json", "metadata.parquet": "parquet"}
 FILE_NAME: Final = "file_name"
+_MOST_SHOWN: Final = 5
+"""The most names of each side that a message shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +36,10 @@ class Metadata:
 
     Attributes:
         table: the columns without ``file_name``.
-        row_of: for each file the row of ``table``.
+        row_of: for each file with an entry the row of ``table``. It has at least one.
         files: the names of the metadata files.
-        bad: entries that cannot be used.
+        bad: entries that cannot be used, and files without an entry.
+        summary: how many of both there are, for people; empty if there are none.
         hints: features that the metadata file itself defines.
         is_text: whether values are text whose types have to be inferred.
     """
@@ -39,12 +48,13 @@ class Metadata:
     row_of: Mapping[str, int]
     files: Sequence[str]
     bad: tuple[BadRow, ...] = ()
+    summary: str = ""
     hints: Mapping[str, Feature] = field(default_factory=dict)
     is_text: bool = False
 
     def rows_of(self, names: Sequence[str]) -> pa.Table:
-        """The rows of some files, in their order; null for files without an entry."""
-        return self.table.take(import_pyarrow().array([self.row_of.get(name) for name in names], "int64"))
+        """The rows of some files with an entry, in their order."""
+        return self.table.take(import_pyarrow().array([self.row_of[name] for name in names], "int64"))
 
 
 def is_metadata(name: str) -> bool:
@@ -56,23 +66,21 @@ def is_metadata(name: str) -> bool:
     return name.rpartition("/")[2] in NAMES
 
 
-def read_metadata(files: Files, names: Sequence[str], media: Sequence[str]) -> Metadata:
+def read_metadata(files: Files, names: Sequence[str], media: Sequence[str], noun: tuple[str, str]) -> Metadata:
     """Read metadata files.
 
     Args:
         files: the files of the source.
         names: the metadata files among them.
-        media: the files that they describe.
+        media: the files that they describe, sorted.
+        noun: one of these, and several, for people.
 
     Raises:
-        SourceError: a file cannot be read, has no column ``file_name``, or has other columns than another one.
+        SourceError: a file cannot be read, has no column ``file_name``, or has other columns than another one; or no
+            entry matches a file.
     """
-    arrow = import_pyarrow()
-    known = set(media)
+    matching = _Matching(media)
     tables: list[pa.Table] = []
-    row_of: dict[str, int] = {}
-    seen: dict[str, str] = {}
-    bad: list[BadRow] = []
     hints: dict[str, Feature] = {}
     formats = sorted({NAMES[name.rpartition("/")[2]] for name in names})
     if len(formats) > 1:
@@ -82,12 +90,11 @@ def read_metadata(files: Files, names: Sequence[str], media: Sequence[str]) -> M
             details={"files": list(names[:100])},
         )
     for name in names:
-        folder = name.rpartition("/")[0]
         source = KINDS[formats[0]].open()(_only(files, name), Options(kind=formats[0]))
         hints |= source.hints
         for part in source.parts:
             for rows in part.read():
-                bad += rows.bad
+                matching.bad += rows.bad
                 table = rows.table
                 if FILE_NAME not in table.column_names:
                     raise SourceError(
@@ -95,25 +102,136 @@ def read_metadata(files: Files, names: Sequence[str], media: Sequence[str]) -> M
                         hint="Add a column file_name with the path of each file, relative to the metadata file.",
                         details={"file": name, "columns": table.column_names[:100]},
                     )
-                start = sum(one.num_rows for one in tables)
-                for place, value in enumerate(table.column(FILE_NAME).to_pylist()):
-                    line = rows.lines[place]
-                    path = _path(folder, value)
-                    problem = (
-                        f"{FILE_NAME} is missing"
-                        if not value
-                        else f"the file {value!r} does not exist"
-                        if path not in known
-                        else f"a second entry for {value!r}, after {seen[path]}"
-                        if path in seen
-                        else None
-                    )
-                    if problem is None:
-                        seen[path] = f"line {line}"
-                        row_of[path] = start + place
-                    else:
-                        bad.append(BadRow(file=name, line=line, column=FILE_NAME, reason=problem))
+                matching.add(name, table.column(FILE_NAME).to_pylist(), rows.lines)
                 tables.append(table.drop_columns([FILE_NAME]))
+    matching.require_matches(files.location, names, noun)
+    return Metadata(
+        table=_concatenate(tables, names),
+        row_of=matching.row_of,
+        files=names,
+        bad=matching.bad_rows(names),
+        summary=matching.summary(noun),
+        hints={column: feature for column, feature in hints.items() if column != FILE_NAME},
+        is_text=formats == ["csv"],
+    )
+
+
+class _Matching:
+    """The entries of metadata files, matched with the files that they describe.
+
+    Attributes:
+        row_of: for each file with an entry the number of the entry, counted over all metadata files.
+        bad: rows that cannot be used for other reasons than the name of a file.
+    """
+
+    def __init__(self, media: Sequence[str]) -> None:
+        self.row_of: dict[str, int] = {}
+        self.bad: list[BadRow] = []
+        self._media = media
+        self._names = frozenset(media)
+        self._num_entries = 0
+        self._places: dict[str, tuple[str, int]] = {}
+        self._missing: list[BadRow] = []
+        self._missing_names: list[str] = []
+        self._similar: Mapping[str, Sequence[str]] | None = None
+        self._suggestion: tuple[str, str] | None = None
+
+    def add(self, file: str, values: Sequence[Any], lines: Sequence[int]) -> None:
+        """Match the next entries, of the metadata file ``file``."""
+        folder = file.rpartition("/")[0]
+        for value, line in zip(values, lines, strict=True):
+            path = _path(folder, str(value))
+            if value is None or value == "":
+                self._miss(file, line, "", f"{FILE_NAME} is missing")
+            elif path not in self._names:
+                self._miss(file, line, str(value), self._explain(folder, str(value), path))
+            elif path in self._places:
+                other, first = self._places[path]
+                place = f"line {first}" if other == file else f"{other}:{first}"
+                self._miss(file, line, str(value), f"a second entry for {value!r}, after {place}")
+            else:
+                self._places[path] = file, line
+                self.row_of[path] = self._num_entries
+            self._num_entries += 1
+
+    def require_matches(self, location: str, names: Sequence[str], noun: tuple[str, str]) -> None:
+        """Raise SourceError if no entry matches a file."""
+        if self.row_of:
+            return
+        where = names[0] if len(names) == 1 else f"{len(names):,} metadata files"
+        hint = f"Write the path of each file, relative to the metadata file, into the column {FILE_NAME}."
+        if self._suggestion is not None:
+            found, expected = self._suggestion
+            hint = f"Paths are relative to the metadata file: write {expected!r} for {found!r}."
+        lines = [
+            f"  {count(len(self._missing), ('entry has', 'entries have'))} no file{_first(self._missing_names)}",
+            f"  {count(len(self._media), noun)} without an entry{_first(self._media)}",
+        ]
+        raise SourceError(
+            "\n".join([f"{location}: {where} matches no {noun[0]}", *lines]),
+            hint=hint,
+            details={
+                "location": location,
+                "files": list(names[:100]),
+                "num_missing": len(self._missing),
+                "missing": self._missing_names[:100],
+                "num_unlisted": len(self._media),
+                "unlisted": list(self._media[:100]),
+            },
+        )
+
+    def bad_rows(self, names: Sequence[str]) -> tuple[BadRow, ...]:
+        """All rows and files that cannot be used; the first of both sides come first."""
+        lacking = f"{names[0]} has no entry for it" if len(names) == 1 else "no metadata file has an entry for it"
+        unlisted = [BadRow(file=name, line=None, reason=lacking) for name in self._media if name not in self.row_of]
+        few = (*self.bad[:_MOST_SHOWN], *self._missing[:_MOST_SHOWN], *unlisted[:_MOST_SHOWN])
+        return (*few, *self.bad[_MOST_SHOWN:], *self._missing[_MOST_SHOWN:], *unlisted[_MOST_SHOWN:])
+
+    def summary(self, noun: tuple[str, str]) -> str:
+        """How many entries have no file, and how many files have no entry."""
+        num_unlisted = len(self._media) - len(self.row_of)
+        without = ("entry without a file", "entries without a file")
+        told = [count(len(self._missing), without)] if self._missing else []
+        told += [f"{count(num_unlisted, noun)} without an entry"] if num_unlisted else []
+        return "".join(f", {one}" for one in told)
+
+    def _miss(self, file: str, line: int, value: str, reason: str) -> None:
+        self._missing.append(BadRow(file=file, line=line, column=FILE_NAME, reason=reason))
+        self._missing_names += [value] if len(self._missing_names) < 100 else []
+
+    def _explain(self, folder: str, value: str, path: str) -> str:
+        """Why a name has no file, with the file that it may mean: of another case, folder or form of Unicode."""
+        if self._similar is None:
+            similar: defaultdict[str, list[str]] = defaultdict(list)
+            for name in self._media:
+                similar[_fold(name)].append(name)
+                if "/" in name:
+                    similar[_fold(name.rpartition("/")[2])].append(name)
+            self._similar = similar
+        last = path.partition("?")[0].rpartition("/")[2]  # of a URL, too
+        nearest = self._similar.get(_fold(path)) or self._similar.get(_fold(last)) or ()
+        problem = f"the file {value!r} does not exist"
+        if len(nearest) != 1:
+            return problem
+        expected = posixpath.relpath(nearest[0], folder) if folder else nearest[0]
+        self._suggestion = self._suggestion or (value, expected)
+        if unicodedata.normalize("NFC", nearest[0]) == unicodedata.normalize("NFC", path):
+            return f"{problem}; {expected!a} does, which is the same text in another form of Unicode"
+        return f"{problem}; did you mean {expected!r}?"
+
+
+def _fold(name: str) -> str:
+    return unicodedata.normalize("NFC", name).casefold()
+
+
+def _first(names: Sequence[str]) -> str:
+    """The first names, after a colon."""
+    shown = ", ".join(f"{name!r:.200}" for name in names[:_MOST_SHOWN])
+    return f": {shown}{' ...' if len(names) > _MOST_SHOWN else ''}" if names else ""
+
+
+def _concatenate(tables: Sequence[pa.Table], names: Sequence[str]) -> pa.Table:
+    arrow = import_pyarrow()
     for table in tables:
         if set(table.column_names) != set(tables[0].column_names):
             different = sorted(set(table.column_names) ^ set(tables[0].column_names))
@@ -123,26 +241,23 @@ def read_metadata(files: Files, names: Sequence[str], media: Sequence[str]) -> M
                 details={"files": list(names[:100]), "columns": different[:100]},
             )
     try:
-        together = arrow.concat_tables(tables, promote_options="permissive") if tables else arrow.table({})
+        together = arrow.concat_tables(tables, promote_options="permissive")
     except (arrow.ArrowInvalid, arrow.ArrowTypeError) as error:
         raise SourceError(
             f"the types of a column differ between rows of {', '.join(names[:5])}: {error}",
             hint="Write the values of each column in one type.",
             details={"files": list(names[:100])},
         ) from error
-    return Metadata(
-        table=together.combine_chunks(),
-        row_of=row_of,
-        files=names,
-        bad=tuple(bad),
-        hints={column: feature for column, feature in hints.items() if column != FILE_NAME},
-        is_text=formats == ["csv"],
-    )
+    return together.combine_chunks()
 
 
-def _path(folder: str, value: Any) -> str:
-    relative = str(value).removeprefix("./")
-    return f"{folder}/{relative}" if folder else relative
+def _path(folder: str, value: str) -> str:
+    r"""The name of the file that an entry means. Absolute paths and paths out of the source match no file.
+
+    >>> _path("train", ".\\cat\\1.png"), _path("train", "../test/1.png"), _path("", "/1.png")
+    ('train/cat/1.png', 'test/1.png', '/1.png')
+    """
+    return posixpath.normpath(posixpath.join(folder, value.replace("\\", "/")))
 
 
 def _only(files: Files, name: str) -> Files:

@@ -92,6 +92,23 @@ def test_several_archives_are_folders_with_their_names(tmp_path: Path) -> None:
     assert extract(files, files.names).names == ["test/1.csv", "train/1.csv"]
 
 
+def test_a_zip_of_windows_has_folders(tmp_path: Path) -> None:
+    files = opened(
+        tmp_path, "x.zip", make_zip({"photos\\": b"", "photos\\cat\\1.jpg": b"one", "photos/dog/2.jpg": b"two"})
+    )
+    assert files.names == ["photos/cat/1.jpg", "photos/dog/2.jpg"]
+
+
+@pytest.mark.parametrize(
+    "name", ["C:\\x.csv", "c:/x.csv", "\\x.csv", "\\\\server\\x.csv", "..\\x.csv", "a\\..\\..\\x.csv"]
+)
+def test_members_of_a_zip_of_windows_outside_of_the_folder_are_refused(tmp_path: Path, name: str) -> None:
+    told = message(tmp_path, "x", make_zip({name: b"data"}))
+    assert told.startswith("x: unsafe archive: the member ")
+    assert told.endswith(" leads out of the folder")
+    assert list(tmp_path.iterdir()) == [tmp_path / "x"]
+
+
 def test_links_inside_a_tar(tmp_path: Path) -> None:
     special = [link("b/hard", "a/1", hard=True), link("b/soft", "../a/1"), link("loop", "loop")]
     found = opened(tmp_path, "x.tar", make_tar({"a/1": b"12"}, *special))

@@ -221,7 +221,9 @@ def test_metadata_of_parquet(tmp_path: Path) -> None:
         ]
     )
     assert not source.is_typed
-    assert source.summary == "3 images (png) in 1 folder; metadata from 1 file"
+    assert source.summary == (
+        "3 images (png) in 1 folder; metadata from 1 file, 3 entries without a file, 1 image without an entry"
+    )
     assert [use.name for use in source.files if use.role == "metadata"] == ["train/metadata.parquet"]
 
 
