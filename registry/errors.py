@@ -25,6 +25,7 @@
     │   ├── VersionExistsError                  the number is published with other content
     │   ├── AliasMovedError                     an alias points elsewhere than the caller expected
     │   ├── ProtectedError                      only `registry promote` may move this canonical version
+    │   ├── OtherSourceError                    an addition under the name of a dataset that comes from elsewhere
     │   ├── NeighboursChangedError              an adjacent version was published meanwhile: prove again
     │   ├── CatalogNotEmptyError                a backup is restored only into an empty catalog
     │   └── ReservedError                       another publisher holds the version's place in an object store
@@ -309,6 +310,14 @@ class ProtectedError(ConflictError, code="protected"):
 
     ``details`` holds ``version``, the reference, and ``protected``: ``name/config``, ``name``, or ``""`` for the whole
     catalog.
+    """
+
+
+class OtherSourceError(ConflictError, code="other_source"):
+    """An addition under the name of a dataset that comes from elsewhere, and nobody said that it replaces that.
+
+    ``details`` holds ``dataset`` and ``version``, its newest one; ``producer``, what made that version, and ``source``,
+    what would be added, each with ``action``, ``kind`` and ``place``; and ``options``, the two ways out.
     """
 
 

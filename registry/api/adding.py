@@ -7,10 +7,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,13 +25,17 @@ from registry.errors import ConflictError, NotFoundError, UsageError
 from registry.model import (
     Advance,
     DatasetVersion,
+    NameUse,
+    Producer,
     ProgressCallback,
     Reference,
     Version,
     check_config,
+    check_continues,
     check_name,
     check_new_name,
     count_progress,
+    other_source,
 )
 from registry.model.version import HIGHEST
 
@@ -104,12 +109,16 @@ class Addition:
         plan: Plan,
         reference: Reference,
         *,
+        producer: Producer,
+        name_use: NameUse,
         num_shards: int | None = None,
         stored: PlannedInPlace | None = None,
     ) -> None:
         self.plan = plan
         self.reference = reference
         self._catalog = catalog
+        self._producer = producer
+        self._name_use = name_use
         self._num_shards = num_shards
         self._stored = stored  # files that stay where they are
 
@@ -153,10 +162,15 @@ class Addition:
         if not dry_run:
             self._catalog._require_target([self.reference], has_files=self._stored is None)
         target = self._catalog._target(
-            promote, count_progress(progress, "verifying", str(self.reference)), progress, processes=processes
+            promote,
+            count_progress(progress, "verifying", str(self.reference)),
+            progress,
+            processes=processes,
+            producer="add",
         )
+        target = dataclasses.replace(target, producer=self._producer, name_use=self._name_use)
         if self._stored is not None:
-            target = replace(target, slicing=self._stored.slicing)
+            target = dataclasses.replace(target, slicing=self._stored.slicing)
         diff, publication = None, None
         with self._staged(processes, progress) as made:
             if dry_run:
@@ -258,6 +272,7 @@ class Adding(Publishing):
         number: str | Version | None = None,
         reason: str = "",
         in_place: bool = False,
+        replace: bool = False,
         promote: bool | None = None,
         num_shards: int | None = None,
         processes: int | None = None,
@@ -281,7 +296,10 @@ class Adding(Publishing):
             source: a path or URL of a file, folder or archive; a frame of pandas or polars; an Arrow table; a dict of
                 arrays; a dataset of Hugging Face, torch or tf.data; an iterable of dicts, or a function that returns
                 one; or a dict of split name -> any of these.
-            name: the name of the dataset. None derives it from the path.
+            name: the name of the dataset. None derives it from the path: from the name of the file or folder, or of the
+                first folder above with a name that is not generic, such as ``train`` or ``data``. A derived name
+                continues a dataset that was added from the same place and has a column or the key in common. Any other
+                dataset of this name needs ``name``, or ``replace``.
             kind: the kind of the source, such as ``csv``, if detection is wrong.
             config: the config of the dataset, or None. If the source has several configs, the one to read.
             record_set: the record set to read of a Croissant file that has several.
@@ -306,6 +324,8 @@ class Adding(Publishing):
             in_place: read Parquet, TFRecord or ArrayRecord files where they are, so they must stay there. Their records
                 keep their order; options that change records are refused. TFRecord and ArrayRecord files that TFDS did
                 not prepare need ``schema`` or ``features``, with the types of all columns.
+            replace: make it the next version of the dataset, whatever that came from. Needed once for a dataset that a
+                builder, an import, a copy or ``publish`` made.
             promote: make the version canonical, see ``publish``.
             num_shards: the number of shards of each split. None decides by size and count, as TFDS does.
             processes: number of processes that encode. None starts one for each core once there is enough work.
@@ -329,6 +349,7 @@ class Adding(Publishing):
             VersionTooSmallError: ``bump`` or ``number`` is too small for the changes.
             VersionExistsError: ``number`` is published with other content.
             ProtectedError: ``promote`` is True, and the dataset, config or catalog is protected.
+            OtherSourceError: the dataset comes from elsewhere, and ``replace`` is False.
             ConflictError: other publishers took the next number again and again.
             StorageError: the disk is full or not writable.
         """
@@ -355,6 +376,7 @@ class Adding(Publishing):
                 key_by=key_by,
                 skip_bad=skip_bad,
                 in_place=in_place,
+                replace=replace,
                 num_shards=num_shards,
                 progress=progress,
             )
@@ -393,6 +415,7 @@ class Adding(Publishing):
         key_by: str | None = None,
         skip_bad: int = 0,
         in_place: bool = False,
+        replace: bool = False,
         num_shards: int | None = None,
         engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
@@ -419,6 +442,7 @@ class Adding(Publishing):
             key_by: see ``add``.
             skip_bad: see ``add``.
             in_place: see ``add``.
+            replace: see ``add``.
             num_shards: see ``add``.
             engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``: rows are ``reading``.
@@ -426,22 +450,27 @@ class Adding(Publishing):
         Raises:
             SourceError, UnusableRowsError, FeatureError, UsageError, ReferenceSyntaxError, MissingExtraError: see
                 ``add``.
+            OtherSourceError: see ``add``. Before a long read, if the place of the source decides it.
             StorageError: a file cannot be read.
         """
         from registry.intake.keys import Holdout
+        from registry.intake.naming import is_generic
         from registry.intake.plan import INTAKE, plan_source
         from registry.intake.source import CsvFormat, Options
         from registry.shards.arrow_values import import_pyarrow
 
         import_pyarrow("adding data")
         _check_numbers(skip_bad, num_shards)
+        name_use: NameUse = "replace" if replace else "derived" if name is None else "given"
         if in_place:
             from registry.intake.in_place import plan_in_place, read_description
 
             described = read_description(source)
             if described is not None:
-                name, config = name or described.name, config or described.config
+                is_named = name is not None or is_generic(described.name)
+                name, config = name if is_named else described.name, config or described.config
             reference = self._new_reference(source, name, config)
+            producer = self._producer_of(source, reference, name_use, folders_only=True)
             changing = {
                 "nulls": nulls,
                 "header": header is not None,
@@ -462,8 +491,10 @@ class Adding(Publishing):
                 globs=splits,
                 changing=[option for option, given in changing.items() if given],
             )
-            return Addition(self, stay.plan, reference, stored=stay)
+            producer = self._require_continued(reference, producer, name_use, stay.plan)
+            return Addition(self, stay.plan, reference, producer=producer, name_use=name_use, stored=stay)
         reference = self._new_reference(source, name, config)
+        producer = self._producer_of(source, reference, name_use)
         if not isinstance(source, str | os.PathLike):
             of_paths = {"kind": kind, "splits": splits, "record_set": record_set, "nulls": nulls}
             _require_path({**of_paths, "header": header is not None, "delimiter": delimiter, "encoding": encoding})
@@ -478,6 +509,8 @@ class Adding(Publishing):
             typed=frozenset(name for name, wish in wishes.items() if wish.action != "skip"),
         )
         opened = _open(source, options, count_progress(progress, "downloading", unit="bytes"))
+        producer = dataclasses.replace(producer, kind=opened.kind)
+        check_continues(name_use, producer, self.backend.producers(reference.name, reference.config))
         latest, _ = self.backend.neighbours(reference.name, reference.config, Version(*HIGHEST))
         plan = plan_source(
             opened,
@@ -490,7 +523,45 @@ class Adding(Publishing):
             earlier=None if latest is None else latest.metadata.custom.get(INTAKE),
             progress=progress,
         )
-        return Addition(self, plan, reference, num_shards=num_shards)
+        self._require_continued(reference, producer, name_use, plan)
+        return Addition(self, plan, reference, producer=producer, name_use=name_use, num_shards=num_shards)
+
+    def _producer_of(
+        self, source: Any, reference: Reference, name_use: NameUse, *, folders_only: bool = False
+    ) -> Producer:
+        """Describe the addition as far as it is known before the source is opened; refused if that is enough."""
+        if not isinstance(source, str | os.PathLike):
+            return Producer(action="add")
+        from registry.intake.naming import place_of
+
+        place = place_of(os.fspath(source))
+        producer = Producer(action="add", place=place)
+        # A path that does not exist, or is a file where only folders can be added, is refused for that.
+        is_there = Path(place).is_dir() if folders_only else Path(place).exists()
+        if "://" in place or is_there:
+            check_continues(name_use, producer, self.backend.producers(reference.name, reference.config))
+        return producer
+
+    def _require_continued(self, reference: Reference, producer: Producer, name_use: NameUse, plan: Plan) -> Producer:
+        """``producer`` with the kind of its source. Refuse another source, or one without a common column or key.
+
+        A file of the same name may have replaced the one that was added before.
+        """
+        from registry.publishing.changes import common_features
+
+        producer = dataclasses.replace(producer, kind=plan.source.kind)
+        earlier = self.backend.producers(reference.name, reference.config)
+        check_continues(name_use, producer, earlier)
+        latest, _ = self.backend.neighbours(reference.name, reference.config, Version(*HIGHEST))
+        if name_use != "derived" or latest is None or plan.shares_key(latest.metadata):
+            return producer
+        if not common_features(latest, plan.stored()):
+            raise other_source(
+                earlier[0],
+                producer,
+                f"{latest.reference} and {producer} have neither a column nor the key in common",
+            )
+        return producer
 
     def _new_reference(self, source: Any, name: str | None, config: str | None) -> Reference:
         """The dataset and config, refused before a long read if the name is invalid."""
@@ -501,7 +572,7 @@ class Adding(Publishing):
                     hint='For example: catalog.add(frame, "prices")',
                     details={"type": type(source).__name__},
                 )
-            from registry.intake.plan import name_of_path
+            from registry.intake.naming import name_of_path
 
             name = name_of_path(os.fspath(source))
         check_name(name)

@@ -399,6 +399,7 @@ def add(
     number: str | Version | None = None,
     reason: str = "",
     in_place: bool = False,
+    replace: bool = False,
     promote: bool | None = None,
     num_shards: int | None = None,
     processes: int | None = None,
@@ -439,6 +440,7 @@ def add(
         number: see ``Catalog.add``.
         reason: see ``Catalog.add``.
         in_place: see ``Catalog.add``.
+        replace: see ``Catalog.add``.
         promote: see ``Catalog.add``.
         num_shards: see ``Catalog.add``.
         processes: see ``Catalog.add``.
@@ -477,6 +479,7 @@ def add(
             number=number,
             reason=reason,
             in_place=in_place,
+            replace=replace,
             promote=promote,
             num_shards=num_shards,
             processes=processes,

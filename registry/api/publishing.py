@@ -22,6 +22,7 @@ from registry.errors import ConflictError, NotFoundError, WrongTypeError
 from registry.model import (
     Advance,
     DatasetVersion,
+    Producer,
     ProgressCallback,
     Reference,
     Version,
@@ -122,7 +123,9 @@ class Publishing:
         is_experimental = promote is None and builder.version != builder.canonical_version
         advance = count_progress(progress, "verifying", str(builder.reference))
         target = replace(
-            self._target(False if is_experimental else promote, advance, progress, processes=processes),
+            self._target(
+                False if is_experimental else promote, advance, progress, processes=processes, producer="build"
+            ),
             default_config=builder.config_name == builder.default_config(),
             experiment_defaults=defaults,
         )
@@ -177,7 +180,7 @@ class Publishing:
         defaults = self._experiment_defaults(builder, published)
         builder, store = builder.with_experiment_defaults(defaults), open_data(self.data_dir)
         advance = count_progress(progress, "verifying", str(builder.reference))
-        target = self._target(False, advance, processes=processes)
+        target = self._target(False, advance, processes=processes, producer="build")
         with build_dataset(builder, store, processes=processes, num_shards=num_shards, progress=progress) as build:
             return preview_folder(build.staged.store, target, show=show)
 
@@ -228,7 +231,8 @@ class Publishing:
         self._refuse_protected(prepared.reference, promote)
         self._require_target([prepared.reference])
         advance = count_progress(progress, "verifying", os.fspath(folder))
-        publication = publish_folder(source, self._target(promote, advance, progress), version_to_prepare=code)
+        target = self._target(promote, advance, progress, producer="publish")
+        publication = publish_folder(source, target, version_to_prepare=code)
         if not publication.newly and code is not None:
             self._check_code_version(publication.version.reference, code)
         return publication
@@ -288,7 +292,7 @@ class Publishing:
             return ImportReport(list_found(found))
         self._require_target((one.prepared.reference for one in found if one.prepared is not None), has_files=copy)
         # The default config is decided for each version.
-        target = replace(self._target(promote, None, progress), trust_lengths=trust_lengths)
+        target = replace(self._target(promote, None, progress, producer="import"), trust_lengths=trust_lengths)
         return ImportReport(
             publish_found(found, target, copy=copy, store_of=partial(open_version, self.data_dir), progress=progress)
         )
@@ -370,7 +374,8 @@ class Publishing:
         self._refuse_protected(prepared.reference, promote)
         self._require_target([prepared.reference], has_files=not in_place)
         advance = count_progress(progress, "verifying", str(prepared.reference))
-        return publish_folder(source, self._target(promote, advance, progress), prepared=prepared, in_place=in_place)
+        target = self._target(promote, advance, progress, producer="import")
+        return publish_folder(source, target, prepared=prepared, in_place=in_place)
 
     @typed_arguments
     def preview_parquet(
@@ -429,7 +434,7 @@ class Publishing:
         from registry.storage import open_store
 
         advance = count_progress(progress, "verifying", os.fspath(folder))
-        return preview_folder(open_store(folder), self._target(False, advance), show=show)
+        return preview_folder(open_store(folder), self._target(False, advance, producer="publish"), show=show)
 
     def _require_target(self, references: Iterable[Reference], *, has_files: bool = True) -> None:
         """Check that versions can be published here, before a record is made or read; nothing is left behind.
@@ -465,10 +470,12 @@ class Publishing:
         progress: ProgressCallback | None = None,
         *,
         processes: int | None = None,
+        producer: str,
     ) -> Target:
         """This catalog and its data directory, as the target of a publication.
 
-        ``advance`` counts the records that are verified. ``progress`` is called while shards are uploaded.
+        ``advance`` counts the records that are verified. ``progress`` is called while shards are uploaded. ``producer``
+        is the action of the ``Producer``.
         """
         from registry.publishing import Target
 
@@ -481,6 +488,7 @@ class Publishing:
             indexes=open_indexes(),
             advance=advance,
             progress=progress,
+            producer=Producer(action=producer),
         )
 
     def _experiment_defaults(self, builder: DatasetBuilder, published: Publication | None) -> Mapping[str, bool]:

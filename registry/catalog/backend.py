@@ -41,6 +41,8 @@ from registry.model import (
     Event,
     Experiment,
     ExperimentChange,
+    NameUse,
+    Producer,
     Reference,
     Shard,
     SplitFingerprint,
@@ -507,6 +509,12 @@ class CatalogBackend(Protocol):
             CatalogPermissionError: the database user lacks a right, or the catalog is read-only.
         """
 
+    def producers(self, name: str, config: str | None) -> tuple[tuple[Reference, Producer], ...]:
+        """The newest versions of a config, at most 100, and what made them, newest first.
+
+        For a config without versions: the newest version of each other config of the dataset. Empty for a new dataset.
+        """
+
     def publish(
         self,
         version: DatasetVersion,
@@ -521,6 +529,8 @@ class CatalogBackend(Protocol):
         held: tuple[Reservation, Holder] | None = None,
         unreserved: str | None = None,
         origin: Origin | None = None,
+        producer: Producer | None = None,
+        name_use: NameUse | None = None,
     ) -> Promotion | None:
         """Publish ``version`` atomically: all of its rows are written, or none.
 
@@ -540,6 +550,8 @@ class CatalogBackend(Protocol):
                 uploaded there.
             origin: the catalog that the version is copied from. The row gets the time and the publisher of that
                 catalog; its events are appended as ``imported`` ones, and its aliases are set unless they exist here.
+            producer: what made the version; None if that is not known. The event records it.
+            name_use: where the name comes from, if the version may only continue what ``check_continues`` allows.
 
         Returns:
             The effect on the canonical version, or None if the same content is published already (no change).
@@ -549,6 +561,7 @@ class CatalogBackend(Protocol):
             NeighboursChangedError: ``proved_between`` are no longer the neighbours: prove again.
             ReservedError: ``held`` was taken away, or others upload to ``unreserved``.
             ProtectedError: ``promote`` is True, and its dataset, config or catalog is protected.
+            OtherSourceError: ``name_use`` does not allow ``producer`` to continue the dataset.
             ConflictError: a config for a dataset without configs, or the other way round; or it overrides a flag that
                 is retired.
             ExperimentNotFoundError: it overrides a flag that was never added.

@@ -42,12 +42,13 @@ from registry.catalog.selection import (
 )
 from registry.catalog.session import reading
 from registry.catalog.shards import SqlShards
-from registry.catalog.tables import builder, builder_config, dataset_version, shard, split, version_ledger
+from registry.catalog.tables import builder, builder_config, dataset_version, event, shard, split, version_ledger
 from registry.catalog.values import DatasetSummary, VersionSize, VersionSummary, damaged, stored_values
 from registry.errors import VersionExistsError
 from registry.model import (
     AbstractShardLengths,
     DatasetVersion,
+    Producer,
     Reference,
     ShardedFileTemplate,
     ShardLengths,
@@ -59,6 +60,9 @@ from registry.model import (
 
 _EAGER: Final = 4096
 """Splits with at most this many shards load all lengths at once, which costs no more than the queries of a slice."""
+
+
+_MOST_PRODUCERS: Final = 100
 
 
 class SqlLookUps:
@@ -97,6 +101,10 @@ class SqlLookUps:
                 for number in find_neighbours(connection, name, config, version)
             )
             return lower, higher
+
+    def producers(self, name: str, config: str | None) -> tuple[tuple[Reference, Producer], ...]:
+        with reading(self._engine) as connection:
+            return find_producers(connection, name, config)
 
     def sizes(self) -> tuple[VersionSize, ...]:
         stored = (
@@ -270,6 +278,56 @@ def find_neighbours(connection: sa.Connection, name: str, config: str | None, ve
     found = [connection.execute(query).first() for query in (below, above)]
     lower, higher = (None if row is None else Version(*row) for row in found)
     return lower, higher
+
+
+def find_producers(connection: sa.Connection, name: str, config: str | None) -> tuple[tuple[Reference, Producer], ...]:
+    """See ``CatalogBackend.producers``."""
+    if found := _producers_of(connection, name, named_config(config), _MOST_PRODUCERS):
+        return tuple(found)
+    configs = sa.select(builder_config.c.id).join_from(builder_config, builder).where(builder.c.name == name)
+    others = [
+        _producers_of(connection, name, builder_config.c.id == config_id, 1)
+        for config_id in connection.execute(configs.order_by(builder_config.c.id.desc())).scalars()
+    ]
+    return tuple(one for producers in others for one in producers)
+
+
+def _producers_of(
+    connection: sa.Connection, name: str, is_config: sa.ColumnElement[bool], limit: int
+) -> list[tuple[Reference, Producer]]:
+    """The newest versions of a config, newest first. Versions get their ids and events in the order of publication."""
+    # Older registries recorded no producer. They described an addition in the metadata, which a copy takes along.
+    is_added = dataset_version.c.metadata_json.contains('"intake":{', autoescape=True)
+    rows = connection.execute(
+        sa.select(*NUMBER, builder_config.c.name.label("config"), is_added.label("is_added"))
+        .select_from(published_versions())
+        .where(builder.c.name == name, is_config)
+        .order_by(dataset_version.c.id.desc())
+        .limit(limit)
+    ).all()
+    if not rows:
+        return []
+    dataset = Reference(name=name, config=rows[0].config or None).dataset
+    publications = (
+        sa.select(event.c.version, event.c.details_json)
+        .where(event.c.dataset == dataset, event.c.action == "publish")
+        .order_by(event.c.id.desc())
+        .limit(limit)
+    )
+    with stored_values():
+        details = {row.version: json.loads(row.details_json) for row in connection.execute(publications)}
+    found = []
+    for row in rows:
+        version = Version(row.major, row.minor, row.patch)
+        of_version = details.get(str(version), {})
+        if "imported_from" in of_version:
+            producer = Producer(action="copy")
+        elif "producer" in of_version:
+            producer = Producer.from_json(of_version["producer"])
+        else:
+            producer = Producer(action="add" if row.is_added else "")
+        found.append((Reference.exactly(name, row.config or None, version), producer))
+    return found
 
 
 def find_digest(connection: sa.Connection, name: str, config: str | None, version: Version) -> str | None:

@@ -18,7 +18,7 @@ from registry.catalog.backend import Neighbours
 from registry.catalog.configs import find_protection, mark_default
 from registry.catalog.events import append_event, check_clock, lock_log
 from registry.catalog.experiments import current_defaults, insert_overrides
-from registry.catalog.queries import find_neighbours, find_version_id, is_published
+from registry.catalog.queries import find_neighbours, find_producers, find_version_id, is_published
 from registry.catalog.reservations import require_free, use_up
 from registry.catalog.rows import (
     canonical_json,
@@ -54,11 +54,14 @@ from registry.errors import CatalogError, ConflictError, NeighboursChangedError,
 from registry.model import (
     DatasetVersion,
     FeatureFingerprint,
+    NameUse,
+    Producer,
     Reference,
     Shard,
     Split,
     SplitFingerprint,
     Version,
+    check_continues,
     check_new_name,
 )
 
@@ -91,6 +94,8 @@ class SqlPublications:
         held: tuple[Reservation, Holder] | None = None,
         unreserved: str | None = None,
         origin: Origin | None = None,
+        producer: Producer | None = None,
+        name_use: NameUse | None = None,
     ) -> Promotion | None:
         check_shards(version, shards)
         check_text(actor, "actor")
@@ -110,6 +115,8 @@ class SqlPublications:
                 use_up(connection, *held)
             if unreserved is not None:
                 require_free(connection, unreserved, version.content_digest)
+            if producer is not None and name_use is not None:
+                check_continues(name_use, producer, find_producers(connection, version.name, version.config))
             if proved_between is not None:
                 _require_neighbours(connection, version, proved_between)
             # A rival for the same number waits here, before it does the work.
@@ -150,6 +157,7 @@ class SqlPublications:
                     **({"state": state, "message": version.state_message} if state != "supported" else {}),
                     **({} if version.superseded_by is None else {"superseded_by": str(version.superseded_by)}),
                     **({} if origin is None else {"imported_from": _told_origin(origin)}),
+                    **_producer_details(producer),
                 },
             )
             if origin is not None:
@@ -204,6 +212,10 @@ class SqlPublications:
         return write(self._engine, action)
 
 
+def _producer_details(producer: Producer | None) -> dict[str, Any]:
+    return {} if producer is None else {"producer": producer.to_json()}
+
+
 def _told_origin(origin: Origin) -> dict[str, str]:
     """How the event of a publication names the catalog that the version comes from."""
     return {
@@ -217,7 +229,9 @@ def _import_events(connection: sa.Connection, version: DatasetVersion, origin: O
     """Append what the log of another catalog tells of a version. Replaying the log of this one ignores these events."""
     for one in origin.events:
         told = {name: getattr(one, name) for name in ("id", "actor", "action", "recorded_by", "hash")}
-        told |= {"at": one.at.astimezone(UTC).isoformat(timespec="microseconds"), "details": dict(one.details)}
+        # The place of a source stays in the catalog that recorded it: it may be a path of a private machine.
+        details = {name: value for name, value in one.details.items() if name != "producer"}
+        told |= {"at": one.at.astimezone(UTC).isoformat(timespec="microseconds"), "details": details}
         append_event(
             connection,
             actor=actor,

@@ -60,7 +60,7 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
         "registry add ./text --split 'train=2019/*' --split 'test=2020/*'",
         "registry add people.csv --holdout test=10% --seed 7 -m 'Data of May'",
         "registry add people.csv --schema people.yaml --skip-bad 3",
-        "registry add export.csv --null NA --no-header --encoding WINDOWS-1252",
+        "registry add survey.csv --null NA --no-header --encoding WINDOWS-1252",
         "registry add ./shards --in-place --schema shards.yaml",
     ),
 )
@@ -141,6 +141,11 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
 @click.option("--number", metavar="V", help="Publish under this number.  [default: the smallest that is allowed]")
 @click.option("-m", "--reason", metavar="TEXT", default="", help="What changed: the release note of the version.")
 @click.option("--in-place", is_flag=True, help="Leave the files where they are: Parquet, TFRecord, ArrayRecord.")
+@click.option(
+    "--replace",
+    is_flag=True,
+    help="Make SOURCE the next version of the dataset, though that came from elsewhere.",
+)
 @click.option("--shards", "num_shards", type=click.IntRange(min=1), metavar="N", help="Shards of each split.")
 @click.option(
     "-j",
@@ -178,6 +183,7 @@ def add(
     number: str | None,
     reason: str,
     in_place: bool,
+    replace: bool,
     num_shards: int | None,
     processes: int | None,
     promote: bool | None,
@@ -223,6 +229,7 @@ def add(
                 key_by=key_by,
                 skip_bad=skip_bad,
                 in_place=in_place,
+                replace=replace,
                 num_shards=num_shards,
                 progress=progress,
             )

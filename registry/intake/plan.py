@@ -5,8 +5,6 @@ Source -> (all rows are read) -> Plan -> staging
 
 from __future__ import annotations
 
-import posixpath
-import re
 import shlex
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,14 +12,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from registry.errors import SourceError, UsageError, suggest
+from registry.features import FeaturesDict
 from registry.intake.freed_memory import keep_freed_memory
 from registry.intake.inference import Inference, check_wishes, declare_schema
 from registry.intake.keys import Holdout, KeyRule
+from registry.intake.records import stored_features
 from registry.intake.schema import Schema
 from registry.intake.source import Rows, Source
 from registry.intake.split_names import check_cases
 from registry.intake.staging import BadRows
-from registry.model import DatasetMetadata, ProgressCallback, count_progress, fold_name
+from registry.model import DatasetMetadata, ProgressCallback, count_progress
 
 if TYPE_CHECKING:
     from registry.intake.feature_text import Wish
@@ -33,8 +33,6 @@ _PARSED_KINDS: Final = ("csv", "json")  # the rows of other kinds may be views o
 
 INTAKE: Final = "intake"
 """The entry of a version's custom metadata that says how it was added."""
-
-_SUFFIXES: Final = re.compile(r"(\.(gz|bz2|xz|zst|zip|tar|tgz))*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +58,16 @@ class Plan:
     split_by: str | None = None
     holdout: Holdout | None = None
     bad: BadRows
+
+    def stored(self) -> FeaturesDict:
+        """The features of a record."""
+        return stored_features(self.schema, self.split_by)
+
+    def shares_key(self, metadata: DatasetMetadata) -> bool:
+        """Whether the version that ``metadata`` describes has the same key column."""
+        earlier = metadata.custom.get(INTAKE)
+        before = KeyRule.from_json(earlier.get("key")) if isinstance(earlier, Mapping) else None
+        return self.rule.kind == "column" and before is not None and before.columns == self.rule.columns
 
     def metadata(self) -> DatasetMetadata:
         """The description of the version, with what exports and later versions need to know."""
@@ -274,29 +282,3 @@ def _choose_rule(
 def _is_content(rule: KeyRule | None, stored: Sequence[str]) -> bool:
     """Whether ``rule`` hashes columns that are all still there."""
     return rule is not None and rule.kind == "content" and bool(rule.columns) and set(rule.columns) <= set(stored)
-
-
-def name_of_path(location: str) -> str:
-    """The name of a dataset that is added from ``location`` without a name.
-
-    >>> name_of_path("./Sensor Data.csv.gz"), name_of_path("/srv/photos/"), name_of_path("https://host/a/prices.csv?x=1")
-    ('sensor_data', 'photos', 'prices')
-    >>> name_of_path("titanic/metadata.json")
-    'titanic'
-
-    Raises:
-        UsageError: the last part of the path contains no letter or digit.
-    """
-    path = location.partition("?")[0].partition("#")[0] if "://" in location else location
-    folder, last = posixpath.split(path.replace("\\", "/").rstrip("/"))
-    if last.lower() in ("metadata.json", "croissant.json"):  # every Croissant document has such a name
-        last = posixpath.basename(folder) or last
-    stem = _SUFFIXES.sub("", last)
-    stem = stem.rpartition(".")[0] or stem
-    name = re.sub(r"_+", "_", re.sub(r"[^A-Za-z0-9]+", "_", stem)).strip("_")
-    if not name:
-        raise UsageError(
-            f"no name can be derived from {location!r:.200}", hint="Name the dataset: --as NAME", details={}
-        )
-    folded = re.sub(r"_+", "_", fold_name(name))
-    return folded if folded[0].isalpha() else f"data_{folded}"

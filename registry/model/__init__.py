@@ -25,6 +25,7 @@ from registry.model.event import ACTIONS, Event, describe_moment, parse_duration
 from registry.model.experiment import Experiment, ExperimentChange, experiment_name, no_experiment
 from registry.model.locations import LocationStep, current_locations, is_absolute
 from registry.model.numbers import shown, whole_number
+from registry.model.producer import NameUse, Producer, check_continues, other_source
 from registry.model.progress import (
     Advance,
     Progress,
@@ -100,6 +101,8 @@ __all__ = [
     "FeatureFingerprint",
     "KnownShards",
     "LocationStep",
+    "NameUse",
+    "Producer",
     "Progress",
     "ProgressCallback",
     "ProgressCounter",
@@ -127,6 +130,7 @@ __all__ = [
     "block_size",
     "check_alias",
     "check_config",
+    "check_continues",
     "check_name",
     "check_new_name",
     "check_split_name",
@@ -144,6 +148,7 @@ __all__ = [
     "is_config",
     "natural_effects",
     "no_experiment",
+    "other_source",
     "parse_duration",
     "parse_moment",
     "read_code_version",

@@ -135,8 +135,8 @@ class Changes:
 
 def compare_versions(old: FingerprintedVersion, new: FingerprintedVersion) -> Changes:
     """Return the differences from ``old`` to ``new``, by schema, splits and fingerprints."""
-    before, after = _columns(old.version), _columns(new.version)
-    common = tuple(sorted(path for path in before if path in after and _type(before[path]) == _type(after[path])))
+    before, after = _columns(_features(old.version)), _columns(_features(new.version))
+    common = common_features(old.version, _features(new.version))
     found = [
         *_compare_splits(old.version, new.version),
         *_compare_features(before, after),
@@ -159,6 +159,12 @@ def compare_versions(old: FingerprintedVersion, new: FingerprintedVersion) -> Ch
         differing={name: _differing_ranges(old.fingerprints[name], new.fingerprints[name], common) for name in shared},
         key=_common_key(old.version, new.version, common),
     )
+
+
+def common_features(old: DatasetVersion, features: FeaturesDict) -> tuple[str, ...]:
+    """The features that ``old`` and a version with ``features`` have with the same type, sorted."""
+    before, after = _columns(_features(old)), _columns(features)
+    return tuple(sorted(path for path in before if path in after and _type(before[path]) == _type(after[path])))
 
 
 def _common_key(old: DatasetVersion, new: DatasetVersion, common: Collection[str]) -> str | None:
@@ -308,8 +314,8 @@ def _features(version: DatasetVersion) -> FeaturesDict:
     return features_from_json(version.features_json).with_labels(version.labels)
 
 
-def _columns(version: DatasetVersion) -> dict[str, Column]:
-    return {content_path(column.names): column for column in columns_of(_features(version))}
+def _columns(features: FeaturesDict) -> dict[str, Column]:
+    return {content_path(column.names): column for column in columns_of(features)}
 
 
 def _dicts(feature: Feature, names: tuple[str, ...] = ()) -> dict[str, bool]:

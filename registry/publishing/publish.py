@@ -35,6 +35,8 @@ from registry.errors import (
 )
 from registry.model import (
     DatasetVersion,
+    NameUse,
+    Producer,
     ProgressCallback,
     Shard,
     SlicingRule,
@@ -125,6 +127,8 @@ class Target:
         indexes: records which files were hashed, so that readers on this machine need not hash them again.
         advance: called with the number of records done since the last call.
         progress: called with a ``Progress`` while shards are uploaded to an object store.
+        producer: what made the version, for the event of the publication.
+        name_use: where its name comes from, if the catalog checks that ``producer`` may continue the dataset.
     """
 
     store: Store
@@ -140,6 +144,8 @@ class Target:
     indexes: IndexFolder | None = None
     advance: Advance | None = None
     progress: ProgressCallback | None = None
+    producer: Producer | None = None
+    name_use: NameUse | None = None
 
     def prover(self, *, actor: str | None = None) -> Prover:
         """Return the prover. It stores fingerprints of older versions if ``actor`` is given."""
@@ -198,6 +204,7 @@ def publish_staged(
         VersionExistsError: the number is published with other content.
         VersionTooSmallError: the number is too small for the changes since the version below.
         ReservedError: another publisher holds the version's place in the object store.
+        OtherSourceError: the dataset comes from elsewhere.
         ConflictError: the version's folder contains other data that is not in the catalog.
     """
     if measured is None:
@@ -434,6 +441,8 @@ class _Candidate:
                     proved_between=None if proof is None else proof.neighbours,
                     held=held,
                     unreserved=unreserved,
+                    producer=target.producer,
+                    name_use=target.name_use,
                 )
             except NeighboursChangedError:
                 if candidate.stored is None:

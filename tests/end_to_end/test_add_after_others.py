@@ -36,7 +36,7 @@ def test_a_dataset_of_a_builder_or_of_tfds_is_continued_under_the_number_of_the_
     catalog.publish(folder)
     catalog.import_tfds(prepare(tmp_path / "tfds/beasts/2.1.0", "2.1.0", name="beasts"), name="beasts")
     for name, number in (("animals", "2.0.0"), ("beasts", "3.0.0")):
-        report = catalog.add(ROWS, name)
+        report = catalog.add(ROWS, name, replace=True)
         assert (str(report.reference), report.outcome) == (f"{name}:{number}", "published")
         assert report.changes is not None
         assert "feature age is Tensor int64, was Tensor int32" in [one.text for one in report.changes.changes]
@@ -49,9 +49,10 @@ def test_a_dataset_of_parquet_is_continued(catalog: registry.Catalog, tmp_path: 
     (tmp_path / "shards").mkdir()
     pq.write_table(pa.table({"a": [1, 2, 3]}), tmp_path / "shards/train.parquet")
     catalog.import_parquet(tmp_path / "shards", name="numbers")
-    report = catalog.add(tmp_path / "shards", "numbers", in_place=True)
+    report = catalog.add(tmp_path / "shards", "numbers", in_place=True, replace=True)
     assert (str(report.reference), report.outcome) == ("numbers:1.0.0", "unchanged")
-    assert add(catalog, tmp_path / "shards", "numbers") == "published numbers:2.0.0"  # the keys give another order
+    other_order = add(catalog, tmp_path / "shards", "numbers", replace=True)  # by the keys
+    assert other_order == "published numbers:2.0.0"
     assert add(catalog, tmp_path / "shards", "numbers") == "unchanged numbers:2.0.0"
 
 
@@ -62,9 +63,9 @@ def test_a_version_whose_files_are_gone_is_followed_by_the_next_one(
     folder = prepare(tmp_path / "tfds/animals/1.0.0", splits={"train": animals(8)})
     catalog.import_tfds(folder, trust_lengths=not has_fingerprints)
     shutil.rmtree(tmp_path / "tfds")
-    report = catalog.add(ROWS, "animals", dry_run=True)
+    report = catalog.add(ROWS, "animals", replace=True, dry_run=True)
     assert (str(report.reference), report.outcome) == ("animals:2.0.0", "would_publish")
-    report = catalog.add(ROWS, "animals")
+    report = catalog.add(ROWS, "animals", replace=True)
     assert report.changes is not None
     told = [one.text for one in report.changes.changes]
     assert any("was not compared: animals:1.0.0 was published without" in one for one in told) != has_fingerprints

@@ -105,7 +105,7 @@ def test_files_of_a_bucket_are_copied_with_their_digests(catalog: registry.Catal
             "size": len(parquet(1, 2, 3)),
         }
     }
-    assert str(catalog.add(f"{bucket}/source/train.parquet").reference) == "train:1.0.0"
+    assert str(catalog.add(f"{bucket}/source/train.parquet").reference) == "source:1.0.0"
     with pytest.raises(NotStoredError, match=f"^no files at {bucket}/none"):
         catalog.add(f"{bucket}/none")
 

@@ -1,0 +1,136 @@
+"""Derives the name of a dataset from where its source is, and writes that place in one form.
+
+    ./flowers/train.csv -> the name flowers, the place /home/ann/flowers/train.csv
+
+Many files are called ``train.csv``. Such names say what a file is for, not which data it has, so the folder above
+gives the name. The place is kept with the version: it tells a later ``train.csv`` of a stranger from this one.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from registry.errors import UsageError
+from registry.masking import has_secret, remove_secrets
+from registry.model import fold_name
+
+_SUFFIXES: Final = re.compile(r"(\.(gz|bz2|xz|zst|zip|tar|tgz))*$", re.IGNORECASE)
+
+_OF_SPLITS: Final = (
+    *("train", "training", "test", "testing", "val", "valid", "validation", "dev", "eval", "evaluation", "holdout"),
+    *("all", "split", "splits", "fold", "full", "sample", "samples", "subset"),
+)
+_OF_CONTENTS: Final = (
+    *("data", "dataset", "datasets", "db", "database", "table", "tables", "sheet", "records", "record", "example"),
+    *("examples", "item", "items", "feature", "features", "label", "labels", "annotation", "annotations", "class"),
+    *("classes", "target", "targets", "image", "images", "img", "imgs", "picture", "pictures", "video", "videos"),
+    *("audio", "array", "arrays", "csv", "tsv", "json", "jsonl", "parquet", "arrow", "npz"),
+)
+_OF_FILES: Final = (
+    *("file", "files", "folder", "directory", "dir", "part", "parts", "of", "chunk", "batch"),
+    *("input", "inputs", "output", "outputs", "in", "out", "result", "results", "export", "exports", "dump", "dumps"),
+    *("download", "downloads", "archive", "archives", "backup", "copy", "raw", "processed", "clean", "cleaned"),
+    *("interim", "external", "untitled", "unnamed", "tmp", "temp"),
+    *("index", "main", "master", "metadata", "meta", "croissant", "info", "default", "content", "contents"),
+    *("resolve", "blob", "tree", "refs", "heads", "convert"),  # in URLs of files of a repository
+)
+_OF_SYSTEMS: Final = ("home", "users", "user", "root", "mnt", "media", "srv", "var", "opt", "desktop", "documents")
+# Names of their own, which add nothing to a generic one: "x_train", "old_data", "shard_00000".
+_BESIDE_OTHERS: Final = frozenset(
+    ("x", "y", "old", "new", "final", "latest", "text", "texts", "rows", "shard", "shards")
+)
+_GENERIC: Final = frozenset((*_OF_SPLITS, *_OF_CONTENTS, *_OF_FILES, *_OF_SYSTEMS))
+_COUNTED: Final = re.compile(
+    r"[vc]?[0-9]*|(?=[a-f]*[0-9])[0-9a-f]{4,}|snappy"
+)  # of "part-00000-5f0a9c31-c000.snappy.parquet"
+_SIGNED: Final = re.compile(  # of a signed link, whose signature and dates differ each time
+    r"(x-amz-|x-goog-).*|awsaccesskeyid|googleaccessid|expires|key-pair-id|policy|s[eprtv]|sip|spr|sk[eostv](id)?|sktid",
+    re.IGNORECASE,
+)
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+def name_of_path(location: str) -> str:
+    """The name of a dataset that is added from ``location`` without a name.
+
+    >>> name_of_path("./Sensor Data.csv.gz"), name_of_path("/srv/photos/"), name_of_path("https://host/a/prices.csv?x=1")
+    ('sensor_data', 'photos', 'prices')
+    >>> name_of_path("titanic/metadata.json"), name_of_path("/srv/flowers/data/train-00000-of-00002.parquet")
+    ('titanic', 'flowers')
+    >>> name_of_path("s3://flowers/train.csv"), name_of_path("/srv/flowers/data.tar.gz")
+    ('flowers', 'flowers')
+
+    Raises:
+        UsageError: the names of the file and of the folders above are all generic, or the first that is not contains
+            no letter or digit.
+    """
+    for part in _parts(location):
+        name = re.sub(r"_+", "_", re.sub(r"[^A-Za-z0-9]+", "_", part)).strip("_")
+        folded = re.sub(r"_+", "_", fold_name(name))
+        if not name:
+            break
+        if not is_generic(folded):
+            return folded if folded[0].isalpha() else f"data_{folded}"
+    raise UsageError(f"no name can be derived from {location!r:.200}", hint="Name the dataset: --as NAME", details={})
+
+
+def is_generic(name: str) -> bool:
+    """Whether a name says what a file is for, or its number, and not which data it has.
+
+    >>> [name for name in ("train", "test_images", "part_00000", "2024", "data_v2", "x_train") if not is_generic(name)]
+    []
+    >>> is_generic("prices"), is_generic("cars_train")
+    (False, False)
+    """
+    words = name.lower().split("_")
+    words = [word for word in words if word not in _BESIDE_OTHERS] or words
+    return all(_COUNTED.fullmatch(word) or word.rstrip("0123456789") in _GENERIC for word in words)
+
+
+def _parts(location: str) -> list[str]:
+    """The names that may name the dataset: of the file, without its endings, and of the folders above."""
+    if "://" in location and not location.lower().startswith("file://"):
+        url = urlsplit(location)
+        # A host says nothing about the data; a bucket may.
+        bucket = [] if url.scheme.lower() in _PORTS else [url.netloc.rpartition("@")[2]]
+        if "@" in url.netloc and url.scheme.lower() not in _PORTS:  # abfs://container@account/...
+            bucket = [url.netloc.partition("@")[0]]
+        parts = [*bucket, *filter(None, unquote(url.path).split("/"))]
+    else:
+        path = os.path.abspath(_local(location)).replace("\\", "/")  # noqa: PTH100 (a link keeps its own name)
+        parts = [part for part in path.split("/") if part]
+    if not parts:
+        return []
+    stem = _SUFFIXES.sub("", parts[-1])
+    return [stem.rpartition(".")[0] or stem, *reversed(parts[:-1])]
+
+
+def _local(location: str) -> str:
+    """A path of this machine, which may be a ``file://`` URL."""
+    is_url = location.lower().startswith("file://")
+    return unquote(urlsplit(location).path) if is_url else str(Path(location).expanduser())
+
+
+def place_of(location: str) -> str:
+    """Where a source is: its absolute path without links, or its URL without anything secret.
+
+    Two texts for one place give the same result.
+
+    >>> place_of("https://ann:PW@Host:443/a/../b.csv?page=2&token=PW"), place_of("s3://flowers/raw/")
+    ('https://host/b.csv?page=2', 's3://flowers/raw')
+    """
+    if "://" not in location or location.lower().startswith("file://"):
+        return os.path.realpath(_local(location))
+    url = urlsplit(remove_secrets(location))
+    scheme, netloc, path, query = url.scheme.lower(), url.netloc.lower(), url.path, url.query
+    if scheme in _PORTS:
+        netloc = netloc.removesuffix(f":{_PORTS[scheme]}")
+        path = posixpath.normpath(path) if path else ""
+    if has_secret(location):
+        query = "&".join(pair for pair in query.split("&") if not _SIGNED.fullmatch(pair.partition("=")[0]))
+    return urlunsplit((scheme, netloc, path.rstrip("/"), query, ""))

@@ -1,0 +1,109 @@
+"""What made a version, and whether another addition may continue the same dataset.
+
+A name is derived from a path, and many paths end in the same name. A derived name continues a dataset only if that came
+from the same place; a name that the caller gives continues every dataset that was added, and no dataset of another
+kind of producer. ``REPLACE`` means the name whatever it has. The catalog keeps the producer in the event of the
+publication, and checks the rule in its transaction: two strangers may add under a new name at the same moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from registry.errors import OtherSourceError
+from registry.model.reference import Reference
+
+NameUse: TypeAlias = Literal["derived", "given", "replace"]
+"""Where the name of a dataset comes from: the path of its source, or the caller, who may also mean to replace it."""
+
+_WORDS: Final = {
+    "build": "a builder",
+    "publish": "a prepared folder",
+    "import": "an import",
+    "copy": "a copy from another catalog",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Producer:
+    """What made a version. A place may be a path of one machine, so no other file contains it.
+
+    Attributes:
+        action: ``add``, ``build``, ``publish``, ``import`` or ``copy``; ``""`` if an older registry did not record it.
+        kind: the kind of the source of an addition, such as ``csv``; ``""`` if it is not known.
+        place: its absolute path or URL; None for objects of Python, and if it is not known.
+    """
+
+    action: str = ""
+    kind: str = ""
+    place: str | None = None
+
+    def to_json(self) -> dict[str, str]:
+        """The form in the event log."""
+        place = {} if self.place is None else {"place": self.place}
+        return {"action": self.action, **({"kind": self.kind} if self.kind else {}), **place}
+
+    @classmethod
+    def from_json(cls, stored: object) -> Producer:
+        """Read what ``to_json`` wrote; unknown where it is something else."""
+        found = stored if isinstance(stored, Mapping) else {}
+        action, kind, place = (found.get(name) for name in ("action", "kind", "place"))
+        return cls(
+            action=action if isinstance(action, str) else "",
+            kind=kind if isinstance(kind, str) else "",
+            place=place if isinstance(place, str) else None,
+        )
+
+    def is_source_of(self, other: Producer) -> bool:
+        """Whether both are additions from the same place, and of the same kind as far as both kinds are known."""
+        is_added = self.action == other.action == "add" and self.place is not None
+        return is_added and self.place == other.place and (self.kind == other.kind or not (self.kind and other.kind))
+
+    def __str__(self) -> str:
+        if self.action != "add":
+            return _WORDS.get(self.action, "a publication that recorded no source")
+        if self.place is None:
+            return f"an object of Python ({self.kind})" if self.kind else "an addition that recorded no place"
+        return f"{self.place} ({self.kind})" if self.kind else self.place
+
+
+def check_continues(name_use: NameUse, producer: Producer, earlier: Sequence[tuple[Reference, Producer]]) -> None:
+    """Refuse an addition under a name that others use.
+
+    Args:
+        name_use: where the name comes from.
+        producer: the addition.
+        earlier: the versions of the config with their producers, newest first; of a new config, the newest version of
+            each other config of the dataset. Empty if the name is new.
+
+    Raises:
+        OtherSourceError: the name was derived, and the newest version does not come from the same source; or it was
+            given, and the newest version was not added, nor was any from this source.
+    """
+    if name_use == "replace" or not earlier:
+        return
+    is_new_config = len({reference.config for reference, _ in earlier}) > 1
+    newest = earlier if is_new_config else earlier[:1]
+    if any(one.is_source_of(producer) for _, one in (newest if name_use == "derived" else earlier)):
+        return
+    if name_use == "given" and any(one.action == "add" for _, one in newest):
+        return
+    raise other_source(earlier[0], producer, f"{earlier[0][0]} comes from {earlier[0][1]}, and not from {producer}")
+
+
+def other_source(earlier: tuple[Reference, Producer], producer: Producer, message: str) -> OtherSourceError:
+    """The error for an addition that would follow ``earlier`` without being meant to."""
+    reference, before = earlier
+    return OtherSourceError(
+        message,
+        hint=f"Make it another dataset: --as NAME. Or make it the next version of {reference.dataset}: --replace",
+        details={
+            "dataset": reference.dataset,
+            "version": str(reference),
+            "producer": before.to_json(),
+            "source": producer.to_json(),
+            "options": ["--as NAME", "--replace"],
+        },
+    )
