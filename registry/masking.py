@@ -1,8 +1,8 @@
 """Masks secrets in URLs before text is shown or stored.
 
 A URL can contain a password in three places: before the host (``http://ann:PW@host``), in the query (``?token=PW``, the
-signature of a signed link) and in the fragment. Errors mask their text when they are created, and the command line
-masks its output, so code that composes a message need not do it.
+signature of a signed link) and in the fragment. The parameters of libpq (``host=db password=PW``) contain one, too.
+Errors mask their text when they are created, and the command line masks its output, so code that composes a message need not do it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,17 @@ MASK: Final = "***"
 # The second form is a password that should have been quoted: it contains a slash, a question mark or a number sign.
 # A port is not a password: http://host:80/p@th is unchanged. The length is bounded, so no text takes quadratic time.
 _USER_INFO: Final = re.compile(r"(?<=://)(?:[^\s/?#]+|[^\s/?#:@\[]+:(?!\d{1,5}(?:[/?#\s]|$))[^\s@]{0,200})@")
+# These URLs have no "@" in the path: what is between a colon and the last "@" is a password, whatever it contains.
+_KEYS: Final = re.compile(
+    r"(?i)((?<![a-z0-9])(?:s3[an]?|gs|gcs|azure|az|abfss?|wasbs?|adl|oss|postgres\w*(?:\+\w+)?|mysql(?:\+\w+)?)://)"
+    r"[^\s:/?#@]{0,200}:[^\s]{0,400}@"
+)
+# Parameters of libpq, as in "host=db password=PW". Other texts, such as records, may say "password=..." of anything.
+_PARAMETERS: Final = re.compile(r"(?i)\b(?:host(?:addr)?|port|user|dbname|server)\s*=")
+_PARAMETER: Final = re.compile(
+    r"(?i)((?:passw(?:or)?d|(?<![a-z0-9])(?:pass|pwd|scram_(?:client|server)_key|oauth_client_secret))\s*=\s*)"
+    r"('(?:[^'\\]|\\.)*'?|\"[^\"]*\"?|[^\s;,&'\"]+)"
+)
 _QUERY: Final = re.compile(r"[?#][^\s?#]*=[^\s#]*")
 _SEPARATOR: Final = re.compile("([?#&;])")  # some servers accept ";" for "&"
 
@@ -41,9 +52,12 @@ def mask(text: str) -> str:
     's3://bucket/data?X-Amz-Date=1&X-Amz-Signature=***#access_token=***'
     """
     if "@" in text and "://" in text:
+        text = _KEYS.sub(_mask_keys, text)
         text = _USER_INFO.sub(_mask_user, text)
     if "=" in text:
         text = _QUERY.sub(_mask_query, text)
+        if _PARAMETERS.search(text):
+            text = _PARAMETER.sub(rf"\1{MASK}", text)
     return text
 
 
@@ -83,6 +97,11 @@ def remove_secrets(url: str) -> str:
     return re.sub(r"[?&;#]+(?=[\s#]|$)", "", kept)
 
 
+def _mask_keys(match: re.Match[str]) -> str:
+    # "ann:***@" is how SQLAlchemy shows a database's URL.
+    return match[0] if re.search(rf":{re.escape(MASK)}@[^@]*$", match[0]) else f"{match[1]}{MASK}@"
+
+
 def _mask_user(match: re.Match[str]) -> str:
     before = match.string[max(match.start() - 24, 0) : match.start()]
     is_public = ":" not in match[0] and _PUBLIC_USER.search(before) is not None
@@ -98,11 +117,12 @@ def _mask_query(match: re.Match[str]) -> str:
             continue  # an unquoted value: it continues up to the next "&" or "#"
         name, equals, value = part.partition("=")
         # Masked already, followed by the rest of a sentence: "token=***: 404".
-        is_in_secret = bool(value) and not _MASKED.fullmatch(value) and _is_secret(name)
+        is_in_secret = bool(value) and not _MASKED.fullmatch(value) and is_secret_name(name)
         masked += [separator, name, equals, MASK if is_in_secret else value]
     return "".join(masked)
 
 
-def _is_secret(name: str) -> bool:
+def is_secret_name(name: str) -> bool:
+    """Whether a parameter of that name grants access: a password, key, token or signature."""
     letters = re.sub("[^a-z0-9]", "", unquote(name).lower())
     return letters in _SECRET_NAMES or any(part in letters for part in _SECRET_PARTS)

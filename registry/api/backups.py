@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import os
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, nullcontext
@@ -18,6 +19,7 @@ from registry.api.locations import catalog_url, make_catalog_folder, name_origin
 from registry.argument_types import typed_arguments
 from registry.catalog import BackupFacts, LogReport
 from registry.errors import AlreadyStoredError, UsageError
+from registry.masking import has_secret
 from registry.model import ProgressCallback, count_progress
 
 if TYPE_CHECKING:  # fsspec is loaded when a store is opened
@@ -28,6 +30,9 @@ if TYPE_CHECKING:  # fsspec is loaded when a store is opened
 
 _LEVEL: Final = 6
 
+_WITHOUT_SECRETS: Final = "0008"
+"""Since this revision of the schema, no row contains a password in a URL."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backup:
@@ -37,11 +42,14 @@ class Backup:
         path: the path or URL of the file.
         num_bytes: its size.
         facts: the schema of the catalog, the numbers of rows, the head of the event log, and the sha256 of the lines.
+        num_secret_rows: the rows with a password or token in a URL, which catalogs could have before schema 0008. They
+            are saved as they are, because the event log seals them.
     """
 
     path: str
     num_bytes: int
     facts: BackupFacts
+    num_secret_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +171,7 @@ def write_backup(path: str | os.PathLike[str], lines: Iterable[bytes], *, force:
 
     store, name = _store_of(path)
     head = last = b""
+    num_secret_rows = 0
     counted = _Counted()
     try:
         if dry_run and not force and store.exists(name):
@@ -174,6 +183,8 @@ def write_backup(path: str | os.PathLike[str], lines: Iterable[bytes], *, force:
         ):
             for piece in lines:
                 head, last = head or piece, piece
+                if _may_have_secrets(head):
+                    num_secret_rows += sum(has_secret(line.decode()) for line in piece.splitlines() if b"://" in line)
                 packed.write(piece)
     except AlreadyStoredError as error:
         raise AlreadyStoredError(
@@ -182,7 +193,14 @@ def write_backup(path: str | os.PathLike[str], lines: Iterable[bytes], *, force:
             details={"path": store.locate(name)},
         ) from error
     num_bytes = counted.num_bytes if dry_run else store.size(name)
-    return Backup(path=store.locate(name), num_bytes=num_bytes, facts=facts_of(head, last))
+    facts = facts_of(head, last)
+    return Backup(path=store.locate(name), num_bytes=num_bytes, facts=facts, num_secret_rows=num_secret_rows)
+
+
+def _may_have_secrets(head: bytes) -> bool:
+    """Whether the backup with this first line is of a schema from before secrets were removed from URLs."""
+    schema: str = json.loads(head)["schema"]
+    return schema < _WITHOUT_SECRETS
 
 
 class _Counted(io.RawIOBase):

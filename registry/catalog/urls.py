@@ -7,19 +7,53 @@ import re
 import shlex
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, unquote_plus
 
 import sqlalchemy as sa
 
 from registry.errors import UsageError
+from registry.masking import is_secret_name
 
 _FORMS: Final = "Write sqlite:///catalog.db, the path of a file, or postgresql://user@host/database."
 
-_DRIVERS: Final = {
-    "sqlite": "sqlite+pysqlite",
-    "sqlite+pysqlite": "sqlite+pysqlite",
-    "postgresql": "postgresql+psycopg",
-    "postgresql+psycopg": "postgresql+psycopg",
-}
+_ESCAPES: Final = (
+    "In a password, write %40 for @, %3A for :, %2F for /, %3F for ?, %23 for #, %25 for % and %20 for a space; or "
+    "leave it out of the URL: ~/.pgpass or PGPASSWORD."
+)
+
+_DRIVERS: Final = frozenset({"sqlite", "sqlite+pysqlite", "postgresql", "postgresql+psycopg"})
+
+# libpq 18's, for clients; a test compares them with the installed one.
+OPTIONS: Final = frozenset(
+    (
+        *("application_name", "channel_binding", "client_encoding", "connect_timeout", "dbname"),
+        *("fallback_application_name", "gssdelegation", "gssencmode", "gsslib", "host", "hostaddr", "keepalives"),
+        *("keepalives_count", "keepalives_idle", "keepalives_interval", "krbsrvname", "load_balance_hosts"),
+        *("max_protocol_version", "min_protocol_version", "oauth_client_id", "oauth_client_secret", "oauth_issuer"),
+        *("oauth_scope", "options", "passfile", "password", "port", "require_auth", "requirepeer"),
+        *("scram_client_key", "scram_server_key", "service", "ssl_max_protocol_version", "ssl_min_protocol_version"),
+        *("sslcert", "sslcertmode", "sslcompression", "sslcrl", "sslcrldir", "sslkey", "sslkeylogfile", "sslmode"),
+        *("sslnegotiation", "sslpassword", "sslrootcert", "sslsni", "target_session_attrs", "tcp_user_timeout"),
+        *("user",),
+    )
+)
+"""The options after ``?`` in the URL of a PostgreSQL catalog."""
+
+_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+# A folder such as /data/host=3 is a path; host=3 at the beginning of a text, or behind a space, is a parameter.
+_PARAMETERS: Final = re.compile(
+    r"(?:^|[\s;&?,#'\"({])(?:host(?:addr)?|port|user(?:name)?|uid|dbname|database|server|service|sslmode|data source"
+    r"|initial catalog|driver|dsn|conninfo)\s*=|[?&#;][\w%.+ -]*="
+    r"|(?:passw\w*|secret\w*|token|(?<![^\W_])(?:pass|pwd))\s*=",
+    re.IGNORECASE,
+)
+
+_SERVER: Final = re.compile(
+    r"(?:(?P<user>[^\s:@/?#]*)(?::(?P<password>[^\s@/?#]*))?@)?"
+    r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[\w.%~-]*)(?::(?P<port>\d{0,5}))?"
+    r"(?:/(?P<database>[^\s/:@?#=;&]*))?(?:\?(?P<query>[^\s@?#;]*))?"
+)
 
 _NETWORK_FILESYSTEM: Final = re.compile(
     r"nfs\d?|cifs|smb\w*|9p|afs|ceph|lustre|gpfs|beegfs|glusterfs|pvfs2|orangefs|virtiofs|fuse(?!blk).*"
@@ -29,35 +63,114 @@ _NETWORK_FILESYSTEM: Final = re.compile(
 def parse_url(url: str | os.PathLike[str]) -> sa.URL:
     """Parse the URL of a catalog; a plain path is an SQLite file.
 
+    A text that is neither is refused, so that a mistyped URL never becomes the name of a file: its password would be
+    shown as a part of that name.
+
     Raises:
         UsageError: not a URL, or a kind of database that is not supported. The message does not repeat the text,
-            because it may hold a password.
+            because it may contain a password.
     """
     text = os.fspath(url)
-    if re.match(r"(sqlite|postgres(ql)?)(\+\w+)?:(?!//)", text):
+    if _CONTROLS.search(text) or not text:
+        raise UsageError("the catalog's URL or path is empty, or contains a control character", hint=_FORMS)
+    if re.match(r"(?:sqlite|postgres(?:ql)?|pg(?:sql)?|psql)(?:\+\w+)?:/?(?!/)", text, re.IGNORECASE):
         raise UsageError("the catalog's URL lacks '//' after the colon", hint=_FORMS)
     if "://" not in text:
-        if not text or "\0" in text:
-            raise UsageError("the path of the catalog is empty or holds a NUL", hint=_FORMS)
-        return sa.URL.create("sqlite+pysqlite", database=text)
-    try:
-        parsed = sa.make_url(text)
-    except (sa.exc.ArgumentError, ValueError):
-        raise UsageError("the catalog's URL does not parse", hint=_FORMS) from None
-    if parsed.drivername not in _DRIVERS:
-        kind = parsed.drivername if re.fullmatch(r"[\w+]{1,40}", parsed.drivername) else "of that kind"
-        hint = "Begin the URL with postgresql:// instead of postgres://." if kind == "postgres" else _FORMS
-        raise UsageError(f"catalogs cannot be stored in a database {kind!r}", hint=hint)
-    parsed = parsed.set(drivername=_DRIVERS[parsed.drivername])
-    if is_sqlite(parsed) and parsed.host:
+        return sa.URL.create("sqlite+pysqlite", database=_plain_path(text))
+    scheme, _, rest = text.partition("://")
+    if scheme.lower() not in _DRIVERS:
+        kind = repr(scheme) if re.fullmatch(r"[\w+]{1,40}", scheme) else "of that kind"
+        hint = "Begin the URL with postgresql:// instead of postgres://." if scheme.lower() == "postgres" else _FORMS
+        raise UsageError(f"catalogs cannot be stored in a database {kind}", hint=hint)
+    if scheme.lower().startswith("sqlite"):
+        return sa.URL.create("sqlite+pysqlite", database=_sqlite_file(rest))
+    return _server_url(rest)
+
+
+def _sqlite_file(rest: str) -> str:
+    """The path of an SQLite URL, from the text behind its ``://``."""
+    if rest and not rest.startswith("/"):
         raise UsageError(
             "an SQLite URL has three slashes before a relative path, and four before an absolute one", hint=_FORMS
         )
-    if is_sqlite(parsed) and (
-        parsed.database in (None, "", ":memory:") or parsed.query or str(parsed.database).startswith("file:")
-    ):
+    path, question, options = rest[1:].partition("?")
+    if question:
+        name = options.partition("=")[0]
+        named = f", such as {name}" if re.fullmatch(r"[a-z_]{1,40}", name) else ""
+        raise UsageError(f"an SQLite catalog is a file, without URL options{named}", hint=_FORMS)
+    if path in ("", ":memory:") or path.startswith("file:"):
         raise UsageError("an SQLite catalog is a file, without URL options", hint=_FORMS)
-    return parsed
+    return _plain_path(sa.make_url(f"sqlite:///{path}").database or "")
+
+
+def _plain_path(text: str) -> str:
+    """``text``, unless it looks like parameters of libpq (``host=db password=...``) or a URL without its scheme."""
+    if _PARAMETERS.search(text):
+        raise UsageError(
+            "the catalog is named by parameters, such as host=...; a URL or a path is expected",
+            hint=f"{_FORMS} Begin a path that contains such a text with './'.",
+        )
+    is_path = re.match(r"\.{0,2}/(?!/)", text) is not None
+    if re.search(r":[^/]*@" if is_path else r":.*@|^//", text):
+        raise UsageError("the catalog's URL does not begin with postgresql://", hint=_FORMS)
+    return text
+
+
+def _server_url(rest: str) -> sa.URL:
+    """The URL of a PostgreSQL catalog, from the text behind its ``://``.
+
+    ``[user[:password]@][host[:port]][/database][?name=value&...]``, strictly: a password that was not escaped would
+    otherwise end somewhere in the host, the database or the options, and be shown with them.
+    """
+    match = _SERVER.fullmatch(rest)
+    if match is None or (match["port"] and not 0 < int(match["port"]) < 65536):
+        if re.match(r"[^?]*,", rest.rpartition("@")[2]):
+            raise UsageError(
+                "the catalog's URL names several hosts before the path",
+                hint="Name them as options: postgresql://user@/database?host=first:5432&host=second:5432",
+            )
+        raise UsageError("the catalog's URL does not parse", hint=f"{_FORMS} {_ESCAPES}")
+    query: dict[str, list[str]] = {}
+    for pair in filter(None, (match["query"] or "").split("&")):
+        name, _, value = pair.partition("=")
+        if name not in OPTIONS:
+            raise _unknown_option(name)
+        query.setdefault(name, []).append(unquote_plus(value))
+    for name, values in query.items():
+        if len(values) > 1 and name != "host":
+            raise UsageError(f"the catalog's URL sets the option {name} twice", hint=f"Write {name}= once.")
+    names = [
+        _unquoted(match["database"]),
+        *(value for key in ("dbname", "host", "user") for value in query.get(key, ())),
+    ]
+    if any(re.search(r"=|:.*@", name or "") for name in names):
+        raise UsageError("the catalog's URL contains another URL, or parameters such as host=...", hint=_FORMS)
+    return sa.URL.create(
+        "postgresql+psycopg",
+        username=_unquoted(match["user"]),
+        password=_unquoted(match["password"]),
+        host=_unquoted((match["host"] or "").strip("[]")) or None,
+        port=int(match["port"]) if match["port"] else None,
+        database=_unquoted(match["database"]) or None,
+        query={name: values[0] if len(values) == 1 else tuple(values) for name, values in query.items()},
+    )
+
+
+def _unquoted(text: str | None) -> str | None:
+    return None if text is None else unquote(text)
+
+
+def _unknown_option(name: str) -> UsageError:
+    import difflib  # slow to import, and needed only after a mistake
+
+    shown = name if re.fullmatch(r"[A-Za-z_]{1,40}", name) else "that name"
+    near = difflib.get_close_matches(name, OPTIONS, n=1)
+    hint = f"Did you mean {near[0]}? " if near else ""
+    return UsageError(
+        f"the catalog's URL has no option {shown}",
+        hint=f"{hint}The options are those of libpq: {', '.join(sorted(OPTIONS))}.",
+        details={"option": shown, "accepted": sorted(OPTIONS)},
+    )
 
 
 def is_sqlite(url: sa.URL) -> bool:
@@ -77,7 +190,9 @@ def describe_url(url: sa.URL) -> str:
     >>> describe_url(parse_url("postgresql://ann:secret@host/data?sslpassword=secret"))
     'postgresql://ann:***@host/data?sslpassword=***'
     """
-    hidden = {key: "***" if "pass" in key.lower() else value for key, value in url.query.items()}
+    hidden = {
+        key: "***" if is_secret_name(key) or key.startswith("scram") else value for key, value in url.query.items()
+    }
     shown = url.set(drivername=url.get_backend_name(), query=hidden)
     return shown.render_as_string(hide_password=True).replace("%2A%2A%2A", "***")
 

@@ -37,12 +37,17 @@ def backup(session: Session, file: str, force: bool, dry_run: bool) -> None:
     with session.name_origin(), show_progress(session.out) as progress:
         done = back_up(file, session.catalog_url, force=force, dry_run=dry_run, progress=progress)
     value = {"file": done.path, "dry_run": dry_run, "num_bytes": done.num_bytes, **_facts(done.facts)}
+    value["num_secret_rows"] = done.num_secret_rows
 
     def human(it: dict[str, Any]) -> Iterator[Block]:
         verb = "would save" if dry_run else "saved"
         yield f"{verb} {_described(done.facts)} to {it['file']} ({size(it['num_bytes'])})"
         yield Fields({"schema": it["schema"], "head": it["head"], "sha256": it["sha256"]})
         yield Note("note: the files of the datasets are not in it; copy the data directory after the backup")
+        if done.num_secret_rows:
+            rows = counted(done.num_secret_rows, "row")
+            yield Note(f"warning: {rows} may contain passwords or tokens in URLs, as older registries stored them")
+            yield Note("  Keep it secret, or upgrade the catalog first, which removes them: registry db upgrade")
 
     session.out.present("backup", value, human)
 
@@ -90,6 +95,8 @@ def restore(session: Session, file: str, anchor: str | None, no_verify: bool, dr
             yield f"the log and the rows match: {counted(done.log.num_events, 'event')}, head {done.log.head}"
         for one in it["secrets_removed"]:
             yield f"{one['reference']}: secrets were removed from URLs in {', '.join(one['columns'])}"
+        if it["secrets_removed"]:
+            yield Note(f"warning: {file} still contains these secrets; replace it by a new backup, and revoke them")
         yield Note(
             f"note: the files of the datasets are expected in {it['data_dir']}; to compare them with the catalog:"
         )

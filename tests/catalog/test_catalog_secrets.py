@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from catalog_samples import damage, execute, logged, publish, sample
@@ -230,3 +231,22 @@ def test_the_urls_of_facts_are_stored_without_secrets(catalog: CatalogBackend, c
     assert "hunter2" not in stored_text(catalog_url)
     metadata = json.loads(execute(catalog_url, "SELECT metadata_json FROM dataset_version")[0][0])
     assert {name: metadata[name] for name in KEPT} == KEPT
+
+
+def test_a_backup_of_an_old_schema_says_that_it_contains_secrets(
+    old: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("REGISTRY_CATALOG", old)
+    file = tmp_path / "old.gz"
+    assert run(["backup", str(file)]) == 0
+    said = capsys.readouterr()
+    assert "\nwarning: 2 rows may contain passwords or tokens in URLs, as older registries stored them\n" in (
+        "\n" + said.err
+    )
+    assert "hunter2" not in said.out + said.err
+    assert run(["restore", str(file), "--catalog", str(tmp_path / "new.db")]) == 0
+    said = capsys.readouterr()
+    assert f"warning: {file} still contains these secrets; replace it by a new backup, and revoke them\n" in said.err
+    assert "hunter2" not in said.out + said.err
+    assert run(["backup", str(tmp_path / "new.gz"), "--catalog", str(tmp_path / "new.db"), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["data"]["num_secret_rows"] == 0
