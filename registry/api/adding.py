@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from registry.api.absent_catalog import previews, publishes
 from registry.api.argument_hints import hints_as_arguments
 from registry.api.arguments import read_version
 from registry.api.locations import open_data
 from registry.api.publishing import Publishing
 from registry.argument_types import typed_arguments
+from registry.catalog import CatalogBackend
 from registry.engines import engine_argument
 from registry.errors import ConflictError, NotFoundError, UsageError
 from registry.model import (
@@ -122,8 +124,14 @@ class Addition:
         self._num_shards = num_shards
         self._stored = stored  # files that stay where they are
 
+    @property
+    def backend(self) -> CatalogBackend:
+        """The catalog protocol of the catalog that it is published to."""
+        return self._catalog.backend
+
     @typed_arguments
     @engine_argument("adding", "self")
+    @publishes
     def publish(
         self,
         *,
@@ -247,6 +255,7 @@ class Adding(Publishing):
 
     @typed_arguments
     @engine_argument("adding", "name", "source")
+    @publishes
     def add(
         self,
         source: Any,
@@ -393,6 +402,7 @@ class Adding(Publishing):
 
     @typed_arguments
     @engine_argument("reading", "name", "source")
+    @previews
     def plan_add(
         self,
         source: Any,

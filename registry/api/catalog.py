@@ -17,6 +17,7 @@ from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from registry.api.absent_catalog import absent_catalog
 from registry.api.adding import Adding
 from registry.api.arguments import (
     DatasetLike,
@@ -49,11 +50,13 @@ from registry.catalog import (
 from registry.engines import engine_argument
 from registry.errors import (
     CatalogError,
+    CatalogNotFoundError,
     CatalogUnavailableError,
     CatalogUnavailableWarning,
     DatasetNotFoundError,
     NotFoundError,
     RegistryError,
+    SchemaBehindError,
     UsageError,
     YankedVersionWarning,
 )
@@ -85,17 +88,20 @@ def connect(
     url: str | os.PathLike[str] | None = None,
     *,
     data_dir: str | os.PathLike[str] | None = None,
-    create: bool = True,
+    create: bool | None = None,
 ) -> Catalog:
     """Open a catalog.
+
+    An SQLite file that does not exist is created when something is published. Until then, every other call raises
+    CatalogNotFoundError, whose hint names the most similar file of the folder.
 
     Args:
         url: a database URL (``sqlite:///catalog.db``, ``postgresql://host/name``) or the path of an SQLite file.
             Default: ``$REGISTRY_CATALOG``, else a file in the user's data folder.
         data_dir: path or URL of the data directory, which holds the shards. Default: ``$REGISTRY_DATA_DIR``, else the
             folder ``datasets`` next to an SQLite catalog, or in the user's data folder for a PostgreSQL catalog.
-        create: create the SQLite file, and its folder, if they do not exist. Pass False to read an existing catalog,
-            so that a mistyped path is an error.
+        create: True creates the SQLite file, and its folder, at once if they do not exist. False makes a file that does
+            not exist an error at once.
 
     Raises:
         UsageError: ``url`` is empty or malformed, or ``data_dir`` contains a password.
@@ -117,7 +123,12 @@ def connect(
         with name_origin(url):
             if create:
                 make_catalog_folder(chosen)
-            backend = open_catalog(chosen, create=create)
+            backend = open_catalog(chosen, create=bool(create))
+    except (CatalogNotFoundError, SchemaBehindError) as error:
+        is_empty = sqlite_path(chosen) is not None and error.details.get("revision") is None
+        if create is not None or not is_empty:
+            raise
+        backend = absent_catalog(chosen, url)
     except CatalogUnavailableError as error:
         from registry.api.known_versions import open_known_versions, unreachable
 
@@ -305,7 +316,7 @@ class Catalog(Adding):
     @property
     def experiments(self) -> Experiments:
         """The flags that versions may override: ``add``, ``list``, ``set_default``, ``retire``."""
-        return Experiments(self.backend.experiments, actor=log_actor())
+        return Experiments(self.backend, actor=log_actor())
 
     def protection(self, reference: DatasetLike, *, at: Moment | None = None) -> str | None:
         """What keeps publications from moving the canonical version of a dataset, or None if nothing does.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from registry.api.absent_catalog import to_publish
 from registry.api.arguments import DatasetLike, exact_version, log_actor, read_reference
 from registry.api.locations import open_data, open_indexes
 from registry.api.provenance import FoundNow
@@ -51,6 +52,19 @@ def copy_versions(
             hint="Name another catalog. For copies in another store: registry mirror add REF URL",
         )
     wanted = choose_versions(source.backend, references)
+    with to_publish(to.backend, dry_run=dry_run):  # a mistyped reference creates no catalog
+        return CopyReport(_copy_each(source, wanted, to, dry_run=dry_run, progress=progress, each=each))
+
+
+def _copy_each(
+    source: Catalog,
+    wanted: list[Reference],
+    to: Catalog,
+    *,
+    dry_run: bool,
+    progress: ProgressCallback | None,
+    each: Callable[[CopiedVersion], None] | None,
+) -> list[CopiedVersion]:
     if not dry_run:
         to._require_target(wanted)
     told: dict[str, dict[str, list[Event]]] = {}
@@ -65,7 +79,7 @@ def copy_versions(
         found.append(_copy(source, version, to, events, dry_run=dry_run, progress=progress))
         if each is not None:
             each(found[-1])
-    return CopyReport(found)
+    return found
 
 
 def choose_versions(catalog: CatalogBackend, references: DatasetLike | Sequence[DatasetLike] | None) -> list[Reference]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from registry.api.absent_catalog import to_publish
 from registry.api.arguments import (
     DatasetLike,
     exact_version,
@@ -33,7 +34,7 @@ from registry.catalog import (
     Reservation,
     load_shards,
 )
-from registry.catalog.backend import AliasCalls, Expected, ExperimentCalls
+from registry.catalog.backend import AliasCalls, Expected
 from registry.errors import ShardMismatchError, UsageError
 from registry.model import DatasetVersion, Experiment, ExperimentChange, Reference, Use, Version
 
@@ -249,7 +250,8 @@ class Lifecycle:
             UsageError: ``dataset`` has a wrong type, or names a version.
         """
         wanted = None if dataset is None else read_dataset(dataset)
-        return self._catalog.configs.set_protection(wanted, protect=True, actor=log_actor(), dry_run=dry_run)
+        with to_publish(self._catalog, dry_run=dry_run):
+            return self._catalog.configs.set_protection(wanted, protect=True, actor=log_actor(), dry_run=dry_run)
 
     @typed_arguments
     def unprotect(self, dataset: DatasetLike | None = None, *, dry_run: bool = False) -> ProtectionChange:
@@ -401,8 +403,8 @@ class Experiments:
     result and the errors are the same, and nothing is written.
     """
 
-    def __init__(self, calls: ExperimentCalls, *, actor: str) -> None:
-        self._calls = calls
+    def __init__(self, catalog: CatalogBackend, *, actor: str) -> None:
+        self._catalog = catalog
         self._actor = actor
 
     @typed_arguments
@@ -419,11 +421,12 @@ class Experiments:
             UsageError: the name is invalid, the description is empty, or the default is not a bool.
             ConflictError: the flag exists with another description or default, or is retired.
         """
-        return self._calls.add(name, description, default=default, actor=self._actor, dry_run=dry_run)
+        with to_publish(self._catalog, dry_run=dry_run):
+            return self._catalog.experiments.add(name, description, default=default, actor=self._actor, dry_run=dry_run)
 
     def list(self) -> tuple[Experiment, ...]:
         """Every flag, sorted by name, with its default and the number of live versions that override it."""
-        return self._calls.list()
+        return self._catalog.experiments.list()
 
     @typed_arguments
     def set_default(self, name: str, value: bool, *, dry_run: bool = False) -> ExperimentChange:
@@ -439,7 +442,7 @@ class Experiments:
             ExperimentNotFoundError: the flag does not exist.
             ConflictError: the flag is retired, so it stays on.
         """
-        return self._calls.set_default(name, value, actor=self._actor, dry_run=dry_run)
+        return self._catalog.experiments.set_default(name, value, actor=self._actor, dry_run=dry_run)
 
     @typed_arguments
     def retire(self, name: str, *, dry_run: bool = False) -> ExperimentChange:
@@ -453,7 +456,7 @@ class Experiments:
             ExperimentNotFoundError: the flag does not exist.
             ConflictError: it is off by default, or versions that can be read switch it off; the message names them.
         """
-        return self._calls.retire(name, actor=self._actor, dry_run=dry_run)
+        return self._catalog.experiments.retire(name, actor=self._actor, dry_run=dry_run)
 
 
 class Reservations:

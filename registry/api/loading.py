@@ -237,7 +237,7 @@ def _require_below(dataset: Dataset, data_dir: str | os.PathLike[str]) -> None:
 
 
 def open_catalog_for(
-    catalog: Catalog | None, data_dir: str | os.PathLike[str] | None, *, create: bool = True
+    catalog: Catalog | None, data_dir: str | os.PathLike[str] | None, *, create: bool | None = None
 ) -> Catalog:
     """``catalog``, or the default one with its shards below ``data_dir``.
 

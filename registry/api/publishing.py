@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from registry.api.absent_catalog import previews, publishes
 from registry.api.arguments import DatasetLike, log_actor
 from registry.api.dataset import Dataset
 from registry.api.locations import open_data, open_indexes, open_version
@@ -54,6 +55,7 @@ class Publishing:
 
     @typed_arguments
     @engine_argument("building", "reference")
+    @publishes
     def build(
         self,
         reference: DatasetLike | type[DatasetBuilder] | DatasetBuilder,
@@ -139,6 +141,7 @@ class Publishing:
 
     @typed_arguments
     @engine_argument("building", "reference")
+    @previews
     def preview_build(
         self,
         reference: DatasetLike | type[DatasetBuilder] | DatasetBuilder,
@@ -186,6 +189,7 @@ class Publishing:
 
     @typed_arguments
     @engine_argument("publishing", "folder")
+    @publishes
     def publish(
         self,
         folder: str | os.PathLike[str],
@@ -239,6 +243,7 @@ class Publishing:
 
     @typed_arguments
     @engine_argument("importing", "folder")
+    @publishes
     def import_tfds(
         self,
         folder: str | os.PathLike[str],
@@ -342,6 +347,7 @@ class Publishing:
 
     @typed_arguments
     @engine_argument("publishing", "prepared")
+    @publishes
     def publish_prepared(
         self,
         source: Store,
@@ -407,6 +413,7 @@ class Publishing:
 
     @typed_arguments
     @engine_argument("comparing", "folder")
+    @previews
     def preview(
         self,
         folder: str | os.PathLike[str],

@@ -15,9 +15,10 @@ import sqlalchemy as sa
 
 from registry.catalog.clock import read_clock
 from registry.catalog.events import append_event, lock_log, read_events
-from registry.catalog.rows import check_text, read_canonical
+from registry.catalog.rows import check_text, read_usable_canonical
 from registry.catalog.selection import (
     CANONICAL_NUMBER,
+    IS_CANONICAL_WITHDRAWN,
     canonical_version,
     explain_dataset,
     find_default_config,
@@ -56,6 +57,7 @@ class SqlConfigs:
                 num_versions.label("num_versions"),
                 is_protected().label("is_protected"),
                 *CANONICAL_NUMBER,
+                IS_CANONICAL_WITHDRAWN.label("is_canonical_withdrawn"),
             )
             .join_from(builder_config, builder)
             .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
@@ -71,7 +73,7 @@ class SqlConfigs:
                     name=name,
                     config=row.name or None,
                     is_default=row.is_default,
-                    canonical=read_canonical(row),
+                    **read_usable_canonical(row),
                     num_versions=row.num_versions,
                     is_protected=bool(row.is_protected),
                 )

@@ -23,10 +23,12 @@ from registry.catalog.rows import (
     read_json,
     read_number,
     read_steps,
+    read_usable_canonical,
     read_version,
 )
 from registry.catalog.selection import (
     CANONICAL_NUMBER,
+    IS_CANONICAL_WITHDRAWN,
     IS_WITHDRAWN,
     NUMBER,
     canonical_version,
@@ -47,6 +49,7 @@ from registry.catalog.values import DatasetSummary, VersionSize, VersionSummary,
 from registry.errors import VersionExistsError
 from registry.model import (
     AbstractShardLengths,
+    DatasetMetadata,
     DatasetVersion,
     Producer,
     Reference,
@@ -56,6 +59,7 @@ from registry.model import (
     Version,
     VersionState,
     current_locations,
+    version_status,
 )
 
 _EAGER: Final = 4096
@@ -146,7 +150,7 @@ class SqlLookUps:
         ).subquery("ranked")
         is_best = sa.and_(ranked.c.config_id == builder_config.c.id, ranked.c.rank == 1)
         shown = dataset_version.alias("shown")
-        shown_id = sa.func.coalesce(builder_config.c.canonical_version_id, ranked.c.id)
+        shown_id = sa.func.coalesce(sa.case((~IS_CANONICAL_WITHDRAWN, canonical_version.c.id)), ranked.c.id)
         query = (
             sa.select(
                 builder.c.name.label("builder_name"),
@@ -158,38 +162,51 @@ class SqlLookUps:
                 ranked.c.patch,
                 ranked.c.num_versions,
                 *CANONICAL_NUMBER,
+                IS_CANONICAL_WITHDRAWN.label("is_canonical_withdrawn"),
                 shown.c.id.label("shown_id"),
+                shown.c.state,
                 shown.c.metadata_json,
             )
             .select_from(builder)
             .join(builder_config, builder_config.c.builder_id == builder.c.id)
             .join(ranked, is_best)
-            .join(shown, shown.c.id == shown_id)
             .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
+            .join(shown, shown.c.id == shown_id)
             .order_by(builder.c.name, builder_config.c.name)
         )
         with reading(self._engine) as connection, stored_values():
             rows = connection.execute(query).all()
-            of_shown = sa.select(shown_id).join_from(builder_config, ranked, is_best)
+            of_shown = (
+                sa.select(shown_id)
+                .join_from(builder_config, ranked, is_best)
+                .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
+            )
             splits = _split_sizes(connection, split.c.version_id.in_(of_shown))
             texts = [decode_metadata(row.metadata_json, "{}") for row in rows]
             return tuple(
-                DatasetSummary(
-                    name=row.builder_name,
-                    config=row.config_name or None,
-                    is_default=row.is_default,
-                    canonical=read_canonical(row),
-                    latest=Version(row.major, row.minor, row.patch),
-                    num_versions=row.num_versions,
-                    num_examples=sum(examples for _, examples, _ in splits.get(row.shown_id, ())),
-                    splits=tuple(name for name, _, _ in splits.get(row.shown_id, ())),
-                    description=text.description,
-                    config_description=text.config_description,
-                    config_tags=text.config_tags,
-                    is_protected=bool(row.is_protected),
-                )
-                for row, text in zip(rows, texts, strict=True)
+                _read_dataset(row, text, splits.get(row.shown_id, ())) for row, text in zip(rows, texts, strict=True)
             )
+
+
+def _read_dataset(row: Any, text: DatasetMetadata, splits: tuple[tuple[str, int, int], ...]) -> DatasetSummary:
+    latest, numbers = Version(row.major, row.minor, row.patch), read_usable_canonical(row)
+    canonical = numbers["canonical"]
+    return DatasetSummary(
+        name=row.builder_name,
+        config=row.config_name or None,
+        is_default=row.is_default,
+        canonical=canonical,
+        withdrawn=numbers["withdrawn"],
+        latest=latest,
+        num_versions=row.num_versions,
+        status=version_status(canonical or latest, VersionState(row.state), canonical),
+        num_examples=sum(examples for _, examples, _ in splits),
+        splits=tuple(name for name, _, _ in splits),
+        description=text.description,
+        config_description=text.config_description,
+        config_tags=text.config_tags,
+        is_protected=bool(row.is_protected),
+    )
 
 
 def _read_size(row: Any) -> VersionSize:

@@ -164,6 +164,13 @@ def read_canonical(row: sa.Row[*tuple[Any, ...]]) -> Version | None:
     return Version(row.canonical_major, row.canonical_minor, row.canonical_patch)
 
 
+def read_usable_canonical(row: sa.Row[*tuple[Any, ...]]) -> dict[str, Version | None]:
+    """The values ``canonical`` and ``withdrawn`` of a list: look-ups without a version refuse a withdrawn version."""
+    number = read_canonical(row)
+    is_withdrawn = bool(row.is_canonical_withdrawn)
+    return {"canonical": None if is_withdrawn else number, "withdrawn": number if is_withdrawn else None}
+
+
 def check_text(text: str, what: str) -> str:
     """``text`` if both databases can store it."""
     if "\0" in text or (not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)):

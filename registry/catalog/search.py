@@ -45,18 +45,25 @@ _MAX_LIMIT: Final = 2**31 - 1
 
 
 def find_hits(connection: sa.Connection, text: str, limit: int) -> tuple[SearchHit, ...]:
-    """See ``CatalogBackend.search``; hits of equal score are sorted by name."""
+    """See ``CatalogBackend.search``; hits of withdrawn datasets come last, equal scores are sorted by name."""
     limit = whole_number(limit, "limit")
     if not 1 <= limit <= _MAX_LIMIT:
         raise UsageError(f"a search shows from 1 to {_MAX_LIMIT:,} hits, not {limit!s:.40}")
     asked = parse_search(text)
     kind = connection.dialect.name
+    readable = sa.select(dataset_version.c.id).where(
+        dataset_version.c.config_id == search_document.c.config_id, sa.text(READABLE)
+    )
     ranked = (
-        sa.select(search_document.c.config_id, _score(kind, asked).label("score"))
+        sa.select(
+            search_document.c.config_id,
+            _score(kind, asked).label("score"),
+            (~readable.correlate(search_document).exists()).label("is_withdrawn"),
+        )
         .join_from(search_document, builder_config, builder_config.c.id == search_document.c.config_id)
         .join(builder, builder.c.id == builder_config.c.builder_id)
         .where(_matches(kind, asked.words))
-        .order_by(sa.desc("score"), *_by_name(kind))
+        .order_by("is_withdrawn", sa.desc("score"), *_by_name(kind))
         .limit(limit)
         .subquery("ranked")
     )
@@ -64,6 +71,7 @@ def find_hits(connection: sa.Connection, text: str, limit: int) -> tuple[SearchH
         sa.select(
             search_document,
             ranked.c.score,
+            ranked.c.is_withdrawn,
             builder.c.name.label("builder_name"),
             builder_config.c.name.label("config_name"),
             *NUMBER,
@@ -77,7 +85,7 @@ def find_hits(connection: sa.Connection, text: str, limit: int) -> tuple[SearchH
         .join(builder, builder.c.id == builder_config.c.builder_id)
         .join(dataset_version, dataset_version.c.id == search_document.c.version_id)
         .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
-        .order_by(ranked.c.score.desc(), *_by_name(kind))
+        .order_by(ranked.c.is_withdrawn, ranked.c.score.desc(), *_by_name(kind))
     )
     with stored_values():
         return tuple(_read_hit(row, asked) for row in connection.execute(query))
@@ -221,6 +229,7 @@ def _read_hit(row: sa.Row[*tuple[Any, ...]], asked: SearchWords) -> SearchHit:
         matched=matched_fields({field: stored[field] for field in FIELDS}, asked.words),
         snippet=snippet(description, asked.words),
         score=row.score,
+        is_withdrawn=bool(row.is_withdrawn),
     )
 
 

@@ -60,6 +60,11 @@ CANONICAL_NUMBER: Final = (
 IS_WITHDRAWN: Final = dataset_version.c.state.in_(sorted(state.value for state in WITHDRAWN))
 """``Candidate.is_withdrawn`` over the columns of ``dataset_version``. Look-ups use ``READABLE``, which has an index."""
 
+IS_CANONICAL_WITHDRAWN: Final = sa.func.coalesce(
+    canonical_version.c.state.in_(sorted(state.value for state in WITHDRAWN)), sa.false()
+)
+"""Whether the canonical version is withdrawn; false if there is none."""
+
 
 _MAX_NAMES: Final = 10_000
 
@@ -380,10 +385,9 @@ def _what_is_published(choice: Choice) -> str:
     if not standing.candidates:
         return "No version of it is published."
     published = f"Published: {_listed(standing, standing.candidates)}."
-    readable = next((one for one in standing.candidates if not one.is_withdrawn), None)
-    if choice.refusal is not Refusal.NO_CANONICAL or readable is None:
+    if choice.refusal is not Refusal.NO_CANONICAL or standing.next_canonical is None:
         return published
-    return f"{published} Make one canonical: registry promote {standing.exactly(readable.version)}"
+    return f"{published} {_how_to_promote(standing.exactly(standing.next_canonical))}"
 
 
 def _what_can_be_read(choice: Choice) -> str:
@@ -400,7 +404,14 @@ def _what_can_be_read(choice: Choice) -> str:
     yanked = next((one for one in passed if one.state is VersionState.YANKED), None)
     if yanked is not None:
         parts.append(f"To get it anyway, name it exactly: {standing.exactly(yanked.version)}.")
+    is_canonical = choice.wanted.request is None and choice.wanted.alias is None
+    if is_canonical and standing.next_canonical is not None:
+        parts.append(_how_to_promote(standing.exactly(standing.next_canonical)))
     return " ".join(parts)
+
+
+def _how_to_promote(reference: Reference) -> str:
+    return f"Make one canonical: registry promote {reference}"
 
 
 def _listed(standing: Standing, candidates: tuple[Candidate, ...]) -> str:

@@ -45,10 +45,11 @@ class DatasetSummary:
         name, config: config is None if the dataset has no configs.
         is_default: whether a reference without a config means this one.
         canonical: the version that a look-up without a version gives, or None.
+        withdrawn: the canonical version if it is yanked or dropped: look-ups without a version are refused. Or None.
         latest: the highest version that is not yanked or dropped; if all are, the highest.
         num_versions: number of published versions in any state.
-        num_examples, splits, description, config_description, config_tags: of the canonical version, or of the
-            latest if no version is canonical.
+        status, num_examples, splits, description, config_description, config_tags: of the canonical version, or of the
+            latest if there is none.
         is_protected: whether only `registry promote` changes the canonical version.
     """
 
@@ -64,6 +65,13 @@ class DatasetSummary:
     config_description: str = ""
     config_tags: tuple[str, ...] = ()
     is_protected: bool = False
+    withdrawn: Version | None = None
+    status: VersionStatus = VersionStatus.CANONICAL
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether all versions are yanked or dropped."""
+        return self.status in (VersionStatus.YANKED, VersionStatus.DROPPED)
 
     @property
     def dataset(self) -> str:
@@ -136,6 +144,7 @@ class SearchHit:
             (licence, homepage, citation).
         snippet: a line of the description that contains a word, else its beginning.
         score: hits are sorted by it, highest first. Scores of different searches cannot be compared.
+        is_withdrawn: whether all versions are yanked or dropped. Such hits come last.
     """
 
     name: str
@@ -146,6 +155,7 @@ class SearchHit:
     matched: tuple[str, ...]
     snippet: str
     score: int
+    is_withdrawn: bool = False
 
     @property
     def dataset(self) -> str:
@@ -298,7 +308,8 @@ class LogReport:
 class ConfigSummary:
     """A config of a dataset, as a list shows it; ``config`` is None if the dataset has none.
 
-    ``is_protected``: whether only `registry promote` changes its canonical version.
+    ``canonical`` and ``withdrawn`` are those of ``DatasetSummary``. ``is_protected``: whether only `registry promote`
+    changes its canonical version.
     """
 
     name: str
@@ -307,6 +318,7 @@ class ConfigSummary:
     canonical: Version | None
     num_versions: int
     is_protected: bool = False
+    withdrawn: Version | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,10 @@ Other commands use the functions here to print features, differences, and why a 
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -22,23 +23,37 @@ from registry.errors import NotFoundError, UsageError
 from registry.model import Considered, Reference, VersionStatus
 
 if TYPE_CHECKING:
+    from registry.catalog import DatasetSummary, SearchHit
     from registry.features import FeaturesDict
     from registry.publishing import VersionDiff
 
+T = TypeVar("T", bound="DatasetSummary | SearchHit")
 
 _SHOWN: Final = 20
 
 
-@session_command("list", epilog=examples("registry list", "registry list --format json"))
-def list_(session: Session) -> None:
-    """List the datasets of the catalog, by name."""
+_all_option: Final = click.option(
+    "--all", "every", is_flag=True, help="Also show datasets whose versions are all yanked or dropped."
+)
+
+
+@session_command("list", epilog=examples("registry list", "registry list --all", "registry list --format json"))
+@_all_option
+def list_(session: Session, every: bool) -> None:
+    """List the datasets of the catalog, by name.
+
+    A dataset whose versions are all yanked or dropped is hidden unless you add --all.
+    """
     with session.connect() as catalog:
-        found = [
-            fields_of(one, "dataset", "is_protected", "canonical", "latest", "num_versions", "num_examples", "splits")
-            | {"default_config": one.is_default and one.config is not None}
-            | fields_of(one, "description", "config_description", "config_tags")
-            for one in catalog.datasets()
-        ]
+        datasets = catalog.datasets()
+    readable = datasets if every else _leave_out_withdrawn(session, datasets, "registry list")
+    found = [
+        fields_of(one, "dataset", "is_protected", "canonical", "withdrawn", "latest", "status", "num_versions")
+        | fields_of(one, "num_examples", "splits")
+        | {"default_config": one.is_default and one.config is not None}
+        | fields_of(one, "description", "config_description", "config_tags")
+        for one in readable
+    ]
     columns: dict[str, Column] = {
         "DATASET": "dataset",
         "VERSION": _listed_version,
@@ -47,14 +62,33 @@ def list_(session: Session) -> None:
         "SPLITS": "splits",
         "DESCRIPTION": lambda one: _first_words(one["description"]),
     }
-    empty = "The catalog is empty. Start with: registry quickstart"
+    empty = "" if datasets else "The catalog is empty. Start with: registry quickstart"
     session.out.present("list", found, lambda rows: [Table(rows, columns, empty=empty)])
 
 
+def _leave_out_withdrawn(session: Session, found: Sequence[T], command: str) -> Sequence[T]:
+    """The datasets or hits that have a version to read; a note counts the others, which ``command`` shows."""
+    readable = [one for one in found if not one.is_withdrawn]
+    if number := len(found) - len(readable):
+        hidden = "1 dataset is hidden: all its" if number == 1 else f"{number:,} datasets are hidden: all their"
+        again = f"{command} --all{session.pasted_options}"
+        session.out.note(
+            f"note: {hidden} versions are yanked or dropped. To see {'it' if number == 1 else 'them'}: {again}"
+        )
+    return readable
+
+
 def _listed_version(one: dict[str, Any]) -> str:
-    """The canonical version, or the highest one with a remark that it is not canonical."""
-    version = str(one["canonical"] or f"{one['latest']} (not canonical)")
-    return f"{version} (protected)" if one["is_protected"] else version
+    """The canonical version, or the highest one, with remarks on what a look-up does with it."""
+    status, remark = one["status"], ""
+    if status in (VersionStatus.YANKED, VersionStatus.DROPPED):
+        remark = f" ({status})"
+    elif one["canonical"] is None:
+        withdrawn = f": {one['withdrawn']} is withdrawn" if one["withdrawn"] else ""
+        remark = f" (not canonical{withdrawn})"
+    if status is VersionStatus.DEPRECATED:
+        remark += f" ({status})"
+    return f"{one['canonical'] or one['latest']}{remark}{' (protected)' if one['is_protected'] else ''}"
 
 
 @session_command(
@@ -67,18 +101,23 @@ def _listed_version(one: dict[str, Any]) -> str:
 )
 @click.argument("text", metavar="TEXT...", nargs=-1, required=True)
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Show the best N.")
-def search(session: Session, text: tuple[str, ...], limit: int) -> None:
+@_all_option
+def search(session: Session, text: tuple[str, ...], limit: int, every: bool) -> None:
     """Find datasets that match all words of TEXT, the best first.
 
     Searches names, tags, features with their labels, descriptions, licence, homepage and citation. A word matches every
     word that begins with it; case and accents are ignored. TEXT has no other syntax. If nothing is found, the exit code
-    is 0, and a note names the words without a match.
+    is 0, and a note names the words without a match. A dataset whose versions are all yanked or dropped is hidden
+    unless you add --all.
     """
     words = " ".join(text)
     with session.connect() as catalog:
-        found = catalog.search(words, limit=limit + 1)  # one more, to know whether there are more
+        found: Sequence[SearchHit] = catalog.search(words, limit=limit + 1)  # one more, to know whether there are more
         if not found:
             session.out.note(catalog.backend.explain_no_hits(words))
+    # Hits without a version to read come last, so the limit leaves them out first.
+    if not every:
+        found = _leave_out_withdrawn(session, found, f"registry search {shlex.join(text)}")
     if len(found) > limit:
         session.out.note(f"note: only the best {limit} are shown. Add a word to narrow the search, or raise --limit.")
     shown = [

@@ -9,7 +9,7 @@ import functools
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -18,7 +18,7 @@ import click
 
 from registry.cli.engine import ENGINE_OPTIONS, chosen_engine
 from registry.cli.output import Output
-from registry.errors import CatalogNotFoundError, RegistryWarning, VerificationError
+from registry.errors import RegistryWarning, VerificationError
 from registry.masking import mask
 
 if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
@@ -58,11 +58,8 @@ class Session:
             options += ' --data-dir "$REGISTRY_DATA_DIR"' if secret else f" --data-dir {quote(self.data_dir)}"
         return options
 
-    def connect(self, *, create: bool = False) -> Catalog:
-        """Open the catalog.
-
-        A missing SQLite file is an error unless ``create`` is set, because its path may be mistyped.
-        """
+    def connect(self, *, create: bool | None = False) -> Catalog:
+        """Open the catalog. A missing SQLite file is an error, see ``registry.connect``: its path may be mistyped."""
         from registry.api import connect
 
         with self.name_origin() if self.url is not None else nullcontext():
@@ -70,19 +67,11 @@ class Session:
 
     @contextmanager
     def connect_to_publish(self, *, dry_run: bool = False) -> Iterator[Catalog]:
-        """Open the catalog, or create it. A dry run creates nothing: it uses an empty catalog in a temporary folder."""
-        from tempfile import TemporaryDirectory  # slow to import, and rarely needed
+        """Open the catalog, or create it. A dry run creates nothing: it finds an empty catalog."""
+        from registry.api.absent_catalog import to_publish
 
-        from registry.api import connect, data_folder
-
-        opened = None
-        with suppress(CatalogNotFoundError):
-            opened = self.connect(create=not dry_run)
-        with ExitStack() as stack:
-            if opened is None:
-                folder = stack.enter_context(TemporaryDirectory(prefix="registry-"))
-                opened = connect(f"{folder}/catalog.db", data_dir=data_folder(self.catalog_url, self.data_dir))
-            yield stack.enter_context(opened)
+        with self.connect(create=None) as catalog, to_publish(catalog.backend, dry_run=dry_run):
+            yield catalog
 
     def name_origin(self) -> AbstractContextManager[None]:
         """Errors of the catalog say which option or variable named it, or that it is the default."""

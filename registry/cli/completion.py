@@ -34,15 +34,16 @@ def completion(ctx: click.Context, shell: str) -> None:
 
 
 def complete_reference(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the datasets of the catalog."""
-    return _offer(ctx, incomplete, lambda catalog: [one.dataset for one in catalog.datasets()])
+    """Complete the datasets of the catalog that have a version to read."""
+    return _offer(ctx, incomplete, lambda catalog: [one.dataset for one in catalog.datasets() if not one.is_withdrawn])
 
 
 def complete_version(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete datasets; after ``:`` the versions of a dataset, after ``@`` its aliases."""
     dataset, sign, _ = incomplete.partition("@" if "@" in incomplete else ":")
     if not sign:
-        return complete_reference(ctx, param, incomplete)
+        # Of withdrawn datasets as well: promote, yank --undo and drop --undo name them.
+        return _offer(ctx, incomplete, lambda catalog: [one.dataset for one in catalog.datasets()])
 
     def numbers(catalog: Catalog) -> list[str]:
         wanted = Reference.parse(dataset)

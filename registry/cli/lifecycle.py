@@ -12,7 +12,7 @@ import click
 
 from registry.cli.commands import Session, examples, session_command
 from registry.cli.options import dry_run_option, uses_option, version_argument
-from registry.cli.output import Block, Column, Table
+from registry.cli.output import Block, Column, Note, Table
 from registry.envelope import fields_of
 from registry.errors import UsageError
 from registry.model import Answer, Candidate, Effect, Reference, Standing, Use
@@ -202,14 +202,36 @@ def _present(session: Session, change: Change, uses: Sequence[Use]) -> None:
         **effect_values(change.effects, change.use_effects, uses),
     }
 
+    missing = _missing_canonical(session, change)
+    if missing and session.out.as_json:
+        session.out.note(missing)
+
     def human(it: dict[str, Any]) -> Iterator[Block]:
         yield _describe(change)
         if it["is_change"]:
             yield from describe_effects(it)
             if it["without_config_too"]:
                 yield f"References without a config mean {reference.config}, so they change in the same way."
+            if missing:
+                yield Note(missing)
 
     session.out.present(change.action.removeprefix("undo-"), value, human)
+
+
+def _missing_canonical(session: Session, change: Change) -> str:
+    """How to get a canonical version again, if the change withdraws it: look-ups without a version are then refused."""
+    if change.before.usable_canonical is None or change.after.usable_canonical is not None:
+        return ""
+    after = change.after.next_canonical
+    return (
+        f"note: {change.reference.dataset} {'would have' if change.is_dry_run else 'has'} no canonical version. "
+        + (
+            f"No version is left to promote. To undo it: registry {change.action} {change.reference} --undo"
+            if after is None
+            else f"Make one canonical: registry promote {change.after.exactly(after)}"
+        )
+        + session.pasted_options
+    )
 
 
 def _candidate(standing: Standing, reference: Reference) -> Candidate:
@@ -225,7 +247,7 @@ def _state_of(standing: Standing, reference: Reference) -> dict[str, Any]:
     return {
         "status": standing.status(candidate),
         **fields_of(candidate, "message", "superseded_by"),
-        "canonical": standing.canonical,
+        "canonical": standing.usable_canonical,
     }
 
 

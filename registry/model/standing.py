@@ -88,6 +88,26 @@ class Standing:
                 return found
         return None
 
+    @property
+    def usable_canonical(self) -> Version | None:
+        """The canonical version, or None if there is none, or if it is yanked or dropped."""
+        found = None if self.canonical is None else self.find(self.canonical)
+        return None if found is None or found.is_withdrawn else found.version
+
+    @property
+    def next_canonical(self) -> Version | None:
+        """The version to promote if no canonical version is usable, or None if no version can be read.
+
+        It is the successor that the withdrawn canonical version names; else the highest version below it, because
+        higher ones are experimental; else the highest.
+        """
+        readable = [one.version for one in self.candidates if not one.is_withdrawn]
+        before = None if self.canonical is None else self.find(self.canonical)
+        if before is not None and before.superseded_by in readable:
+            return before.superseded_by
+        below = [one for one in readable if before is not None and one < before.version]
+        return max(below or readable, default=None)
+
     def allowed(self, request: VersionRequest) -> list[Candidate]:
         """Every version that ``request`` allows, in any state, the highest first."""
         return [one for one in self.candidates if request.allows(one.version)]

@@ -131,7 +131,7 @@ def test_a_yanked_canonical_version_refuses_the_unversioned_look_up(mnist: Catal
         mnist.find("mnist")
     assert caught.value.hint == (
         "It is superseded by mnist:1.1.0. Readable: 2.0.0 (experimental), 1.1.0 (experimental). "
-        "To get it anyway, name it exactly: mnist:1.0.0."
+        "To get it anyway, name it exactly: mnist:1.0.0. Make one canonical: registry promote mnist:1.1.0"
     )
 
 
@@ -463,4 +463,7 @@ def test_a_successor_that_is_withdrawn_itself_is_not_recommended(mnist: CatalogB
     with pytest.raises(VersionWithdrawnError) as raised:
         mnist.find("mnist")
 
-    assert raised.value.hint == "Readable: 2.0.0 (experimental). To get it anyway, name it exactly: mnist:1.0.0."
+    assert raised.value.hint == (
+        "Readable: 2.0.0 (experimental). To get it anyway, name it exactly: mnist:1.0.0. "
+        "Make one canonical: registry promote mnist:2.0.0"
+    )

@@ -4,6 +4,7 @@ import dataclasses
 import sqlite3
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
+from itertools import product
 
 import pytest
 from catalog_samples import execute, make_shards, publish, sample
@@ -14,6 +15,7 @@ from registry.errors import (
     CatalogError,
     ConfigNotFoundError,
     DatasetNotFoundError,
+    NotFoundError,
     SplitNotFoundError,
     VersionNotFoundError,
     VersionWithdrawnError,
@@ -28,6 +30,7 @@ from registry.model import (
     Version,
     VersionState,
     VersionStatus,
+    version_status,
 )
 
 
@@ -351,6 +354,56 @@ def test_lists_show_the_canonical_version_and_the_latest(
         ("digits", None, "0.1.0", 1, 15, ("all_of_it",), "About digits."),
         ("mnist/plain", Version(1, 0, 0), "1.1.0", 3, 9, ("train", "test"), "About mnist."),
     ]
+
+
+def test_lists_and_searches_name_no_version_that_a_look_up_refuses(catalog: CatalogBackend, catalog_url: str) -> None:
+    """The law, for all states of two versions, of which the lower, the higher or none is canonical."""
+    names = {}
+    for number, (lower, higher, canonical) in enumerate(product(VersionState, VersionState, (None, "1.0.0", "2.0.0"))):
+        name = f"set_{number}"
+        names[name] = {"1.0.0": lower, "2.0.0": higher}
+        for version in names[name]:
+            publish(catalog, f"{name}:{version}", promote=version == canonical, content=f"{name} {version}")
+        if canonical is None:
+            execute(
+                catalog_url,
+                "UPDATE builder_config SET canonical_version_id = NULL WHERE id = (SELECT max(id) FROM builder_config)",
+            )
+    for version in ("1.0.0", "2.0.0"):
+        for state in VersionState:
+            listed = ", ".join(f"'{name}'" for name, states in names.items() if states[version] is state)
+            execute(
+                catalog_url,
+                f"UPDATE dataset_version SET state = '{state.value}' WHERE major = {version[0]} AND config_id IN "  # noqa: S608 (a test's own values)
+                f"(SELECT c.id FROM builder_config c JOIN builder b ON b.id = c.builder_id WHERE b.name IN ({listed}))",
+            )
+
+    datasets = catalog.datasets()
+    hits = {hit.name: hit for hit in catalog.search("set", limit=1000)}
+
+    assert sorted(names) == sorted(one.name for one in datasets) == sorted(hits)
+    is_last = [hit.is_withdrawn for hit in hits.values()]
+    assert is_last == sorted(is_last)
+    for one in datasets:
+        try:
+            found = catalog.find(one.name).version
+        except NotFoundError:
+            found = None
+        standing = catalog.standing(one.name)
+        readable = [str(each.version) for each in standing.candidates if not each.is_withdrawn]
+        assert one.canonical == standing.usable_canonical == found
+        assert one.withdrawn == (standing.canonical if found is None else None)
+        assert str(one.latest) == (readable or ["2.0.0"])[0]
+        listed_version = one.canonical or one.latest
+        assert one.status == version_status(listed_version, names[one.name][str(listed_version)], one.canonical)
+        assert one.is_withdrawn == hits[one.name].is_withdrawn == (not readable)
+        (config,) = catalog.configs.list(one.name)
+        assert (config.canonical, config.withdrawn) == (one.canonical, one.withdrawn)
+        offer = standing.next_canonical
+        assert (offer is None) == (not readable)
+        if offer is not None:
+            catalog.lifecycle.promote(standing.exactly(offer), actor="ann")
+            assert catalog.find(one.name).version == offer
 
 
 def test_versions_are_listed_the_highest_first(catalog: CatalogBackend, catalog_url: str, queries: list[str]) -> None:

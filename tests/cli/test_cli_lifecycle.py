@@ -85,7 +85,7 @@ def test_promote_and_what_it_refuses(numbers: Cli) -> None:
         6,
         "error: the canonical version 2.0.0 of numbers is yanked: bad\n"
         "hint: Readable: 1.1.1 (supported), 1.1.0 (supported), 1.0.0 (supported). "
-        "To get it anyway, name it exactly: numbers:2.0.0.\n",
+        "To get it anyway, name it exactly: numbers:2.0.0. Make one canonical: registry promote numbers:1.1.1\n",
     )
     numbers("promote", "numbers:1.0.0")
     back = numbers("promote", "numbers:2.0.0")
@@ -130,7 +130,14 @@ def test_config_list_and_set_default(numbers: Cli) -> None:
         "en               1.0.0             2\n"
     )
     assert numbers("config", "list", "numbers", "--format", "json").json()["data"] == [
-        {"config": None, "is_default": True, "canonical": "1.0.0", "num_versions": 4, "is_protected": False}
+        {
+            "config": None,
+            "is_default": True,
+            "canonical": "1.0.0",
+            "withdrawn": None,
+            "num_versions": 4,
+            "is_protected": False,
+        }
     ]
     numbers("drop", "words/de:2.0.0", "--reason", "gone")
     dry = numbers("config", "set-default", "words/en", "--dry-run")
@@ -238,3 +245,73 @@ def test_the_shell_completes_versions() -> None:
     assert completed("registry promote words/de:") == ["words/de:2.0.0", "words/de:1.0.0"]
     assert completed("registry promote nobody:") == []
     assert completed("registry config set-default words/") == ["words/de", "words/en"]
+
+
+def test_a_dataset_whose_versions_are_all_withdrawn_is_hidden_and_marked(numbers: Cli) -> None:
+    for version in ("1.0.0", "2.0.0"):
+        numbers("yank", f"words/de:{version}", "--reason", "bad")
+        numbers("drop", f"words/en:{version}", "--reason", "gone")
+    listed = numbers("list")
+    assert [line.split()[:2] for line in listed.out.splitlines()[1:]] == [["numbers", "1.0.0"]]
+    assert listed.err == (
+        "note: 2 datasets are hidden: all their versions are yanked or dropped. To see them: registry list --all\n"
+    )
+    lines = numbers("list", "--all").out.splitlines()
+    assert [" ".join(line.split()[:3]) for line in lines[1:]] == [
+        "numbers 1.0.0 4",
+        "words/de 2.0.0 (yanked)",
+        "words/en 2.0.0 (dropped)",
+    ]
+    answer = numbers("list", "--format", "json").json()
+    assert [one["dataset"] for one in answer["data"]] == ["numbers"]
+    assert answer["warnings"] == [listed.err.strip()]
+    assert [
+        (one["dataset"], one["canonical"], one["withdrawn"], one["status"])
+        for one in numbers("list", "--all", "--format", "json").json()["data"]
+    ] == [
+        ("numbers", "1.0.0", None, "canonical"),
+        ("words/de", None, "1.0.0", "yanked"),
+        ("words/en", None, "1.0.0", "dropped"),
+    ]
+    found = numbers("search", "words", "de")
+    assert (found.code, found.out) == (0, "")
+    assert found.err == (
+        "note: 1 dataset is hidden: all its versions are yanked or dropped. To see it: registry search words de --all\n"
+    )
+    assert "words/de  1.0.0 (yanked)  " in numbers("search", "words", "de", "--all").out
+    assert numbers("search", "words", "de", "--all").err == ""
+    assert numbers("config", "list", "words").out == (
+        "CONFIG  DEFAULT  CANONICAL                  VERSIONS\n"
+        "de      default  none (1.0.0 is withdrawn)         2\n"
+        "en               none (1.0.0 is withdrawn)         2\n"
+    )
+
+
+def test_a_list_says_that_the_canonical_version_is_withdrawn_or_deprecated(numbers: Cli) -> None:
+    numbers("promote", "numbers:1.1.1")
+    numbers("deprecate", "numbers:1.1.1", "--reason", "old")
+    assert "numbers   1.1.1 (deprecated)  " in numbers("list").out
+    numbers("yank", "numbers:1.1.1", "--reason", "bad")
+    assert "numbers   2.0.0 (not canonical: 1.1.1 is withdrawn)  " in numbers("list").out
+
+
+def test_withdrawing_the_canonical_version_names_the_one_to_promote(numbers: Cli) -> None:
+    numbers("promote", "numbers:1.1.0")
+    dry = numbers("yank", "numbers:1.1.0", "--reason", "bad", "--dry-run")
+    assert dry.err == (
+        "note: numbers would have no canonical version. Make one canonical: registry promote numbers:1.0.0\n"
+    )
+    answer = numbers("yank", "numbers:1.1.0", "--reason", "bad", "--superseded-by", "1.1.1", "--format", "json").json()
+    assert answer["data"]["after"]["canonical"] is None
+    (note,) = answer["warnings"]
+    assert note == "note: numbers has no canonical version. Make one canonical: registry promote numbers:1.1.1"
+    assert numbers(*note.rpartition(": registry ")[2].split()).code == 0
+    assert numbers("drop", "numbers:2.0.0", "--reason", "gone").err == ""
+    for version in ("1.0.0", "1.1.0"):
+        numbers("drop", f"numbers:{version}", "--reason", "gone")
+    last = numbers("drop", "numbers:1.1.1", "--reason", "gone")
+    assert last.err == (
+        "note: numbers has no canonical version. No version is left to promote. "
+        "To undo it: registry drop numbers:1.1.1 --undo\n"
+    )
+    assert numbers(*last.err.rpartition(": registry ")[2].split()).code == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import registry
-from registry.errors import CatalogNotFoundError, UsageError
+from registry.errors import CatalogNotFoundError, NotACatalogError, UsageError
 
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 
@@ -36,7 +36,15 @@ READING = [
     ("split", "check", "digits", "train", "test"),
     ("verify", "--all"),
     ("verify", "digits"),
+    ("verify", "--all", "--state", "state"),
     ("versions", "digits"),
+    ("alias", "history", "digits@paper"),
+    ("backup", "backup.jsonl"),
+    ("copy", "--all", "--to", "other.db"),
+    ("du",),
+    ("gc",),
+    ("mirror", "list"),
+    ("promote", "digits:1.0.0"),
     ("yank", "digits:1.0.0", "--reason", "x"),
 ]
 
@@ -177,8 +185,121 @@ def test_a_reader_in_python_asks_for_an_existing_catalog(tmp_path: Path) -> None
     assert caught.value.details == {"path": str(tmp_path / "catalog.db")}
     assert isinstance(caught.value, LookupError)
     assert list(tmp_path.iterdir()) == []
-    registry.connect(tmp_path / "catalog.db").close()
+    registry.connect(tmp_path / "catalog.db", create=True).close()
     with registry.connect(tmp_path / "catalog.db", create=False) as catalog:
         assert catalog.datasets() == ()
     with pytest.raises(UsageError):
         registry.connect("", create=False)
+
+
+def add_dry(catalog: registry.Catalog) -> object:
+    return catalog.add([{"a": 1}], "rows", dry_run=True)
+
+
+READS: dict[str, Callable[[registry.Catalog], object]] = {
+    "aliases.list": lambda catalog: catalog.aliases.list(),
+    "collect_garbage": lambda catalog: catalog.collect_garbage(),
+    "copy": lambda catalog: catalog.copy(None, catalog),
+    "dataset": lambda catalog: catalog.dataset("digits"),
+    "datasets": lambda catalog: catalog.datasets(),
+    "diff": lambda catalog: catalog.diff("digits:1.0.0", "digits:2.0.0"),
+    "experiments.list": lambda catalog: catalog.experiments.list(),
+    "experiments.retire": lambda catalog: catalog.experiments.retire("flag"),
+    "lifecycle.unprotect": lambda catalog: catalog.lifecycle.unprotect(),
+    "lifecycle.yank": lambda catalog: catalog.lifecycle.yank("digits:1.0.0", reason="x"),
+    "log": lambda catalog: list(catalog.log()),
+    "mirrors.list": lambda catalog: catalog.mirrors.list("digits:1.0.0"),
+    "published_digest": lambda catalog: catalog.published_digest("digits:1.0.0"),
+    "reservations.list": lambda catalog: catalog.reservations.list(),
+    "search": lambda catalog: catalog.search("digits"),
+    "standing": lambda catalog: catalog.standing("digits"),
+    "usage": lambda catalog: catalog.usage(),
+    "verify_all": lambda catalog: catalog.verify_all(),
+    "verify_log": lambda catalog: catalog.verify_log(),
+    "versions": lambda catalog: catalog.versions("digits"),
+}
+
+
+@pytest.mark.parametrize("url", ["path", "sqlite"])
+@pytest.mark.parametrize("name", READS)
+def test_a_read_of_a_mistyped_path_in_python_creates_nothing(tmp_path: Path, name: str, url: str) -> None:
+    (tmp_path / "catalog.db").write_bytes(b"")
+    path = tmp_path / "catlog.db"
+    with registry.connect(path if url == "path" else f"sqlite:///{path}") as catalog:
+        if name == "copy":
+            with registry.connect(tmp_path / "other.db") as other, pytest.raises(CatalogNotFoundError):
+                catalog.copy(None, other)
+        with pytest.raises((CatalogNotFoundError, UsageError) if name == "copy" else CatalogNotFoundError) as caught:
+            READS[name](catalog)
+    if name != "copy":
+        assert caught.value.message == f"no catalog at {path}: no such file"
+        hint = f"Did you mean {tmp_path}/catalog.db? To create a catalog there: registry db upgrade --catalog "
+        assert caught.value.hint == f"{hint}sqlite:///{path}"
+    assert [(one.name, one.stat().st_size) for one in tmp_path.iterdir()] == [("catalog.db", 0)]
+
+
+DRY_RUNS: dict[str, Callable[[registry.Catalog], object]] = {
+    "add": add_dry,
+    "experiments.add": lambda catalog: catalog.experiments.add("flag", "A flag.", dry_run=True),
+    "lifecycle.protect": lambda catalog: catalog.lifecycle.protect(dry_run=True),
+    "plan_add": lambda catalog: catalog.plan_add([{"a": 1}], "rows"),
+    "preview_build": lambda catalog: catalog.preview_build("digits"),
+}
+
+
+@pytest.mark.parametrize("name", DRY_RUNS)
+def test_a_dry_run_in_python_finds_an_empty_catalog_and_creates_nothing(tmp_path: Path, name: str) -> None:
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        assert DRY_RUNS[name](catalog)
+        with pytest.raises(CatalogNotFoundError):
+            catalog.datasets()
+    assert not (tmp_path / "catalog.db").exists()
+
+
+PUBLICATIONS: dict[str, Callable[[registry.Catalog], object]] = {
+    "add": lambda catalog: catalog.add([{"a": 1}], "rows"),
+    "experiments.add": lambda catalog: catalog.experiments.add("flag", "A flag."),
+    "lifecycle.protect": lambda catalog: catalog.lifecycle.protect(),
+    "plan_add": lambda catalog: catalog.plan_add([{"a": 1}], "rows").publish(),
+    "build": lambda catalog: catalog.build("digits"),
+}
+
+
+@pytest.mark.parametrize("content", [None, b""], ids=["no file", "an empty file"])
+@pytest.mark.parametrize("name", PUBLICATIONS)
+def test_a_publication_in_python_creates_the_catalog(tmp_path: Path, name: str, content: bytes | None) -> None:
+    path = tmp_path / "new folder/catalog.db"
+    if content is not None:
+        path.parent.mkdir()
+        path.write_bytes(content)
+    with registry.connect(path) as catalog:
+        assert PUBLICATIONS[name](catalog)
+        assert len(list(catalog.log())) == 1
+    with registry.connect(path, create=False) as again:
+        assert len(list(again.log())) == 1
+
+
+def test_a_catalog_that_another_process_creates_is_read_from_then_on(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.db"
+    with registry.connect(path) as catalog, registry.connect(path) as other:
+        with pytest.raises(CatalogNotFoundError):
+            catalog.datasets()
+        other.add([{"a": 1}], "rows")
+        assert [one.name for one in catalog.datasets()] == ["rows"]
+        assert str(catalog.lifecycle.promote("rows:1.0.0").reference) == "rows:1.0.0"
+
+
+def test_the_hint_says_which_variable_names_a_missing_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_CATALOG", str(tmp_path / "catalog.db"))
+    with registry.connect() as catalog, pytest.raises(CatalogNotFoundError) as caught:
+        catalog.dataset("digits")
+    assert caught.value.hint is not None
+    assert caught.value.hint.endswith("\nThis catalog is named by the environment variable REGISTRY_CATALOG.")
+
+
+@pytest.mark.parametrize("name", ["a folder", "no database"])
+def test_a_path_that_cannot_be_a_catalog_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "catalog.db"
+    path.mkdir() if name == "a folder" else path.write_bytes(b"text" * 100)
+    with pytest.raises(NotACatalogError):
+        registry.connect(path)

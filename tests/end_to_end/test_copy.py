@@ -171,7 +171,7 @@ def test_references_choose_all_versions_that_match(
         report = source.copy(references, empty, dry_run=True)
         assert [str(one.reference) for one in report] == expected
         assert {one.outcome.value for one in report} == {"found"}
-        assert (empty.datasets(), (tmp_path / "empty").exists()) == ((), False)
+        assert ((tmp_path / "empty.db").exists(), (tmp_path / "empty").exists()) == (False, False)
 
 
 def test_one_or_several_versions_are_given_in_any_form(source: Catalog, tmp_path: Path) -> None:

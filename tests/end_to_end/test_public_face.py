@@ -417,7 +417,7 @@ def test_an_argument_of_a_wrong_type_is_an_error_of_its_own(
 
 def test_a_call_refuses_a_wrong_type_before_it_changes_anything(catalog: registry.Catalog, tmp_path: Path) -> None:
     folder = catalog.dataset(EXACT).local_folder or ""
-    with registry.connect(tmp_path / "catalog.db") as other:
+    with registry.connect(tmp_path / "catalog.db", create=True) as other:
         with pytest.raises(WrongTypeError) as caught:
             other.import_tfds(folder, dry_run="no")  # type: ignore[arg-type]
         assert caught.value.details == {"argument": "dry_run", "accepted": "True or False", "type": "str"}
