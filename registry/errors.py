@@ -112,6 +112,10 @@ class NullLabelWarning(RegistryWarning):
     """A class label is null in some rows of an import; it is stored as -1, which means no label."""
 
 
+class ValuesOutsideWarning(RegistryWarning):
+    """Records have values that their feature does not allow, such as a number that belongs to no class."""
+
+
 class ContinuedRunWarning(RegistryWarning):
     """A verification of all versions continues a run that was interrupted, and skips what that run has verified."""
 

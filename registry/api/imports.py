@@ -167,7 +167,8 @@ def _taken(folder: VersionFolder, prepared: PreparedDataset, publication: Public
         notes += (f"from {step.old.version} to {step.new.version} more changed than a {step.says.name} step allows",)
     outcome = ImportOutcome.IMPORTED if publication.newly else ImportOutcome.KNOWN
     described = _describe(folder, prepared, outcome, notes=notes)
-    return replace(described, num_bytes=publication.num_bytes, promotion=publication.promotion)
+    promotion, outside = publication.promotion, publication.outside
+    return replace(described, num_bytes=publication.num_bytes, promotion=promotion, outside=outside)
 
 
 def _gone(target: Target, reference: Reference, store_of: Callable[[DatasetVersion], Store]) -> str | None:

@@ -13,7 +13,7 @@ from registry.errors import PartialFailureError, RegistryError, StorageError, Ve
 from registry.model import Reference, VersionState
 
 if TYPE_CHECKING:  # numpy is loaded when something is verified
-    from registry.publishing import VerifyReport
+    from registry.publishing import ValuesOutside, VerifyReport
 
 _SHOWN: Final = 10
 
@@ -70,6 +70,7 @@ class ImportedVersion:
         num_bytes: bytes of the shard files if they were read, else of the serialized records.
         promotion: the effect on the canonical version if it was imported or known, else None.
         notes: what readers of the version should know.
+        outside: values that a feature does not allow; each is also a ``ValuesOutsideWarning``.
         error: why it was refused, else None.
     """
 
@@ -81,6 +82,7 @@ class ImportedVersion:
     num_bytes: int = 0
     promotion: Promotion | None = None
     notes: tuple[str, ...] = field(default=())
+    outside: tuple[ValuesOutside, ...] = ()
     error: RegistryError | None = None
 
 

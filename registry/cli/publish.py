@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,7 +21,7 @@ from registry.splits import counted
 
 if TYPE_CHECKING:  # sqlalchemy and numpy are loaded when something is published
     from registry.catalog import Promotion
-    from registry.publishing import Preview, Publication
+    from registry.publishing import Preview, Publication, ValuesOutside
 
 
 @session_command(
@@ -185,6 +186,7 @@ def present_publication(session: Session, publication: Publication) -> None:
         "content_digest": f"sha256:{version.content_digest}",
         "proof": publication.proof.note if publication.proof else "",
         "promotion": promotion_values(publication.promotion),
+        "outside": list(map(outside_values, publication.outside)),
     }
     for note in publication.notes:
         session.out.note(f"note: {note}")
@@ -206,6 +208,11 @@ def describe_publication(session: Session, publication: Publication) -> Iterator
     else:
         yield f"{version.reference} is published already ({digest})"
     yield describe_promotion(session, version.reference, publication.promotion)
+
+
+def outside_values(found: ValuesOutside) -> dict[str, Any]:
+    """The fields of values that a feature does not allow."""
+    return fields_of(found, *(field.name for field in fields(found)))
 
 
 def promotion_values(promotion: Promotion) -> dict[str, Any]:

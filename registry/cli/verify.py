@@ -16,6 +16,7 @@ from registry.cli.completion import complete_reference
 from registry.cli.options import check_output, force_option, processes_option, write_file
 from registry.cli.output import size
 from registry.cli.progress import show_progress
+from registry.cli.publish import outside_values
 from registry.envelope import fields_of, result_envelope
 from registry.errors import NotStoredError, UsageError, VerificationError
 from registry.splits import counted
@@ -42,7 +43,7 @@ if TYPE_CHECKING:  # numpy is loaded when something is verified
 )
 @click.argument("reference", metavar="[REF]", required=False, shell_complete=complete_reference)
 @click.option("--all", "every", is_flag=True, help="Check every version that is not dropped, yanked ones too.")
-@click.option("--deep", is_flag=True, help="Also decode every record.")
+@click.option("--deep", is_flag=True, help="Also decode every record, and compare its values with the schema.")
 @processes_option
 @click.option(
     "--report",
@@ -78,7 +79,9 @@ def verify(
 ) -> int:
     """Check every shard file of a version: size, number of records, sha256, each record's checksum.
 
-    If files differ from the catalog, names them and ends with exit code 5. With --all, checks every version and does
+    If files differ from the catalog, names them and ends with exit code 5. With --deep, also reports values that a
+    feature does not allow, such as a number that belongs to no class; this does not change the exit code, because the
+    files are as they were published. With --all, checks every version and does
     not stop at the first that fails. Ctrl-C keeps the results so far, and the next run continues there, for a week.
     """
     if every == (reference is not None) or (every and session.at is not None):
@@ -105,6 +108,7 @@ def verify(
         "deep": deep,
         **fields_of(found, "num_shards", "num_examples", "num_bytes", "is_whole", "recovery"),
         "faults": _fault_values(found),
+        "outside": list(map(outside_values, found.outside)),
     }
 
     def human(it: dict[str, Any]) -> Iterator[str]:
@@ -230,6 +234,7 @@ def _describe(reference: Reference, report: VerifyReport) -> Iterator[str]:
         f"({counted(report.num_examples, 'example')}, {size(report.num_bytes)} of files)"
     )
     yield from (f"  {fault.problem}" for fault in report.faults)
+    yield from (f"  {found}" for found in report.outside)
 
 
 def _fault_values(report: VerifyReport) -> list[dict[str, Any]]:
@@ -245,5 +250,6 @@ def _version_values(one: VerifiedVersion) -> dict[str, Any]:
         **({} if one.verified_before is None else fields_of(one, "verified_before")),
         **(dict.fromkeys(sizes) if report is None else fields_of(report, *sizes)),
         "faults": [] if report is None else _fault_values(report),
+        "outside": [] if report is None else list(map(outside_values, report.outside)),
         "error": None if error is None else fields_of(error, "code", "message", "hint"),
     }

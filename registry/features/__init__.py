@@ -10,6 +10,7 @@ plain data and do not depend on their codec or their JSON form.
     feature  dtypes  tensor  text  image  audio  containers     the features: one class for each type
     flatten  stacking  block_flattener    examples to flat values, one at a time or in blocks
     block_columns  column_reader  codec   examples to records and back, one at a time or in blocks
+    limits                                stored values that a feature does not allow
     json_node  schema_old  schema         features.json
     content  split_hasher                 canonical bytes of decoded records, to compare them, and their fingerprint
 
@@ -22,6 +23,7 @@ from registry.features.codec import Codec, ExampleBlock, codec_of
 from registry.features.containers import Dataset, FeaturesDict, Sequence
 from registry.features.feature import Feature, Leaf, Part, RawFeature, describe_unknown
 from registry.features.image import BBox, Image, LabeledImage, Video
+from registry.features.limits import LimitReader, Outside, merge_outside
 from registry.features.nested import NestedExamples, Ragged
 from registry.features.schema import features_from_json, features_to_json
 from registry.features.tensor import Scalar, Tensor
@@ -41,7 +43,9 @@ __all__ = [
     "Image",
     "LabeledImage",
     "Leaf",
+    "LimitReader",
     "NestedExamples",
+    "Outside",
     "Part",
     "Ragged",
     "RawFeature",
@@ -56,4 +60,5 @@ __all__ = [
     "describe_unknown",
     "features_from_json",
     "features_to_json",
+    "merge_outside",
 ]

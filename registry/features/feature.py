@@ -140,6 +140,22 @@ class Leaf(Feature, ABC):
         """The ClassLabel of the feature, whose names are in a file next to the records; None if it has no label."""
         return None
 
+    @property
+    def limits(self) -> str:
+        """What values must be, besides their dtype and shape, e.g. ``in 0..9``; empty if every value is allowed."""
+        return ""
+
+    def outside(self, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Which values are outside ``limits``.
+
+        Args:
+            values: an array of values along the first dimension; of their elements if their shapes differ.
+
+        Returns:
+            A mask for the first dimension, or for every element.
+        """
+        return np.zeros(len(values), np.bool_)
+
     def with_label_names(self, names: tuple[str, ...]) -> Self:  # noqa: ARG002
         """A copy of this feature whose ``class_label`` has ``names`` for its classes."""
         return self

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import FeatureError
+from registry.errors import CorruptExampleError, FeatureError
 from registry.features.containers import Sequence
 from registry.features.dtypes import as_dtype, check_shape, exact_array
 from registry.features.feature import (
@@ -160,6 +160,7 @@ class Image(Leaf):
     def _content(self, data: Any, path: str) -> tuple[bytes, Any]:
         picture = self._read(data, path)
         if picture.png is None or not picture.png.is_simple:
+            self._check_size(picture, path)
             return b"file", data
         return b"pixels", self._decode_picture(picture, path)
 
@@ -172,13 +173,16 @@ class Image(Leaf):
         except PictureError as error:
             raise corrupt_fault(path, f"{error}") from error
 
+    def _check_size(self, picture: Picture, path: str) -> None:
+        size = f"{picture.height} x {picture.width}"
+        if not fits_shape((picture.height, picture.width), self.shape[:2]):
+            raise corrupt_fault(path, f"expected shape {self.shape}, found an image of {size}")
+        if None in self.shape[:2] and picture.height * picture.width > MAX_UNDECLARED_PIXELS:
+            raise corrupt_fault(path, f"expected at most {MAX_UNDECLARED_PIXELS} pixels, found an image of {size}")
+
     def _decode_picture(self, picture: Picture, path: str) -> npt.NDArray[Any]:
+        self._check_size(picture, path)
         try:
-            size = f"{picture.height} x {picture.width}"
-            if not fits_shape((picture.height, picture.width), self.shape[:2]):
-                raise PictureError(f"expected shape {self.shape}, found an image of {size}")
-            if None in self.shape[:2] and picture.height * picture.width > MAX_UNDECLARED_PIXELS:
-                raise PictureError(f"expected at most {MAX_UNDECLARED_PIXELS} pixels, found an image of {size}")
             channels = 4 if self._is_float else self.shape[2]
             pixels = decode_picture(picture, channels=channels, wide=self.dtype == np.uint16)
         except PictureError as error:
@@ -193,8 +197,9 @@ class LabeledImage(Image):
     Follows ``tfds.features.LabeledImage``.
 
     Attributes:
-        num_classes: the number of classes; 0 if it is not known yet.
+        num_classes: the number of classes; 0 if it is not known yet, which allows every pixel.
         names: the class names; None if the classes have no names. Pass ``names`` or ``num_classes``.
+            A pixel is the number of a class, or the highest value of the dtype for no label: masks use 255 for borders.
         shape: (height, width, 1); None for a height or width that differs.
         dtype, encoding_format: as in ``Image``.
 
@@ -219,6 +224,40 @@ class LabeledImage(Image):
         label = ClassLabel(num_classes=self.num_classes, names=self.names)
         object.__setattr__(self, "names", label.names)
         object.__setattr__(self, "num_classes", label.num_classes)
+
+    def flatten(self, value: Any, path: str) -> tuple[FlatValue, ...]:
+        """The bytes of a PNG or JPEG file, whose pixels are decoded to check them."""
+        flat = super().flatten(value, path)
+        if self.limits:
+            try:
+                pixels = value if isinstance(value, np.ndarray) else self.restore(flat, None, path)
+            except CorruptExampleError as error:
+                raise feature_fault(path, error.details["problem"]) from error
+            outside = self.outside(pixels)
+            if outside.any():
+                raise feature_fault(path, f"pixels must be {self.limits}, found {pixels[outside][0]}")
+        return flat
+
+    def flatten_block(
+        self, values: AnySequence[Any] | npt.NDArray[Any], path: str
+    ) -> tuple[tuple[FlatValue, Counts], ...] | None:
+        """The bytes of many files, as for an ``Image``."""
+        return super().flatten_block(values, path)
+
+    @property
+    def limits(self) -> str:
+        """The numbers of the classes; empty if their number is not known yet."""
+        if not self.num_classes:
+            return ""
+        return f"in 0..{self.num_classes - 1}, or {self._no_label} for no label"
+
+    def outside(self, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """A mask for every pixel: whether it is neither the number of a class nor that of no label."""
+        return np.asarray(((values < 0) | (values >= (self.num_classes or 0))) & (values != self._no_label))
+
+    @property
+    def _no_label(self) -> int:
+        return -1 if self._is_float else int(np.iinfo(self.dtype).max)
 
     @property
     def class_label(self) -> ClassLabel:
@@ -333,31 +372,42 @@ class BBox(PlainTensor):
     def flatten_many(self, values: AnySequence[Any] | npt.NDArray[Any], path: str) -> tuple[FlatValue, ...]:
         """Four float32 for each box."""
         flat = super().flatten_many(values, path)
-        if self.bbox_format not in (*_RELATIVE, *_ORDERED):
+        boxes = np.asarray(flat[0]).reshape(-1, 4)
+        outside = self.outside(boxes)
+        if not outside.any():
             return flat
-        for box in np.asarray(flat[0]).reshape(-1, 4).tolist():
-            shown = tuple(round(number, 6) for number in box)
-            if self.bbox_format in _RELATIVE and not all(0 <= number <= 1 for number in box):
-                raise feature_fault(
-                    path,
-                    f"expected relative coordinates in 0..1, found the box {shown}",
-                    "Divide by the height and width of the image.",
-                )
-            if self.bbox_format in _ORDERED and (box[0] > box[2] or box[1] > box[3]):
-                raise feature_fault(
-                    path, f"the box {shown} has a minimum above its maximum", "The order is ymin, xmin, ymax, xmax."
-                )
-        return flat
+        box = boxes[outside][0].tolist()
+        shown = tuple(round(number, 6) for number in box)
+        if self.bbox_format in _RELATIVE and not all(0 <= number <= 1 for number in box):
+            raise feature_fault(
+                path,
+                f"expected relative coordinates in 0..1, found the box {shown}",
+                "Divide by the height and width of the image.",
+            )
+        raise feature_fault(
+            path, f"the box {shown} has a minimum above its maximum", "The order is ymin, xmin, ymax, xmax."
+        )
 
     def flatten_block(
         self, values: AnySequence[Any] | npt.NDArray[Any], path: str
     ) -> tuple[tuple[FlatValue, Counts], ...] | None:
         """Four float32 for each box; None if a box may be invalid."""
         found = super().flatten_block(values, path)
-        if found is not None:
-            boxes = np.asarray(found[0][0]).reshape(-1, 4)
-            if self.bbox_format in _RELATIVE and not ((boxes >= 0) & (boxes <= 1)).all():
-                return None
-            if self.bbox_format in _ORDERED and (boxes[:, :2] > boxes[:, 2:]).any():
-                return None
+        return None if found is None or self.outside(np.asarray(found[0][0]).reshape(-1, 4)).any() else found
+
+    @property
+    def limits(self) -> str:
+        """What the format requires; empty if it requires nothing."""
+        is_ordered = self.bbox_format in _ORDERED
+        if self.bbox_format in _RELATIVE:
+            return "in 0..1, without a minimum above its maximum" if is_ordered else "in 0..1"
+        return "a box without a minimum above its maximum" if is_ordered else ""
+
+    def outside(self, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Which boxes, of shape (n, 4), are invalid in the format."""
+        found = np.zeros(len(values), np.bool_)
+        if self.bbox_format in _RELATIVE:
+            found |= ~((values >= 0) & (values <= 1)).all(axis=1)
+        if self.bbox_format in _ORDERED:
+            found |= (values[:, :2] > values[:, 2:]).any(axis=1)
         return found

@@ -74,7 +74,7 @@ class Tensor(Leaf):
             is stored as float32.
         encoding: ``none``, ``bytes`` or ``zlib``. zlib data is compressed by an encoder in this package, so that the
             same array gives the same bytes on every machine.
-        minimum, maximum: 64-bit integer bounds, for people and tools; stored in features.json and not enforced.
+        minimum, maximum: 64-bit integer bounds of all numbers, both allowed. NaN is outside no bound.
         optional: whether a value may be None, which is not stored. Requires a known shape.
         missing: what a missing value decodes to: None, or the number, text or bytes that an array of this shape is
             filled with. ``FeaturesDict.missing_as_tfds`` and ``FeaturesDict.fill_missing`` set it.
@@ -139,6 +139,7 @@ class Tensor(Leaf):
         """One flat value: the array cast to the dtype without changing a number, in C order."""
         array = exact_array(value, self.dtype, path)
         self._check_fit(array.shape, self.shape, path)
+        self._check_bounds(array, path)
         if self.encoding == "none":
             return (to_flat(array, path),)
         data = [pack_array(array, self.encoding)]
@@ -152,6 +153,7 @@ class Tensor(Leaf):
             return (empty_flat(wire_kind(self.dtype)),)
         array = exact_array(values, self.dtype, path)
         self._check_fit(array.shape, (len(values), *self.shape), path)
+        self._check_bounds(array, path)
         return (to_flat(array, path),)
 
     def flatten_block(
@@ -175,6 +177,7 @@ class Tensor(Leaf):
             return None
         try:
             array = exact_array(found, self.dtype, path)
+            self._check_bounds(array, path)
             if self.encoding == "none":
                 return ((to_flat(array, path), math.prod(array.shape[1:]) if counts is None else counts),)
         except FeatureError:
@@ -250,6 +253,28 @@ class Tensor(Leaf):
         return _shaped(values, column.counts, parts, self.shape)
 
     @property
+    def limits(self) -> str:
+        """``minimum`` and ``maximum``; empty without them, and for text."""
+        low, high = self.minimum, self.maximum
+        if self.dtype == TEXT or (low is None and high is None):
+            return ""
+        return f"at most {high}" if low is None else f"at least {low}" if high is None else f"in {low}..{high}"
+
+    def outside(self, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """A mask for every element: whether it is below ``minimum`` or above ``maximum``."""
+        found = np.zeros(values.shape, np.bool_)
+        if self.dtype == TEXT:
+            return found
+        # A bound above 2**53 may have no float: it is rounded inwards, to the first float that is allowed.
+        is_float = values.dtype.kind not in "biu"
+        numbers = values.astype(np.float64) if is_float else values
+        if self.minimum is not None:
+            found |= numbers < (_rounded(self.minimum, math.inf) if is_float else self.minimum)
+        if self.maximum is not None:
+            found |= numbers > (_rounded(self.maximum, -math.inf) if is_float else self.maximum)
+        return found
+
+    @property
     def may_be_absent(self) -> bool:
         """Whether it is optional."""
         return self.optional
@@ -296,6 +321,13 @@ class Tensor(Leaf):
         if count is None:
             return arrays[0] if self.shape else arrays[0][()]
         return stack_values(arrays, self.shape, self.dtype)
+
+    def _check_bounds(self, array: npt.NDArray[Any], path: str) -> None:
+        if self.minimum is None and self.maximum is None:
+            return
+        outside = Tensor.outside(self, array)
+        if outside.any():
+            raise feature_fault(path, f"values must be {self.limits}, found {array[outside].flat[0]}")
 
     def _check_fit(self, actual: tuple[int, ...], declared: Shape, path: str) -> None:
         if self.has_stored_shape and self.encoding == "none":
@@ -345,6 +377,13 @@ def _check_bound(bound: Any) -> int | None:
             "Describe other bounds in value_range=, which is free text.",
         )
     return int(bound)
+
+
+def _rounded(bound: int, towards: float) -> float:
+    """The nearest float64 of ``bound``, or the next one in the direction ``towards`` if that is on the other side."""
+    nearest = float(bound)
+    is_inside = nearest >= bound if towards > 0 else nearest <= bound
+    return nearest if is_inside else math.nextafter(nearest, towards)
 
 
 def _shaped(

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from operator import index
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import suggest
+from registry.errors import FeatureError, suggest
 from registry.features.containers import FeaturesDict, Sequence
 from registry.features.dtypes import to_bytes
 from registry.features.feature import TEXT, Counts, Shape, feature_fault, is_text
@@ -146,7 +147,7 @@ class ClassLabel(PlainTensor):
             values = [self._number(value, path) if isinstance(value, (str, bytes)) else value for value in values]
         flat = super().flatten_many(values, path)
         numbers = np.asarray(flat[0])
-        outside = (numbers < -1) | (numbers >= (self.num_classes or 0))
+        outside = self.outside(numbers)
         if outside.any():
             raise feature_fault(
                 path,
@@ -167,11 +168,16 @@ class ClassLabel(PlainTensor):
         elif isinstance(values, np.ndarray) and values.dtype.kind not in "iu":
             return None
         found = super().flatten_block(values, path)
-        if found is not None:
-            classes = np.asarray(found[0][0])
-            if classes.min() < -1 or classes.max() >= (self.num_classes or 0):
-                return None
-        return found
+        return None if found is None or self.outside(np.asarray(found[0][0])).any() else found
+
+    @property
+    def limits(self) -> str:
+        """The numbers of the classes; empty if their number is not known yet."""
+        return f"in 0..{self.num_classes - 1}, or -1 for no label" if self.num_classes else ""
+
+    def outside(self, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Which numbers are neither that of a class nor -1. Without classes, only -1 is allowed."""
+        return np.asarray((values < -1) | (values >= (self.num_classes or 0)))
 
     def _number(self, name: str | bytes, path: str) -> int:
         text = name.decode("utf-8", "replace") if isinstance(name, bytes) else name
@@ -212,6 +218,48 @@ class Translation(FeaturesDict):
     __hash__ = FeaturesDict.__hash__
 
 
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Language(Text):
+    """The language of a text in ``TranslationVariableLanguages``: one of ``languages``, or any if they are None."""
+
+    languages: tuple[str, ...] | None = None
+
+    def flatten(self, value: Any, path: str) -> tuple[FlatValue, ...]:
+        """One entry: the language's bytes."""
+        return self.flatten_many([value], path)
+
+    def flatten_many(self, values: AnySequence[Any] | npt.NDArray[Any], path: str) -> tuple[FlatValue, ...]:
+        """One entry for each language."""
+        flat = super().flatten_many(values, path)
+        unknown = next((language for language in flat[0] if not self._allows(language)), None)
+        if unknown is not None:
+            raise _unknown_language(path, unknown.decode("utf-8", "replace"), self.languages)
+        return flat
+
+    def flatten_block(
+        self, values: AnySequence[Any] | npt.NDArray[Any], path: str
+    ) -> tuple[tuple[FlatValue, Counts], ...] | None:
+        """One entry for each language; None if one may be unknown."""
+        found = super().flatten_block(values, path)
+        return found if found is not None and all(map(self._allows, found[0][0])) else None
+
+    @property
+    def limits(self) -> str:
+        """The languages."""
+        return "" if self.languages is None else f"one of {', '.join(self.languages)}"
+
+    def outside(self, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Which texts, as bytes or memoryviews, are not one of the languages."""
+        return np.array([not self._allows(bytes(value)) for value in values], np.bool_)
+
+    def _allows(self, language: bytes) -> bool:
+        return self._known is None or language in self._known
+
+    @cached_property
+    def _known(self) -> frozenset[bytes] | None:
+        return None if self.languages is None else frozenset(language.encode() for language in self.languages)
+
+
 @dataclass(frozen=True, repr=False)
 class TranslationVariableLanguages(Sequence):
     """Texts in languages that differ from example to example.
@@ -239,7 +287,8 @@ class TranslationVariableLanguages(Sequence):
     def __post_init__(self) -> None:
         if self.languages is not None:
             object.__setattr__(self, "languages", check_languages(self.languages))
-        object.__setattr__(self, "feature", FeaturesDict({"language": Text(), "translation": Text()}))
+        fields = {"language": Language(languages=self.languages), "translation": Text()}
+        object.__setattr__(self, "feature", FeaturesDict(fields))
         super().__post_init__()
 
     def elements_of(self, value: Any, path: str) -> Any:
@@ -251,14 +300,16 @@ class TranslationVariableLanguages(Sequence):
         pairs = []
         for language, texts in value.items():
             if self.languages is not None and language not in self.languages:
-                raise feature_fault(
-                    path, f"unknown language {language!r:.80}", f"Declared languages: {', '.join(self.languages)}."
-                )
+                raise _unknown_language(path, language, self.languages)
             if isinstance(texts, Mapping) or not isinstance(texts, (str, bytes, Iterable)):
                 raise feature_fault(path, f"expected a text or a list of texts, found {type(texts).__name__}")
             several = [texts] if isinstance(texts, (str, bytes)) else texts
             pairs += [(to_bytes(language, path), to_bytes(text, path)) for text in several]
         return [{"language": language, "translation": text} for language, text in sorted(pairs)]
+
+
+def _unknown_language(path: str, language: Any, known: tuple[str, ...] | None) -> FeatureError:
+    return feature_fault(path, f"unknown language {language!r:.80}", f"Declared languages: {', '.join(known or ())}.")
 
 
 def check_languages(languages: Any) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from registry.publishing.numbering import (
     publish_next,
     publish_next_in_place,
 )
+from registry.publishing.outside import ValuesOutside
 from registry.publishing.proof import Proof, Prover, VersionDiff, diff_versions
 from registry.publishing.publish import (
     Preview,
@@ -46,6 +47,7 @@ __all__ = [
     "RecordDiff",
     "ShardFault",
     "Target",
+    "ValuesOutside",
     "VerifyReport",
     "VersionDiff",
     "clear_place",

@@ -24,6 +24,7 @@ from registry.features import (
     RawFeature,
     Sequence,
     Tensor,
+    Text,
     features_from_json,
 )
 from registry.features.containers import Column, columns_of
@@ -346,6 +347,8 @@ def _type(column: Column) -> tuple[object, ...]:
 
 
 def _class_name(leaf: Leaf) -> str:
+    if isinstance(leaf, Text):  # also the language of a translation
+        return "Text"
     name = type(leaf).__name__
     return "Tensor" if name == "Scalar" else name
 

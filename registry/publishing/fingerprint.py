@@ -15,10 +15,11 @@ from typing import Final, NamedTuple, TypeVar
 
 from registry.engines import FileRange, Piece, choose_engine, watch_tasks
 from registry.errors import CorruptExampleError, VerificationError
-from registry.features import FeaturesDict, features_from_json
+from registry.features import FeaturesDict, LimitReader, Outside, features_from_json, merge_outside
 from registry.features.content import ContentReader
 from registry.model import LEAF_EXAMPLES, DatasetVersion, FeatureFingerprint, Split, SplitFingerprint
-from registry.shards import as_records, open_shard, read_flat_values, read_records
+from registry.publishing.outside import ValuesOutside, locate_outside
+from registry.shards import TableBlock, as_records, open_shard, read_flat_values, read_records
 from registry.storage import Store
 from registry.tfrecord import RecordBlock
 from registry.wire import FlatValue
@@ -43,14 +44,25 @@ class LeafHasher:
 
     stored: StoredSplits
 
-    def __call__(self, run: RecordRun) -> bytes:
-        """Return the digests, leaf by leaf, and within a leaf in the order of the features' paths."""
+    def __call__(self, run: RecordRun) -> tuple[bytes, list[Outside]]:
+        """Return the digests, leaf by leaf, and within a leaf in the order of the features' paths.
+
+        Also return the values that a feature does not allow.
+        """
+        limits = LimitReader(self.stored.features)
+        outside: list[Outside] = []
         if self.stored.has_columns(run):  # all at once: a row group that spans many leaves is decoded once
-            return b"".join(self._hash_each(run))
+            digests = self._hash_each(run)
+            if limits.is_needed:
+                for position, rows in self.stored.rows(run, limits.features):
+                    outside += limits.in_rows(rows.flat_blocks(), start=position)
+            return b"".join(digests), merge_outside(outside)
         reader = ContentReader(self.stored.features)
-        digests: list[bytes] = []
+        digests = []
         hashers, is_sound = [hashlib.sha256() for _ in reader.paths], True
         for position, block in self.stored.blocks(run):
+            if limits.is_needed:
+                outside += limits.in_records(*block, start=position)
             is_sound = is_sound and reader.hash_block(*block, [(block.num_records, hashers)])
             end = position + block.num_records
             if (end - run.start) % LEAF_EXAMPLES == 0 or end == run.stop:
@@ -58,7 +70,7 @@ class LeafHasher:
                 sound = [hasher.digest() for hasher in hashers] if is_sound else None
                 digests += sound or self._hash_each(RecordRun(run.place, start, end))
                 hashers, is_sound = [hashlib.sha256() for _ in reader.paths], True
-        return b"".join(digests)
+        return b"".join(digests), merge_outside(outside)
 
     def _hash_each(self, run: RecordRun) -> list[bytes]:
         """Hash record by record, so that an error names the bad record."""
@@ -74,10 +86,17 @@ class LeafHasher:
         return digests
 
 
+class Fingerprints(NamedTuple):
+    """The fingerprint of each split by name, and the values that a feature does not allow."""
+
+    of_splits: dict[str, SplitFingerprint]
+    outside: tuple[ValuesOutside, ...]
+
+
 def fingerprint_splits(
     stored: StoredSplits, *, processes: int | None = None, advance: Advance | None = None
-) -> dict[str, SplitFingerprint]:
-    """Return the fingerprint of each split by name. The same records give the same fingerprint in any files.
+) -> Fingerprints:
+    """Compute the fingerprint of each split. The same records give the same fingerprint in any files.
 
     Args:
         stored: the splits, their files and their features.
@@ -92,11 +111,14 @@ def fingerprint_splits(
     paths = ContentReader(stored.features).paths
     leaves = {split.name: [bytearray() for _ in paths] for split in stored.splits}
     runs = [RecordRun(place, 0, split.num_examples) for place, split in enumerate(stored.splits)]
-    for run, digests in call_on_runs(LeafHasher(stored), stored, runs, processes=processes, advance=advance):
+    outside: dict[str, list[Outside]] = {split.name: [] for split in stored.splits}
+    results = call_on_runs(LeafHasher(stored), stored, runs, processes=processes, advance=advance)
+    for run, (digests, found_outside) in results:
         of_features = leaves[stored.splits[run.place].name]
+        outside[stored.splits[run.place].name] += found_outside
         for place in range(0, len(digests), _DIGEST_BYTES):
             of_features[place // _DIGEST_BYTES % len(paths)] += digests[place : place + _DIGEST_BYTES]
-    return {
+    of_splits = {
         split.name: SplitFingerprint(
             num_examples=split.num_examples,
             features={
@@ -106,6 +128,7 @@ def fingerprint_splits(
         )
         for split in stored.splits
     }
+    return Fingerprints(of_splits, locate_outside(stored.splits, outside))
 
 
 class RecordRun(NamedTuple):
@@ -204,6 +227,23 @@ class StoredSplits:
                 for start, end in _cut_at_leaves(position - run.start, block.num_records):
                     yield position + start, RecordBlock(block.data, block.offsets[start:end], block.lengths[start:end])
                 position += block.num_records
+
+    def rows(self, run: RecordRun, features: FeaturesDict) -> Iterator[tuple[int, TableBlock]]:
+        """Yield the typed columns ``features`` of ``run`` in blocks, each with the position of its first row.
+
+        Other columns are not read. Raises the errors of ``contents``.
+        """
+        split = self.splits[run.place]
+        for part in self.shards_of(run):
+            index = split.shard_lengths.shard_of(part.start)
+            before, length = split.shard_lengths.start(index), split.shard_lengths[index]
+            shard = open_shard(
+                self.store, split.filename(index), file_format=_COLUMNS, features=features, num_records=length
+            )
+            for position in range(part.start, part.stop, _MOST_IN_BLOCK):
+                block = shard.read(position - before, min(_MOST_IN_BLOCK, part.stop - position))
+                if isinstance(block, TableBlock):
+                    yield position, block
 
     def _stored(
         self, run: RecordRun, *, as_flat_values: bool = False

@@ -14,12 +14,13 @@ from types import MappingProxyType
 from typing import Final
 
 from registry.errors import ConflictError, UsageError, VersionExistsError, VersionTooSmallError
-from registry.model import DatasetVersion, Shard, SplitFingerprint, Version, VersionStatus, version_folder
+from registry.model import DatasetVersion, Shard, SlicingRule, SplitFingerprint, Version, VersionStatus, version_folder
 from registry.model.version import HIGHEST
 from registry.prepared import PreparedDataset, write_prepared
 from registry.publishing.changes import ChangeLevel, Changes
 from registry.publishing.fingerprint import StoredSplits
 from registry.publishing.markers import remove_marker
+from registry.publishing.outside import refuse_outside
 from registry.publishing.proof import Prover, VersionDiff, diff_files
 from registry.publishing.publish import Publication, Target, publish_folder, publish_staged
 from registry.publishing.verify import VerifyReport, describe_version, is_published
@@ -173,6 +174,7 @@ def publish_next_in_place(
         release_note: what changed, for readers of the version.
 
     Raises:
+        UnusableRowsError: a record has a value that its feature does not allow.
         ShardMismatchError, CorruptRecordError: a shard is damaged, or was changed meanwhile.
         VersionTooSmallError, VersionExistsError, ConflictError: see ``publish_next``.
     """
@@ -251,12 +253,10 @@ class _Measured:
         known: Mapping[str, SplitFingerprint] = MappingProxyType({}),
     ) -> _Measured:
         files = StoredSplits(store, prepared.splits, prepared.features)
-        is_known = known.keys() == {split.name for split in prepared.splits}
-        return cls(
-            prepared=prepared,
-            version=describe_version(prepared, report, target.slicing),
-            fingerprints=known if is_known else target.prover().fingerprint(files),
-        )
+        if known.keys() != {split.name for split in prepared.splits}:
+            known, outside = target.prover().fingerprint(files)
+            refuse_outside(outside, command=_import_of(prepared, target))
+        return cls(prepared=prepared, version=describe_version(prepared, report, target.slicing), fingerprints=known)
 
 
 def _publish(
@@ -285,6 +285,13 @@ def _publish(
         f"{prepared.reference.dataset}: other publishers took the next number {_MOST_RIVALS} times",
         hint="Nothing was changed. Try again later.",
     )
+
+
+def _import_of(prepared: PreparedDataset, target: Target) -> str | None:
+    """The command that publishes the same files as others described them; None if the caller gave the schema."""
+    if target.slicing is SlicingRule.TFDS_4:
+        return "registry import tfds DIR"
+    return "registry import parquet DIR" if prepared.file_format == "parquet_columns" else None
 
 
 def _tidy(found: NextNumber, target: Target) -> None:

@@ -15,7 +15,7 @@ from registry.catalog import CatalogBackend, PublishedShards, load_shards
 from registry.errors import MissingExtraError, StorageError, VerificationError, VersionTooSmallError
 from registry.model import DatasetVersion, SplitFingerprint, Version, whole_number
 from registry.publishing.changes import ChangeLevel, Changes, FingerprintedVersion, compare_versions
-from registry.publishing.fingerprint import Advance, StoredSplits, fingerprint_splits
+from registry.publishing.fingerprint import Advance, Fingerprints, StoredSplits, fingerprint_splits
 from registry.publishing.record_diff import RecordDiff, diff_records, first_difference
 from registry.publishing.verify import verify_shards
 from registry.shards import ProvedStore, with_mirrors
@@ -136,8 +136,8 @@ class Prover:
     indexes: IndexFolder | None = None
     advance: Advance | None = None
 
-    def fingerprint(self, stored: StoredSplits) -> dict[str, SplitFingerprint]:
-        """Compute the fingerprints of a version from its files."""
+    def fingerprint(self, stored: StoredSplits) -> Fingerprints:
+        """Compute the fingerprints of a version from its files, and find values that its features do not allow."""
         return fingerprint_splits(stored, processes=self.processes, advance=self.advance)
 
     def describe(self, version: DatasetVersion) -> FingerprintedVersion:
@@ -150,7 +150,7 @@ class Prover:
             return FingerprintedVersion(version=version, fingerprints=found)
         try:
             files = self._whole_files(version)
-            found = self.fingerprint(files)
+            found = self.fingerprint(files).of_splits
         except (StorageError, VerificationError, MissingExtraError) as error:
             why = error.message.partition("\n")[0]
             return FingerprintedVersion(version=version, fingerprints={}, unread=f"its files cannot be read: {why}")

@@ -57,6 +57,7 @@ from registry.prepared import (
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.publishing.fingerprint import Advance, StoredSplits
 from registry.publishing.markers import location_key, remove_marker, require_unmarked
+from registry.publishing.outside import ValuesOutside, warn_outside
 from registry.publishing.placing import place_folder
 from registry.publishing.proof import Proof, Prover, VersionDiff, diff_files
 from registry.publishing.verify import (
@@ -81,7 +82,8 @@ class Publication:
 
     ``newly`` is False if the same content was published before; then nothing is proved. ``promotion`` says which
     version was canonical before, which is now, and why it did not change if they are the same. ``notes`` describe files
-    that an earlier run left, and what was done with them.
+    that an earlier run left, and what was done with them. ``outside`` lists values that a feature does not allow, if
+    the records were read.
     """
 
     version: DatasetVersion
@@ -90,6 +92,7 @@ class Publication:
     promotion: Promotion
     proof: Proof | None = None
     notes: tuple[str, ...] = ()
+    outside: tuple[ValuesOutside, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +126,7 @@ class Target:
         requires_number: refuse a number that is too small for the changes. If False, ``Publication.proof`` reports it:
             for imports, whose numbers were chosen elsewhere.
         trust_lengths: hash the shards without reading records, and trust the recorded shard lengths. The number is then
-            not proved, and fingerprints are computed later.
+            not proved, values are not checked, and fingerprints are computed later.
         indexes: records which files were hashed, so that readers on this machine need not hash them again.
         advance: called with the number of records done since the last call.
         progress: called with a ``Progress`` while shards are uploaded to an object store.
@@ -220,6 +223,7 @@ def publish_staged(
         shards = tag_shards(version.splits, shards, placement.entity_tags)
         publication = candidate.write_row(shards, held=placement.held)
     tell_default_config(candidate.version, target)
+    warn_outside(candidate.version.reference, publication.outside)
     return replace(publication, notes=tuple(placement.notes))
 
 
@@ -280,6 +284,7 @@ def publish_folder(
     if unreserved is not None:
         remove_marker(source, target.catalog, version)
     tell_default_config(candidate.version, target)
+    warn_outside(candidate.version.reference, publication.outside)
     if not is_at_home and publication.newly:
         notes = _note_changed_files(target.catalog, version, candidate.report.shards)
         return replace(publication, notes=(*publication.notes, *notes))
@@ -323,7 +328,9 @@ def preview_folder(source: Store, target: Target, *, show: int = 5) -> Preview:
     candidate = _measure(source, read_prepared(source), replace(target, indexes=None))
     version, prover = candidate.version, target.prover()
     files = candidate.files(source)
-    proof = prover.prove(version, prover.fingerprint(files))
+    fingerprints, outside = prover.fingerprint(files)
+    warn_outside(version.reference, outside)
+    proof = prover.prove(version, fingerprints)
     published = is_published(target.catalog, version)
     step = proof.refused or proof.lower
     if step is None:
@@ -384,6 +391,7 @@ class _Candidate:
         stored: its files and fingerprints, used to prove its number again if adjacent versions are published
             meanwhile. None if nothing has to be proved.
         proof: the latest proof.
+        outside: the values that a feature does not allow, if the records were read.
     """
 
     target: Target
@@ -392,6 +400,7 @@ class _Candidate:
     version: DatasetVersion
     stored: tuple[StoredSplits, Mapping[str, SplitFingerprint]] | None = None
     proof: Proof | None = None
+    outside: tuple[ValuesOutside, ...] = ()
 
     @classmethod
     def of(cls, target: Target, prepared: PreparedDataset, report: VerifyReport) -> _Candidate:
@@ -409,10 +418,11 @@ class _Candidate:
         """
         if self.target.trust_lengths or is_published(self.target.catalog, self.version):
             return self
-        files, fingerprints = self.files(store), known
+        files, fingerprints, outside = self.files(store), known, self.outside
         if fingerprints is None or fingerprints.keys() != {split.name for split in files.splits}:
-            fingerprints = self.target.prover().fingerprint(files)
-        return replace(self, stored=(files, fingerprints), proof=self._proof(files, fingerprints))
+            fingerprints, outside = self.target.prover().fingerprint(files)
+        proof = self._proof(files, fingerprints)
+        return replace(self, stored=(files, fingerprints), proof=proof, outside=outside)
 
     def moved(self, store: Store) -> _Candidate:
         """This candidate with its files at their final place, where they are read if its number is proved again."""
@@ -455,6 +465,7 @@ class _Candidate:
                     num_bytes=self.report.num_bytes,
                     promotion=promotion or unchanged(target.catalog, self.version),
                     proof=None if promotion is None else proof,
+                    outside=self.outside,
                 )
         raise ConflictError(
             f"{self.version.reference}: adjacent versions were published {_MOST_RIVALS} times while its number was "

@@ -25,10 +25,11 @@ from registry.errors import (
     VerificationError,
     VersionExistsError,
 )
-from registry.features import FeaturesDict, features_to_json
+from registry.features import FeaturesDict, LimitReader, Outside, features_to_json, merge_outside
 from registry.model import DatasetVersion, Shard, SlicingRule, Split, content_digest, version_folder
 from registry.prepared import PreparedDataset, read_prepared
 from registry.publishing.fingerprint import Advance
+from registry.publishing.outside import ValuesOutside, locate_outside
 from registry.shards import decode_block, open_shard, walk_file
 from registry.shards.asking import ask_each
 from registry.storage import Store, require_no_secrets
@@ -63,6 +64,8 @@ class VerifyReport:
     """The result of a verification: ``shards`` are the sound shards by split, ``faults`` describe the others.
 
     ``recovery`` says what to do if files of another publication are among the version's own.
+    ``outside`` lists values that a feature does not allow, if records were decoded. They are no fault: the files are as
+    they were published.
     The walk ends after 1,000 faults. ``is_whole`` is then False, and the other shards were not checked.
     """
 
@@ -71,6 +74,7 @@ class VerifyReport:
     faults: tuple[ShardFault, ...]
     is_whole: bool = True
     recovery: str = ""
+    outside: tuple[ValuesOutside, ...] = ()
 
     @property
     def num_examples(self) -> int:
@@ -145,7 +149,7 @@ def verify_shards(
         splits: the splits, with the expected number of records of each shard.
         promised: the expected shards by split. Only their files are checked, also by size and sha256. None: check all
             files.
-        features: a schema; every record is decoded with it as well.
+        features: a schema; every record is decoded with it as well, and values that it does not allow are reported.
         walk: False hashes the files without counting their records.
         indexes: records which files were hashed, so that readers need not hash them again.
         processes: the number of files that are checked at the same time: by threads, or by worker processes if records
@@ -163,9 +167,10 @@ def verify_shards(
     }
     sound: dict[str, list[Shard]] = {split.name: [] for split in splits}
     faults: list[ShardFault] = []
-    walker = ShardWalker(store, tuple(splits), features, walk, indexes)
+    outside: dict[str, list[Outside]] = {split.name: [] for split in splits}
+    walker = ShardWalker(store, tuple(splits), None if features is None else features.missing_as_none(), walk, indexes)
 
-    def pieces() -> Iterator[Piece[tuple[int, int], Shard | ShardFault]]:
+    def pieces() -> Iterator[Piece[tuple[int, int], tuple[Shard | ShardFault, list[Outside]]]]:
         for place, split in enumerate(splits):
             for index in chosen[split.name]:
                 if len(faults) >= _MOST_FAULTS:
@@ -186,8 +191,10 @@ def verify_shards(
         reads=[source.url for source in sources],
     ) as engine:
         watch = watch_tasks(advance, "shards", total=sum(map(len, chosen.values())))
-        for (place, index), found in engine.run(pieces(), doing="verified files", failure=StorageError, watch=watch):
+        results = engine.run(pieces(), doing="verified files", failure=StorageError, watch=watch)
+        for (place, index), (found, found_outside) in results:
             split = splits[place]
+            outside[split.name] += found_outside
             outcome = _compare(split, found, chosen[split.name][index], walk=walk)
             if isinstance(outcome, ShardFault):
                 faults.append(outcome)
@@ -201,6 +208,7 @@ def verify_shards(
         shards={name: tuple(shards) for name, shards in sound.items()},
         faults=tuple(faults),
         is_whole=sum(map(len, sound.values())) + len(faults) == num_shards,
+        outside=locate_outside(splits, outside),
     )
 
 
@@ -214,8 +222,9 @@ class ShardWalker:
     walk: bool
     indexes: IndexFolder | None
 
-    def __call__(self, of: tuple[int, int]) -> Shard | ShardFault:
-        """Return the shard, or its fault."""
+    def __call__(self, of: tuple[int, int]) -> tuple[Shard | ShardFault, list[Outside]]:
+        """Return the shard, or its fault, and the values that a feature does not allow."""
+        outside: list[Outside] = []
         split, index = self.splits[of[0]], of[1]
         filename, num_records, file_format = split.filename(index), split.shard_lengths[index], split.files.file_format
         measure = walk_file if self.walk else hash_file
@@ -223,14 +232,15 @@ class ShardWalker:
             watch = None if self.indexes is None else Watch.begin(self.store, filename)
             found = measure(self.store, filename, num_records=num_records, file_format=file_format)
             if self.walk and self.features is not None:
-                _decode_every_record(self.store, split, filename, self.features, found.num_records)
+                before = split.shard_lengths.start(index)
+                outside = _decode_every_record(self.store, split, filename, self.features, found.num_records, before)
             if watch is not None and self.indexes is not None:
                 self.indexes.stamps.keep_watched(watch, found.sha256)
         except StorageUnavailableError:  # says nothing about the file: reading it may succeed later
             raise
         except (VerificationError, StorageError) as error:
             sha256 = self._hash_intact(error, filename) if file_format == "tfrecord" else None
-            return ShardFault(
+            fault = ShardFault(
                 split=split.name,
                 filename=filename,
                 code=error.code,
@@ -238,13 +248,15 @@ class ShardWalker:
                 foreign_sha256=sha256,
                 is_foreign_if_known=True,
             )
-        return Shard(
+            return fault, []
+        shard = Shard(
             index=index,
             first_example=split.shard_lengths.start(index),
             num_examples=found.num_records,
             num_bytes=found.num_bytes,
             sha256=found.sha256,
         )
+        return shard, outside
 
     def _hash_intact(self, error: VerificationError | StorageError, filename: str) -> str | None:
         """The sha256 of a file that only has another number of records, as after two shards were swapped."""
@@ -277,7 +289,11 @@ def _compare(split: Split, found: Shard | ShardFault, promised: Shard | None, *,
     )
 
 
-def _decode_every_record(store: Store, split: Split, filename: str, features: FeaturesDict, num_records: int) -> None:
+def _decode_every_record(
+    store: Store, split: Split, filename: str, features: FeaturesDict, num_records: int, before: int
+) -> list[Outside]:
+    """Decode the records of a file; ``before`` is the index of its first record. Returns values outside limits."""
+    limits, outside = LimitReader(features), list[Outside]()
     shard = open_shard(
         store,
         filename,
@@ -288,7 +304,9 @@ def _decode_every_record(store: Store, split: Split, filename: str, features: Fe
     )
     for start in range(0, num_records, _RECORDS_DECODED):
         block = shard.read(start, min(_RECORDS_DECODED, num_records - start))
-        fault = decode_block(features, block, copy=False).fault
+        decoded = decode_block(features, block, copy=False)
+        outside += limits.in_columns(decoded.leaves, len(decoded), start=before + start)
+        fault = decoded.fault
         if isinstance(fault, CorruptExampleError):
             raise CorruptExampleError(
                 f"{filename}: record {start + fault.details['record']}: {fault.message}",
@@ -297,6 +315,7 @@ def _decode_every_record(store: Store, split: Split, filename: str, features: Fe
             ) from fault
         if fault is not None:
             raise fault
+    return merge_outside(outside)
 
 
 def describe_version(prepared: PreparedDataset, report: VerifyReport, slicing: SlicingRule) -> DatasetVersion:

@@ -9,7 +9,7 @@ The first three return the same records, serialized tf.train.Examples. Rows of t
 are serialized only if a caller needs records.
 """
 
-from registry.shards.blocks import Block, as_records, decode_block, join_blocks
+from registry.shards.blocks import Block, TableBlock, as_records, decode_block, join_blocks
 from registry.shards.faults import name_record
 from registry.shards.formats import (
     FILE_FORMATS,
@@ -34,6 +34,7 @@ __all__ = [
     "RecordsProof",
     "RowGroupShard",
     "ShardReader",
+    "TableBlock",
     "as_records",
     "check_file_format",
     "decode_block",

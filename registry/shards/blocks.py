@@ -44,19 +44,20 @@ class TableBlock(NamedTuple):
 
     def record_block(self) -> RecordBlock:
         """Serialize all rows, column by column; raises the same errors as ``records``."""
-        blocks, table, fault = self._flatten()
+        encoded = encode_block(self.num_records, self.flat_blocks())
+        return RecordBlock(encoded.data, encoded.offsets, encoded.lengths)
+
+    def flat_blocks(self) -> list[FlatBlock]:
+        """The flat values of each leaf of the features in all rows. Raises the same errors as ``records``."""
+        blocks, _, fault = self._flatten()
         if fault is not None:
             raise fault
-        encoded = encode_block(table.num_rows, blocks)
-        return RecordBlock(encoded.data, encoded.offsets, encoded.lengths)
+        return blocks
 
     def flat_values(self) -> list[dict[str, FlatValue]]:
         """Return the values of each row's record, by key. Raises the same errors as ``records``."""
-        blocks, table, fault = self._flatten()
-        if fault is not None:
-            raise fault
-        flats: list[dict[str, FlatValue]] = [{} for _ in range(table.num_rows)]
-        for block in blocks:
+        flats: list[dict[str, FlatValue]] = [{} for _ in range(self.num_records)]
+        for block in self.flat_blocks():
             for (key, _), column in block.columns.items():
                 holders = flats if column.rows is None else map(flats.__getitem__, column.rows.tolist())
                 for flat, value in zip(holders, block.split(column), strict=True):

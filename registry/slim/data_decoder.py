@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import CorruptExampleError, ItemNotFoundError, UsageError, WrongTypeError
+from registry.features import LimitReader
 from registry.features.codec import at_record
 from registry.tfrecord import RecordBlock
 
@@ -114,6 +115,10 @@ class DataDecoder(abc.ABC):
     def stored_keys(self, data: bytes) -> Collection[str]:  # noqa: ARG002 (for subclasses)
         """The keys that a record holds, declared or not; empty if the decoder declares no keys."""
         return ()
+
+    def limits(self) -> LimitReader | None:
+        """What finds values that a feature of the records does not allow; None if the decoder has no features."""
+        return None
 
     def check_items(self, items: Sequence[str] | None) -> list[str]:
         """``items`` as a list; all items if ``items`` is None or empty.

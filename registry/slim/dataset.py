@@ -11,15 +11,19 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Self
 
-from registry.errors import AbsentFeatureWarning, VerificationError, WrongTypeError
+import numpy as np
+
+from registry.errors import AbsentFeatureWarning, ValuesOutsideWarning, VerificationError, WrongTypeError
+from registry.features import ClassLabel, Outside, merge_outside
 from registry.model.numbers import whole_number
 from registry.reading import SplitSource
-from registry.slim.data_decoder import DataDecoder
+from registry.slim.data_decoder import DataDecoder, as_block
 from registry.slim.decoding_ahead import decode_record
 from registry.slim.parallel_reader import parallel_read
 from registry.slim.versions import FeaturesDecoder, files_of, labels_of, open_slice
 
 _SHOWN: Final = 20
+_LABEL: Final = "label"
 
 
 class Dataset:
@@ -123,7 +127,9 @@ class Dataset:
         """Check the dataset against its files: read and count every record, and check its checksum.
 
         With ``deep``, an ``AbsentFeatureWarning`` names declared features that no record has. Their names may be
-        misspelled, so that only default values would be read.
+        misspelled, so that only default values would be read. A ``ValuesOutsideWarning`` names features with values
+        that they do not allow, such as a number that belongs to no class, the number of records and the first one. With
+        a decoder of one's own, the item ``label`` is compared with ``num_classes``.
 
         Args:
             deep: decode every record instead of only the first.
@@ -145,13 +151,20 @@ class Dataset:
         problems += [f"the description {name!r} belongs to no item" for name in described if name not in items]
         found = 0
         stored: set[str] = set()
+        limits = self.decoder.limits() if deep else None
+        label = self._label() if deep and limits is None else None
+        outside: list[Outside] = []
         with parallel_read(
             self.data_sources, self.reader, num_epochs=1, num_readers=1, reader_kwargs=reader_kwargs, shuffle=False
         ) as records:
             for some in iter(records.read_records, []):  # until OutOfRangeError, which is a StopIteration
-                for record in some if deep else some[: not found]:
-                    decode_record(self.decoder, record, items)
+                for place, record in enumerate(some if deep else some[: not found], start=found):
+                    row = decode_record(self.decoder, record, items)
                     stored.update(self.decoder.stored_keys(record[0]))
+                    if label is not None:
+                        outside += _check_label(label, row[items.index(_LABEL)], place)
+                if limits is not None and limits.is_needed:
+                    outside += limits.in_records(*as_block([record[0] for record in some]), start=found)
                 found += len(some)
         if self.num_samples is not None and found != self.num_samples:
             problems.append(f"expected {self.num_samples} samples, found {found} in its files")
@@ -169,7 +182,21 @@ class Dataset:
                 AbsentFeatureWarning,
                 stacklevel=2,
             )
+        for one in merge_outside(outside):
+            warnings.warn(
+                f"{one.feature!r} must be {one.limits}: {one.num_records:,} of {found:,} records have other values; "
+                f"the first, record {one.first_record}, has {one.value}",
+                ValuesOutsideWarning,
+                stacklevel=2,
+            )
         return found
+
+    def _label(self) -> ClassLabel | None:
+        """The classes of the item ``label``, from ``num_classes``; None if there is no such item or number."""
+        number = self.extras.get("num_classes")
+        if not isinstance(number, int | np.integer) or number < 1 or _LABEL not in self.decoder.list_items():
+            return None
+        return ClassLabel(num_classes=int(number))
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"this dataset has no attribute {name!r}; it has {sorted(self.__dict__)}")
@@ -184,6 +211,17 @@ class Dataset:
 
     def __repr__(self) -> str:
         return f"<Dataset: {self.num_samples} samples of {', '.join(self.decoder.list_items())}>"
+
+
+def _check_label(label: ClassLabel, value: Any, place: int) -> list[Outside]:
+    """What is outside the classes in the item ``label`` of one record; nothing if it does not hold integers."""
+    if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in "iu":
+        return []
+    numbers = np.asarray(value).reshape(-1)
+    found = numbers[label.outside(numbers)]
+    if not found.size:
+        return []
+    return [Outside(feature=_LABEL, limits=label.limits, num_records=1, first_record=place, value=str(found[0]))]
 
 
 def _check_decoder(decoder: Any) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import WrongTypeError
-from registry.features import ClassLabel, FeaturesDict, Leaf, codec_of
+from registry.features import ClassLabel, FeaturesDict, Leaf, LimitReader, codec_of
 from registry.reading import Slice, SplitSource
 from registry.slim.data_decoder import DataDecoder, as_block
 from registry.slim.data_files import DataFile, PlannedFiles
@@ -101,6 +101,10 @@ class FeaturesDecoder(DataDecoder):
             return super().stack(item, values)
         (column,) = codec_of(self._features_of([item])).columns
         return column.column_of(values).array(len(values))
+
+    def limits(self) -> LimitReader:
+        """What finds values that a feature does not allow."""
+        return LimitReader(self._features)
 
     def _features_of(self, names: Sequence[str]) -> FeaturesDict:
         """A schema of only these features, so that others are not decoded."""

@@ -173,6 +173,8 @@ def values(draw: st.DrawFn, feature: Any, levels: int = 0) -> Any:
     smallest = 1 if isinstance(feature, Image) else 0
     shape = tuple(draw(st.integers(smallest, 3)) if size is None else size for size in feature.shape)
     array = draw(arrays(shape, feature.dtype))
+    if isinstance(feature, LabeledImage | Tensor) and feature.limits:  # 1 is within the bounds of tests
+        array = np.where(feature.outside(array), np.array(isinstance(feature, Tensor), feature.dtype), array)
     return array if shape or draw(st.booleans()) else array[()]
 
 

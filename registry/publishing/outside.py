@@ -1,0 +1,112 @@
+"""Reports values that a feature does not allow, such as class 3 of three classes, with their split, file and record.
+
+    Outside of each run of records (registry.features.limits) -> ValuesOutside of each split and feature
+
+Who declared the schema decides what follows: ``registry add`` refuses such values, whether it encodes records or reads
+them in place. An import or a prepared folder has a schema that others declared, so it is published with a warning.
+``verify --deep`` reports them: the files are as they were published.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from registry.errors import UnusableRowsError, ValuesOutsideWarning
+from registry.features import Outside, merge_outside
+from registry.model import Reference, Split
+
+_MOST_NAMED: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValuesOutside:
+    """The records of a split in which a feature has values that it does not allow.
+
+    Attributes:
+        feature: the path of the feature.
+        limits: what the feature allows, e.g. ``in 0..2, or -1 for no label``.
+        split: the name of the split.
+        num_records: the number of records with such a value.
+        num_examples: the number of records of the split.
+        first_record: the lowest index of such a record in the split.
+        filename: the file of that record.
+        record: the index of that record in its file.
+        value: the first such value in it, as text.
+    """
+
+    feature: str
+    limits: str
+    split: str
+    num_records: int
+    num_examples: int
+    first_record: int
+    filename: str
+    record: int
+    value: str
+
+    def __str__(self) -> str:
+        has = "has" if self.num_records == 1 else "have"
+        return (
+            f"feature {self.feature!r} must be {self.limits}: {self.num_records:,} of {self.num_examples:,} records "
+            f"{has} other values in the split {self.split}; the first, record {self.first_record} "
+            f"(record {self.record} of {self.filename}), has {self.value}"
+        )
+
+
+def locate_outside(splits: Sequence[Split], found: Mapping[str, Iterable[Outside]]) -> tuple[ValuesOutside, ...]:
+    """The results of all runs, by split, merged and with file names. Their order is that of splits and features."""
+    located = []
+    for split in splits:
+        for one in sorted(merge_outside(found.get(split.name, ())), key=lambda run: run.feature):
+            index = split.shard_lengths.shard_of(one.first_record)
+            located.append(
+                ValuesOutside(
+                    feature=one.feature,
+                    limits=one.limits,
+                    split=split.name,
+                    num_records=one.num_records,
+                    num_examples=split.num_examples,
+                    first_record=one.first_record,
+                    filename=split.filename(index),
+                    record=one.first_record - split.shard_lengths.start(index),
+                    value=one.value,
+                )
+            )
+    return tuple(located)
+
+
+def warn_outside(reference: Reference, found: Iterable[ValuesOutside]) -> None:
+    """Issue a ``ValuesOutsideWarning`` for each of ``found``."""
+    for one in found:
+        warnings.warn(f"{reference}: {one}", ValuesOutsideWarning, stacklevel=3)
+
+
+def refuse_outside(found: Sequence[ValuesOutside], *, command: str | None) -> None:
+    """Raise an UnusableRowsError that names ``found``, if there are any.
+
+    Args:
+        found: the values.
+        command: the command that publishes the same files with a warning; None if there is none.
+    """
+    if not found:
+        return
+    lines = [f"  {one}" for one in found[:_MOST_NAMED]]
+    lines += [f"  and {len(found) - len(lines):,} more features"] if found[_MOST_NAMED:] else []
+    hint = (
+        "Correct the schema, or write the files again."
+        if command is None
+        else f"Write the files again. To publish them as they are, with a warning: {command}"
+    )
+    bad: list[dict[str, Any]] = [
+        {"file": one.filename, "record": one.record, "reason": f"feature {one.feature!r} has {one.value}"}
+        for one in found[:100]
+    ]
+    outside = [asdict(one) for one in found[:100]]
+    raise UnusableRowsError(
+        "\n".join(["records have values that the schema does not allow", *lines]),
+        hint=hint,
+        details={"num_bad": sum(one.num_records for one in found), "bad": bad, "outside": outside},
+    )

@@ -1,0 +1,216 @@
+"""Laws of limits: every door finds exactly the stored values that a feature does not allow, and nothing else."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from feature_strategies import schemas, values
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from levels import examples
+from prepared_samples import cut_evenly, prepare
+from shard_samples import WRITERS
+
+from registry.errors import FeatureError
+from registry.features import (
+    BBox,
+    ClassLabel,
+    Feature,
+    FeaturesDict,
+    Image,
+    LabeledImage,
+    LimitReader,
+    Outside,
+    Scalar,
+    Sequence,
+    Tensor,
+    Translation,
+    TranslationVariableLanguages,
+    Video,
+    codec_of,
+    merge_outside,
+)
+from registry.features.containers import columns_of
+from registry.model import ShardedFileTemplate, ShardLengths, Split
+from registry.prepared import read_prepared
+from registry.publishing import verify_shards
+from registry.publishing.fingerprint import StoredSplits, fingerprint_splits
+from registry.publishing.outside import ValuesOutside
+from registry.shards import decode_block
+from registry.storage import open_store
+from registry.tfrecord import RecordBlock
+from registry.wire import encode_example
+
+
+def rebuilt(feature: Feature, change: Any) -> Feature:
+    """``feature`` with ``change`` applied to each leaf, and to features that are not made of others."""
+    if isinstance(feature, TranslationVariableLanguages | Translation | Video) or not isinstance(
+        feature, FeaturesDict | Sequence
+    ):
+        return change(feature)  # type: ignore[no-any-return]
+    if isinstance(feature, Sequence):
+        return replace(feature, feature=rebuilt(feature.feature, change))
+    return FeaturesDict({name: rebuilt(inner, change) for name, inner in feature.items()})
+
+
+def loosened(feature: Feature) -> Feature:
+    """The feature that stores the same values in the same form, and allows every value."""
+    match feature:
+        case ClassLabel():
+            return Scalar("int64")
+        case BBox():
+            return BBox(bbox_format=None)
+        case LabeledImage():
+            return Image(shape=feature.shape, dtype=feature.dtype)
+        case TranslationVariableLanguages():
+            return TranslationVariableLanguages()
+        case Tensor(minimum=low, maximum=high) if low is not None or high is not None:
+            return replace(feature, minimum=None, maximum=None)
+    return feature
+
+
+@st.composite
+def limited(draw: st.DrawFn) -> FeaturesDict:
+    """A schema whose tensors may have bounds; 1 is within all of them."""
+
+    def bounded(feature: Feature) -> Feature:
+        if type(feature) not in (Tensor, Scalar) or feature.dtype == object or not draw(st.booleans()):
+            return feature
+        low, high = draw(st.sampled_from([None, -2, 0, 1])), draw(st.sampled_from([None, 1, 5, 2**53 + 1]))
+        return replace(feature, minimum=low, maximum=high)  # type: ignore[call-arg]
+
+    found = rebuilt(draw(schemas()), bounded)
+    assert isinstance(found, FeaturesDict)
+    return found
+
+
+@st.composite
+def planted(draw: st.DrawFn) -> tuple[FeaturesDict, list[bytes], list[dict[str, bool]]]:
+    """A schema, records, and for each record whether the encoder refuses each of its top-level features."""
+    features = draw(limited())
+    loose = rebuilt(features, loosened)
+    assert isinstance(loose, FeaturesDict)
+    records, refused = [], []
+    for _ in range(draw(st.integers(0, 8))):
+        example = {name: values(draw, features[name]) for name in features}
+        odd = draw(st.sets(st.sampled_from([*features, ""])))
+        example |= {name: values(draw, loose[name]) for name in odd if name}
+        refusals = {name: is_refused(features[name], example[name]) for name in features}
+        flat: dict[str, Any] = {}
+        for name in features:
+            kept = FeaturesDict({name: (loose if refusals[name] else features)[name]})
+            flat |= codec_of(kept).flatten({name: example[name]})
+        records.append(encode_example(flat))
+        refused.append(refusals)
+    return features, records, refused
+
+
+def is_refused(feature: Feature, value: Any) -> bool:
+    try:
+        codec_of(FeaturesDict({"it": feature})).encode({"it": value})
+    except FeatureError:
+        return True
+    return False
+
+
+def blocked(records: list[bytes]) -> RecordBlock:
+    lengths = np.array([len(record) for record in records], np.int64)
+    return RecordBlock(np.frombuffer(b"".join(records), np.uint8), lengths.cumsum() - lengths, lengths)
+
+
+def assert_as_refused(
+    features: FeaturesDict, found: dict[str, tuple[int, int]], refused: list[dict[str, bool]], start: int = 0
+) -> None:
+    """Whether ``found``, (count, first record) by path, is what the encoder refuses."""
+    assert set(found) <= {column.path for column in columns_of(features) if column.leaf.limits}
+    for name, feature in features.items():
+        paths = [column.path for column in columns_of(feature, (name,)) if column.leaf.limits]
+        rows = [row for row, refusals in enumerate(refused, start) if refusals[name]]
+        here = [found[path] for path in paths if path in found]
+        if not rows:
+            assert here == []
+        elif len(paths) == 1:
+            assert here == [(len(rows), rows[0])]
+        else:  # a record may have values of several features
+            assert min(first for _, first in here) == rows[0]
+            assert max(count for count, _ in here) <= len(rows) <= sum(count for count, _ in here)
+
+
+def by_path(found: list[Outside] | tuple[ValuesOutside, ...]) -> dict[str, tuple[int, int]]:
+    return {one.feature: (one.num_records, one.first_record) for one in found}
+
+
+@given(planted(), st.data())
+@settings(max_examples=examples(200))
+def test_what_encoders_refuse_is_found_in_records(
+    given_: tuple[FeaturesDict, list[bytes], list[dict[str, bool]]], data: st.DataObject
+) -> None:
+    features, records, refused = given_
+    reader = LimitReader(features)
+    cut = data.draw(st.integers(0, len(records)))
+    parts = [(0, records[:cut]), (cut, records[cut:])]
+    data.draw(st.randoms()).shuffle(parts)  # runs end in any order
+    in_records = [one for start, part in parts for one in reader.in_records(*blocked(part), start=10 + start)]
+    assert_as_refused(features, by_path(merge_outside(in_records)), refused, start=10)
+    decoded = decode_block(features.missing_as_none(), blocked(records), copy=False)
+    assert decoded.fault is None
+    assert sorted(by_path(reader.in_columns(decoded.leaves, len(decoded), start=10)).items()) == sorted(
+        by_path(merge_outside(in_records)).items()
+    )
+
+
+@given(planted(), st.integers(1, 3))
+@settings(max_examples=examples(40))
+def test_every_door_of_stored_records_finds_the_same(
+    given_: tuple[FeaturesDict, list[bytes], list[dict[str, bool]]], shards: int
+) -> None:
+    features, records, refused = given_
+    if not records or not any(True for _ in columns_of(features)):
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        made = prepare(Path(folder) / "1.0.0", splits={"train": records}, features=features, shards=shards)
+        prepared = read_prepared(open_store(made))
+        stored = StoredSplits(open_store(made), prepared.splits, features)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            fingerprinted = fingerprint_splits(stored, processes=1).outside
+            verified = verify_shards(open_store(made), prepared.splits, features=features, processes=1)
+        assert verified.faults == ()
+        assert_as_refused(features, by_path(fingerprinted), refused)
+        assert verified.outside == fingerprinted
+        for one in fingerprinted:
+            split = prepared.splits[0]
+            index = split.shard_lengths.shard_of(one.first_record)
+            place = one.first_record - split.shard_lengths.start(index)
+            assert (one.filename, one.record, one.num_examples) == (split.filename(index), place, len(records))
+
+
+@pytest.mark.parametrize(("file_format", "processes"), [*((name, 1) for name in WRITERS), ("tfrecord", 2)])
+def test_files_of_every_format_are_checked_in_the_order_of_the_split(
+    tmp_path: Path, file_format: str, processes: int
+) -> None:
+    features = FeaturesDict({"label": ClassLabel(num_classes=3), "other": Scalar("int64", maximum=4999)})
+    loose = codec_of(FeaturesDict({"label": "int64", "other": "int64"}))
+    rows = [{"label": 3 if number in (4100, 4999) else number % 3, "other": number} for number in range(5001)]
+    records = loose.encode_block(rows).records()
+    store = open_store(tmp_path)
+    lengths = cut_evenly(len(records), 3)
+    files = ShardedFileTemplate(dataset="x", file_format=file_format)
+    split = Split(name="train", shard_lengths=ShardLengths(lengths), files=files)
+    for index, name in enumerate(split.filenames):
+        start = split.shard_lengths.start(index)
+        WRITERS[file_format](store, name, records[start : start + lengths[index]])
+    found = fingerprint_splits(StoredSplits(store, (split,), features), processes=processes).outside
+    assert list(map(str, found)) == [
+        "feature 'label' must be in 0..2, or -1 for no label: 2 of 5,001 records have other values in the split train; "
+        f"the first, record 4100 (record 766 of {split.filename(2)}), has 3",
+        "feature 'other' must be at most 4999: 1 of 5,001 records has other values in the split train; "
+        f"the first, record 5000 (record 1666 of {split.filename(2)}), has 5000",
+    ]
+    assert verify_shards(store, [split], features=features, processes=processes).outside == found
