@@ -63,6 +63,7 @@
     │   ├── SchemaAheadError                    written by a newer registry
     │   ├── ClockError                          the clock contradicts the event log, or jumped
     │   ├── CatalogPermissionError (PermissionError)  the database user, or the file, may not be written
+    │   ├── CatalogRefusedError                 the server does not accept this user, password or database
     │   └── CatalogUnavailableError             busy, locked, or not answering: try again
     ├── OutOfRangeError (StopIteration)         a data provider has handed out its last record
     ├── ReaderFailedError (RuntimeError)        a user-defined reader failed in the middle of a file
@@ -531,6 +532,14 @@ class ClockError(CatalogError, code="clock"):
 
 class CatalogPermissionError(CatalogError, PermissionError, code="catalog_permission_denied"):
     """The database user lacks a right, or the catalog is read-only; the hint says who can change that."""
+
+
+class CatalogRefusedError(CatalogError, PermissionError, code="catalog_refused"):
+    """The database server refuses the connection, and will refuse it again.
+
+    ``details`` holds ``reason``: ``password`` (missing or wrong), ``user``, ``database`` (it does not exist), ``rule``
+    (of pg_hba.conf, or of an option in the URL) or ``other``; and ``sqlstate``, or None if libpq did not pass it on.
+    """
 
 
 class CatalogUnavailableError(CatalogError, code="catalog_unavailable", exit_code=75):

@@ -2,7 +2,8 @@
 
 A URL can contain a password in three places: before the host (``http://ann:PW@host``), in the query (``?token=PW``, the
 signature of a signed link) and in the fragment. The parameters of libpq (``host=db password=PW``) contain one, too.
-Errors mask their text when they are created, and the command line masks its output, so code that composes a message need not do it.
+Errors mask their text when they are created, and the command line masks its output, so code that composes a message
+need not do it.
 """
 
 from __future__ import annotations

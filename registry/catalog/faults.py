@@ -22,6 +22,7 @@ from registry.errors import (
     CatalogError,
     CatalogNotFoundError,
     CatalogPermissionError,
+    CatalogRefusedError,
     CatalogUnavailableError,
     NotACatalogError,
     RegistryError,
@@ -43,11 +44,26 @@ _FREE_SPACE: Final = (
     "Nothing was changed. Check that the disk has space left, and that `ulimit -f` allows larger files."
 )
 
-# What the server, or PgBouncer in front of it, says while it starts, stops or is full. libpq passes no SQLSTATE on for
-# a connection that was refused, so the text has to do.
+# What the server, or PgBouncer in front of it, says about a connection. libpq passes no SQLSTATE on for a connection
+# that was refused, so the text has to do. Of a server with another language, ``postgres.connect`` finds the SQLSTATE.
 _FULL: Final = re.compile(
     r"too many (clients|connections)|connection slots|is (starting up|shutting down|in recovery)"
     r"|not (yet )?accepting connections|no more connections allowed|login has been failing|query_wait_timeout"
+)
+_PASSWORD: Final = re.compile(r"no password supplied|password authentication failed|[Ss]ASL|SCRAM|no password assigned")
+_USER: Final = re.compile(
+    r'role ".*" does not exist|no such user|not permitted to log in|authentication failed for user'
+)
+_DATABASE: Final = re.compile(r'database ".*" does not exist|no such database')
+_RULE: Final = re.compile(
+    r"pg_hba\.conf|authentication method|require_?auth|channel binding|peer user name|requirepeer|credentials|GSS|OAuth"
+)
+_RIGHT: Final = re.compile(r"permission denied")
+
+# libpq's own words: the server answered, and neither side will do another time what it refused.
+_LOCAL_REFUSAL: Final = re.compile(
+    r"fe_sendauth|authentication(?! request)|SASL|SCRAM|channel binding|GSSAPI|Kerberos|peer user name"
+    r"|peer credentials|OAuth|password file"
 )
 
 
@@ -229,7 +245,7 @@ def _translate_postgresql(error: BaseException, url: sa.URL) -> RegistryError:
         return UsageError("a value cannot be stored in a database: NUL, lone surrogate, or a number above 2**63")
     fault = connection_fault(error)
     if fault is not None:
-        return _no_connection(fault, where, reason, url)
+        return _no_connection(fault, where, reason, url, state)
     if state in (_SERIALIZATION_FAILURE, _DEADLOCK, "55P03"):  # 55P03: lock_timeout
         return CatalogUnavailableError(f"{where} is busy: {reason}", hint=_TRY_AGAIN)
     match state[:2] if state else "":
@@ -256,13 +272,7 @@ def _translate_postgresql(error: BaseException, url: sa.URL) -> RegistryError:
                 hint="Name the primary server in the URL, or switch default_transaction_read_only off.",
             )
         case "42501":
-            role = url.username or "ROLE"
-            return CatalogPermissionError(
-                f"{where} refuses: {reason}",
-                hint="Your database user may not do this. The owner of the database can allow it, with LEVEL reader, "
-                f"publisher, curator or admin: registry db grant {shlex.quote(role)} --as LEVEL",
-                details={"role": url.username},
-            )
+            return _lacks_right(f"{where} refuses: {reason}", url)
     return CatalogError(f"{where} refuses: {reason}", hint="Compare it with its schema: registry db check.")
 
 
@@ -276,8 +286,10 @@ def connection_fault(error: BaseException) -> ConnectionFault | None:
         return "silent"
     state: str | None = getattr(error, "sqlstate", None)
     if state is not None:
-        if state == "53300":
+        if state in ("53300", "57P03"):  # too many connections, or starting up
             return "full"
+        if state[:2] == "28" or state == "3D000" or (state == "42501" and str(error).startswith("connection failed")):
+            return "refused"
         # 57P01 to 57P05: the server stops, crashed, or ended this session. 25P03, 25P04: it ended an idle one.
         return "lost" if state[:2] == "08" or state[:3] == "57P" or state in ("25P03", "25P04") else None
     text = str(error)
@@ -287,12 +299,19 @@ def connection_fault(error: BaseException) -> ConnectionFault | None:
         return None
     if "FATAL:" in text:
         return "full" if _FULL.search(text) else "refused"
+    if re.search(r"failed: [^\s:]+:  ", text):  # the report of a server in another language
+        return "refused"
     if not text.startswith(("connection failed", "connection is bad", "failed to resolve")):
         return "lost"
-    return "ssl" if re.search(r"\bSSL\b(?! connection has been closed)|certificate", text) else "unreachable"
+    if _LOCAL_REFUSAL.search(text):
+        return "refused"
+    # A connection that is cut off while SSL starts, as by a server that restarts, is no fault of SSL's settings.
+    is_cut = re.search(r"SSL SYSCALL error|SSL connection has been closed|closed the connection unexpectedly", text)
+    is_ssl = re.search(r"\bSSL\b|certificate|private key|ALPN", text)
+    return "ssl" if is_ssl and not is_cut else "unreachable"
 
 
-def _no_connection(fault: ConnectionFault, where: str, reason: str, url: sa.URL) -> RegistryError:
+def _no_connection(fault: ConnectionFault, where: str, reason: str, url: sa.URL, sqlstate: str | None) -> RegistryError:
     match fault:
         case "lost":
             return CatalogUnavailableError(f"the connection to {where} was lost: {reason}", hint=_LOST)
@@ -323,19 +342,51 @@ def _no_connection(fault: ConnectionFault, where: str, reason: str, url: sa.URL)
                 hint="Correct the options after '?' in the URL; they are those of libpq: "
                 "https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS",
             )
-    return CatalogError(f"{where} refuses the connection: {reason}", hint=_refusal_hint(reason, url))
+    return _refusal(where, reason, url, sqlstate)
 
 
-def _refusal_hint(reason: str, url: sa.URL) -> str:
-    if "password" in reason:
-        return "Check the user and the password. Without one in the URL, PGPASSWORD or ~/.pgpass is used."
-    if re.search(r'database ".*" does not exist', reason):
-        return f"Correct the name in the URL, or create the database: createdb {shlex.quote(url.database or '')}"
-    if "no encryption" in reason or "SSL off" in reason:
-        return "If the server requires SSL, add ?sslmode=require to the URL; else ask for a line in its pg_hba.conf."
-    if "pg_hba.conf" in reason:
-        return "Ask the administrator of the server for a line in its pg_hba.conf."
-    return "Check host, port, database and user in the URL."
+def _refusal(where: str, reason: str, url: sa.URL, sqlstate: str | None) -> RegistryError:
+    """The error for a connection that the server refuses for good; the SQLSTATE decides, else the text."""
+    user, message = url.username or "USER", f"{where} refuses the connection: {reason}"
+    if sqlstate == "42501" or _RIGHT.search(reason):
+        return _lacks_right(message, url)
+    kind = {"28P01": "password", "3D000": "database"}.get(sqlstate or "")
+    texts = {"password": _PASSWORD, "database": _DATABASE, "rule": _RULE, "user": _USER}
+    kind = kind or next((name for name, pattern in texts.items() if pattern.search(reason)), None)
+    kind = kind or ("user" if sqlstate == "28000" else "other")
+    match kind:
+        case "password":
+            host = url.host or url.query.get("host", "localhost")
+            host = host if isinstance(host, str) else host[0]
+            line = f"{host}:{url.port or 5432}:{url.database or '*'}:{user}:PASSWORD"
+            hint = (
+                "Check the user and the password. If the URL has no password, PGPASSWORD or a line of ~/.pgpass "
+                f"(mode 0600) is used: {line}"
+            )
+        case "user":
+            hint = "Check the user in the URL, and that it may log in. An administrator of the server can create it."
+        case "database":
+            hint = f"Correct the name in the URL, or create the database: createdb {shlex.quote(url.database or '')}"
+        case "rule" if "no encryption" in reason or "SSL off" in reason:
+            hint = (
+                "If the server requires SSL, add ?sslmode=require to the URL; else ask for a line in its pg_hba.conf."
+            )
+        case "rule":
+            hint = (
+                "Ask the administrator of the server for a line in its pg_hba.conf, or correct the options in the URL."
+            )
+        case _:
+            hint = "Check host, port, database and user in the URL."
+    return CatalogRefusedError(message, hint=hint, details={"reason": kind, "sqlstate": sqlstate})
+
+
+def _lacks_right(message: str, url: sa.URL) -> CatalogPermissionError:
+    return CatalogPermissionError(
+        message,
+        hint="Your database user may not do this. The owner of the database can allow it, with LEVEL reader, "
+        f"publisher, curator or admin: registry db grant {shlex.quote(url.username or 'ROLE')} --as LEVEL",
+        details={"role": url.username},
+    )
 
 
 def _fault_of(error: sa.exc.DBAPIError) -> ConnectionFault | None:
@@ -345,7 +396,10 @@ def _fault_of(error: sa.exc.DBAPIError) -> ConnectionFault | None:
 
 
 def _reason(error: Any) -> str:
-    """The first line of a driver's message, without psycopg's own prefix."""
-    lines = (line.strip() for line in str(error).splitlines())
-    found = next((line for line in lines if line), type(error).__name__)
-    return re.sub(r"^(connection failed|connection is bad): ", "", found)
+    """The first line of a driver's message, without psycopg's own prefix; a line for each host if there are several."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    hosts = [line.partition("connection failed: ")[2] or line[2:] for line in lines if line.startswith("- host: ")]
+    if hosts:
+        return "; ".join(dict.fromkeys(hosts))
+    first = next((line for line in lines if line), type(error).__name__)
+    return re.sub(r"^(connection failed|connection is bad): ", "", first)

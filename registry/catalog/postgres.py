@@ -6,6 +6,9 @@ packets, so every wait for an answer has a limit of its own.
 
 from __future__ import annotations
 
+import os
+import re
+import select
 import time
 from collections.abc import Generator
 from contextlib import suppress
@@ -13,6 +16,10 @@ from typing import Any, Final, TypeVar
 
 import psycopg
 import sqlalchemy as sa
+from psycopg import pq
+from psycopg.conninfo import make_conninfo
+
+from registry.catalog.urls import OPTIONS
 
 T = TypeVar("T")
 
@@ -69,11 +76,57 @@ class LimitedConnection(psycopg.Connection[Any]):
         raise ServerSilentError(f"no answer for {seconds:g} seconds")
 
 
+# The severity and the text of a server's report, and words of PostgreSQL's English texts about connections.
+_REPORT: Final = re.compile(r"failed: [^\s:]+:  (.*)")
+_ENGLISH: Final = re.compile(
+    r"\b(?:not|no (?:such|pg_hba|more)|failed|too many|denied|must|cannot|rejects|reserved|unrecognized|is|server)\b"
+)
+
+
 def connect(arguments: Any, options: dict[str, Any], *, query_seconds: float) -> LimitedConnection:
-    """Connect with SQLAlchemy's arguments; options of the URL win over the defaults here."""
-    made = LimitedConnection.connect(*arguments, **{**_KEEPALIVE, **options})
+    """Connect with SQLAlchemy's arguments; options of the URL win over the defaults here.
+
+    If the server refuses in another language than English, the error has the SQLSTATE of the refusal.
+    """
+    options = {**_KEEPALIVE, **options}
+    try:
+        made = LimitedConnection.connect(*arguments, **options)
+    except psycopg.OperationalError as error:
+        report = _REPORT.search(str(error))
+        if error.sqlstate is None and report is not None and not _ENGLISH.search(report[1]):
+            parameters = {name: value for name, value in options.items() if name in OPTIONS}
+            error.sqlstate = _ask_sqlstate(make_conninfo(*arguments, **parameters), seconds=options["connect_timeout"])
+        raise
     made.silence_seconds = query_seconds
     return made
+
+
+def _ask_sqlstate(conninfo: str, *, seconds: float) -> str | None:
+    """Connect once more, and read the SQLSTATE of the refusal from libpq's trace, which alone has it.
+
+    None if libpq does not trace the start of a connection (before 18), or the server does not refuse again. The trace
+    stays in memory, because it contains the answer to the server's question for a password.
+    """
+    with suppress(psycopg.Error, OSError, AttributeError), os.fdopen(os.memfd_create("trace"), "r+b") as trace:
+        connection = pq.PGconn.connect_start(conninfo.encode())
+        connection.trace(trace.fileno())
+        until = time.monotonic() + float(seconds)
+        try:
+            while time.monotonic() < until:
+                match connection.connect_poll():
+                    case pq.PollingStatus.READING:
+                        select.select([connection.socket], [], [], 0.1)
+                    case pq.PollingStatus.WRITING:
+                        select.select([], [connection.socket], [], 0.1)
+                    case _:
+                        break
+        finally:
+            connection.untrace()  # writes what is buffered
+            connection.finish()
+        trace.seek(0)
+        found = re.search(rb'ErrorResponse\b.* C "([0-9A-Z]{5})"', trace.read())
+        return found[1].decode() if found else None
+    return None
 
 
 def wait_without_limit(connection: sa.Connection) -> None:

@@ -25,11 +25,12 @@ from catalog_server import PostgresServer
 from registry.catalog import CatalogBackend, open_catalog, schema
 from registry.catalog.faults import translate
 from registry.catalog.session import open_engine, write
-from registry.catalog.urls import parse_url
+from registry.catalog.urls import OPTIONS, parse_url
 from registry.cli.main import run
 from registry.errors import (
     CatalogError,
     CatalogPermissionError,
+    CatalogRefusedError,
     CatalogUnavailableError,
     NotACatalogError,
     RegistryError,
@@ -110,9 +111,9 @@ def answering(answer: bytes | None) -> Iterator[int]:
             thread.join(10)
 
 
-def refusal(text: str) -> bytes:
+def refusal(text: str, *, sqlstate: str = "08000", severity: str = "FATAL") -> bytes:
     """What a server sends that refuses a connection (ErrorResponse)."""
-    body = b"SFATAL\0VFATAL\0C08000\0M" + text.encode() + b"\0\0"
+    body = f"S{severity}\0VFATAL\0C{sqlstate}\0M{text}\0\0".encode()
     return b"E" + (len(body) + 4).to_bytes(4, "big") + body
 
 
@@ -161,7 +162,7 @@ FAULTS: dict[str, tuple[str, bytes | None, type[RegistryError], int, str, str]] 
     "no line in pg_hba.conf": (
         "postgresql://ann:hunter2@127.0.0.1:{port}/x?sslmode=disable",
         refusal('no pg_hba.conf entry for host "10.0.0.1", user "ann", database "x", no encryption'),
-        CatalogError,
+        CatalogRefusedError,
         1,
         "refuses the connection: ",
         "If the server requires SSL, add ?sslmode=require to the URL; else ask for a line in its pg_hba.conf.",
@@ -195,9 +196,8 @@ FAULTS: dict[str, tuple[str, bytes | None, type[RegistryError], int, str, str]] 
         None,
         UsageError,
         2,
-        'invalid connection option "sslmood"',
-        "Correct the options after '?' in the URL; they are those of libpq: "
-        "https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS",
+        "the catalog's URL has no option sslmood",
+        "Did you mean sslmode? The options are those of libpq: " + ", ".join(sorted(OPTIONS)) + ".",
     ),
     "wrong option": (
         "postgresql://ann:hunter2@127.0.0.1:1/x?sslmode=bad",
@@ -220,7 +220,7 @@ def test_a_server_that_cannot_be_used_is_described(name: str, capsys: pytest.Cap
         assert type(error) is kind
         assert error.exit_code == exit_code
         assert message in error.message
-        assert error.message.startswith("postgresql://ann:***@")
+        assert error.message.startswith(("postgresql://ann:***@", "the catalog's URL "))
         assert error.hint == hint
         check_command_line(url, exit_code, capsys)
 
@@ -232,7 +232,8 @@ def test_a_server_that_cannot_be_used_is_described(name: str, capsys: pytest.Cap
             "locked:hunter2",
             "postgres",
             'password authentication failed for user "locked"',
-            "Check the user and the password. Without one in the URL, PGPASSWORD or ~/.pgpass is used.",
+            "Check the user and the password. If the URL has no password, PGPASSWORD or a line of ~/.pgpass "
+            "(mode 0600) is used: {folder}:5432:postgres:locked:PASSWORD",
         ),
         (
             "postgres:hunter2",
@@ -244,7 +245,7 @@ def test_a_server_that_cannot_be_used_is_described(name: str, capsys: pytest.Cap
             "stranger:hunter2",
             "postgres",
             'role "stranger" does not exist',
-            "Check host, port, database and user in the URL.",
+            "Check the user in the URL, and that it may log in. An administrator of the server can create it.",
         ),
     ],
 )
@@ -258,11 +259,93 @@ def test_a_connection_that_is_refused_for_good_is_not_a_temporary_fault(
 ) -> None:
     url = f"postgresql://{user}@/{database}?host={postgres_server.folder}"
     error = said(lambda: open_catalog(url))
-    assert type(error) is CatalogError
+    assert type(error) is CatalogRefusedError
     assert " refuses the connection: " in error.message
     assert error.message.endswith(f"FATAL:  {message}")
-    assert error.hint == hint
+    assert error.hint == hint.format(folder=postgres_server.folder)
     check_command_line(url, 1, capsys)
+
+
+REFUSALS: list[tuple[str, str, str, type[RegistryError], str | None]] = [
+    # What PostgreSQL says in German and Russian, and what PostgreSQL and PgBouncer say in English.
+    ("28P01", "FATAL", "Passwort-Authentifizierung für Benutzer »ann« fehlgeschlagen", CatalogRefusedError, "password"),
+    ("28P01", "ВАЖНО", 'пользователь "ann" не прошёл проверку подлинности', CatalogRefusedError, "password"),
+    ("28000", "FATAL", "Rolle »ann« existiert nicht", CatalogRefusedError, "user"),
+    ("3D000", "ВАЖНО", 'база данных "x" не существует', CatalogRefusedError, "database"),
+    ("3D000", "FATAL", "no existe la base de datos «x»", CatalogRefusedError, "database"),
+    ("42501", "FATAL", "keine Berechtigung für Datenbank x", CatalogPermissionError, None),
+    ("53300", "FATAL", "tut mir leid, schon zu viele Verbindungen", CatalogUnavailableError, None),
+    ("57P03", "ВАЖНО", "система баз данных запускается", CatalogUnavailableError, None),
+    ("08P01", "FATAL", "no such database: x", CatalogRefusedError, "database"),
+    ("08P01", "FATAL", "no such user: ann", CatalogRefusedError, "user"),
+    ("42501", "FATAL", 'permission denied for database "x"', CatalogPermissionError, None),
+    ("28000", "FATAL", 'role "ann" is not permitted to log in', CatalogRefusedError, "user"),
+    ("28000", "FATAL", 'Peer authentication failed for user "ann"', CatalogRefusedError, "user"),
+    ("28000", "FATAL", 'pg_hba.conf rejects connection for host "h", user "ann"', CatalogRefusedError, "rule"),
+    ("53300", "FATAL", "remaining connection slots are reserved", CatalogUnavailableError, None),
+    ("57P03", "FATAL", "the database system is not yet accepting connections", CatalogUnavailableError, None),
+]
+
+
+@pytest.mark.parametrize(("sqlstate", "severity", "text", "kind", "reason"), REFUSALS)
+def test_a_refusal_is_understood_in_every_language(
+    sqlstate: str, severity: str, text: str, kind: type[RegistryError], reason: str | None
+) -> None:
+    with answering(refusal(text, sqlstate=sqlstate, severity=severity)) as port:
+        error = said(lambda: open_catalog(f"postgresql://ann:hunter2@127.0.0.1:{port}/x?sslmode=disable"))
+    assert type(error) is kind, error
+    assert text in error.message
+    assert error.details.get("reason") == reason
+    assert error.exit_code == (75 if kind is CatalogUnavailableError else 1)
+
+
+def test_a_missing_password_is_a_refusal_and_not_tried_again(
+    postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("PGPASSWORD", "PGPASSFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    attempts: list[object] = []
+    connect = psycopg.Connection.connect.__func__  # type: ignore[attr-defined]
+
+    def counted(cls: type, *arguments: object, **options: object) -> object:
+        attempts.append(options)
+        return connect(cls, *arguments, **options)
+
+    monkeypatch.setattr(psycopg.Connection, "connect", classmethod(counted))
+    url = f"postgresql://locked@/postgres?host={postgres_server.folder}"
+    error = said(lambda: open_catalog(url))
+    assert (type(error), error.exit_code, len(attempts)) == (CatalogRefusedError, 1, 1)
+    assert error.message.endswith("failed: fe_sendauth: no password supplied")
+    assert error.details == {"reason": "password", "sqlstate": None}
+    line = f"{postgres_server.folder}:5432:postgres:locked:PASSWORD"
+    assert str(error.hint).endswith(f"PGPASSWORD or a line of ~/.pgpass (mode 0600) is used: {line}")
+    check_command_line(url, 1, capsys)
+
+    passfile = tmp_path / "pgpass"
+    passfile.write_text(line.replace("PASSWORD", "right") + "\n")
+    passfile.chmod(0o600)
+    monkeypatch.setenv("PGPASSFILE", str(passfile))  # the line of the hint is the right one
+    assert type(said(lambda: open_catalog(url))) is not CatalogRefusedError
+
+
+def test_a_role_that_may_not_connect_lacks_a_right(
+    postgres_server: PostgresServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = postgres_server.create_database(template="catalog_template")
+    execute(url, f"REVOKE CONNECT ON DATABASE {database_of(url)} FROM PUBLIC")
+    url = url.replace("postgres@", "locked:right@")
+    error = said(lambda: open_catalog(url))
+    assert type(error) is CatalogPermissionError
+    assert str(error.hint).endswith("registry db grant locked --as LEVEL")
+    check_command_line(url, 1, capsys)
+
+
+def test_all_hosts_of_a_url_are_named() -> None:
+    error = said(lambda: open_catalog("postgresql://ann@/x?host=127.0.0.1:1&host=nosuch.invalid:5432"))
+    assert type(error) is CatalogUnavailableError
+    assert 'connection to server at "127.0.0.1", port 1 failed' in error.message
+    assert "nosuch.invalid" in error.message
 
 
 def test_a_role_without_a_free_connection_is_a_temporary_fault(

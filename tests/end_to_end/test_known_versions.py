@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from catalog_fault_proxy import PostgresProxy, proxied
+from catalog_samples import execute
 from catalog_server import PostgresServer
 from prepared_samples import prepare
 
@@ -21,7 +22,12 @@ from registry.api import known_versions
 from registry.api.known_versions import KnownVersions
 from registry.api.lock import locked
 from registry.cli.main import run
-from registry.errors import CatalogUnavailableError, CatalogUnavailableWarning, YankedVersionWarning
+from registry.errors import (
+    CatalogRefusedError,
+    CatalogUnavailableError,
+    CatalogUnavailableWarning,
+    YankedVersionWarning,
+)
 from registry.model import (
     DatasetMetadata,
     DatasetVersion,
@@ -63,6 +69,24 @@ def url(proxy: PostgresProxy, postgres_server: PostgresServer, tmp_path: Path, m
         opened.publish(prepare(tmp_path / "1.0.0", "1.0.0", shards=3))
         opened.publish(prepare(tmp_path / "2.0.0", "2.0.0", {"train": [], "test": []}))
     return made
+
+
+def test_a_refused_password_is_not_an_absent_catalog(
+    proxy: PostgresProxy, postgres_server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    execute(url, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO locked")
+    right = url.replace("postgres:hunter2@", "locked:right@")
+    with registry.connect(right) as opened:
+        assert opened.dataset("animals:1.0.0").version == "1.0.0"
+        wrong = right.replace("right", "wrong")
+        with pytest.raises(CatalogRefusedError, match='password authentication failed for user "locked"'):
+            registry.connect(wrong)
+        assert run(["show", "animals:1.0.0", "--catalog", wrong]) == 1
+        with pytest.raises(CatalogRefusedError, match="no password supplied"):
+            registry.connect(right.replace(":right", ""))
+    proxy.close()
+    with registry.connect(right) as opened, pytest.warns(CatalogUnavailableWarning):
+        assert opened.dataset("animals:1.0.0").version == "1.0.0"
 
 
 def ages(reader: registry.Reader) -> list[int]:

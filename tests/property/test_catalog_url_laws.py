@@ -58,7 +58,7 @@ def everything_of(error: BaseException) -> str:
     return "".join(parts)
 
 
-@pytest.mark.parametrize("form", cases(FORMS, everyday=len(FORMS) // 4))
+@pytest.mark.parametrize("form", cases(FORMS, everyday=len(FORMS) // 10))
 def test_no_message_about_a_catalog_contains_its_password(form: str) -> None:
     calls: list[Callable[[str], object]] = [masked_url, sqlite_path, open_catalog, schema.status, schema.upgrade]
     calls += [registry.connect, lambda url: repr(registry.connect(url, create=False))]
@@ -81,7 +81,7 @@ def test_no_message_about_a_catalog_contains_its_password(form: str) -> None:
     check()
 
 
-@pytest.mark.parametrize("form", cases(FORMS, everyday=12))
+@pytest.mark.parametrize("form", cases(FORMS, everyday=6))
 @pytest.mark.parametrize("given_by", ["--catalog", "REGISTRY_CATALOG", "--to"])
 def test_no_command_prints_the_password_of_a_catalog(form: str, given_by: str) -> None:
     commands = [
