@@ -154,7 +154,7 @@ def _find(leaf: Leaf, column: BlockColumn, count: int) -> tuple[Places, str]:
         return np.empty(0, np.int64), ""
     places = np.flatnonzero(mask.reshape(len(values), -1).any(axis=1))
     rows = places // (len(values) // count) if ends is None else np.searchsorted(ends, places, side="right")
-    return np.unique(rows), _show(values[mask][0])
+    return np.unique(rows), show_outside(values[mask][0])
 
 
 def _find_each(reader: ColumnReader, flat: FlatBlock) -> tuple[Places, str]:
@@ -197,7 +197,7 @@ def _holds_arrays(values: npt.NDArray[Any]) -> bool:
     return values.dtype == TEXT and bool(values.size) and isinstance(values.flat[0], np.ndarray | Ragged)
 
 
-def _show(value: Any) -> str:
+def show_outside(value: Any) -> str:
     """A value outside limits, for people: a number, a text in quotes, or the numbers of a box."""
     if isinstance(value, np.ndarray):
         return f"({', '.join(map(str, value))})"

@@ -88,7 +88,15 @@ def as_optional(feature: Feature) -> Feature:
     """``feature`` for values that may be null; unchanged if it has no such form."""
     if type(feature) not in (Text, Tensor, Scalar) or not isinstance(feature, Tensor) or feature.shape:
         return feature
-    return Scalar(feature.dtype, encoding=feature.encoding, description=feature.description, optional=True)
+    return Scalar(
+        feature.dtype,
+        encoding=feature.encoding,
+        minimum=feature.minimum,
+        maximum=feature.maximum,
+        description=feature.description,
+        value_range=feature.value_range,
+        optional=True,
+    )
 
 
 def _types_of_fields(found: Any) -> dict[str, Any]:

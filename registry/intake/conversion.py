@@ -18,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import FeatureError, suggest
-from registry.features import Audio, ClassLabel, Feature, FeaturesDict, Image, Leaf, Tensor
+from registry.features import Audio, BBox, ClassLabel, Feature, FeaturesDict, Image, Leaf, Tensor
 from registry.features import Sequence as SequenceFeature
+from registry.features.limits import show_outside
 from registry.intake.column_types import as_optional, type_word
 from registry.intake.media_bytes import is_file_feature
 from registry.intake.text_values import parse_texts
@@ -67,17 +68,43 @@ def convert_values(array: Any, target: Target) -> tuple[Any, Faults]:
     if isinstance(target.feature, FeaturesDict):
         return _convert_structs(array, target)
     if is_list(target.kind):
-        return _convert_lists(array, target)
+        converted, faults = _convert_lists(array, target)
+        if isinstance(target.feature, BBox) and not is_list(target.kind.value_type):
+            faults = _find_outside(converted, target.feature) | faults
+        return converted, faults
     converted, faults = _convert_halves(array, target)
     leaf = target.feature
     if isinstance(leaf, Tensor) and leaf.dtype == np.float64 and leaf.encoding == "none":  # stored as float32
         faults |= _convert_numbers(converted, converted.type, replace(target, kind=import_pyarrow().float32()))[1]
+    if isinstance(leaf, Tensor) and not isinstance(leaf, BBox | ClassLabel):  # whose numbers are compared elsewhere
+        faults = _find_outside(converted, leaf) | faults
     if target.checks_files and is_file_feature(target.feature):
         faults |= _check_files(converted, target.feature)
     if converted.null_count and not _allows_null(target):
         for index in places_of(converted.is_null()):
             faults.setdefault(index, _explain_null(target))
     return converted, faults
+
+
+def _find_outside(converted: Any, leaf: Tensor) -> Faults:
+    """The faults of values that ``leaf`` does not allow. ``converted`` has its numbers, its texts, or its boxes."""
+    if not leaf.limits or not len(converted):
+        return {}
+    arrow = import_pyarrow()
+    present = converted.drop_null()
+    if isinstance(leaf, BBox):
+        values = present.flatten().to_numpy(zero_copy_only=False).reshape(-1, 4)
+    elif arrow.types.is_temporal(converted.type):
+        values = present.view(_count_type(converted.type)).to_numpy(zero_copy_only=False)
+    elif arrow.types.is_string(converted.type):
+        values = present.cast(arrow.binary()).to_numpy(zero_copy_only=False)
+    else:
+        values = present.to_numpy(zero_copy_only=False)
+    outside = np.flatnonzero(leaf.outside(values))
+    if not len(outside):
+        return {}
+    places = np.flatnonzero(_as_mask(converted.is_valid()))
+    return {int(places[row]): f"must be {leaf.limits}, found {show_outside(values[row])}" for row in outside.tolist()}
 
 
 def _allows_null(target: Target) -> bool:

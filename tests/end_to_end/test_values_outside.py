@@ -25,6 +25,7 @@ from registry.features import (
     LabeledImage,
     Scalar,
     Sequence,
+    Tensor,
     Text,
     TranslationVariableLanguages,
     codec_of,
@@ -147,7 +148,7 @@ def test_an_import_of_parquet_warns_for_labels_in_structs_and_lists(catalog: reg
 
 @pytest.mark.parametrize("dry_run", [False, True])
 def test_add_in_place_refuses_what_a_schema_of_the_caller_does_not_allow(
-    catalog: registry.Catalog, folder: Path, dry_run: bool
+    catalog: registry.Catalog, tmp_path: Path, folder: Path, dry_run: bool
 ) -> None:
     for name in ("dataset_info.json", "features.json", "label.labels.txt"):
         (folder / name).unlink(missing_ok=True)
@@ -161,7 +162,7 @@ def test_add_in_place_refuses_what_a_schema_of_the_caller_does_not_allow(
         {"file": "pets-train.tfrecord-00001-of-00003", "record": 0, "reason": "feature 'label' has 3"}
     ]
     assert [(one["split"], one["first_record"]) for one in caught.value.details["outside"]] == [("train", 3)]
-    assert catalog.datasets() == ()
+    assert not (tmp_path / "data").exists()
     features["label"] = "ClassLabel(cat, dog, eel, a, b, c, d, e)"
     assert catalog.add(folder, "pets", in_place=True, features=features).outcome == "published"
 
@@ -175,6 +176,49 @@ def test_add_in_place_names_the_import_of_files_that_others_described(
     assert caught.value.hint == (
         f"Write the files again. To publish them as they are, with a warning: registry import {source} DIR"
     )
+
+
+_LABELED = hugging_face({"x": {"names": ["a", "b"], "_type": "ClassLabel"}})
+
+
+@pytest.mark.parametrize(
+    ("rows", "feature", "problem"),
+    [
+        ([0, 5], ClassLabel(num_classes=3), "class number 5 is out of range for 3 classes"),
+        ([0, 2], None, "class number 2 is out of range for 2 classes"),  # as the metadata of Hugging Face says
+        ([1, 30], Scalar("int64", maximum=9), "must be at most 9, found 30"),
+        ([None, -1], Scalar("int8", minimum=0, optional=True), "must be at least 0, found -1"),
+        ([float("nan"), 1.5], Scalar("float32", minimum=2), "must be at least 2, found 1.5"),
+        ([[1, 2], [3, 9]], Tensor(shape=(2,), dtype="int64", maximum=5), "element 2: must be at most 5, found 9"),
+        ([[], [1, 7]], Sequence(ClassLabel(num_classes=3)), "element 2: class number 7 is out of range for 3 classes"),
+        (
+            [[[1]], [[2], [9]]],
+            Sequence(Sequence(Scalar("int64", maximum=5))),
+            "element 2: element 1: must be at most 5, ",
+        ),
+        (
+            [[0, 0, 1, 1], [0, 0, 1, 2]],
+            BBox(),
+            "must be in 0..1, without a minimum above its maximum, found (0.0, 0.0, ",
+        ),
+        ([[[0, 0, 1, 1]], [[1, 0, 0, 1]]], Sequence(BBox()), "element 1: must be in 0..1, without a minimum above "),
+        ([{"x": 1}, {"x": 9}], {"x": Scalar("int64", maximum=5)}, 'field "x": must be at most 5, found 9'),
+    ],
+)
+def test_add_refuses_them_as_unusable_rows_and_skips_them_on_request(
+    catalog: registry.Catalog, tmp_path: Path, rows: list[Any], feature: Any, problem: str
+) -> None:
+    table = pa.table({"x": pa.array(rows), "row": [0, 1]}).replace_schema_metadata(
+        _LABELED if feature is None else None
+    )
+    parquet.write_table(table, tmp_path / "x.parquet")
+    features = None if feature is None else {"x": FeaturesDict(feature) if isinstance(feature, dict) else feature}
+    with pytest.raises(UnusableRowsError) as caught:
+        catalog.add(tmp_path / "x.parquet", features=features)
+    assert f"x.parquet:2, column 'x': {problem}" in caught.value.message
+    catalog.add(tmp_path / "x.parquet", features=features, skip_bad=1)
+    assert [int(one["row"]) for one in catalog.dataset("x").read("train")] == [0]
+    assert catalog.dataset("x").verify(deep=True).outside == ()
 
 
 _BOXES = {

@@ -101,6 +101,7 @@ def planted(draw: st.DrawFn) -> tuple[FeaturesDict, list[bytes], list[dict[str, 
         example = {name: values(draw, features[name]) for name in features}
         odd = draw(st.sets(st.sampled_from([*features, ""])))
         example |= {name: values(draw, loose[name]) for name in odd if name}
+        example = as_stored(features, example)
         refusals = {name: is_refused(features[name], example[name]) for name in features}
         flat: dict[str, Any] = {}
         for name in features:
@@ -109,6 +110,17 @@ def planted(draw: st.DrawFn) -> tuple[FeaturesDict, list[bytes], list[dict[str, 
         records.append(encode_example(flat))
         refused.append(refusals)
     return features, records, refused
+
+
+def as_stored(feature: Feature, value: Any) -> Any:
+    """``value`` without languages that have no text, which are refused and stored nowhere."""
+    if isinstance(feature, TranslationVariableLanguages):
+        return {language: texts for language, texts in value.items() if texts != []}
+    if isinstance(feature, FeaturesDict):
+        return {name: as_stored(feature[name], inner) for name, inner in value.items()}
+    if isinstance(feature, Sequence) and not isinstance(feature, Video) and isinstance(value, list):
+        return [as_stored(feature.feature, inner) for inner in value]
+    return value
 
 
 def is_refused(feature: Feature, value: Any) -> bool:
