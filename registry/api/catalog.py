@@ -38,6 +38,7 @@ from registry.api.provenance import FoundAt, FoundBefore, FoundNow
 from registry.api.reports import CatalogReport, Collected, CopiedVersion, CopyReport, GarbageReport, VerifiedVersion
 from registry.argument_types import typed_arguments
 from registry.catalog import (
+    ClockCorrection,
     DatasetSummary,
     EventFilter,
     LogReport,
@@ -426,6 +427,38 @@ class Catalog(Adding):
         total = None if progress is None else self.backend.log.num_rows()
         advance = count_progress(progress, "verifying", "the log", total=total, unit="rows")
         return self.backend.log.verify(anchor=anchor, advance=advance)
+
+    @typed_arguments
+    def correct_clock(
+        self,
+        *,
+        first: int | None = None,
+        last: int | None = None,
+        ahead: str | timedelta | None = None,
+        dry_run: bool = False,
+    ) -> ClockCorrection:
+        """Correct the times of events that a wrong clock stamped, by an event of its own (``correct-clock``).
+
+        The events stay as they are. From now on, look-ups at a moment, histories and ``log`` use the corrected times,
+        and new events follow them. An event is read at the time in the row that it describes, if that is earlier than
+        its stamp; at its stamp less ``ahead``; or else at the time of the next event: it happened then at the latest.
+
+        Args:
+            first: the id of the first wrong event; by default, the first that is dated after the clock.
+            last: the id of the last one; by default, the newest event.
+            ahead: how far the wrong clock was ahead, e.g. ``"3652d"``.
+            dry_run: only compute the times.
+
+        Raises:
+            UsageError: the log has no such events, or ``ahead`` is not a duration.
+        """
+        return self.backend.log.correct_clock(
+            first=first,
+            last=last,
+            ahead=parse_duration(ahead) if isinstance(ahead, str) else ahead,
+            actor=log_actor(),
+            dry_run=dry_run,
+        )
 
     @typed_arguments
     def backup(

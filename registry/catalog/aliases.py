@@ -13,7 +13,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from registry.catalog.backend import Expected
-from registry.catalog.clock import read_clock
+from registry.catalog.clock import corrected, read_clock
 from registry.catalog.events import append_event
 from registry.catalog.queries import find_version_id
 from registry.catalog.rows import check_text
@@ -115,7 +115,7 @@ class SqlAliases:
                 builder.c.name.label("builder_name"),
                 builder_config.c.name.label("config_name"),
                 alias.c.name,
-                alias.c.set_at,
+                corrected(alias.c.set_at),
                 alias.c.set_by,
                 *NUMBER,
                 dataset_version.c.state,
@@ -205,7 +205,7 @@ def _find(connection: sa.Connection, wanted: Reference) -> _Standing:
     reference = Reference(name=wanted.name, config=config.name or None, alias=wanted.alias)
     with stored_values():
         row = connection.execute(
-            sa.select(alias.c.id, alias.c.version_id, alias.c.set_by, alias.c.set_at, *NUMBER)
+            sa.select(alias.c.id, alias.c.version_id, alias.c.set_by, corrected(alias.c.set_at), *NUMBER)
             .join_from(alias, dataset_version, dataset_version.c.id == alias.c.version_id)
             .where(alias.c.config_id == config.id, alias.c.name == wanted.alias)
         ).first()
@@ -290,7 +290,7 @@ def _tell(
 def _moves(connection: sa.Connection, found: _Standing, *, last: bool = False) -> list[AliasMove]:
     """The changes of an alias, oldest first, or only the ``last`` N."""
     is_of_alias = sa.and_(alias_event.c.config_id == found.config_id, alias_event.c.name == found.reference.alias)
-    query = select_moves(alias_event.c.at).where(is_of_alias)
+    query = select_moves(corrected(alias_event.c.at)).where(is_of_alias)
     query = query.order_by(alias_event.c.id.desc()).limit(1) if last else query.order_by(alias_event.c.id)
     with stored_values():
         return [

@@ -21,6 +21,7 @@ from registry.catalog.values import (
     AliasMove,
     AliasSummary,
     Change,
+    ClockCorrection,
     ConfigSummary,
     DatasetSummary,
     DefaultChange,
@@ -326,6 +327,24 @@ class LogCalls(Protocol):
 
     def num_rows(self) -> int:
         """The number of rows that ``verify`` compares."""
+
+    def correct_clock(
+        self,
+        *,
+        first: int | None = None,
+        last: int | None = None,
+        ahead: timedelta | None = None,
+        actor: str,
+        dry_run: bool = False,
+    ) -> ClockCorrection:
+        """Read events that a wrong clock stamped at other times (``corrections.py`` says at which), with an event.
+
+        ``first`` is the first event that is dated after the clock, and ``last`` the newest event, if None. ``ahead`` is
+        how far the clock was ahead.
+
+        Raises:
+            UsageError: the log has no such events.
+        """
 
 
 class ReservationCalls(Protocol):

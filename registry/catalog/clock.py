@@ -17,6 +17,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
+from registry.catalog.tables import corrected_time, event
 from registry.catalog.urls import describe_url
 from registry.errors import ClockError
 from registry.model import describe_moment
@@ -51,6 +52,26 @@ def read_write_clock(connection: sa.Connection, newest: tuple[int, datetime] | N
             details={"event": number, "at": at.isoformat(), "clock": now.isoformat()},
         )
     return now
+
+
+def corrected(stamp: sa.Column[datetime]) -> sa.Label[datetime]:
+    """The column ``stamp``, read as corrections of the clock say (``corrections.py``).
+
+    Rows do not say which event describes them. But a stamp that lies after the correction of the first event that is
+    dated after it was stamped by the same wrong clock.
+    """
+    described, correction = event.alias("described"), event.alias("correction")
+    found = (
+        sa.select(corrected_time.c.at)
+        .join_from(corrected_time, described, described.c.id == corrected_time.c.event_id)
+        .join(correction, correction.c.id == corrected_time.c.corrected_by)
+        .where(described.c.at >= stamp, correction.c.at < stamp)
+        .order_by(corrected_time.c.event_id)
+        .limit(1)
+        .correlate(stamp.table)
+        .scalar_subquery()
+    )
+    return sa.func.coalesce(found, stamp).label(stamp.name)
 
 
 def _server_clock(connection: sa.Connection) -> datetime:

@@ -22,7 +22,7 @@ from registry.catalog.backend import Advance
 from registry.catalog.clock import read_write_clock
 from registry.catalog.rows import canonical_json
 from registry.catalog.selection import explain_dataset, is_dataset, is_version, parse_dataset, published_versions
-from registry.catalog.tables import builder, builder_config, dataset_version, event
+from registry.catalog.tables import builder, builder_config, corrected_time, dataset_version, event
 from registry.catalog.values import LogFault, stored_values
 from registry.errors import RegistryError, UsageError
 from registry.model import Event, Version
@@ -44,6 +44,17 @@ UNREADABLE: Final = (ArithmeticError, AttributeError, LookupError, RecursionErro
 """Errors that parsing a stored value raises if the registry did not write it."""
 
 _MAX_FAULTS: Final = 100
+
+
+_WITH_CORRECTIONS: Final = event.outerjoin(corrected_time, corrected_time.c.event_id == event.c.id)
+
+CORRECTED_AT: Final = sa.func.coalesce(corrected_time.c.at, event.c.at)
+"""The time of an event of ``select_events``: as it was stamped, or as a correction of the clock says."""
+
+
+def select_events() -> sa.Select[Any]:
+    """The columns of events, and ``corrected_at``, which is NULL if the clock was right."""
+    return sa.select(event, corrected_time.c.at.label("corrected_at")).select_from(_WITH_CORRECTIONS)
 
 
 def lock_log(connection: sa.Connection) -> None:
@@ -98,14 +109,15 @@ def check_clock(connection: sa.Connection) -> datetime:
 def _newest(connection: sa.Connection) -> Any:
     """The id, time and hash of the newest event, or None."""
     with stored_values():
-        columns = event.c.id, event.c.at, event.c.hash
-        return connection.execute(sa.select(*columns).order_by(event.c.id.desc()).limit(1)).first()
+        columns = event.c.id, CORRECTED_AT.label("at"), event.c.hash
+        query = sa.select(*columns).select_from(_WITH_CORRECTIONS).order_by(event.c.id.desc()).limit(1)
+        return connection.execute(query).first()
 
 
 def events_of_version(connection: sa.Connection, dataset: str, version: str, action: str) -> Iterator[Event]:
     """The events of one kind for a version, newest first."""
     rows = connection.execute(
-        sa.select(event)
+        select_events()
         .where(event.c.dataset == dataset, event.c.version == version, event.c.action == action)
         .order_by(event.c.id.desc())
     )
@@ -115,14 +127,15 @@ def events_of_version(connection: sa.Connection, dataset: str, version: str, act
 
 
 def read_event(row: sa.Row[*tuple[Any, ...]]) -> Event:
-    """Convert a row of the table ``event`` to an event."""
+    """Convert a row of ``select_events`` to an event."""
     details = json.loads(row.details_json)
     if not isinstance(details, dict):
         raise TypeError("the details of an event must be a JSON object")
     recorded_by = details.pop(_RECORDED_BY, None)
     return Event(
         id=row.id,
-        at=row.at,
+        at=row.at if row.corrected_at is None else row.corrected_at,
+        stamped_at=None if row.corrected_at is None else row.at,
         actor=row.actor,
         action=row.action,
         dataset=row.dataset,
@@ -186,18 +199,19 @@ def read_page(
     """The first ``limit`` of these events with an id above ``after``; with ``newest``, of the N newest only."""
     conditions: list[sa.ColumnElement[bool]] = []
     if since is not None:
-        conditions.append(event.c.at >= since)
+        conditions.append(since <= CORRECTED_AT)
     if until is not None:
-        conditions.append(event.c.at <= until)
+        conditions.append(until >= CORRECTED_AT)
     if datasets is not None:
         conditions.append(event.c.dataset.in_(sorted(datasets)))
     if actions is not None:
         conditions.append(event.c.action.in_(sorted(actions)))
     if newest is not None:
-        ids = sa.select(event.c.id).where(*conditions, event.c.id > after).order_by(event.c.id.desc()).limit(newest)
+        ids = sa.select(event.c.id).select_from(_WITH_CORRECTIONS).where(*conditions, event.c.id > after)
+        ids = ids.order_by(event.c.id.desc()).limit(newest)
         first = connection.execute(sa.select(sa.func.min(ids.subquery("newest").c.id))).scalar()
         after = after if first is None else int(first) - 1
-    query = sa.select(event).where(*conditions, event.c.id > after).order_by(event.c.id).limit(limit)
+    query = select_events().where(*conditions, event.c.id > after).order_by(event.c.id).limit(limit)
     with stored_values():
         return tuple(read_event(row) for row in connection.execute(query))
 
@@ -316,7 +330,7 @@ def _rows(connection: sa.Connection) -> Iterator[Any]:
     last: int | None = None
     while True:
         try:
-            batch: list[Any] = list(connection.execute(_batch_after(last, event)))
+            batch: list[Any] = list(connection.execute(_batch_after(last, select_events())))
         except UNREADABLE:
             batch = [_row(connection, number) for number in _numbers(connection, last)]
         if not batch:
@@ -326,16 +340,16 @@ def _rows(connection: sa.Connection) -> Iterator[Any]:
 
 
 def _numbers(connection: sa.Connection, last: int | None) -> list[int]:
-    return list(connection.execute(_batch_after(last, event.c.id)).scalars())
+    return list(connection.execute(_batch_after(last, sa.select(event.c.id))).scalars())
 
 
-def _batch_after(last: int | None, columns: sa.Table | sa.Column[int]) -> sa.Select[Any]:
-    query = sa.select(columns).order_by(event.c.id).limit(_BATCH)
+def _batch_after(last: int | None, query: sa.Select[Any]) -> sa.Select[Any]:
+    query = query.order_by(event.c.id).limit(_BATCH)
     return query if last is None else query.where(event.c.id > last)
 
 
 def _row(connection: sa.Connection, number: int) -> Any:
-    query = sa.select(event).where(event.c.id == number)
+    query = select_events().where(event.c.id == number)
     try:
         return connection.execute(query).one()
     except UNREADABLE:

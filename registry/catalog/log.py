@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import sqlalchemy as sa
 
 from registry.catalog.backend import Advance, EventFilter
 from registry.catalog.events import find_datasets, read_page
 from registry.catalog.log_verify import verify_log
-from registry.catalog.session import reading
+from registry.catalog.rows import check_text
+from registry.catalog.session import reading, transact
 from registry.catalog.tables import event, split
-from registry.catalog.values import LogReport
+from registry.catalog.values import ClockCorrection, LogReport
 from registry.errors import UsageError
 from registry.model import Event, describe_moment, whole_number
 
@@ -52,6 +55,24 @@ class SqlLog:
     def verify(self, *, anchor: str | None = None, advance: Advance | None = None) -> LogReport:
         with reading(self._engine) as connection:
             return verify_log(connection, anchor=anchor, advance=advance)
+
+    def correct_clock(
+        self,
+        *,
+        first: int | None = None,
+        last: int | None = None,
+        ahead: timedelta | None = None,
+        actor: str,
+        dry_run: bool = False,
+    ) -> ClockCorrection:
+        from registry.catalog.corrections import correct_clock  # hardly anybody needs it
+
+        check_text(actor, "actor")
+
+        def action(connection: sa.Connection) -> ClockCorrection:
+            return correct_clock(connection, first=first, last=last, ahead=ahead, actor=actor, dry_run=dry_run)
+
+        return transact(self._engine, action, dry_run=dry_run)
 
     def num_rows(self) -> int:
         with reading(self._engine) as connection:

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from registry.catalog.aliases import moved_from, moved_to, select_moves
 from registry.catalog.backend import Advance
 from registry.catalog.configs import PROTECT, UNPROTECT
+from registry.catalog.corrections import compare_corrections
 from registry.catalog.events import UNREADABLE, Faults, describe_event, read_events, walk_chain
 from registry.catalog.history import Replayed, ReplayedConfig, ReplayedVersion
 from registry.catalog.rows import fingerprint_seals, read_canonical, version_seal
@@ -89,6 +90,7 @@ class TableComparison:
                 self._faults.add(name, f"cannot be read: {error}")
         try:
             with stored_values():
+                compare_corrections(self._connection, self._faults)
                 self._compare_experiments()
                 self._compare_protection()
                 self._compare_ledger()

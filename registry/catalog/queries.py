@@ -13,6 +13,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from registry.catalog.backend import Neighbours
+from registry.catalog.clock import corrected
 from registry.catalog.configs import is_protected
 from registry.catalog.locations import find_at_location
 from registry.catalog.paging import LoadedShardLengths
@@ -265,7 +266,7 @@ def list_versions(connection: sa.Connection, name: str, config: str | None) -> t
             dataset_version.c.superseded_by,
             dataset_version.c.release_notes_json,
             dataset_version.c.content_digest,
-            dataset_version.c.published_at,
+            corrected(dataset_version.c.published_at),
             dataset_version.c.published_by,
             builder_config.c.name.label("config_name"),
             *CANONICAL_NUMBER,

@@ -35,7 +35,7 @@ from registry.catalog.schema import (
 )
 from registry.catalog.search import rebuild_documents
 from registry.catalog.session import migrating, open_engine, use_wal
-from registry.catalog.tables import UtcDateTime, event
+from registry.catalog.tables import CONTINUES, UtcDateTime, event
 from registry.catalog.urls import describe_url, is_sqlite, parse_url, quote_catalog
 from registry.catalog.values import BackupFacts, LogReport
 from registry.errors import BackupFormatError, CatalogNotEmptyError, LogTamperedError, SchemaAheadError, UsageError
@@ -190,6 +190,7 @@ def _insert_everything(connection: sa.Connection, reader: BackupReader, advance:
     missing = set(known)
     is_postgresql = connection.dialect.name == "postgresql"
     keys = _foreign_keys(connection, known) if is_postgresql else []
+    lifted = _lift_continues(connection)
     for table, key in keys:
         connection.exec_driver_sql(f"ALTER TABLE {table} ALTER CONSTRAINT {key} DEFERRABLE INITIALLY DEFERRED")
     try:
@@ -215,10 +216,27 @@ def _insert_everything(connection: sa.Connection, reader: BackupReader, advance:
         raise reader.fault(f"the rows contradict each other: {_first_line(error)}") from error
     if missing:
         raise reader.fault(f"it lacks the tables {', '.join(sorted(missing))}")
+    for statement in lifted:
+        connection.exec_driver_sql(statement)
     for table, key in keys:
         connection.exec_driver_sql(f"ALTER TABLE {table} ALTER CONSTRAINT {key} NOT DEFERRABLE")
     if is_postgresql:
         _advance_sequences(connection, known.values())
+
+
+def _lift_continues(connection: sa.Connection) -> list[str]:
+    """Accept events in any order and state: `verify_log` judges them. Returns the statements that end this."""
+    if connection.dialect.name == "postgresql":
+        query = sa.text("SELECT 1 FROM pg_trigger WHERE tgrelid = to_regclass('event') AND tgname = :name")
+        if connection.execute(query, {"name": CONTINUES}).first() is None:
+            return []  # an older schema
+        connection.exec_driver_sql(f"ALTER TABLE event DISABLE TRIGGER {CONTINUES}")
+        return [f"ALTER TABLE event ENABLE TRIGGER {CONTINUES}"]
+    query = sa.text("SELECT sql FROM sqlite_master WHERE type = 'trigger' AND name = :name")
+    created = list(connection.execute(query, {"name": CONTINUES}).scalars())
+    if created:
+        connection.exec_driver_sql(f"DROP TRIGGER {CONTINUES}")
+    return created
 
 
 def _require_head(connection: sa.Connection, reader: BackupReader, head: str) -> None:

@@ -27,7 +27,7 @@ from registry.catalog.search import (
     wrong_contents,
 )
 from registry.catalog.session import erase_free_space, migrating, open_engine, reading, use_wal
-from registry.catalog.tables import POSTGRES_FUNCTION, guard_triggers_postgresql, guard_triggers_sqlite, whole_metadata
+from registry.catalog.tables import POSTGRES_FUNCTIONS, guard_triggers_postgresql, guard_triggers_sqlite, whole_metadata
 from registry.catalog.urls import describe_url, is_sqlite, quote_catalog, sqlite_path
 from registry.errors import CatalogError, NotACatalogError, SchemaAheadError, SchemaBehindError, UsageError
 
@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 
-REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
 """Every revision of ``registry.migrations``, in order; a test compares them."""
 
 HEAD: Final = REVISIONS[-1]
@@ -378,19 +378,20 @@ def _postgresql_triggers(connection: sa.Connection) -> Iterator[str]:
         " WHERE NOT t.tgisinternal AND c.relnamespace = current_schema()::regnamespace"
     )
     actual = {(table, name): (enabled, function, bytes(args)) for table, name, enabled, function, args in rows}
-    for key, arguments in sorted(guard_triggers_postgresql().items()):
+    for key, (function, arguments) in sorted(guard_triggers_postgresql().items()):
         if key not in actual:
             yield f"trigger is missing: {key[1]}"
-        elif actual[key][1:] != ("registry_refuse_change", b"".join(name.encode() + b"\0" for name in arguments)):
+        elif actual[key][1:] != (function, b"".join(name.encode() + b"\0" for name in arguments)):
             yield f"trigger differs: {key[1]}"
         elif actual[key][0] not in ("O", "A", b"O", b"A"):
             yield f"trigger is switched off: {key[1]}"
-    body = connection.exec_driver_sql(
-        "SELECT prosrc FROM pg_proc WHERE proname = 'registry_refuse_change'"
-        " AND pronamespace = current_schema()::regnamespace"
-    ).scalar()
-    if (body or "").split() != POSTGRES_FUNCTION.split():
-        yield "function differs: registry_refuse_change"
+    query = sa.text(
+        "SELECT prosrc FROM pg_proc WHERE proname = :name AND pronamespace = current_schema()::regnamespace"
+    )
+    for name, body in POSTGRES_FUNCTIONS.items():
+        stored: str | None = connection.execute(query, {"name": name}).scalar()
+        if (stored or "").split() != body.split():
+            yield f"function differs: {name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from registry.catalog.clock import corrected
 from registry.catalog.rows import json_agg, json_object_agg, read_canonical, read_number
 from registry.catalog.tables import (
     READABLE,
@@ -117,7 +118,8 @@ def version_query(reference: Reference) -> sa.Select[Any]:
     )
     query = (
         sa.select(
-            dataset_version,
+            *(column for column in dataset_version.c if column is not dataset_version.c.published_at),
+            corrected(dataset_version.c.published_at),
             builder.c.name.label("builder_name"),
             builder_config.c.name.label("config_name"),
             *CANONICAL_NUMBER,

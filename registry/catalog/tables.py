@@ -9,7 +9,7 @@ the two. These are SQLAlchemy Core tables, without the ORM: rows never leave thi
                      ├─< alias          └─< version_experiment >─ experiment
                      ├─< alias_event
                      └── search_document
-    version_ledger, event: no foreign keys, because they outlive the rows that they mention
+    version_ledger, event, corrected_time: no foreign keys, because they outlive the rows that they mention
     reservation: no foreign keys, because it exists before its version, and is deleted when the version is published
     protection: of a dataset, a config, or the whole catalog, by name
 """
@@ -313,6 +313,16 @@ event: Final = sa.Table(
     sa.CheckConstraint("length(hash) = 64 AND length(previous_hash) = 64", name="hash"),
 )
 
+# The times of events that a wrong clock stamped, as an event `correct-clock` corrects them (corrections.py). The events
+# stay as they are.
+corrected_time: Final = sa.Table(
+    "corrected_time",
+    metadata,
+    sa.Column("event_id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("at", UtcDateTime, nullable=False),
+    sa.Column("corrected_by", sa.Integer, nullable=False),
+)
+
 # The words of one version of each config. Each database has a full-text index of its own kind over it (search.py).
 search_document: Final = sa.Table(
     "search_document",
@@ -374,15 +384,50 @@ IMMUTABLE: Final = (
     event,
 )
 
-POSTGRES_FUNCTION: Final = """
+POSTGRES_FUNCTIONS: Final = {
+    # Its arguments are the columns that may change.
+    "registry_refuse_change": """
 BEGIN
     IF TG_OP = 'UPDATE' AND TG_NARGS > 0 AND to_jsonb(NEW) - TG_ARGV = to_jsonb(OLD) - TG_ARGV THEN
         RETURN NEW;
     END IF;
     RAISE EXCEPTION 'published rows never change: % on %', TG_OP, TG_TABLE_NAME USING ERRCODE = 'restrict_violation';
 END
-"""
-"""Body of the trigger function ``registry_refuse_change()``; its arguments are the columns that may change."""
+""",
+    "registry_continue_log": """
+DECLARE
+    newest record;
+BEGIN
+    SELECT id, hash INTO newest FROM event ORDER BY id DESC LIMIT 1;
+    IF NEW.id <> coalesce(newest.id, 0) + 1
+        OR NEW.previous_hash <> coalesce(newest.hash, repeat('0', 64))
+        OR NEW.hash !~ '^[0-9a-f]{64}$' OR NEW.hash = repeat('0', 64)
+        OR NEW.at NOT BETWEEN '0001-01-02' AND '9999-12-30'
+        OR json_typeof(NEW.details_json::json) <> 'object'
+    THEN
+        RAISE EXCEPTION 'an event continues the log: number, hashes, time and details'
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END
+""",
+}
+"""Bodies of the trigger functions."""
+
+CONTINUES: Final = "event_continues"
+"""The trigger that refuses an event which would break the chain of hashes for every event after it."""
+
+_SQLITE_CONTINUES: Final = f"""
+CREATE TRIGGER {CONTINUES} BEFORE INSERT ON event
+WHEN NEW.id IS NOT (SELECT coalesce(max(id), 0) + 1 FROM event)
+    OR NEW.previous_hash IS NOT coalesce((SELECT hash FROM event ORDER BY id DESC LIMIT 1), printf('%064d', 0))
+    OR length(NEW.hash) <> 64 OR NEW.hash GLOB '*[^0-9a-f]*' OR NEW.hash = printf('%064d', 0)
+    OR NEW.at NOT GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9] [0-9][0-9]:[0-9][0-9]:[0-9][0-9].[0-9]*'
+    OR julianday(NEW.at) IS NULL
+    OR NOT json_valid(NEW.details_json) OR json_type(NEW.details_json) <> 'object'
+    OR 'blob' IN (typeof(NEW.actor), typeof(NEW.action), typeof(NEW.dataset), typeof(NEW.version), typeof(NEW.hash))
+BEGIN SELECT RAISE(ABORT, 'an event continues the log: number, hashes, time and details'); END
+""".strip()  # noqa: S608 (names of ours)
 
 
 def guard_triggers_sqlite() -> dict[str, str]:
@@ -390,7 +435,7 @@ def guard_triggers_sqlite() -> dict[str, str]:
 
     The trigger on INSERT refuses ``INSERT OR REPLACE``, which deletes rows without firing DELETE triggers.
     """
-    statements = {}
+    statements = {CONTINUES: _SQLITE_CONTINUES}
     for table in IMMUTABLE:
         name = table.name
         allowed = MAY_CHANGE.get(name, ())
@@ -409,10 +454,13 @@ def guard_triggers_sqlite() -> dict[str, str]:
     return statements
 
 
-def guard_triggers_postgresql() -> dict[tuple[str, str], tuple[str, ...]]:
-    """The arguments of each trigger of a PostgreSQL catalog, by (table, trigger)."""
-    return {
-        (table.name, f"{table.name}_no_{verb}"): MAY_CHANGE.get(table.name, ()) if verb == "change" else ()
+def guard_triggers_postgresql() -> dict[tuple[str, str], tuple[str, tuple[str, ...]]]:
+    """The function and the arguments of each trigger of a PostgreSQL catalog, by (table, trigger)."""
+    return {(event.name, CONTINUES): ("registry_continue_log", ())} | {
+        (table.name, f"{table.name}_no_{verb}"): (
+            "registry_refuse_change",
+            MAY_CHANGE.get(table.name, ()) if verb == "change" else (),
+        )
         for table in IMMUTABLE
         for verb in ("change", "truncate")
     }

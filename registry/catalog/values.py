@@ -264,6 +264,22 @@ class LogFault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClockCorrection:
+    """Events that a wrong clock stamped, with the times at which they are read from now on.
+
+    Attributes:
+        events: those that are corrected, or would be in a dry run, oldest first. ``at`` is the corrected time,
+            ``stamped_at`` the time that is sealed with the event. Empty if there is nothing to correct.
+        clock: the time of the correction, by the clock that counts for the catalog.
+        is_dry_run: True if nothing was written.
+    """
+
+    events: tuple[Event, ...]
+    clock: datetime
+    is_dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogReport:
     """The result of verifying the event log and comparing it with the tables.
 

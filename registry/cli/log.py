@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import ParameterSource
@@ -12,12 +14,16 @@ from click.shell_completion import CompletionItem
 
 from registry.cli.commands import Session, examples, session_command
 from registry.cli.completion import complete_reference
-from registry.cli.output import Column, Table
+from registry.cli.options import dry_run_option
+from registry.cli.output import Block, Column, Table
 from registry.cli.progress import show_progress
 from registry.envelope import fields_of
 from registry.errors import UsageError, suggest
-from registry.model import ACTIONS, Event, parse_moment
+from registry.model import ACTIONS, Event, describe_moment, parse_moment
 from registry.splits import counted
+
+if TYPE_CHECKING:
+    from registry.catalog import ClockCorrection
 
 _MOST: Final = 100_000
 _WIDTH: Final = 120
@@ -80,7 +86,7 @@ def log(
         events = list(catalog.log(since=first, until=last, dataset=dataset, actions=actions or None, limit=limit))
     columns: dict[str, Column] = {
         "ID": lambda event: str(event.id),
-        "AT (UTC)": lambda event: f"{event.at:%Y-%m-%d %H:%M:%S}",
+        "AT (UTC)": lambda event: _second(event.at),
         "WHO": lambda event: event.described_actor,
         "ACTION": lambda event: event.action,
         "DATASET": lambda event: f"{event.dataset}:{event.version}" if event.version else event.dataset,
@@ -136,6 +142,83 @@ def verify(session: Session, anchor: str | None) -> None:
     report.require_sound()
 
 
+@session_command(
+    "correct-clock",
+    group=log,
+    epilog=examples(
+        "registry log correct-clock --dry-run",
+        "registry log correct-clock --yes",
+        "registry log correct-clock --first 17 --last 20 --ahead 3652d --yes",
+    ),
+)
+@click.option(
+    "--first", type=click.IntRange(1), metavar="ID", help="The first wrong event. [default: the first after the clock]"
+)
+@click.option("--last", type=click.IntRange(1), metavar="ID", help="The last wrong event. [default: the newest]")
+@click.option("--ahead", metavar="DURATION", help="How far the wrong clock was ahead, e.g. 3652d, if you know it.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@dry_run_option
+def correct_clock(
+    session: Session, first: int | None, last: int | None, ahead: str | None, yes: bool, dry_run: bool
+) -> None:
+    """Correct the times of events that a wrong clock stamped.
+
+    The events stay as they are: an event of its own, correct-clock, lists the times at which they are read from now on,
+    by --at, --since, --until, histories and this log. An event is read at the time in the row that it describes, if
+    that is earlier than its stamp; at its stamp less --ahead; or else at the time of the next event, because it
+    happened then at the latest. First compare the clock of the machine, or of the database server, with another one.
+    """
+    with session.connect() as catalog:
+        planned = catalog.correct_clock(first=first, last=last, ahead=ahead, dry_run=True)
+        if planned.events and not dry_run:
+            if not yes:
+                session.out.tell(_planned_times(planned))
+                if not _is_confirmed(planned):
+                    session.out.note("Nothing was changed.")
+                    return
+            planned = catalog.correct_clock(first=first, last=last, ahead=ahead)
+    value = {
+        **fields_of(planned, "clock", "is_dry_run"),
+        "events": [fields_of(one, "id", "action", "dataset", "version", "stamped_at", "at") for one in planned.events],
+    }
+
+    def human(_: dict[str, Any]) -> Iterator[Block]:
+        if not planned.events:
+            yield f"nothing to correct: the clock says {describe_moment(planned.clock.replace(microsecond=0))}"
+        elif yes or dry_run:
+            yield from _planned_times(planned)
+        if planned.events:
+            did = "would be corrected" if planned.is_dry_run else "corrected"
+            yield f"{did}: {counted(len(planned.events), 'event')}"
+
+    session.out.present("log.correct-clock", value, human)
+
+
+def _planned_times(planned: ClockCorrection) -> list[Block]:
+    columns: dict[str, Column] = {
+        "ID": lambda event: str(event.id),
+        "ACTION": lambda event: event.action,
+        "DATASET": lambda event: f"{event.dataset}:{event.version}" if event.version else event.dataset,
+        "STAMPED (UTC)": lambda event: _second(event.stamped_at),
+        "READ AT (UTC)": lambda event: _second(event.at),
+    }
+    return [Table(list(planned.events), columns)]
+
+
+def _is_confirmed(planned: ClockCorrection) -> bool:
+    """Ask, or refuse where nobody can answer."""
+    if not sys.stdin.isatty():
+        raise UsageError(
+            f"{counted(len(planned.events), 'event')} would be read at other times, and this is not confirmed",
+            hint="Add --yes to write it, or --dry-run to see it.",
+        )
+    return click.confirm("Write it?", err=True)
+
+
+def _second(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S}"
+
+
 def summarize(event: Event) -> str:
     """The details of an event in a few words; details of an unknown action are printed as they are.
 
@@ -153,6 +236,8 @@ def summarize(event: Event) -> str:
         text = None
     if text is None:
         text = json.dumps(dict(event.details), sort_keys=True) if event.details else ""
+    if event.stamped_at is not None:
+        text = f"{text} (stamped {_second(event.stamped_at)})"
     line = " ".join(text.split())
     return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…"
 
@@ -183,6 +268,9 @@ def _words(event: Event) -> str | None:
             return str(details["location"])
         case "relocate":
             return f"{before} -> {after}"
+        case "correct-clock":
+            first, count = details["first"], len(details["times"])
+            return f"event {first}" if count == 1 else f"events {first}..{first + count - 1}"
         case "fingerprint":
             return ", ".join(details)
         case "experiment-add" | "experiment-set-default":
@@ -205,6 +293,7 @@ def _values_of(event: Event) -> dict[str, Any]:
     return {
         **fields_of(event, "id", "at", "actor", "recorded_by", "action", "dataset", "version", "details", "hash"),
         "summary": summarize(event),
+        **({} if event.stamped_at is None else {"stamped_at": event.stamped_at}),
     }
 
 

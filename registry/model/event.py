@@ -33,6 +33,7 @@ ACTIONS: Final = (
     "mirror-remove",
     "relocate",
     "imported",
+    "correct-clock",
 )
 """Every action that this release writes. A log may hold others from a newer release."""
 
@@ -43,7 +44,9 @@ class Event:
 
     Attributes:
         id: 1, 2, 3 ... without gaps.
-        at: when, in UTC; later than every event before it.
+        at: when, in UTC; not before any earlier event.
+        stamped_at: the time that is sealed with it, if a wrong clock stamped it and ``registry log correct-clock`` has
+            corrected ``at``; otherwise None.
         actor: who did it. The name is a claim: anybody can set ``$REGISTRY_ACTOR``.
         action: one of ``ACTIONS``, unless a newer release wrote it.
         recorded_by: ``user@host`` from the operating system; None in events of older releases.
@@ -60,6 +63,7 @@ class Event:
     version: str
     details: Mapping[str, Any] = field(default_factory=dict)
     recorded_by: str | None = None
+    stamped_at: datetime | None = None
     previous_hash: str = ""
     hash: str = ""
 

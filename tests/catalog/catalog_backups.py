@@ -8,6 +8,7 @@ import io
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ def fill(catalog: CatalogBackend) -> None:
         "s3://bucket/next/1.0.0", at("next:1.0.0"), "0" * 64, holder := Holder.of_this_process("ann")
     )
     catalog.reservations.note_found(held, holder, ["a", "b"])
+    catalog.log.correct_clock(first=1, last=1, ahead=timedelta(seconds=1), actor="ann")
 
 
 def answers(catalog: CatalogBackend) -> dict[str, Any]:

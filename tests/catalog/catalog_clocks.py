@@ -46,3 +46,10 @@ def set_store_clock(ahead: timedelta) -> Iterator[None]:
     """For the block, the clocks of stores show a time ``ahead`` of the real one; the times of files stay."""
     with mock.patch.object(Store, "now", return_value=datetime.now(UTC) + ahead):
         yield
+
+
+@contextmanager
+def as_before() -> Iterator[None]:
+    """For the block, events follow a wrong clock, as those of older releases did."""
+    with mock.patch.object(clock, "TOLERANCE", timedelta.max):
+        yield

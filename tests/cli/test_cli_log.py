@@ -8,9 +8,12 @@ import socket
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
+from catalog_clocks import set_clocks
 
 from registry.model import ACTIONS
 
@@ -147,7 +150,7 @@ def test_an_unknown_action_offers_the_nearest(digits: Cli) -> None:
     listed = (
         "publish, promote, deprecate, undo-deprecate, yank, undo-yank, drop, undo-drop, default-config, alias-set, "
         "alias-remove, experiment-add, experiment-set-default, experiment-retire, fingerprint, protect, unprotect, "
-        "remove-secrets, mirror-add, mirror-remove, relocate, imported"
+        "remove-secrets, mirror-add, mirror-remove, relocate, imported, correct-clock"
     )
     ran = digits("log", "--action", "publish", "--action", "yankk")
     assert (ran.code, ran.err) == (
@@ -184,6 +187,7 @@ def test_every_action_that_commands_write_is_known(numbers: Cli, workspace: Path
         f"mirror remove numbers:1.0.0 {copy}",
         f"relocate numbers:1.0.0 {copy}",
         f"copy words --to {workspace}/other.db",
+        "log correct-clock --first 1 --last 1 --ahead 1s --yes",
     ):
         ran = numbers(*call.split())
         assert ran.code == 0, (call, ran.err)
@@ -195,3 +199,61 @@ def test_every_action_that_commands_write_is_known(numbers: Cli, workspace: Path
         ]
     }
     assert set(ACTIONS) - {"fingerprint", "remove-secrets"} <= written <= set(ACTIONS)
+
+
+@pytest.fixture
+def ahead(digits: Cli) -> Cli:
+    """The digits, and an alias that was set by a clock that was 365 days ahead."""
+    with set_clocks(timedelta(days=365)):
+        assert digits("alias", "set", "paper", "digits").code == 0
+    return digits
+
+
+def test_a_wrong_clock_is_reported_with_the_command_that_corrects_it(ahead: Cli) -> None:
+    ran = ahead("alias", "set", "best", "digits")
+    assert ran.code == 1
+    assert re.fullmatch(
+        r"error: event 2 of sqlite:///\S+ is dated \S+ \S+ UTC, 365 days after the clock of this machine, \S+ \S+ UTC\n"
+        r"hint: Compare the clock of this machine with another one: date -u. If it is behind, set it, and run the command "
+        r"again. If it is right, a wrong clock stamped the event: registry log correct-clock --dry-run\n",
+        ran.err,
+    )
+
+
+def test_a_correction_is_shown_confirmed_and_logged(ahead: Cli) -> None:
+    planned = ahead("log", "correct-clock", "--ahead", "365d", "--dry-run")
+    assert planned.code == 0
+    head, row, last = planned.out.splitlines()
+    assert head.split() == ["ID", "ACTION", "DATASET", "STAMPED", "(UTC)", "READ", "AT", "(UTC)"]
+    year = datetime.now(UTC).year
+    assert [words[:4] for words in row.split()] == ["2", "alia", "digi", f"{year + 1}", ANY, f"{year}", ANY]
+    assert last == "would be corrected: 1 event"
+
+    refused = ahead("log", "correct-clock", "--ahead", "365d")
+    assert (refused.code, refused.err) == (
+        2,
+        "error: 1 event would be read at other times, and this is not confirmed\n"
+        "hint: Add --yes to write it, or --dry-run to see it.\n",
+    )
+    done = ahead("log", "correct-clock", "--ahead", "365d", "--yes")
+    assert (done.code, done.out.splitlines()[-1]) == (0, "corrected: 1 event")
+    again = ahead("log", "correct-clock", "--yes")
+    assert again.out.startswith("nothing to correct: the clock says ")
+    lines = ahead("log").out.splitlines()
+    assert re.search(r"alias-set +digits:1.0.0 +paper: none -> 1.0.0 \(stamped \S+ \S+\)$", lines[2])
+    assert re.search(r"correct-clock +event 2$", lines[3])
+    assert ahead("alias", "set", "best", "digits").code == 0
+    events = ahead("log", "--format", "json").json()["data"]
+    assert ["stamped_at" in one for one in events] == [False, True, False, False]
+    assert events[1]["at"][:4] == f"{year}"
+    assert ahead("log", "verify").code == 0
+
+
+def test_programs_get_both_times_of_a_correction(ahead: Cli) -> None:
+    answer = ahead("log", "correct-clock", "--ahead", "365d", "--dry-run", "--format", "json").json()
+    assert answer["schema"] == "registry.log.correct-clock/1"
+    assert answer["data"].keys() == {"clock", "is_dry_run", "events"}
+    (event,) = answer["data"]["events"]
+    assert (event["id"], event["action"], event["dataset"], event["version"]) == (2, "alias-set", "digits", "1.0.0")
+    apart = datetime.fromisoformat(event["stamped_at"]) - datetime.fromisoformat(event["at"])
+    assert apart == timedelta(days=365)
