@@ -27,7 +27,13 @@ from registry.catalog.search import (
     wrong_contents,
 )
 from registry.catalog.session import erase_free_space, migrating, open_engine, reading, use_wal
-from registry.catalog.tables import POSTGRES_FUNCTIONS, guard_triggers_postgresql, guard_triggers_sqlite, whole_metadata
+from registry.catalog.tables import (
+    POSTGRES_FUNCTIONS,
+    event,
+    guard_triggers_postgresql,
+    guard_triggers_sqlite,
+    whole_metadata,
+)
 from registry.catalog.urls import describe_url, is_sqlite, quote_catalog, sqlite_path
 from registry.errors import CatalogError, NotACatalogError, SchemaAheadError, SchemaBehindError, UsageError
 
@@ -137,6 +143,41 @@ def downgrade(url: str | os.PathLike[str], revision: str) -> tuple[str | None, s
         if before.revision is not None:
             _migrate(engine, "downgrade", revision)
         return before.revision, read_status(engine).revision
+
+
+def downgrade_notes(url: str | os.PathLike[str], revision: str) -> list[str]:
+    """What the software of the schema ``revision`` will report or read otherwise, one sentence each.
+
+    It does not know some of the events in the log, because it is older than they are.
+    """
+    with _engine(url) as engine:
+        status = read_status(engine)
+        if status.state not in ("current", "behind") or _age(_known(revision) if revision != "base" else None) < 0:
+            return []
+        with reading(engine) as connection:
+            rows = connection.execute(sa.select(event.c.action, sa.func.count()).group_by(event.c.action))
+            counts: dict[str, int] = dict(map(tuple, rows))
+        return [
+            sentence.format(count=f"{counts[action]:,}", revision=revision)
+            for action, (since, sentence) in _UNKNOWN_TO_OLDER.items()
+            if counts.get(action) and _age(revision) < _age(since)
+        ]
+
+
+_UNKNOWN_TO_OLDER: Final = {
+    "remove-secrets": (
+        "0008",
+        "an upgrade removed secrets from the URLs of versions ({count}): `registry log verify` of the software for the "
+        "schema {revision} will report that these versions were changed; after the next upgrade it is sound again",
+    ),
+    "correct-clock": (
+        "0010",
+        "the log corrects a wrong clock (events correct-clock: {count}): the software for the schema {revision} reads "
+        "events at the times that the clock stamped, and its `registry log verify` will report their order; after the "
+        "next upgrade it is sound again",
+    ),
+}
+"""Events that older software does not know: the first schema whose software does, and what follows."""
 
 
 def check(url: str | os.PathLike[str]) -> list[str]:

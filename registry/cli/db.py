@@ -69,9 +69,15 @@ def downgrade(session: Session, revision: str, yes: bool) -> None:
     """Downgrade the catalog's schema to REVISION (`base` removes all tables)."""
     from registry.catalog import schema
 
-    if not yes:
-        raise UsageError(f"downgrading to {revision} drops tables with their rows", hint="Make a copy, then add --yes.")
     with session.name_origin():
+        notes = schema.downgrade_notes(session.catalog_url, revision)
+        if not yes:
+            raise UsageError(
+                "\n".join([f"downgrading to {revision} drops tables with their rows", *notes]),
+                hint="Make a copy, then add --yes.",
+            )
+        for note in notes:
+            session.out.note(f"note: {note}")
         before, after = schema.downgrade(session.catalog_url, revision)
     _present_move(session, before, after)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
+import psycopg
 import pytest
 from catalog_clocks import as_before, freeze_clocks, set_clocks
 from catalog_samples import execute, logged, publish
@@ -16,6 +18,7 @@ from registry.errors import RegistryError, UsageError
 from registry.model import Reference, Standing
 
 AT = Reference.parse
+CORRECTED = "0010"
 HOUR = timedelta(hours=1)
 YEARS = timedelta(days=3652)
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -171,7 +174,7 @@ def test_a_catalog_that_was_taken_back_and_up_again_has_the_corrected_times(
         catalog.log.correct_clock(ahead=YEARS, actor="ann")
     before = execute(catalog_url, "SELECT * FROM corrected_time")
 
-    schema.downgrade(catalog_url, schema.REVISIONS[-2])
+    schema.downgrade(catalog_url, schema.REVISIONS[schema.REVISIONS.index(CORRECTED) - 1])
     schema.upgrade(catalog_url)
 
     assert execute(catalog_url, "SELECT * FROM corrected_time") == before
@@ -220,3 +223,64 @@ def test_writing_goes_on_after_the_correction(catalog: CatalogBackend) -> None:
     assert abs(second.at - datetime.now(UTC)) < timedelta(minutes=5)
     assert str(catalog.find_at(AT("mnist"), datetime.now(UTC)).version.version) == "1.1.0"
     catalog.log.verify().require_sound()
+
+
+def test_a_downgrade_says_first_that_older_software_reads_the_stamped_times(
+    catalog: CatalogBackend, catalog_url: str
+) -> None:
+    before = schema.REVISIONS[schema.REVISIONS.index(CORRECTED) - 1]
+    assert schema.downgrade_notes(catalog_url, before) == []
+    act(catalog, START, lambda: publish(catalog, "mnist:1.0.0"), ahead=YEARS)
+    with freeze_clocks(START + 20 * HOUR):
+        catalog.log.correct_clock(ahead=YEARS, actor="ann")
+    assert schema.downgrade_notes(catalog_url, before) == [
+        f"the log corrects a wrong clock (events correct-clock: 1): the software for the schema {before} reads "
+        "events at the times that the clock stamped, and its `registry log verify` will report their order; after the "
+        "next upgrade it is sound again"
+    ]
+    assert schema.downgrade_notes(catalog_url, "base") == []
+
+
+EVENT = "INSERT INTO event VALUES ({number}, {at}, 'eve', 'note', '', '', {details}, '{previous}', '{hash}')"
+WRONG: dict[str, dict[str, object]] = {
+    "a gap in the numbers": {"number": 9},
+    "a number that is taken": {"number": 1},
+    "another previous hash": {"previous": "1" * 64},
+    "a hash of zeros": {"hash": "0" * 64},
+    "a hash that is too short": {"hash": "a" * 63},
+    "a hash that has other letters": {"hash": "A" * 64},
+    "no JSON": {"details": "'x'"},
+    "no JSON object": {"details": "'[]'"},
+}
+TIMES = {"sqlite": "'2026-03-01 12:00:00.000000'", "postgresql": "'2026-03-01 12:00:00+00'"}
+WRONG_TIMES = {
+    "sqlite": ["'yesterday'", "'2026-13-01 12:00:00.000000'", "1772366400", "x'00'"],
+    "postgresql": ["'infinity'", "'-infinity'", "'20000-01-01 00:00:00+00'", "'0044-03-15 12:00:00+00 BC'"],
+}
+
+
+@pytest.mark.parametrize("what", [*WRONG, "time 0", "time 1", "time 2", "time 3"])
+def test_the_database_refuses_an_event_that_does_not_continue_the_log(
+    catalog: CatalogBackend, catalog_url: str, what: str
+) -> None:
+    publish(catalog, "mnist:1.0.0")
+    kind = catalog_url.partition(":")[0]
+    right = {
+        "number": 2,
+        "at": TIMES[kind],
+        "details": "'{}'",
+        "previous": next(logged(catalog)).hash,
+        "hash": "a" * 64,
+    }
+    wrong = {"at": WRONG_TIMES[kind][int(what[-1])]} if what.startswith("time") else WRONG[what]
+
+    refused = (sqlite3.IntegrityError, sqlite3.OperationalError, psycopg.IntegrityError, psycopg.DataError)
+    with pytest.raises(refused):
+        execute(catalog_url, EVENT.format(**right | wrong))
+
+    publish(catalog, "mnist:1.1.0")
+    catalog.log.verify().require_sound()
+    right |= {"number": 3, "previous": list(logged(catalog))[-1].hash}
+    execute(catalog_url, EVENT.format(**right))  # what continues the log is accepted, and found
+    publish(catalog, "mnist:1.2.0")
+    assert "was changed: its hash does not match its content" in str(catalog.log.verify().faults[0])

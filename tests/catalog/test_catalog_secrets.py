@@ -216,6 +216,30 @@ def test_the_command_line_says_what_it_removed(
     assert "secrets in URLs: location, metadata_json" in told.out
 
 
+@pytest.mark.parametrize("revision", ["0004", "0007"])
+def test_a_downgrade_says_first_what_the_old_software_will_report(
+    old: str, capsys: pytest.CaptureFixture[str], revision: str
+) -> None:
+    note = (
+        "an upgrade removed secrets from the URLs of versions (2): `registry log verify` of the software for the schema "
+        f"{revision} will report that these versions were changed; after the next upgrade it is sound again"
+    )
+    upgrade(old)
+    assert run(["db", "downgrade", revision, "--catalog", old]) == 2
+    assert capsys.readouterr().err == (
+        f"error: downgrading to {revision} drops tables with their rows\n{note}\nhint: Make a copy, then add --yes.\n"
+    )
+    assert schema.status(old).revision == schema.HEAD
+
+    assert run(["db", "downgrade", revision, "--catalog", old, "--yes"]) == 0
+    assert capsys.readouterr().err == f"note: {note}\n"
+    schema.upgrade(old)
+    with open_catalog(old) as catalog:
+        assert catalog.log.verify().faults == ()
+    assert run(["db", "downgrade", "0008", "--catalog", old, "--yes"]) == 0  # this software knows the event
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("location", ["http://ann:PW@host/x", "s3://KEY:PW@bucket/x", "https://host/x?token=PW"])
 def test_a_location_with_a_secret_is_not_stored(catalog: CatalogBackend, location: str) -> None:
     version, shards = sample("mnist:1.0.0", location=location)
