@@ -125,6 +125,10 @@ class LeftoverWarning(RegistryWarning):
     """Files that are no longer needed could not be removed; a later run removes them."""
 
 
+class WaitingWarning(RegistryWarning):
+    """A publication waits, because the database or the store is away; see ``REGISTRY_PUBLISH_TIMEOUT``."""
+
+
 class MirrorWarning(RegistryWarning):
     """A location of a version failed, and another one is read instead."""
 

@@ -180,6 +180,7 @@ def _few_tries() -> Iterator[None]:
     """A store that is broken on purpose is given up soon."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGISTRY_TRIES", "3")
+        patch.setenv("REGISTRY_PUBLISH_TIMEOUT", "0")  # tests of outages set another one
         yield
 
 

@@ -204,7 +204,7 @@ def _send(
     is_done: bool,
 ) -> Publication:
     from registry.features import features_from_json
-    from registry.publishing import Target, copy_version
+    from registry.publishing import Patience, Target, copy_version
 
     is_there = _is_there(to.backend, version)
     if not is_there:
@@ -227,6 +227,7 @@ def _send(
             default_config=_is_default(source.backend, to.backend, version),
             experiment_defaults=source.backend.experiments.of_version(version),
             indexes=open_indexes(),
+            patience=Patience.from_environment(progress),
         ),
         origin=Origin(
             catalog=source.url,

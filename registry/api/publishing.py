@@ -484,7 +484,7 @@ class Publishing:
         ``advance`` counts the records that are verified. ``progress`` is called while shards are uploaded. ``producer``
         is the action of the ``Producer``.
         """
-        from registry.publishing import Target
+        from registry.publishing import Patience, Target
 
         return Target(
             store=open_data(self.data_dir),
@@ -496,6 +496,7 @@ class Publishing:
             advance=advance,
             progress=progress,
             producer=Producer(action=producer),
+            patience=Patience.from_environment(progress),
         )
 
     def _experiment_defaults(self, builder: DatasetBuilder, published: Publication | None) -> Mapping[str, bool]:

@@ -573,7 +573,8 @@ class CatalogBackend(Protocol):
             name_use: where the name comes from, if the version may only continue what ``check_continues`` allows.
 
         Returns:
-            The effect on the canonical version, or None if the same content is published already (no change).
+            The effect on the canonical version, or None if the same content is published already (no change). If the
+            answer to a COMMIT was lost, the same call again returns the effect of that one.
 
         Raises:
             VersionExistsError: the number was used for other content, or for a deleted version.

@@ -6,8 +6,9 @@ reads what was published. A used number stays in the ledger, even if the version
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import count, islice
 from typing import Any, Final
 
@@ -50,7 +51,7 @@ from registry.catalog.values import (
     refuse_protected,
     stored_values,
 )
-from registry.errors import CatalogError, ConflictError, NeighboursChangedError, UsageError
+from registry.errors import CatalogError, CatalogUnavailableError, ConflictError, NeighboursChangedError, UsageError
 from registry.model import (
     DatasetVersion,
     FeatureFingerprint,
@@ -80,6 +81,11 @@ class SqlPublications:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
 
+    @cached_property
+    def _unanswered(self) -> dict[str, tuple[datetime, Promotion]]:
+        """Publications whose COMMIT got no answer: their time in the ledger, and what became canonical."""
+        return {}
+
     def publish(
         self,
         version: DatasetVersion,
@@ -102,10 +108,12 @@ class SqlPublications:
         published_by = actor if origin is None else check_text(origin.published_by, "publisher")
         values = version_values(version)
         canonical_json(dict(version.experiments))
+        committing: list[tuple[datetime, Promotion]] = []
 
         def action(connection: sa.Connection) -> Promotion | None:
+            committing.clear()
             if is_published(connection, version.reference, version.content_digest):
-                return None
+                return self._answer_again(connection, version)
             check_new_name(version.name)
             now = check_clock(connection)
             config_id, builder_id = _ensure_config(connection, version, now)
@@ -163,22 +171,55 @@ class SqlPublications:
             if origin is not None:
                 _import_events(connection, version, origin, actor=actor)
                 _set_aliases(connection, version, origin, config_id=config_id, version_id=version_id, actor=actor)
+            committing.append((now, promotion))
             return promotion
 
+        return self._write_once(version, action, committing)
+
+    def _write_once(
+        self,
+        version: DatasetVersion,
+        action: Callable[[sa.Connection], Promotion | None],
+        committing: list[tuple[datetime, Promotion]],
+    ) -> Promotion | None:
+        """Run the transaction of a publication; ``action`` fills ``committing`` when all rows are written."""
         for _ in range(_ATTEMPTS):
             try:
-                return write(self._engine, action)
+                result = write(self._engine, action)
             except sa.exc.IntegrityError as error:
                 # Rolled back. A rival took the number, or inserted another unique row, such as the mark of the default
                 # config; in that case the number is still free, and this call tries again.
                 refused = error
                 with reading(self._engine) as connection:
                     if is_published(connection, version.reference, version.content_digest):
-                        return None
+                        return self._answer_again(connection, version)
+            except CatalogUnavailableError:
+                if committing:
+                    self._unanswered[str(version.reference)] = committing[0]
+                raise
+            else:
+                self._unanswered.pop(str(version.reference), None)
+                return result
         raise CatalogError(
             f"{version.reference} breaks a constraint of the catalog: {refused.orig}",
             hint="Compare the catalog with its schema: registry db check.",
         ) from refused
+
+    def _answer_again(self, connection: sa.Connection, version: DatasetVersion) -> Promotion | None:
+        """The promotion of a publication by this catalog whose COMMIT got no answer; None if another one published."""
+        unanswered = self._unanswered.get(str(version.reference))
+        if unanswered is None:
+            return None
+        used_at = connection.execute(
+            sa.select(version_ledger.c.used_at).where(
+                version_ledger.c.builder_name == version.name,
+                version_ledger.c.config_name == (version.config or ""),
+                version_ledger.c.major == version.version.major,
+                version_ledger.c.minor == version.version.minor,
+                version_ledger.c.patch == version.version.patch,
+            )
+        ).scalar_one()
+        return unanswered[1] if used_at == unanswered[0] else None
 
     def fingerprints(self, version: DatasetVersion) -> dict[str, SplitFingerprint]:
         with reading(self._engine) as connection:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-Unit: TypeAlias = Literal["records", "bytes", "rows"]
+Unit: TypeAlias = Literal["records", "bytes", "rows", "seconds"]
 TaskUnit: TypeAlias = Literal["inputs", "shards", "files", "tasks"]
 
 
@@ -76,7 +76,7 @@ class Progress:
         subject: what it is being done to: a version, a split or a file, or ``""``.
         done: units done in this stage so far.
         total: units in this stage, or None if the number is not known yet.
-        unit: what is counted: ``records``, ``bytes`` or ``rows`` of the catalog.
+        unit: what is counted: ``records``, ``bytes``, ``rows`` of the catalog, or ``seconds`` of waiting.
         num_bytes: bytes of the records done so far, or None if they are not counted.
         tasks: the tasks of the stage, or None if it is not divided into tasks.
     """

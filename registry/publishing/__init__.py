@@ -17,6 +17,7 @@ from registry.publishing.numbering import (
     publish_next_in_place,
 )
 from registry.publishing.outside import ValuesOutside
+from registry.publishing.patience import Patience
 from registry.publishing.proof import Proof, Prover, VersionDiff, diff_versions
 from registry.publishing.publish import (
     Preview,
@@ -39,6 +40,7 @@ __all__ = [
     "NextNumber",
     "NextPreview",
     "NumberWish",
+    "Patience",
     "Preview",
     "Proof",
     "Prover",

@@ -80,26 +80,29 @@ def copy_version(
             notes = _put_files(known, version, files, folder, shards, target, sent)
         return Publication(version=copied, newly=False, num_bytes=num_bytes, promotion=promotion, notes=tuple(notes))
     notes = _note_number(copied, fingerprints, target)
+    patience = target.patience
 
     def write_rows(
         tagged: Mapping[str, tuple[Shard, ...]], held: tuple[Reservation, Holder] | None = None
     ) -> Publication:
-        promotion = target.catalog.publish(
-            copied,
-            tagged,
-            promote=target.promote,
-            default_config=target.default_config,
-            actor=target.actor,
-            found=fingerprints or None,
-            experiment_defaults=target.experiment_defaults,
-            held=held,
-            origin=origin,
+        promotion = patience.call(
+            lambda: target.catalog.publish(
+                copied,
+                tagged,
+                promote=target.promote,
+                default_config=target.default_config,
+                actor=target.actor,
+                found=fingerprints or None,
+                experiment_defaults=target.experiment_defaults,
+                held=held,
+                origin=origin,
+            )
         )
         return Publication(
             version=copied,
             newly=promotion is not None,
             num_bytes=num_bytes,
-            promotion=promotion or unchanged(target.catalog, copied),
+            promotion=promotion or patience.call(lambda: unchanged(target.catalog, copied)),
         )
 
     if _is_in_place(copied, shards, target):
@@ -111,7 +114,7 @@ def copy_version(
     else:
         with target.store.stage(place) as staged:
             is_local = isinstance(staged, StagedOnDisk)
-            _fill(staged, copied, files, shards, target, sent if is_local else None)
+            patience.call(lambda: _fill(staged, copied, files, shards, target, sent if is_local else None))
             notes += _take_others(staged, copied, folder, shards, target)
             placing = place_folder(
                 staged,
@@ -121,6 +124,7 @@ def copy_version(
                 shards,
                 actor=target.actor,
                 sent=None if is_local else sent,
+                patience=patience,
             )
             with placing as placement:
                 tagged = tag_shards(copied.splits, shards, placement.entity_tags)
@@ -128,7 +132,7 @@ def copy_version(
                 notes += placement.notes
         target.store.clear_abandoned(place.rpartition("/")[0])
     tell_default_config(copied, target)
-    return replace(publication, notes=tuple(notes))
+    return replace(publication, notes=(*patience.take_notes(), *notes))
 
 
 def find_without_files(catalog: CatalogBackend, store: Store, version: DatasetVersion) -> DatasetVersion | None:
@@ -179,7 +183,15 @@ def _put_files(
         for name in names:
             staged.take(renamed, name)
         placing = place_folder(
-            staged, target.store, target.catalog, known, shards, actor=target.actor, sent=sent, replaces=False
+            staged,
+            target.store,
+            target.catalog,
+            known,
+            shards,
+            actor=target.actor,
+            sent=sent,
+            replaces=False,
+            patience=target.patience,
         )
         with placing as placement:
             return [*notes, *placement.notes]

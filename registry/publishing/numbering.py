@@ -151,7 +151,9 @@ def publish_next(
         VersionExistsError: ``wish`` names a number that is published with other content.
         ConflictError: other publishers took the number again and again, or the version's folder contains other data.
     """
-    report = target.verify_written(staged.store, prepared.splits, shards, what=prepared.reference.dataset)
+    report = target.patience.call(
+        lambda: target.verify_written(staged.store, prepared.splits, shards, what=prepared.reference.dataset)
+    )
     found = _Measured.of(staged.store, prepared, report, target, fingerprints)
 
     def publish(numbered: PreparedDataset) -> Publication:
@@ -178,8 +180,8 @@ def publish_next_in_place(
         ShardMismatchError, CorruptRecordError: a shard is damaged, or was changed meanwhile.
         VersionTooSmallError, VersionExistsError, ConflictError: see ``publish_next``.
     """
-    report = target.verify(source, prepared.splits, None, what=source.url)
-    found = _Measured.of(source, prepared, report, target)
+    report = target.patience.call(lambda: target.verify(source, prepared.splits, None, what=source.url))
+    found = target.patience.call(lambda: _Measured.of(source, prepared, report, target))
 
     def publish(numbered: PreparedDataset) -> Publication:
         return publish_folder(source, target, prepared=numbered, in_place=True)
@@ -269,7 +271,7 @@ def _publish(
     """Choose a number and publish, and choose again if another publisher took the number meanwhile."""
     prepared, prover = measured.prepared, target.prover(actor=target.actor)
     for _ in range(_MOST_RIVALS):
-        found = choose_number(prover, measured.version, measured.fingerprints, wish)
+        found = target.patience.call(lambda: choose_number(prover, measured.version, measured.fingerprints, wish))
         if found.number is None:
             _tidy(found, target)
             return None, found

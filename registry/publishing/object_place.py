@@ -289,12 +289,14 @@ class ObjectPlace:
         Shards are hashed on a cluster if one is used: after a publisher has died between the last upload and the row,
         these are all bytes of the version.
         """
+        # After an outage, those that this process has put there are not read again.
         orders = [
             (name, self._promised[name].num_bytes if name in self._promised else self._staged.store.size(name))
             for name in names
+            if name not in self._put_here
         ]
         num_bytes = sum(size for _, size in orders)
-        hasher, equal, location = _Hasher(self._final), set(), self._final.url
+        hasher, equal, location = _Hasher(self._final), self._put_here.intersection(names), self._final.url
         pieces = (Piece(hasher, order, (FileRange(location, order[0]),)) for order in orders)
         with choose_engine(num_bytes=num_bytes, is_local=False, is_unlocked=True, reads=(location,)) as engine:
             watch = watch_tasks(self._sent, "files", total=len(orders))

@@ -14,10 +14,18 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from registry.catalog import CatalogBackend, Holder, Reservation
-from registry.errors import ConflictError, FolderExistsError, NotFoundError, UsageError, VersionTooSmallError
+from registry.errors import (
+    CatalogUnavailableError,
+    ConflictError,
+    FolderExistsError,
+    NotFoundError,
+    UsageError,
+    VersionTooSmallError,
+)
 from registry.model import Advance, DatasetVersion, Shard
 from registry.publishing.markers import is_promised
 from registry.publishing.object_place import ObjectPlace
+from registry.publishing.patience import Patience
 from registry.publishing.verify import absolute_location, digest_of, is_published
 from registry.storage import StagedFolder, Store
 from registry.storage.local import LocalStore
@@ -51,6 +59,7 @@ def place_folder(
     actor: str,
     sent: Advance | None = None,
     replaces: bool = True,
+    patience: Patience,
 ) -> Iterator[Placement]:
     """Put a staged folder at the location of ``version``, and hold the location during the block, which writes the row.
 
@@ -67,6 +76,7 @@ def place_folder(
             last call.
         replaces: move damaged files of a published version aside. If False, they are other data: they may belong to
             another catalog.
+        patience: repeats steps while the catalog or the store is away.
 
     Raises:
         VersionExistsError: the number is published with other content.
@@ -74,23 +84,24 @@ def place_folder(
         ConflictError: the location contains other data that is not in the catalog; or the same content is published
             with other file names, and those files are damaged.
     """
-    if is_published(catalog, version) and not _require_published_names(store, catalog, version):
+    if patience.call(lambda: is_published(catalog, version) and not _require_published_names(store, catalog, version)):
         yield Placement()
         return
     if isinstance(store, LocalStore):
-        with _on_disk(staged, store, catalog, version) as placement:
+        with _on_disk(staged, store, catalog, version, patience) as placement:
             yield placement
         return
     place = ObjectPlace(staged, store, catalog, version, shards, actor=actor, sent=sent, replaces=replaces)
-    place.take()
+    patience.call(place.take)
     try:
-        place.fill()
+        patience.call(place.fill)
         yield Placement(held=(place.held, place.holder), entity_tags=place.entity_tags, notes=place.notes)
     except _REFUSALS:
         place.give_back()
         raise
     except BaseException:
-        place.leave()
+        if not isinstance(patience.away, CatalogUnavailableError):  # else the next run finds out that this one ended
+            place.leave()
         raise
     place.tidy()
 
@@ -119,13 +130,13 @@ def _require_published_names(store: Store, catalog: CatalogBackend, version: Dat
 
 @contextmanager
 def _on_disk(
-    staged: StagedFolder, store: LocalStore, catalog: CatalogBackend, version: DatasetVersion
+    staged: StagedFolder, store: LocalStore, catalog: CatalogBackend, version: DatasetVersion, patience: Patience
 ) -> Iterator[Placement]:
     # One publisher at a time, from the look at the catalog to the row. A refused publisher that removes its folder must
     # not meet another one that has just put its own there, and only one may repair a damaged folder.
     with store.exclusive(version.location):
         notes: list[str] = []
-        moved = _rename(staged, store, version, notes, published=is_published(catalog, version))
+        moved = _rename(staged, store, version, notes, published=patience.call(lambda: is_published(catalog, version)))
         try:
             yield Placement(notes=notes)
         except (ConflictError, VersionTooSmallError):  # a final refusal: the folder will never have a row

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -58,6 +59,7 @@ from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.publishing.fingerprint import Advance, StoredSplits
 from registry.publishing.markers import location_key, remove_marker, require_unmarked
 from registry.publishing.outside import ValuesOutside, warn_outside
+from registry.publishing.patience import Patience
 from registry.publishing.placing import place_folder
 from registry.publishing.proof import Proof, Prover, VersionDiff, diff_files
 from registry.publishing.verify import (
@@ -129,6 +131,7 @@ class Target:
             not proved, values are not checked, and fingerprints are computed later.
         indexes: records which files were hashed, so that readers on this machine need not hash them again.
         advance: called with the number of records done since the last call.
+        patience: repeats what comes after the work while the catalog or the store is away. The default does not wait.
         progress: called with a ``Progress`` while shards are uploaded to an object store.
         producer: what made the version, for the event of the publication.
         name_use: where its name comes from, if the catalog checks that ``producer`` may continue the dataset.
@@ -149,6 +152,7 @@ class Target:
     progress: ProgressCallback | None = None
     producer: Producer | None = None
     name_use: NameUse | None = None
+    patience: Patience = field(default_factory=Patience)
 
     def prover(self, *, actor: str | None = None) -> Prover:
         """Return the prover. It stores fingerprints of older versions if ``actor`` is given."""
@@ -210,21 +214,27 @@ def publish_staged(
         OtherSourceError: the dataset comes from elsewhere.
         ConflictError: the version's folder contains other data that is not in the catalog.
     """
+    patience = target.patience
     if measured is None:
-        report = target.verify_written(staged.store, prepared.splits, shards, what=str(prepared.reference))
+        report = patience.call(
+            lambda: target.verify_written(staged.store, prepared.splits, shards, what=str(prepared.reference))
+        )
     else:
         report, fingerprints = measured
-    candidate = _Candidate.of(target, prepared, report).proved(staged.store, fingerprints)
+    found = fingerprints
+    candidate = patience.call(lambda: _Candidate.of(target, prepared, report).proved(staged.store, found))
     version = candidate.version
     sent = count_progress(target.progress, "uploading", str(version.reference), total=report.num_bytes, unit="bytes")
-    placing = place_folder(staged, target.store, target.catalog, version, shards, actor=target.actor, sent=sent)
+    placing = place_folder(
+        staged, target.store, target.catalog, version, shards, actor=target.actor, sent=sent, patience=patience
+    )
     with placing as placement:
         candidate = candidate.moved(target.store.child(version.location))
         shards = tag_shards(version.splits, shards, placement.entity_tags)
         publication = candidate.write_row(shards, held=placement.held)
     tell_default_config(candidate.version, target)
     warn_outside(candidate.version.reference, publication.outside)
-    return replace(publication, notes=tuple(placement.notes))
+    return replace(publication, notes=(*patience.take_notes(), *placement.notes))
 
 
 def publish_folder(
@@ -253,6 +263,7 @@ def publish_folder(
         ReservedError: another publisher holds the version's place in the object store.
         ConflictError: the version's folder contains other data that is not in the catalog.
     """
+    patience = target.patience
     if in_place:
         absolute_location(source)  # refuses a URL with a password now, not after an hour of hashing
     prepared = prepared or read_prepared(source)
@@ -267,9 +278,11 @@ def publish_folder(
             return publish_staged(staged, candidate.prepared, candidate.report.shards, target)
     if not is_at_home:
         version = replace(version, location=absolute_location(source))
-    candidate = replace(candidate, version=version).proved(source)
+    unproved = replace(candidate, version=version)
+    candidate = patience.call(lambda: unproved.proved(source))
     # Read the ETags before the second stamp: if both stamps are equal, the ETags belong to the bytes that were hashed.
-    tagged = tag_shards(version.splits, candidate.report.shards, read_tags(source, version.splits))
+    tags = patience.call(lambda: read_tags(source, version.splits))
+    tagged = tag_shards(version.splits, candidate.report.shards, tags)
     if stamp_shards(source, prepared) != stamp:  # then hashes and fingerprints may belong to different records
         raise ShardMismatchError(
             f"{source.url}: a shard was changed while the folder was published",
@@ -278,17 +291,17 @@ def publish_folder(
         )
     unreserved = None
     if source.local_root is None and not source.url.startswith(("http://", "https://")):
-        require_unmarked(source, target.catalog, version)
+        patience.call(lambda: require_unmarked(source, target.catalog, version))
         unreserved = location_key(source)
     publication = candidate.write_row(tagged, unreserved=unreserved)
     if unreserved is not None:
         remove_marker(source, target.catalog, version)
     tell_default_config(candidate.version, target)
     warn_outside(candidate.version.reference, publication.outside)
+    notes = patience.take_notes()
     if not is_at_home and publication.newly:
-        notes = _note_changed_files(target.catalog, version, candidate.report.shards)
-        return replace(publication, notes=(*publication.notes, *notes))
-    return publication
+        notes += _note_changed_files(target.catalog, version, candidate.report.shards)
+    return replace(publication, notes=(*publication.notes, *notes))
 
 
 def _note_changed_files(
@@ -355,10 +368,10 @@ def _measure(source: Store, prepared: PreparedDataset, target: Target) -> _Candi
         )
     if target.catalog.published_digest(prepared.name, prepared.config, prepared.version) is None:
         check_new_name(prepared.name)  # now, not after an hour of verifying
-    report = target.verify(source, prepared.splits, None, what=source.url)
+    report = target.patience.call(lambda: target.verify(source, prepared.splits, None, what=source.url))
     candidate = _Candidate.of(target, prepared, report)
     try:
-        is_published(target.catalog, candidate.version)
+        target.patience.call(lambda: is_published(target.catalog, candidate.version))
     except VersionExistsError as error:
         raise name_rule(error, prepared, report, target.slicing) from error
     return candidate
@@ -440,30 +453,33 @@ class _Candidate:
         for _ in range(_MOST_RIVALS):
             proof = candidate.proof
             try:
-                promotion = target.catalog.publish(
-                    self.version,
-                    shards,
-                    promote=target.promote,
-                    default_config=target.default_config,
-                    actor=target.actor,
-                    experiment_defaults=target.experiment_defaults,
-                    found=None if candidate.stored is None else candidate.stored[1],
-                    proved_between=None if proof is None else proof.neighbours,
-                    held=held,
-                    unreserved=unreserved,
-                    producer=target.producer,
-                    name_use=target.name_use,
+                promotion = target.patience.call(
+                    partial(
+                        target.catalog.publish,
+                        self.version,
+                        shards,
+                        promote=target.promote,
+                        default_config=target.default_config,
+                        actor=target.actor,
+                        experiment_defaults=target.experiment_defaults,
+                        found=None if candidate.stored is None else candidate.stored[1],
+                        proved_between=None if proof is None else proof.neighbours,
+                        held=held,
+                        unreserved=unreserved,
+                        producer=target.producer,
+                        name_use=target.name_use,
+                    )
                 )
             except NeighboursChangedError:
                 if candidate.stored is None:
                     raise
-                candidate = replace(candidate, proof=candidate._proof(*candidate.stored))
+                candidate = target.patience.call(partial(candidate._proved_again, *candidate.stored))
             else:
                 return Publication(
                     version=self.version,
                     newly=promotion is not None,
                     num_bytes=self.report.num_bytes,
-                    promotion=promotion or unchanged(target.catalog, self.version),
+                    promotion=promotion or target.patience.call(partial(unchanged, target.catalog, self.version)),
                     proof=None if promotion is None else proof,
                     outside=self.outside,
                 )
@@ -472,6 +488,9 @@ class _Candidate:
             "proved",
             hint="Nothing was changed. Try again later.",
         )
+
+    def _proved_again(self, files: StoredSplits, fingerprints: Mapping[str, SplitFingerprint]) -> _Candidate:
+        return replace(self, proof=self._proof(files, fingerprints))
 
     def _proof(self, files: StoredSplits, fingerprints: Mapping[str, SplitFingerprint]) -> Proof:
         prover = self.target.prover(actor=self.target.actor)

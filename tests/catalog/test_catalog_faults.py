@@ -420,7 +420,10 @@ def test_a_commit_without_an_answer_is_not_tried_again(
         assert error.hint.startswith("Look for the change with: registry log --catalog ")
         assert len(proxy.seen) == 1
         assert [one.name for one in catalog.datasets()] == ["mnist"] * is_saved
-        assert (catalog.publish(version, shards, promote=True, actor="ann") is None) == is_saved
+        again = catalog.publish(version, shards, promote=True, actor="ann")
+        assert again is not None, "it is this call's own publication, whether it was saved before or now"
+        assert (again.before, again.after, again.reason) == (None, version.version, None)
+        assert catalog.publish(version, shards, promote=True, actor="ann") is None
         assert len(list(logged(catalog))) == 1
 
 

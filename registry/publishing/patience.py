@@ -1,0 +1,126 @@
+"""Waits while the database or the store of a publication is away, so that finished work is not thrown away.
+
+    step -> a fault that may pass -> pause -> the same step again -> ... -> result, or the last fault
+
+A server that restarts or fails over is away for seconds to minutes. Each step of a publication that comes after the
+work (proof, reservation, upload, row) can be repeated: what an attempt before it did is found. Refusals end at once.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, TypeVar
+
+from registry.errors import CatalogUnavailableError, StorageUnavailableError, UsageError, WaitingWarning
+from registry.model import Progress, ProgressCallback, parse_duration
+
+T = TypeVar("T")
+
+VARIABLE: Final = "REGISTRY_PUBLISH_TIMEOUT"
+DEFAULT_SECONDS: Final = 600.0
+_FIRST_PAUSE_SECONDS: Final = 0.5
+_LONGEST_PAUSE_SECONDS: Final = 10.0
+_REMIND_SECONDS: Final = 60.0
+
+
+class Patience:
+    """Repeats steps whose database or store is away.
+
+    Attributes:
+        seconds: how long an outage may last; 0 does not wait.
+        away: the fault of the step that is being repeated, or that was given up; None if the last step succeeded.
+        notes: the outages that have passed, for people.
+    """
+
+    def __init__(self, seconds: float = 0.0, progress: ProgressCallback | None = None) -> None:
+        """``progress`` is called about once a second while a step waits."""
+        self.seconds = seconds
+        self.away: CatalogUnavailableError | StorageUnavailableError | None = None
+        self.notes: list[str] = []
+        self._progress = progress
+
+    @classmethod
+    def from_environment(cls, progress: ProgressCallback | None = None) -> Patience:
+        """Read ``REGISTRY_PUBLISH_TIMEOUT``: seconds, or a duration such as ``10m``.
+
+        Raises:
+            UsageError: the variable is malformed.
+        """
+        text = os.environ.get(VARIABLE, "").strip()
+        try:
+            if text.replace(".", "", 1).isdecimal():
+                return cls(float(text), progress)
+            return cls(parse_duration(text).total_seconds() if text else DEFAULT_SECONDS, progress)
+        except (UsageError, ValueError):
+            raise UsageError(
+                f"{VARIABLE} is {text[:60]!r}: expected seconds or a duration",
+                hint=f"Set it to seconds or a duration, e.g. {VARIABLE}=10m, or unset it. 0 does not wait.",
+                details={"name": VARIABLE, "value": text[:60]},
+            ) from None
+
+    def take_notes(self) -> list[str]:
+        """Return the notes, and forget them: each belongs to one publication."""
+        notes, self.notes = self.notes, []
+        return notes
+
+    def call(self, step: Callable[[], T]) -> T:
+        """Return what ``step`` returns, and repeat it while the database or the store is away.
+
+        Raises:
+            CatalogUnavailableError, StorageUnavailableError: it was away for ``seconds``.
+        """
+        begun: float | None = None
+        pause = _FIRST_PAUSE_SECONDS
+        told_at = float("-inf")
+        while True:
+            try:
+                result = step()
+            except (CatalogUnavailableError, StorageUnavailableError) as error:
+                now = time.monotonic()
+                begun, self.away = now if begun is None else begun, error
+                end = begun + self.seconds
+                if now >= end:
+                    raise
+                if now - told_at >= _REMIND_SECONDS:
+                    _warn(f"{error.message}; trying again for {_duration(end - now)}")
+                    told_at = now
+                # Half of the pause is random, so that many publishers do not return to a server at the same moment.
+                self._wait(min(end, now + pause * random.uniform(0.5, 1)), begun, error)  # noqa: S311 (no secret)
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            else:
+                if begun is not None:
+                    self.notes.append(f"waited {_duration(time.monotonic() - begun)} for {_peer(self.away)}")
+                self.away = None
+                return result
+
+    def _wait(self, until: float, begun: float, error: CatalogUnavailableError | StorageUnavailableError) -> None:
+        while (now := time.monotonic()) < until:
+            if self._progress is not None:
+                stage = f"waiting for {_peer(error)}"
+                done, total = int(now - begun), int(self.seconds)
+                self._progress(Progress(stage=stage, done=min(done, total), total=total, unit="seconds"))
+            time.sleep(min(1.0, until - now))
+
+
+def _peer(error: BaseException | None) -> str:
+    return "the store" if isinstance(error, StorageUnavailableError) else "the catalog"
+
+
+def _warn(text: str) -> None:
+    with suppress(WaitingWarning):  # a filter that makes warnings errors must not end the publication
+        warnings.warn(text, WaitingWarning, stacklevel=3)
+
+
+def _duration(seconds: float) -> str:
+    """Minutes and seconds.
+
+    >>> _duration(59.6), _duration(3605)
+    ('1:00', '60:05')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02}"
