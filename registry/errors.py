@@ -295,7 +295,7 @@ class ItemNotFoundError(NotFoundError, KeyError, ValueError, code="item_not_foun
 
 
 class FeatureNotFoundError(NotFoundError, KeyError, code="feature_not_found", noun="feature"):
-    """An item handler asks for a feature that the decoder does not parse."""
+    """The dataset has no feature of that name, or an item handler asks for one that the decoder does not parse."""
 
 
 class ConflictError(RegistryError, code="conflict", exit_code=4):

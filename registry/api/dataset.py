@@ -31,6 +31,7 @@ from registry.model import (
     VersionStatus,
     count_progress,
     no_experiment,
+    whole_number,
 )
 from registry.splits import Plan, ReadInstruction
 
@@ -48,7 +49,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.interop.tfds import Exported
     from registry.order import ReadConfig
     from registry.pins import PinFile
-    from registry.publishing import VerifyReport
+    from registry.publishing import RecordOverlap, VerifyReport
     from registry.reading import ReadableVersion, Reader, Slice, State
     from registry.splits import Explanation, Relation
     from registry.tfrecord import Verify
@@ -291,7 +292,9 @@ class Dataset:
         slicing: SlicingRule | str | None = None,
         rounding: str | None = None,
     ) -> Relation:
-        """Compare the records of two expressions: ``is_disjoint``, ``is_equal``, ``common`` and more.
+        """Compare the record numbers of two expressions: ``is_disjoint``, ``is_equal``, ``common`` and more.
+
+        No file is opened, so equal records that are stored twice are not found; ``overlap`` finds them.
 
         >>> found = digits.relation("train[:80%]", "train[70%:]")
         >>> found.is_disjoint, [(one.start, one.stop) for one in found.common]
@@ -311,6 +314,69 @@ class Dataset:
         return relation(
             self.resolve(first, slicing=slicing, rounding=rounding),
             self.resolve(second, slicing=slicing, rounding=rounding),
+        )
+
+    @typed_arguments
+    @engine_argument("comparing", other="slices")
+    def overlap(
+        self,
+        splits: Sequence[str | ReadInstruction],
+        *,
+        column: str | None = None,
+        slicing: SlicingRule | str | None = None,
+        rounding: str | None = None,
+        show: int = 5,
+        processes: int | None = None,
+        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
+        progress: ProgressCallback | None = None,
+    ) -> RecordOverlap:
+        """Find records that several expressions have in common: equal records, or equal values of one feature.
+
+        Records are equal if a reader gets equal values for all features: numbers and texts bit for bit, an image by its
+        pixels, a JPEG by the bytes of its file. Key, shard, compression and file format do not matter. Every record is
+        read once; those that have an equal one, twice.
+
+        >>> found = digits.overlap(["train[:80%]", "train[80%:]"])
+        >>> found.is_disjoint, [one.num_records for one in found.slices]
+        (True, [1438, 359])
+
+        Args:
+            splits: two or more expressions, see ``resolve``.
+            column: compare the values of this feature only, such as ``"patient"``, or ``"box/id"`` for a nested one. A
+                sequence is compared as a whole. Nulls and NaN equal nothing, and ``num_missing`` counts them.
+            slicing: see ``resolve``.
+            rounding: see ``resolve``.
+            show: name at most this many pairs of equal records of each two expressions.
+            processes: the number of processes that decode. None: one for each core if there is enough work.
+            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
+            progress: called with a ``Progress``, in records.
+
+        Raises:
+            SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: see ``resolve``.
+            UsageError: there are fewer than two expressions, or a number is invalid.
+            FeatureNotFoundError: there is no feature ``column``; the hint names the nearest.
+            NotStoredError, CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a file is not
+                there, is damaged, or cannot be read.
+        """
+        from registry.publishing import compare_slices
+        from registry.publishing.fingerprint import StoredSplits
+
+        if len(splits) < 2:
+            raise UsageError(
+                f"slices are compared with each other: expected two or more, found {len(splits)}",
+                hint='For example: dataset.overlap(["train", "test"])',
+            )
+        whole_number(show, "show", least=0)
+        plans = [self.resolve(split, slicing=slicing, rounding=rounding) for split in splits]
+        readable = self.readable
+        names = {one.split for plan in plans for one in plan.ranges}
+        return compare_slices(
+            StoredSplits(readable.files(names), readable.facts.splits, readable.features),
+            [plan.ranges for plan in plans],
+            column=column,
+            show=show,
+            processes=processes,
+            advance=count_progress(progress, "comparing", str(self.reference)),
         )
 
     def read(

@@ -37,6 +37,13 @@ class Slicing(TypedDict):
     rounding: str | None
 
 
+class Comparison(TypedDict):
+    """How slices are compared: by position, by content, or by a column; and how many pairs are named."""
+
+    by: str
+    show: int
+
+
 class PinPlaces(NamedTuple):
     """The places named by pins from which files may be fetched. ``--data-dir`` is in the session."""
 
@@ -166,6 +173,27 @@ slicing_options: Final = _collect(
         "--rounding",
         type=click.Choice(["closest", "pct1_dropremainder"]),
         help="How percents become record numbers.  [default: closest]",
+    ),
+)
+
+comparison_options: Final = _collect(
+    "comparison",
+    Comparison,
+    click.option(
+        "--by",
+        metavar="content|COLUMN",
+        default="position",
+        show_default=True,
+        help="Read the records, and check that no two of SPLIT share an equal record (content), or an equal value of "
+        "COLUMN, such as a patient. A column named content is /content.",
+    ),
+    click.option(
+        "--show",
+        type=click.IntRange(min=0),
+        default=5,
+        show_default=True,
+        metavar="N",
+        help="With --by: name up to N pairs of equal records of each two of SPLIT.",
     ),
 )
 

@@ -9,14 +9,24 @@ import click
 
 from registry.cli.browse import describe_considered, explained_refusal, why_values
 from registry.cli.commands import Session, examples, session_command, version_values
-from registry.cli.options import Slicing, reference_argument, slicing_options, split_argument, splits_argument
+from registry.cli.options import (
+    Comparison,
+    Slicing,
+    comparison_options,
+    reference_argument,
+    slicing_options,
+    split_argument,
+    splits_argument,
+)
 from registry.cli.output import Block, Column, Output, Table
+from registry.cli.progress import show_progress
 from registry.envelope import fields_of
 from registry.errors import UsageError, VerificationError
 from registry.splits import Plan, RecordRange, counted, overlaps_between, print_ranges, relation, uncovered
 
 if TYPE_CHECKING:
     from registry.model import Reference
+    from registry.publishing import SharedValues
     from registry.splits import Explanation, FileInstruction
 
 
@@ -105,26 +115,34 @@ def split() -> None:
     """Check whether split expressions of a dataset overlap, cover or equal each other."""
 
 
+_CONTENT: Final = "content"
+_POSITION: Final = "position"
+
+
 @session_command(
     "check",
     group=split,
     at=True,
     locked=True,
+    engine="comparing",
     epilog=examples(
         "registry split check digits 'train[:80%]' 'train[80%:]'",
         "registry split check digits 'train[:80%]' 'train[80%:90%]' 'train[90%:]' --disjoint --covering",
         "registry split check digits 'train[:10%]' 'train[:50%]' --subset",
         "registry split check digits 'train[:50%]+train[50%:]' train --equal",
         "registry split check digits 'train[:33%]' 'train[33%:50%]' --covering --of 'train[:50%]'",
+        "registry split check digits 'train[:80%]' 'train[80%:]' --by content",
+        "registry split check scans train test --by patient",
     ),
 )
 @reference_argument
 @splits_argument
-@click.option("--disjoint", is_flag=True, help="No record is in two of them.  [default without another check]")
+@click.option("--disjoint", is_flag=True, help="No record position is in two of them.  [default without another check]")
 @click.option("--covering", is_flag=True, help="Together they read every record of the splits that they name.")
 @click.option("--of", "whole", metavar="SPLIT", help="The split that --covering must cover, instead.")
 @click.option("--equal", is_flag=True, help="All of them read the same records.")
 @click.option("--subset", is_flag=True, help="Every record of the first is in each of the others.")
+@comparison_options
 @slicing_options
 def check(
     session: Session,
@@ -135,21 +153,24 @@ def check(
     whole: str | None,
     equal: bool,
     subset: bool,
+    comparison: Comparison,
     slicing: Slicing,
 ) -> None:
     """Check whether split expressions are disjoint, covering, equal or subsets.
 
-    Decided on ranges of records, without opening a file. Ends with exit code 5 if a check fails, and
-    names the records.
+    Decided on the positions of records, without opening a file: equal records that are stored twice have two positions,
+    and are found by --by content. Ends with exit code 5 if a check fails, and names the records.
     """
+    if comparison["by"] != _POSITION:
+        if covering or equal or subset:
+            raise UsageError("--by checks only --disjoint", hint="Run the other checks without --by.")
+        _check_values(session, reference, splits, slicing, **comparison)
+        return
     disjoint = disjoint or not (covering or equal or subset)
     if whole is not None and not covering:
         raise UsageError("--of is an option of --covering", hint="Add --covering.")
     if len(splits) < 2 and (disjoint or equal or subset):
-        raise UsageError(
-            "expressions are compared with each other: expected two or more, found one",
-            hint="Name another expression, or add --covering.",
-        )
+        raise _too_few()
     with session.connect_unless_pinned() as catalog:
         dataset = session.look_up(catalog, reference)
         plans = [dataset.resolve(split, **slicing) for split in splits]
@@ -176,6 +197,7 @@ def check(
             {"split": plan.expression, "num_examples": plan.num_examples, "ranges": range_values(plan.ranges)}
             for plan in plans
         ],
+        "by": _POSITION,
         "checks": [{"check": name, "holds": not faults, "faults": faults} for name, faults in checks.items()],
     }
 
@@ -188,7 +210,9 @@ def check(
         }
         yield Table(plans, columns)
         for one in it["checks"]:
-            yield f"{one['check']}: {'yes' if one['holds'] else 'no'}"
+            is_disjoint = one["check"] == "disjoint" and one["holds"]
+            remark = " (they share no record position; --by content compares the records)" if is_disjoint else ""
+            yield f"{one['check']}: {'yes' if one['holds'] else 'no'}{remark}"
             yield from (f"  {fault['message']}" for fault in one["faults"][:_SHOWN])
             if len(one["faults"]) > _SHOWN:
                 yield f"  and {len(one['faults']) - _SHOWN:,} more; --format json lists them all"
@@ -200,6 +224,96 @@ def check(
             hint="The output names the records. To see how each bound was rounded: registry resolve --why",
             details={"checks": broken},
         )
+
+
+def _check_values(
+    session: Session, reference: str, splits: tuple[str, ...], slicing: Slicing, *, by: str, show: int
+) -> None:
+    """Check that no two expressions share an equal record, or an equal value of a column."""
+    column = None if by == _CONTENT else by.removeprefix("/")
+    if len(splits) < 2:
+        raise _too_few()
+    with session.connect_unless_pinned() as catalog, show_progress(session.out) as progress:
+        dataset = session.look_up(catalog, reference)
+        plans = [dataset.resolve(split, **slicing) for split in splits]
+        found = dataset.overlap(splits, column=column, show=show, progress=progress, **slicing)
+    if column is None and _CONTENT in dataset.features:
+        session.out.note("note: whole records are compared. To compare the feature content: --by /content")
+    what = "record" if column is None else f"value of {column}"
+
+    def describe(pair: SharedValues) -> str:
+        first, second = splits[pair.first], splits[pair.second]
+        return (
+            f"{first} and {second} share {_equal(pair.num_values, what)}: "
+            f"{counted(pair.num_first, 'record')} of {first}, {counted(pair.num_second, 'record')} of {second}"
+        )
+
+    rule = max((rule_values(plan) for plan in plans), key=len)
+    value: dict[str, Any] = {
+        **version_values(dataset.reference),
+        **rule,
+        "splits": [
+            {"split": plan.expression, "num_examples": plan.num_examples, "ranges": range_values(plan.ranges)}
+            | fields_of(one, "num_records", "num_repeated", "num_missing")
+            for plan, one in zip(plans, found.slices, strict=True)
+        ],
+        "by": _CONTENT if column is None else column,
+        "checks": [
+            {
+                "check": "disjoint",
+                "holds": found.is_disjoint,
+                "faults": [
+                    {
+                        "message": describe(pair),
+                        "first": plans[pair.first].expression,
+                        "second": plans[pair.second].expression,
+                        **fields_of(pair, "num_values", "num_first", "num_second"),
+                        "pairs": [
+                            [{"split": name, "record": record} for name, record in places] for places in pair.pairs
+                        ],
+                    }
+                    for pair in found.shared
+                ],
+            }
+        ],
+    }
+
+    def human(it: dict[str, Any]) -> Iterator[Block]:
+        yield f"{dataset.reference} ({max((plan.rule for plan in plans), key=len)})"
+        columns: dict[str, Column] = {
+            "SPLIT": "split",
+            "RECORDS": "num_records",
+            "REPEATED": "num_repeated",
+            **({} if column is None else {"NULL": "num_missing"}),
+        }
+        yield Table(it["splits"], columns)
+        yield f"disjoint by {by}: {'yes' if found.is_disjoint else 'no'}"
+        for fault in it["checks"][0]["faults"][:_SHOWN]:
+            yield f"  {fault['message']}"
+            for first, second in fault["pairs"]:
+                yield f"    {first['split']} {first['record']:,} = {second['split']} {second['record']:,}"
+        if len(found.shared) > _SHOWN:
+            yield f"  and {len(found.shared) - _SHOWN:,} more; --format json lists them all"
+
+    session.out.present("split.check", value, human)
+    if not found.is_disjoint:
+        raise VerificationError(
+            f"the expressions share equal {'records' if column is None else f'values of {column}'}",
+            hint="The output names the first ones. To name more: --show N",
+            details={"checks": ["disjoint"], "by": value["by"]},
+        )
+
+
+def _equal(number: int, what: str) -> str:
+    first, _, rest = what.partition(" ")
+    return f"{number:,} equal {first}{'' if number == 1 else 's'}{f' {rest}' if rest else ''}"
+
+
+def _too_few() -> UsageError:
+    return UsageError(
+        "expressions are compared with each other: expected two or more, found one",
+        hint="Name another expression, or add --covering.",
+    )
 
 
 def _shared(plans: Sequence[Plan]) -> list[dict[str, Any]]:

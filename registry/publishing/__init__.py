@@ -29,6 +29,7 @@ from registry.publishing.publish import (
     unchanged,
 )
 from registry.publishing.record_diff import RecordChange, RecordDiff
+from registry.publishing.record_overlap import RecordOverlap, SharedValues, SliceValues, compare_slices
 from registry.publishing.verify import ShardFault, VerifyReport, verify_shards
 
 __all__ = [
@@ -47,12 +48,16 @@ __all__ = [
     "Publication",
     "RecordChange",
     "RecordDiff",
+    "RecordOverlap",
     "ShardFault",
+    "SharedValues",
+    "SliceValues",
     "Target",
     "ValuesOutside",
     "VerifyReport",
     "VersionDiff",
     "clear_place",
+    "compare_slices",
     "copy_version",
     "diff_versions",
     "preview_folder",

@@ -1,0 +1,324 @@
+"""Finds records that several slices of one version have in common: equal records, or equal values of one feature.
+
+    ranges of slices -> runs of records -> pieces of an engine -> 8 bytes of sha256 each -> all of it where these repeat
+
+Different digests prove different values. The records whose 8 bytes repeat are read again, and their whole sha256 is
+compared. So memory is bounded by some 40 bytes for each record, and no pair is reported by accident. Equal means what
+``registry.features.content`` says: what a reader gets, whatever the file format, the shard or the key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.errors import CorruptExampleError, FeatureNotFoundError
+from registry.features import FeaturesDict
+from registry.features.containers import columns_of
+from registry.features.content import ContentReader, content_bytes, content_path
+from registry.publishing.alignment import Indices
+from registry.publishing.fingerprint import Advance, RecordRun, StoredSplits, call_on_runs
+from registry.splits import RecordRange
+
+_MISSING: Final = b"\0" * 32
+"""Instead of the digest of a null: nulls equal nothing, so they need a mark that sha256 gives to no value."""
+
+_ABSENT: Final = content_bytes([])
+"""The content of an optional feature without a value, see ``ColumnReader.read_content``."""
+
+RecordPlace = tuple[str, int]
+"""A split, and the number of a record in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceValues:
+    """What one slice contains.
+
+    Attributes:
+        num_records: its records; one that an expression names twice counts once.
+        num_repeated: the records that equal an earlier record of the same slice.
+        num_missing: the records whose value is null or NaN. They equal nothing.
+    """
+
+    num_records: int
+    num_repeated: int
+    num_missing: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedValues:
+    """What two slices have in common.
+
+    Attributes:
+        first, second: their places in the list of slices.
+        num_values: the different values that both have.
+        num_first, num_second: the records of each slice that have one of them.
+        pairs: the first records of the first slice that have one, each with the first such record of the second.
+    """
+
+    first: int
+    second: int
+    num_values: int
+    num_first: int
+    num_second: int
+    pairs: tuple[tuple[RecordPlace, RecordPlace], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordOverlap:
+    """The result of comparing slices by their records: what each contains, and what any two have in common."""
+
+    slices: tuple[SliceValues, ...]
+    shared: tuple[SharedValues, ...]
+
+    @property
+    def is_disjoint(self) -> bool:
+        """Whether no two slices have a value in common."""
+        return not self.shared
+
+
+def compare_slices(
+    stored: StoredSplits,
+    slices: Sequence[Iterable[RecordRange]],
+    *,
+    column: str | None = None,
+    show: int = 5,
+    processes: int | None = None,
+    advance: Advance | None = None,
+) -> RecordOverlap:
+    """Compare the records of slices with each other.
+
+    Args:
+        stored: the files of the version.
+        slices: the ranges of each slice.
+        column: compare the values of this feature; names of nested features are joined by ``/``. None compares all.
+        show: name at most this many pairs of records of each two slices.
+        processes: the number of processes that decode. None: one for each core if there is enough work.
+        advance: called with the number of records done since the last call.
+
+    Raises:
+        FeatureNotFoundError: there is no such feature.
+        CorruptRecordError, CorruptExampleError, ShardMismatchError: a record cannot be read; names file and record.
+        StorageError: a file cannot be read.
+        VerificationError: a worker process died.
+    """
+    hasher = ValueHasher(stored, None) if column is None else _hasher_of(stored, column)
+    merged = [_merge(ranges) for ranges in slices]
+    layout = _Layout.of(stored, [one for ranges in merged for one in ranges])
+    values = _number_values(hasher, layout, processes=processes, advance=advance)
+    found = [np.concatenate([values[:0], *(values[layout.places(one)] for one in ranges)]) for ranges in merged]
+    count = int(values.max(initial=-1)) + 1
+    present = [_present(numbers, count) for numbers in found]
+    return RecordOverlap(
+        slices=tuple(
+            SliceValues(
+                num_records=numbers.size,
+                num_repeated=int((numbers >= 0).sum() - has.sum()),
+                num_missing=int((numbers < 0).sum()),
+            )
+            for numbers, has in zip(found, present, strict=True)
+        ),
+        shared=tuple(
+            _share(first, second, merged, found, both, show=show)
+            for second in range(len(found))
+            for first in range(second)
+            if (both := present[first] & present[second]).any()
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ValueHasher:
+    """Computes the digests of the records of a run, concatenated: of the whole record, or of one feature.
+
+    Can be sent to another process.
+
+    Attributes:
+        stored: the files; ``stored.features`` has at least the features that are compared.
+        paths: the paths of the feature, of which a nested one has several; None hashes the whole record.
+        is_optional: whether each of ``paths`` may be null.
+        scalar: the dtype of the feature if it is one floating-point number, to recognize NaN; else None.
+        wanted: if not None, only the records at these positions of the split have digests; they are sorted.
+        num_bytes: the length of a digest.
+    """
+
+    stored: StoredSplits
+    paths: tuple[str, ...] | None
+    is_optional: bool = False
+    scalar: np.dtype[Any] | None = None
+    wanted: Indices | None = None
+    num_bytes: int = 8
+
+    def __call__(self, run: RecordRun) -> bytes:
+        """Return the digests, in order."""
+        reader = ContentReader(self.stored.features)
+        if self.wanted is None and (self.paths is not None or self.stored.has_columns(run)):
+            return b"".join(self._digest(reader, contents) for contents in self.stored.contents(run, reader))
+        return b"".join(self._hash_blocks(run, reader))
+
+    def _hash_blocks(self, run: RecordRun, reader: ContentReader) -> Iterator[bytes]:
+        for position, block in self.stored.blocks(run):
+            at = np.arange(position, position + block.num_records)
+            if self.wanted is not None:
+                at = self.wanted[slice(*np.searchsorted(self.wanted, [position, position + block.num_records]))]
+            offsets, lengths = block.offsets[at - position], block.lengths[at - position]
+            hashers = [hashlib.sha256() for _ in range(at.size)] if self.paths is None else []
+            leaves = [(1, [hasher] * len(reader.paths)) for hasher in hashers]
+            if leaves and reader.hash_block(block.data, offsets, lengths, leaves):
+                yield from (hasher.digest()[: self.num_bytes] for hasher in hashers)
+                continue
+            for place, start, length in zip(at.tolist(), offsets.tolist(), lengths.tolist(), strict=True):
+                try:
+                    contents = reader.read(bytes(block.data[start : start + length]))
+                except CorruptExampleError:  # raised again with the names of file and record
+                    (contents,) = self.stored.contents(RecordRun(run.place, place, place + 1), reader)
+                yield self._digest(reader, contents)
+
+    def _digest(self, reader: ContentReader, contents: list[bytes]) -> bytes:
+        if self.paths is not None:
+            contents = [contents[reader.paths.index(path)] for path in self.paths]
+            if (self.is_optional and all(content == _ABSENT for content in contents)) or self._is_nan(contents[0]):
+                return _MISSING[: self.num_bytes]
+        return hashlib.sha256(b"".join(contents)).digest()[: self.num_bytes]
+
+    def _is_nan(self, content: bytes) -> bool:
+        if self.scalar is None:
+            return False
+        return bool(np.isnan(np.frombuffer(content[-self.scalar.itemsize :], self.scalar.newbyteorder("<"))).any())
+
+
+def _hasher_of(stored: StoredSplits, column: str) -> ValueHasher:
+    """The hasher of one feature, which decodes no other features than those of the same top-level name."""
+    columns = {content_path(one.names): one for one in columns_of(stored.features)}
+    inner = {path: one for path, one in columns.items() if path == column or path.startswith(f"{column}/")}
+    if not inner:
+        raise FeatureNotFoundError.of(column, list(columns), where="the features of the dataset")
+    tops = {one.names[0] for one in inner.values()}
+    features = FeaturesDict({name: feature for name, feature in stored.features.items() if name in tops})
+    (first, *more) = inner.values()
+    dtype = first.leaf.dtype
+    is_number = not more and not first.lengths and first.leaf.shape == () and isinstance(dtype, np.dtype)
+    return ValueHasher(
+        replace(stored, features=features),
+        tuple(sorted(inner)),
+        is_optional=all(one.may_be_absent for one in inner.values()),
+        scalar=dtype if is_number and np.issubdtype(dtype, np.floating) else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """The records that are read, each once, one after the other: runs, and where each begins."""
+
+    names: tuple[str, ...]
+    runs: tuple[RecordRun, ...]
+    starts: tuple[int, ...]
+    size: int
+
+    @classmethod
+    def of(cls, stored: StoredSplits, ranges: Iterable[RecordRange]) -> _Layout:
+        names = tuple(split.name for split in stored.splits)
+        runs = tuple(RecordRun(names.index(one.split), one.start, one.stop) for one in _merge(ranges))
+        ends = np.cumsum([0, *(run.stop - run.start for run in runs)]).tolist()
+        return cls(names, runs, tuple(ends[:-1]), ends[-1])
+
+    def places(self, records: RecordRange) -> slice:
+        """Where the records of a range are, which is inside of one run."""
+        place = self.names.index(records.split)
+        for run, start in zip(self.runs, self.starts, strict=True):
+            if run.place == place and run.start <= records.start and records.stop <= run.stop:
+                return slice(start + records.start - run.start, start + records.stop - run.start)
+        raise AssertionError("the runs cover the ranges that they were made of")
+
+
+def _merge(ranges: Iterable[RecordRange]) -> list[RecordRange]:
+    """The records of the ranges, each once: split by split, in order."""
+    merged: list[RecordRange] = []
+    for one in sorted(ranges, key=lambda records: (records.split, records.start)):
+        last = merged[-1] if merged else None
+        if last is not None and last.split == one.split and one.start <= last.stop:
+            merged[-1] = RecordRange(split=one.split, start=last.start, stop=max(last.stop, one.stop))
+        elif one.start < one.stop:
+            merged.append(one)
+    return merged
+
+
+def _number_values(hasher: ValueHasher, layout: _Layout, *, processes: int | None, advance: Advance | None) -> Indices:
+    """A number for each record, shape (n,): the same for equal values, and -1 for a missing one."""
+    digests = _digests(hasher, layout.runs, 1, processes=processes, advance=advance)[:, 0]
+    _, values, counts = np.unique(digests, return_inverse=True, return_counts=True)
+    numbers: Indices = values.astype(np.int64)
+    is_missing = digests == 0
+    repeated = np.flatnonzero((counts[numbers] > 1) & ~is_missing)
+    if repeated.size:
+        again = _hash_again(hasher, layout, repeated, processes=processes)
+        _, exact = np.unique(again, axis=0, return_inverse=True)
+        numbers[repeated] = counts.size + exact.reshape(-1)
+    numbers[is_missing] = -1
+    return numbers
+
+
+def _hash_again(hasher: ValueHasher, layout: _Layout, repeated: Indices, *, processes: int | None) -> npt.NDArray[Any]:
+    """The whole digests of the records at ``repeated``, shape (n, 4)."""
+    found = [np.empty((0, 4), np.uint64)]
+    for run, start in zip(layout.runs, layout.starts, strict=True):
+        first, last = np.searchsorted(repeated, [start, start + run.stop - run.start])
+        if first < last:
+            wanted = repeated[first:last] - start + run.start
+            part = RecordRun(run.place, int(wanted[0]), int(wanted[-1]) + 1)
+            whole = replace(hasher, wanted=wanted, num_bytes=32)
+            found.append(_digests(whole, [part], 4, processes=processes, advance=None))
+    return np.concatenate(found)
+
+
+def _digests(
+    hasher: ValueHasher, runs: Sequence[RecordRun], width: int, *, processes: int | None, advance: Advance | None
+) -> npt.NDArray[Any]:
+    """The digests of the records of ``runs`` as rows of ``width`` numbers of 8 bytes."""
+    pieces = [np.empty((0, width), np.uint64)]
+    for _, found in call_on_runs(hasher, hasher.stored, runs, processes=processes, advance=advance):
+        pieces.append(np.frombuffer(found, np.uint64).reshape(-1, width))
+    return np.concatenate(pieces)
+
+
+def _present(numbers: Indices, count: int) -> npt.NDArray[np.bool_]:
+    present = np.zeros(count, np.bool_)
+    present[numbers[numbers >= 0]] = True
+    return present
+
+
+def _share(
+    first: int,
+    second: int,
+    merged: Sequence[list[RecordRange]],
+    found: Sequence[Indices],
+    both: npt.NDArray[np.bool_],
+    *,
+    show: int,
+) -> SharedValues:
+    masks = [both[found[place]] & (found[place] >= 0) for place in (first, second)]
+    pairs = []
+    for place in np.flatnonzero(masks[0])[:show].tolist():
+        other = int(np.argmax(found[second] == found[first][place]))
+        pairs.append((_place_of(merged[first], place), _place_of(merged[second], other)))
+    return SharedValues(
+        first=first,
+        second=second,
+        num_values=int(both.sum()),
+        num_first=int(masks[0].sum()),
+        num_second=int(masks[1].sum()),
+        pairs=tuple(pairs),
+    )
+
+
+def _place_of(ranges: Sequence[RecordRange], place: int) -> RecordPlace:
+    for one in ranges:
+        if place < one.stop - one.start:
+            return one.split, one.start + place
+        place -= one.stop - one.start
+    raise AssertionError("the place is inside of the ranges")
