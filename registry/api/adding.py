@@ -349,7 +349,8 @@ class Adding(Publishing):
 
         Raises:
             SourceError: the source is missing, ambiguous, unreadable or empty, or its types contradict each other.
-            UnusableRowsError: more rows or files cannot be used than ``skip_bad`` allows; names the first 20.
+            UnusableRowsError: more rows or files cannot be used than ``skip_bad`` allows; names the first 20. Or, with
+                ``in_place``, records have values that their feature does not allow; names the first of each feature.
             DuplicateKeyError: two records of a split have the same key; names both places.
             FeatureError: a feature is malformed.
             UsageError: an argument does not fit the source.

@@ -260,7 +260,8 @@ class Publishing:
 
         A version that is refused does not stop the next. Importing again changes nothing. The versions get the slicing
         rule ``tfds-4``, so that a slice has the records that TFDS resolves. They keep their numbers; if more changed
-        than a number allows, ``ImportedVersion.notes`` says so.
+        than a number allows, ``ImportedVersion.notes`` says so. Values that a feature does not allow, such as a number
+        that belongs to no class, are kept: a ``ValuesOutsideWarning`` and ``ImportedVersion.outside`` name them.
 
             report = catalog.import_tfds("~/tensorflow_datasets")
             for version in report:
@@ -273,7 +274,8 @@ class Publishing:
                 dataset gained configs: in a catalog all versions of a dataset have configs, or none has.
             copy: copy the files into ``data_dir``. False reads them where they are, so they must stay there.
             trust_lengths: hash the shard files and believe the numbers of records in ``dataset_info.json``. No record
-                is read, and fingerprints are computed when they are needed.
+                is read, so values are not compared with the features, and fingerprints are computed when they are
+                needed.
             promote: False leaves every canonical version as it is. None promotes a version unless a higher one exists;
                 True promotes each version in the order found.
             dry_run: only find the versions. No shard is opened, and nothing is written.
@@ -317,6 +319,9 @@ class Publishing:
         progress: ProgressCallback | None = None,
     ) -> Publication:
         """Publish a folder of Parquet shards with typed columns as one version. The folder is not changed.
+
+        Values that a feature does not allow, such as a number that belongs to no class, are kept: a
+        ``ValuesOutsideWarning`` and ``Publication.outside`` name them.
 
         Args:
             folder: path or URL of the folder that holds ``train-00000-of-00005.parquet`` and the like.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 import warnings
 from dataclasses import replace
@@ -9,15 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from feature_strategies import schemas, values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
 from prepared_samples import cut_evenly, prepare
-from shard_samples import WRITERS
+from shard_samples import WRITERS, write_columns
 
-from registry.errors import FeatureError
+from registry.errors import FeatureError, NullLabelWarning
 from registry.features import (
     BBox,
     ClassLabel,
@@ -37,6 +39,7 @@ from registry.features import (
     merge_outside,
 )
 from registry.features.containers import columns_of
+from registry.interop.parquet import describe_parquet
 from registry.model import ShardedFileTemplate, ShardLengths, Split
 from registry.prepared import read_prepared
 from registry.publishing import verify_shards
@@ -203,13 +206,17 @@ def test_every_door_of_stored_records_finds_the_same(
             assert (one.filename, one.record, one.num_examples) == (split.filename(index), place, len(records))
 
 
-@pytest.mark.parametrize(("file_format", "processes"), [*((name, 1) for name in WRITERS), ("tfrecord", 2)])
+@pytest.mark.parametrize(
+    ("file_format", "processes", "count"), [*((name, 1, 1100) for name in WRITERS), ("tfrecord", 2, 5000)]
+)
 def test_files_of_every_format_are_checked_in_the_order_of_the_split(
-    tmp_path: Path, file_format: str, processes: int
+    tmp_path: Path, file_format: str, processes: int, count: int
 ) -> None:
-    features = FeaturesDict({"label": ClassLabel(num_classes=3), "other": Scalar("int64", maximum=4999)})
+    """With two processes, one reads the first 4,096 records, and the other the last ones."""
+    features = FeaturesDict({"label": ClassLabel(num_classes=3), "other": Scalar("int64", maximum=count - 2)})
     loose = codec_of(FeaturesDict({"label": "int64", "other": "int64"}))
-    rows = [{"label": 3 if number in (4100, 4999) else number % 3, "other": number} for number in range(5001)]
+    odd = (count - 50, count - 1)
+    rows = [{"label": 3 if number in odd else number % 3, "other": number} for number in range(count)]
     records = loose.encode_block(rows).records()
     store = open_store(tmp_path)
     lengths = cut_evenly(len(records), 3)
@@ -219,10 +226,75 @@ def test_files_of_every_format_are_checked_in_the_order_of_the_split(
         start = split.shard_lengths.start(index)
         WRITERS[file_format](store, name, records[start : start + lengths[index]])
     found = fingerprint_splits(StoredSplits(store, (split,), features), processes=processes).outside
+    last, name = lengths[2], split.filename(2)
     assert list(map(str, found)) == [
-        "feature 'label' must be in 0..2, or -1 for no label: 2 of 5,001 records have other values in the split train; "
-        f"the first, record 4100 (record 766 of {split.filename(2)}), has 3",
-        "feature 'other' must be at most 4999: 1 of 5,001 records has other values in the split train; "
-        f"the first, record 5000 (record 1666 of {split.filename(2)}), has 5000",
+        f"feature 'label' must be in 0..2, or -1 for no label: 2 of {count:,} records have other values in the split "
+        f"train; the first, record {count - 50} (record {last - 50} of {name}), has 3",
+        f"feature 'other' must be at most {count - 2}: 1 of {count:,} records has other values in the split train; "
+        f"the first, record {count - 1} (record {last - 1} of {name}), has {count - 1}",
     ]
     assert verify_shards(store, [split], features=features, processes=processes).outside == found
+
+
+_LABELS = st.integers(0, 1) | st.sampled_from([2, 9, -2, 2**62])
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "label": st.none() | _LABELS,
+                "list": st.lists(_LABELS, max_size=3),
+                "in": st.fixed_dictionaries({"label": st.none() | _LABELS}),
+                "pair": st.lists(_LABELS, min_size=2, max_size=2),
+                "text": st.just("x"),
+            }
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+    st.integers(1, 3),
+    st.integers(1, 4),
+)
+@settings(max_examples=examples(60))
+def test_an_import_of_typed_columns_finds_every_number_of_no_class(
+    rows: list[dict[str, Any]], shards: int, group_size: int
+) -> None:
+    label = {"names": ["a", "b"], "_type": "ClassLabel"}
+    declared = {"label": label, "in": {"label": label}}
+    declared |= {name: {"feature": label, "_type": "List"} for name in ("list", "pair")}
+    schema = pa.schema(
+        {
+            "label": pa.int64(),
+            "list": pa.list_(pa.int64()),
+            "in": pa.struct({"label": pa.int64()}),
+            "pair": pa.list_(pa.int64(), 2),
+            "text": pa.string(),
+        },
+        metadata={"huggingface": json.dumps({"info": {"features": declared}})},
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        store, start = open_store(folder), 0
+        lengths = cut_evenly(len(rows), shards)
+        for index, length in enumerate(lengths):
+            name = f"train-{index:05}-of-{shards:05}.parquet"
+            write_columns(store, name, rows[start : start + length], schema, group_size=group_size)
+            start += length
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NullLabelWarning)
+            prepared = describe_parquet(store, name="x")
+        found = fingerprint_splits(StoredSplits(store, prepared.splits, prepared.features), processes=1).outside
+        verified = verify_shards(store, prepared.splits, features=prepared.features, processes=1)
+    labels = {
+        "label": [[row["label"]] for row in rows],
+        "list": [row["list"] for row in rows],
+        "in/label": [[row["in"]["label"]] for row in rows],
+        "pair": [row["pair"] for row in rows],
+    }
+    expected = {}
+    for path, column in labels.items():
+        bad = [row for row, numbers in enumerate(column) if any(one not in (0, 1, None) for one in numbers)]
+        if bad:
+            expected[path] = (len(bad), bad[0])
+    assert by_path(found) == expected
+    assert verified.outside == found
