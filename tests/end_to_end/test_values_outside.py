@@ -16,7 +16,7 @@ from pyarrow import parquet
 
 import registry
 from registry import slim
-from registry.errors import FeatureError, UnusableRowsError, ValuesOutsideWarning
+from registry.errors import CorruptExampleError, FeatureError, UnusableRowsError, ValuesOutsideWarning
 from registry.features import (
     BBox,
     ClassLabel,
@@ -30,6 +30,7 @@ from registry.features import (
     TranslationVariableLanguages,
     codec_of,
 )
+from registry.wire import encode_example
 
 PETS = FeaturesDict({"name": Text(), "label": ClassLabel(names=["cat", "dog", "eel"]), "age": Scalar("int64")})
 _LOOSE = codec_of(FeaturesDict({"name": Text(), "label": "int64", "age": "int64"}))
@@ -340,3 +341,37 @@ def test_a_decoder_of_ones_own_is_compared_with_the_number_of_classes(folder: Pa
         warnings.simplefilter("error")
         slim.Dataset(pattern, None, decoder, 8, {"label": "the class"}, num_classes=8).validate(deep=True)
         slim.Dataset(pattern, None, decoder, 8, {"label": "the class"}).validate(deep=True)
+
+
+_IMAGE = codec_of(FeaturesDict({"x": Image()})).encode({"x": np.zeros((4, 4, 3), np.uint8)})
+
+
+@pytest.mark.parametrize(
+    ("feature", "record", "problem"),
+    [
+        (Scalar("int8"), encode_example({"x": np.array([400])}), "expected dtype int8, found 400"),
+        (Scalar("uint8"), encode_example({"x": np.array([-1])}), "expected dtype uint8, found -1"),
+        (Scalar("bool"), encode_example({"x": np.array([2])}), "expected dtype bool, found 2"),
+        (ClassLabel(num_classes=2), encode_example({"x": np.array([1, 0])}), "expected 1 value, found 2"),
+        (ClassLabel(num_classes=2), encode_example({"x": [b"cat"]}), "expected int64 values, found bytes"),
+        (ClassLabel(num_classes=2), encode_example({}), "the record has no key 'x'"),
+        (Sequence("int64", length=3), encode_example({"x": np.array([1, 2])}), "expected 3 elements, found 2"),
+        (BBox(), encode_example({"x": np.zeros(3, np.float32)}), "expected values of shape (4,), found 3 values"),
+        (Image(shape=(2, None, 3)), _IMAGE, "expected shape (2, None, 3), found an image of 4 x 4"),
+    ],
+)
+def test_records_of_another_dtype_shape_or_length_are_damage_at_every_door(
+    catalog: registry.Catalog, tmp_path: Path, feature: Any, record: bytes, problem: str
+) -> None:
+    folder = prepare(tmp_path / "x/1.0.0", splits={"train": [record]}, features=FeaturesDict({"x": feature}), name="x")
+    message = f"x-train.tfrecord-00000-of-00001: record 0: feature 'x': {problem}"
+    error = catalog.import_tfds(folder)[0].error
+    assert error is not None
+    assert error.message == message
+    with pytest.raises(CorruptExampleError) as caught:
+        catalog.add(folder, "y", in_place=True)
+    assert caught.value.message == message
+    catalog.import_tfds(folder, trust_lengths=True)
+    assert [one.problem for one in catalog.dataset("x").verify(deep=True).faults] == [message]
+    with pytest.raises(CorruptExampleError):
+        slim.Dataset.from_version(catalog.dataset("x"), "train").validate(deep=True)
