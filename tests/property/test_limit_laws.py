@@ -39,6 +39,8 @@ from registry.features import (
     merge_outside,
 )
 from registry.features.containers import columns_of
+from registry.intake.column_types import arrow_type_of
+from registry.intake.conversion import Target, convert_values
 from registry.interop.parquet import describe_parquet
 from registry.model import ShardedFileTemplate, ShardLengths, Split
 from registry.prepared import read_prepared
@@ -298,3 +300,54 @@ def test_an_import_of_typed_columns_finds_every_number_of_no_class(
             expected[path] = (len(bad), bad[0])
     assert by_path(found) == expected
     assert verified.outside == found
+
+
+def _of_columns() -> st.SearchStrategy[Feature]:
+    """Features of a column of a table."""
+    bounds = {"minimum": st.none() | st.integers(-2, 1), "maximum": st.none() | st.integers(1, 5)}
+    numbers = st.sampled_from(["int8", "uint8", "int64", "uint64", "float32", "float64", "bool"])
+    encodings = st.sampled_from(["none", "bytes"])
+    inner = st.one_of(
+        st.integers(1, 3).map(lambda count: ClassLabel(num_classes=count)),
+        st.builds(Scalar, numbers, encoding=encodings, **bounds),
+        st.builds(Tensor, shape=st.sampled_from([(2,), (1, 2)]), dtype=st.just("int64"), **bounds),
+        st.builds(BBox, bbox_format=st.sampled_from([None, "YXYX", "REL_XYXY", "REL_YXYX"])),
+    )
+    return st.one_of(
+        inner,
+        st.builds(Scalar, st.sampled_from(["int16", "float32"]), optional=st.just(True), **bounds),
+        inner.map(Sequence),
+        inner.map(lambda one: FeaturesDict({"a": one})),
+    )
+
+
+def _value_of_column(draw: st.DrawFn, feature: Feature) -> Any:
+    """A value that fits the dtype and the shape, and may be outside the limits."""
+    match feature:
+        case Sequence():
+            return [_value_of_column(draw, feature.feature) for _ in range(draw(st.integers(0, 3)))]
+        case FeaturesDict():
+            return {name: _value_of_column(draw, inner) for name, inner in feature.items()}
+        case BBox():
+            return draw(st.lists(st.sampled_from([-0.5, 0.0, 0.25, 1.0, 1.5]), min_size=4, max_size=4))
+        case Tensor(shape=(2,)):
+            return draw(st.lists(st.integers(-4, 7), min_size=2, max_size=2))
+        case Tensor(shape=(1, 2)):
+            return [draw(st.lists(st.integers(-4, 7), min_size=2, max_size=2))]
+    if isinstance(feature, Tensor) and feature.optional and draw(st.booleans()):
+        return None
+    if feature.dtype.kind == "f":
+        return draw(st.sampled_from([-2.5, -2.0, 0.0, 0.5, 1.0, 5.0, 5.5, float("nan")]))
+    if feature.dtype.kind == "b":
+        return draw(st.booleans())
+    return draw(st.integers(0 if feature.dtype.kind == "u" else -4, 7))
+
+
+@given(st.data())
+@settings(max_examples=examples(200))
+def test_add_refuses_the_rows_of_a_table_that_the_encoder_refuses(data: st.DataObject) -> None:
+    feature = data.draw(_of_columns())
+    rows = [_value_of_column(data.draw, feature) for _ in range(data.draw(st.integers(1, 6)))]
+    kind = arrow_type_of(feature)
+    _, faults = convert_values(pa.array(rows, kind), Target(feature=feature, kind=kind, is_requested=True))
+    assert sorted(faults) == [place for place, row in enumerate(rows) if is_refused(feature, row)]
