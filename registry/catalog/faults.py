@@ -49,6 +49,7 @@ _FREE_SPACE: Final = (
 _FULL: Final = re.compile(
     r"too many (clients|connections)|connection slots|is (starting up|shutting down|in recovery)"
     r"|not (yet )?accepting connections|no more connections allowed|login has been failing|query_wait_timeout"
+    r"|cannot connect to server"
 )
 _PASSWORD: Final = re.compile(r"no password supplied|password authentication failed|[Ss]ASL|SCRAM|no password assigned")
 _USER: Final = re.compile(
@@ -56,7 +57,8 @@ _USER: Final = re.compile(
 )
 _DATABASE: Final = re.compile(r'database ".*" does not exist|no such database')
 _RULE: Final = re.compile(
-    r"pg_hba\.conf|authentication method|require_?auth|channel binding|peer user name|requirepeer|credentials|GSS|OAuth"
+    r"pg_hba\.conf|startup parameter|authentication method|require_?auth|channel binding|peer user name|requirepeer|credentials"
+    r"|GSS|OAuth"
 )
 _RIGHT: Final = re.compile(r"permission denied")
 
@@ -285,10 +287,11 @@ def connection_fault(error: BaseException) -> ConnectionFault | None:
     if isinstance(error, (ServerSilentError, psycopg.errors.ConnectionTimeout)):
         return "silent"
     state: str | None = getattr(error, "sqlstate", None)
-    if state is not None:
+    is_start = str(error).startswith("connection failed")
+    if state is not None and not (is_start and state[:2] == "08"):  # PgBouncer refuses everything with 08P01
         if state in ("53300", "57P03"):  # too many connections, or starting up
             return "full"
-        if state[:2] == "28" or state == "3D000" or (state == "42501" and str(error).startswith("connection failed")):
+        if state[:2] == "28" or state == "3D000" or (is_start and state == "42501"):
             return "refused"
         # 57P01 to 57P05: the server stops, crashed, or ended this session. 25P03, 25P04: it ended an idle one.
         return "lost" if state[:2] == "08" or state[:3] == "57P" or state in ("25P03", "25P04") else None

@@ -79,16 +79,20 @@ class LimitedConnection(psycopg.Connection[Any]):
 # The severity and the text of a server's report, and words of PostgreSQL's English texts about connections.
 _REPORT: Final = re.compile(r"failed: [^\s:]+:  (.*)")
 _ENGLISH: Final = re.compile(
-    r"\b(?:not|no (?:such|pg_hba|more)|failed|too many|denied|must|cannot|rejects|reserved|unrecognized|is|server)\b"
+    r"\b(?:not|no (?:such|pg_hba|more)|failed|too many|denied|must|cannot|rejects|reserved|unrecognized|unsupported"
+    r"|is|server)\b"
 )
 
 
 def connect(arguments: Any, options: dict[str, Any], *, query_seconds: float) -> LimitedConnection:
     """Connect with SQLAlchemy's arguments; options of the URL win over the defaults here.
 
+    No statement is prepared on the server: behind a pooler in transaction mode, the next transaction of a client may be
+    on another connection, which lacks the client's prepared statements, or has those of somebody else.
+
     If the server refuses in another language than English, the error has the SQLSTATE of the refusal.
     """
-    options = {**_KEEPALIVE, **options}
+    options = {**_KEEPALIVE, **options, "prepare_threshold": None}
     try:
         made = LimitedConnection.connect(*arguments, **options)
     except psycopg.OperationalError as error:

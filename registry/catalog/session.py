@@ -242,10 +242,13 @@ def erase_free_space(engine: sa.Engine) -> bool:
         with typed_faults(engine.url), _connect(engine) as connection:
             _wait_without_limit(connection)
             if not is_sqlite(engine.url):
-                connection.execution_options(isolation_level="AUTOCOMMIT")
-                connection.exec_driver_sql("SET lock_timeout = '10s'")
-                for table in ("dataset_version", "search_document"):
-                    connection.exec_driver_sql(f"VACUUM (FULL) {table}")
+                # CLUSTER rewrites a table as VACUUM FULL does, and within a transaction. So the limit for its lock ends
+                # with the transaction: a setting of the session would pass to another client of a pooler.
+                with connection.begin():
+                    connection.exec_driver_sql("SELECT set_config('lock_timeout', '10s', true)")
+                    for table in ("dataset_version", "search_document"):
+                        connection.exec_driver_sql(f"CLUSTER {table} USING pk_{table}")
+                        connection.exec_driver_sql(f"ALTER TABLE {table} SET WITHOUT CLUSTER")
                 connection.invalidate()
                 return True
             driver: Any = connection.connection.driver_connection

@@ -65,7 +65,7 @@ def rows_read(url: str, meter: Meter) -> int:
             return below
         return below + plan["Actual Loops"] * (plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0))
 
-    with psycopg.connect(url) as connection:
+    with psycopg.connect(url, prepare_threshold=None) as connection:
         return max(
             round(sum(of_plan(plan_of(connection, mode, *select)) for select in meter.selects))
             for mode in ("force_custom_plan", "force_generic_plan")
@@ -88,7 +88,7 @@ def explain(url: str, statement: str, parameters: Any) -> list[str]:
     """How the database would answer, a line for each step."""
     path = sqlite_path(url)
     if path is None:
-        with psycopg.connect(url) as connection:
+        with psycopg.connect(url, prepare_threshold=None) as connection:
             return [line for (line,) in connection.execute(f"EXPLAIN {statement}", parameters)]
     with closing(sqlite3.connect(path)) as stranger:
         return [row[3] for row in stranger.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)]

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 import warm_python
+from catalog_pooler import PROGRAM, Pooler, pooled
 from catalog_proxy import serve
+from catalog_server import PostgresServer
 
 from registry.catalog import CatalogBackend, open_catalog
 
@@ -51,12 +53,19 @@ def catalog_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]
     if request.param == "postgresql":
         server = request.getfixturevalue("postgres_server")
         url: str = server.take_catalog()
-        yield url
+        yield request.getfixturevalue("pooler").url(url) if PROGRAM else url
         if not PROCESSES & set(request.fixturenames):  # they may still write
             server.give_back(url)
         return
     template: Path = request.getfixturevalue("sqlite_template")
     yield f"sqlite:///{shutil.copy(template, tmp_path / 'catalog.db')}"
+
+
+@pytest.fixture(scope="session")
+def pooler(postgres_server: PostgresServer) -> Iterator[Pooler]:
+    """PgBouncer in transaction mode, which all clients of a test process share."""
+    with pooled(postgres_server) as started:
+        yield started
 
 
 @pytest.fixture

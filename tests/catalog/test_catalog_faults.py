@@ -278,6 +278,8 @@ REFUSALS: list[tuple[str, str, str, type[RegistryError], str | None]] = [
     ("57P03", "ВАЖНО", "система баз данных запускается", CatalogUnavailableError, None),
     ("08P01", "FATAL", "no such database: x", CatalogRefusedError, "database"),
     ("08P01", "FATAL", "no such user: ann", CatalogRefusedError, "user"),
+    ("08P01", "FATAL", "unsupported startup parameter: options", CatalogRefusedError, "rule"),
+    ("08P01", "FATAL", "pgbouncer cannot connect to server", CatalogUnavailableError, None),
     ("42501", "FATAL", 'permission denied for database "x"', CatalogPermissionError, None),
     ("28000", "FATAL", 'role "ann" is not permitted to log in', CatalogRefusedError, "user"),
     ("28000", "FATAL", 'Peer authentication failed for user "ann"', CatalogRefusedError, "user"),
