@@ -7,6 +7,7 @@
     │   ├── SliceError                          a slice that cannot be resolved: out of range, reversed ...
     │   ├── CitationSyntaxError                 a malformed citation of a pin
     │   ├── StateMismatchError                  the state of another read
+    │   ├── DataDirectoryMissingError           a server's catalog without a data directory
     │   └── WrongTypeError (TypeError)          a value of the wrong type
     ├── NotFoundError (LookupError)             no such name
     │   ├── CatalogNotFoundError
@@ -28,6 +29,7 @@
     │   ├── OtherSourceError                    an addition under the name of a dataset that comes from elsewhere
     │   ├── NeighboursChangedError              an adjacent version was published meanwhile: prove again
     │   ├── CatalogNotEmptyError                a backup is restored only into an empty catalog
+    │   ├── OtherDataDirectoryError             the catalog's files belong into another data directory
     │   └── ReservedError                       another publisher holds the version's place in an object store
     │       └── ReservationLostError            our reservation was taken away
     ├── PartialFailureError                     some of several versions could not be imported or verified
@@ -235,6 +237,10 @@ class StateMismatchError(UsageError, code="state_mismatch"):
     """A state of another version, plan or order, or a malformed one; ``details['differs']`` says which."""
 
 
+class DataDirectoryMissingError(UsageError, code="data_directory_missing"):
+    """A server's catalog has no data directory, and none was named: a folder of this machine is not taken."""
+
+
 class WrongTypeError(UsageError, TypeError, code="wrong_type"):
     """A value of the wrong type, e.g. a number where a text is expected."""
 
@@ -336,6 +342,10 @@ class NeighboursChangedError(ConflictError, code="neighbours_changed"):
 
 class CatalogNotEmptyError(ConflictError, code="catalog_not_empty"):
     """A backup was to be restored into a catalog that has rows; ``details['table']`` names a table with rows."""
+
+
+class OtherDataDirectoryError(ConflictError, code="other_data_directory"):
+    """The files of the catalog belong into another data directory than the named one."""
 
 
 class ReservedError(ConflictError, code="reserved"):

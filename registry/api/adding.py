@@ -473,6 +473,8 @@ class Adding(Publishing):
         import_pyarrow("adding data")
         _check_numbers(skip_bad, num_shards)
         name_use: NameUse = "replace" if replace else "derived" if name is None else "given"
+        if not in_place:
+            self.require_data_dir()
         if in_place:
             from registry.intake.in_place import plan_in_place, read_description
 

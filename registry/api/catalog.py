@@ -17,7 +17,7 @@ from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from registry.api.absent_catalog import absent_catalog
+from registry.api.absent_catalog import absent_catalog, publishes
 from registry.api.adding import Adding
 from registry.api.arguments import (
     DatasetLike,
@@ -29,9 +29,10 @@ from registry.api.arguments import (
     read_moment,
     read_reference,
 )
+from registry.api.data_directory import ClientDataDirectory
 from registry.api.dataset import Dataset
 from registry.api.lifecycle import Aliases, Experiments, Lifecycle, Reservations
-from registry.api.locations import catalog_url, data_folder, make_catalog_folder, name_origin, open_data, open_indexes
+from registry.api.locations import catalog_url, make_catalog_folder, name_origin, open_data, open_indexes
 from registry.api.lock import current_lock, refuse_moving
 from registry.api.mirrors import Mirrors
 from registry.api.provenance import FoundAt, FoundBefore, FoundNow
@@ -39,6 +40,7 @@ from registry.api.reports import CatalogReport, Collected, CopiedVersion, CopyRe
 from registry.argument_types import typed_arguments
 from registry.catalog import (
     ClockCorrection,
+    DataDirectoryChange,
     DatasetSummary,
     EventFilter,
     LogReport,
@@ -100,7 +102,8 @@ def connect(
         url: a database URL (``sqlite:///catalog.db``, ``postgresql://host/name``) or the path of an SQLite file.
             Default: ``$REGISTRY_CATALOG``, else a file in the user's data folder.
         data_dir: path or URL of the data directory, which holds the shards. Default: ``$REGISTRY_DATA_DIR``, else the
-            folder ``datasets`` next to an SQLite catalog, or in the user's data folder for a PostgreSQL catalog.
+            one that the catalog records, else the folder ``datasets`` next to an SQLite catalog. Versions can be read
+            from another one, such as a copy, and are published only into the recorded one.
         create: True creates the SQLite file, and its folder, at once if they do not exist. False makes a file that does
             not exist an error at once.
 
@@ -137,7 +140,7 @@ def connect(
         if known is None or known.is_empty():
             raise
         backend = unreachable(known.url, error)
-    return Catalog(backend, data_dir=data_folder(chosen, data_dir))
+    return Catalog(backend, directory=ClientDataDirectory(backend, chosen, data_dir))
 
 
 class Catalog(Adding):
@@ -155,7 +158,7 @@ class Catalog(Adding):
 
     Attributes:
         backend: the catalog protocol. ``registry.catalog`` describes it; it is internal.
-        data_dir: path or URL of the data directory.
+        data_dir: path or URL of the data directory that this client uses.
     """
 
     @property
@@ -307,7 +310,8 @@ class Catalog(Adding):
     @cached_property
     def mirrors(self) -> Mirrors:
         """The places that hold the files of a version: ``list``, ``add``, ``remove``, ``check``, ``relocate``."""
-        return Mirrors(self.backend, data_dir=self.data_dir)
+        recorded = self._directory.recorded()
+        return Mirrors(self.backend, data_dir=recorded or self.data_dir, is_recorded=recorded is not None)
 
     @cached_property
     def reservations(self) -> Reservations:
@@ -318,6 +322,33 @@ class Catalog(Adding):
     def experiments(self) -> Experiments:
         """The flags that versions may override: ``add``, ``list``, ``set_default``, ``retire``."""
         return Experiments(self.backend, actor=log_actor())
+
+    @property
+    def recorded_data_dir(self) -> str | None:
+        """Path or URL of the data directory that the catalog records; None before the first publication into one."""
+        return self._directory.recorded()
+
+    @typed_arguments
+    @publishes
+    def set_data_dir(
+        self, data_dir: str | os.PathLike[str], *, force: bool = False, dry_run: bool = False
+    ) -> DataDirectoryChange:
+        """Record the data directory of the catalog, for every client: at the start, or after all its files were moved.
+
+        A folder below that of an SQLite catalog is recorded relative to it, so that both can be moved together. The
+        event log keeps the complete places.
+
+        Args:
+            data_dir: path or URL of the folder.
+            force: record it although files of versions are missing there.
+            dry_run: compute the change, and write nothing.
+
+        Raises:
+            ConflictError: a version below the data directory has no files there, and ``force`` is False.
+            UsageError: ``data_dir`` contains a password or another secret.
+            StorageError: the folder cannot be listed.
+        """
+        return self._directory.record(data_dir, force=force, dry_run=dry_run)
 
     def protection(self, reference: DatasetLike, *, at: Moment | None = None) -> str | None:
         """What keeps publications from moving the canonical version of a dataset, or None if nothing does.
@@ -382,7 +413,7 @@ class Catalog(Adding):
         """Iterate over the events of the catalog, the oldest first: who did what, and when. Memory stays bounded.
 
         >>> [(event.action, event.dataset, str(event.version)) for event in catalog.log()]
-        [('publish', 'digits', '1.0.0')]
+        [('data-dir', '', ''), ('publish', 'digits', '1.0.0')]
 
         Args:
             since: only events at or after this moment, a datetime with a time zone.
@@ -725,7 +756,7 @@ class Catalog(Adding):
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Catalog {self.url}, data in {self.data_dir}>"
+        return f"<Catalog {self.url}, data in {self._directory}>"
 
     def _find(self, wanted: Reference, moment: datetime | None) -> Dataset:
         try:
@@ -752,7 +783,7 @@ class Catalog(Adding):
             )
             return Dataset(known.facts, FoundBefore(known, self, wanted))
         if self._known is not None:
-            self._known.keep(wanted, facts, self.backend)
+            self._known.keep(wanted, facts, self.backend, data_dir=self._directory.relied_on())
         return Dataset(facts, FoundNow(facts, self, wanted))
 
     @cached_property

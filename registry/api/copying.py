@@ -65,8 +65,7 @@ def _copy_each(
     progress: ProgressCallback | None,
     each: Callable[[CopiedVersion], None] | None,
 ) -> list[CopiedVersion]:
-    if not dry_run:
-        to._require_target(wanted)
+    to._require_target(wanted, dry_run=dry_run)
     told: dict[str, dict[str, list[Event]]] = {}
     found = []
     for reference in wanted:
@@ -222,6 +221,7 @@ def _send(
         Target(
             store=open_data(to.data_dir),
             catalog=to.backend,
+            data_dir=to.require_data_dir,
             promote=None if version.canonical == version.version else False,
             actor=log_actor(),
             default_config=_is_default(source.backend, to.backend, version),

@@ -93,10 +93,23 @@ class KnownVersions:
             return None
         return KnownVersion(facts, shards, datetime.fromtimestamp(since, UTC))
 
+    def data_dir(self) -> str | None:
+        """The data directory that the catalog records."""
+        try:
+            return str(self._read(self._file("", "data_dir"))["path"])
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+
     def keep(
-        self, wanted: Reference, facts: DatasetVersion, backend: CatalogBackend, *, most: int | None = MOST_SHARDS
+        self,
+        wanted: Reference,
+        facts: DatasetVersion,
+        backend: CatalogBackend,
+        *,
+        data_dir: str | None = None,
+        most: int | None = MOST_SHARDS,
     ) -> None:
-        """Keep what the catalog answered to ``wanted``.
+        """Keep what the catalog answered to ``wanted``, and the data directory that it records, if that is used.
 
         Nothing is kept if the reference does not name one version by its number, or if the version has more than
         ``most`` shards.
@@ -117,6 +130,8 @@ class KnownVersions:
                     for split in facts.splits
                 }
                 self._write(shards_file, rows, key)
+            if data_dir is not None:
+                self._write(self._file("", "data_dir"), {"path": data_dir}, key)
             self._write(self._file(str(wanted), "version"), values, key)
         except (OSError, CatalogError):  # the look-up has succeeded
             return

@@ -61,8 +61,8 @@ def name_origin(url: str | os.PathLike[str] | None, *, given_by: str = "") -> It
         raise
 
 
-def data_folder(url: str, data_dir: str | os.PathLike[str] | None = None) -> str:
-    """The data directory that ``connect(url, data_dir=data_dir)`` uses.
+def named_data_folder(data_dir: str | os.PathLike[str] | None = None) -> str | None:
+    """The data directory that the caller or the environment names; None if neither does.
 
     Raises:
         UsageError: the URL contains a password.
@@ -71,6 +71,17 @@ def data_folder(url: str, data_dir: str | os.PathLike[str] | None = None) -> str
         from registry.storage import require_no_secrets
 
         return require_no_secrets(chosen, "the data directory")
+    return None
+
+
+def data_folder(url: str, data_dir: str | os.PathLike[str] | None = None) -> str:
+    """The data directory that ``connect(url, data_dir=data_dir)`` uses if the catalog records none.
+
+    Raises:
+        UsageError: the URL contains a password.
+    """
+    if named := named_data_folder(data_dir):
+        return named
     beside = sqlite_path(url)
     return str((beside.parent if beside is not None else _user_folder()) / "datasets")
 

@@ -64,9 +64,11 @@ class Mirrors:
     ['digits/1.0.0']
     """
 
-    def __init__(self, catalog: CatalogBackend, *, data_dir: str) -> None:
+    def __init__(self, catalog: CatalogBackend, *, data_dir: str, is_recorded: bool) -> None:
+        """``data_dir`` is the one that the catalog records; if it records none, that of the client."""
         self._catalog = catalog
         self._data_dir = data_dir
+        self._is_recorded = is_recorded
 
     def list(self, reference: DatasetLike) -> tuple[Location, ...]:
         """The locations of a version, in the order in which they are read.
@@ -249,7 +251,7 @@ class Mirrors:
 
         A version that is refused does not stop the next. Relocating again changes nothing. Locations below the data
         directory are recorded relative to it, and are compared as complete paths or URLs, too. If the whole directory
-        was moved, they need no change: open the catalog with the new data directory.
+        was moved, they need no change: ``Catalog.set_data_dir`` records the new one.
 
         Args:
             old: the path or URL that locations begin with.
@@ -367,8 +369,11 @@ class Mirrors:
         return store.url if store.local_root is None else str(store.local_root)
 
     def _location_of(self, url: str | os.PathLike[str]) -> str:
-        """How the catalog records a place: relative to the data directory if it is below it."""
+        """How the catalog records a place: relative to the recorded data directory if it is below it."""
         place = _absolute(url)
+        return self._relative(place) if self._is_recorded else place
+
+    def _relative(self, place: str) -> str:
         data = open_data(self._data_dir)
         rest = _below(place, data.url if data.local_root is None else str(data.local_root))
         return rest.removeprefix("/") if rest else place
@@ -376,7 +381,7 @@ class Mirrors:
     def _meant(self, version: DatasetVersion, url: str | os.PathLike[str]) -> str:
         """How the catalog records a place; the text of a present location, or of the first one, means that one."""
         text = os.fspath(url)
-        return text if text in (version.location, *version.locations) else self._location_of(url)
+        return text if text == version.location else self._known(version, url) or self._location_of(url)
 
     def _known(self, version: DatasetVersion, url: str | os.PathLike[str]) -> str | None:
         """The location of ``version`` that a caller means, or None."""
@@ -386,7 +391,7 @@ class Mirrors:
     def _spelled(self, text: str) -> Iterator[str]:
         try:
             yield from _spellings(text)
-            yield self._location_of(text)
+            yield self._relative(_absolute(text))
         except (StorageError, MissingExtraError, UsageError):  # the location itself can still be named
             return
 

@@ -261,7 +261,8 @@ class FoundNow:
 
         known = open_known_versions(self.catalog.url)
         if known is not None:
-            known.keep(self.wanted, self.facts, self.catalog.backend, most=None)
+            directory = self.catalog.recorded_data_dir
+            known.keep(self.wanted, self.facts, self.catalog.backend, data_dir=directory, most=None)
 
     def _promises(self) -> Promises:
         """The published size and digest of each file."""

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 from registry.api.absent_catalog import previews, publishes
 from registry.api.arguments import DatasetLike, log_actor
+from registry.api.data_directory import ClientDataDirectory
 from registry.api.dataset import Dataset
 from registry.api.locations import open_data, open_indexes, open_version
 from registry.api.reports import ImportReport
 from registry.argument_types import typed_arguments
-from registry.catalog import CatalogBackend, Unpromoted, refuse_protected
+from registry.catalog import CatalogBackend, DataDirectory, Unpromoted, refuse_protected
 from registry.engines import engine_argument
 from registry.errors import ConflictError, NotFoundError, WrongTypeError
 from registry.model import (
@@ -46,12 +47,17 @@ class Publishing:
 
     Attributes:
         backend: the catalog protocol.
-        data_dir: path or URL of the data directory.
+        data_dir: path or URL of the data directory that this client uses.
     """
 
-    def __init__(self, backend: CatalogBackend, *, data_dir: str) -> None:
+    def __init__(self, backend: CatalogBackend, *, directory: ClientDataDirectory) -> None:
         self.backend = backend
-        self.data_dir = data_dir
+        self._directory = directory
+
+    @property
+    def data_dir(self) -> str:
+        """Path or URL of the data directory that this client uses: the named, the recorded, or the default one."""
+        return self._directory.path
 
     @typed_arguments
     @engine_argument("building", "reference")
@@ -126,7 +132,11 @@ class Publishing:
         advance = count_progress(progress, "verifying", str(builder.reference))
         target = replace(
             self._target(
-                False if is_experimental else promote, advance, progress, processes=processes, producer="build"
+                False if is_experimental else promote,
+                advance,
+                progress,
+                processes=processes,
+                producer="build",
             ),
             default_config=builder.config_name == builder.default_config(),
             experiment_defaults=defaults,
@@ -181,6 +191,7 @@ class Publishing:
         if published is not None and not rebuild and self._is_here(published.version):
             return None
         defaults = self._experiment_defaults(builder, published)
+        self.require_data_dir(for_new=published is None)
         builder, store = builder.with_experiment_defaults(defaults), open_data(self.data_dir)
         advance = count_progress(progress, "verifying", str(builder.reference))
         target = self._target(False, advance, processes=processes, producer="build")
@@ -295,11 +306,13 @@ class Publishing:
         from registry.api.imports import find_tfds, list_found, publish_found
 
         found = find_tfds(folder, name=name)
+        references = [one.prepared.reference for one in found if one.prepared is not None]
+        self._require_target(references, has_files=copy, dry_run=dry_run)
         if dry_run:
             return ImportReport(list_found(found))
-        self._require_target((one.prepared.reference for one in found if one.prepared is not None), has_files=copy)
         # The default config is decided for each version.
-        target = replace(self._target(promote, None, progress, producer="import"), trust_lengths=trust_lengths)
+        target = self._target(promote, None, progress, producer="import")
+        target = replace(target, trust_lengths=trust_lengths)
         return ImportReport(
             publish_found(found, target, copy=copy, store_of=partial(open_version, self.data_dir), progress=progress)
         )
@@ -347,6 +360,8 @@ class Publishing:
             VersionTooSmallError: the changes since the version below require a larger step of the number.
             StorageError: a file cannot be read or written.
         """
+        if copy:
+            self.require_data_dir()
         source, prepared = _describe_parquet(folder, name=name, config=config, version=version, copy=copy)
         return self.publish_prepared(source, prepared, in_place=not copy, promote=promote, progress=progress)
 
@@ -413,6 +428,8 @@ class Publishing:
         Raises:
             PreparedFormatError, CorruptExampleError, ReferenceSyntaxError, StorageError: see ``import_parquet``.
         """
+        if copy:
+            self.require_data_dir()
         _, prepared = _describe_parquet(folder, name=name, config=config, version=version, copy=copy)
         return prepared
 
@@ -445,10 +462,13 @@ class Publishing:
         from registry.publishing import preview_folder
         from registry.storage import open_store
 
+        self.require_data_dir()
         advance = count_progress(progress, "verifying", os.fspath(folder))
         return preview_folder(open_store(folder), self._target(False, advance, producer="publish"), show=show)
 
-    def _require_target(self, references: Iterable[Reference], *, has_files: bool = True) -> None:
+    def _require_target(
+        self, references: Iterable[Reference], *, has_files: bool = True, dry_run: bool = False
+    ) -> None:
         """Check that versions can be published here, before a record is made or read; nothing is left behind.
 
         Who may only read can still repeat what is published, which writes no row.
@@ -456,13 +476,17 @@ class Publishing:
         Args:
             references: the versions, or datasets whose next number is not known yet.
             has_files: whether the data directory gets files of them.
+            dry_run: nothing will be written, so that no rights are needed.
 
         Raises:
+            DataDirectoryMissingError, OtherDataDirectoryError: see ``ClientDataDirectory.require``.
             CatalogPermissionError: the database user lacks a right, or the catalog is read-only.
             StorageError: the data directory cannot be written.
         """
         new = next((one for one in references if not self._is_used(one)), None)
-        if new is None:
+        if has_files:
+            self.require_data_dir(for_new=new is not None)
+        if new is None or dry_run:
             return
         self.backend.require_publisher()
         if has_files:
@@ -474,6 +498,10 @@ class Publishing:
         return (
             number is not None and self.backend.published_digest(reference.name, reference.config, number) is not None
         )
+
+    def require_data_dir(self, *, for_new: bool = True) -> DataDirectory | None:
+        """See ``ClientDataDirectory.require``. For code of the registry that publishes."""
+        return self._directory.require(for_new=for_new)
 
     def _target(
         self,
@@ -494,6 +522,7 @@ class Publishing:
         return Target(
             store=open_data(self.data_dir),
             catalog=self.backend,
+            data_dir=self.require_data_dir,
             promote=promote,
             actor=log_actor(),
             processes=processes,

@@ -19,6 +19,8 @@ from registry.catalog.values import (
     Change,
     ClockCorrection,
     ConfigSummary,
+    DataDirectory,
+    DataDirectoryChange,
     DatasetSummary,
     DefaultChange,
     Holder,
@@ -49,6 +51,8 @@ __all__ = [
     "Change",
     "ClockCorrection",
     "ConfigSummary",
+    "DataDirectory",
+    "DataDirectoryChange",
     "DatasetSummary",
     "DefaultChange",
     "EventFilter",
@@ -71,6 +75,7 @@ __all__ = [
     "load_shards",
     "masked_url",
     "open_catalog",
+    "quote_catalog",
     "refuse_protected",
     "sqlite_path",
     "stream_events",
@@ -119,3 +124,10 @@ def masked_url(url: str | os.PathLike[str]) -> str:
     from registry.catalog import urls
 
     return urls.describe_url(urls.parse_url(url))
+
+
+def quote_catalog(shown: str) -> str:
+    """The option ``--catalog`` for a command in a hint; ``shown`` is the URL as ``CatalogBackend.url`` gives it."""
+    from registry.catalog import urls
+
+    return urls.quote_catalog(shown)

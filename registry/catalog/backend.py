@@ -23,6 +23,8 @@ from registry.catalog.values import (
     Change,
     ClockCorrection,
     ConfigSummary,
+    DataDirectory,
+    DataDirectoryChange,
     DatasetSummary,
     DefaultChange,
     Holder,
@@ -302,6 +304,12 @@ class LocationCalls(Protocol):
     def outside(self) -> tuple[tuple[Reference, tuple[str, ...]], ...]:
         """Every version that is not dropped and has a location outside the data directory, with all its locations."""
 
+    def data_dir(self) -> DataDirectory | None:
+        """The data directory that the log records last; None before the first publication into one."""
+
+    def set_data_dir(self, data_dir: DataDirectory, *, actor: str, dry_run: bool = False) -> DataDirectoryChange:
+        """Record the data directory; raises UsageError if it contains a secret."""
+
 
 class LogCalls(Protocol):
     """The event log: append-only, each event sealed with the hash of the one before it."""
@@ -550,6 +558,7 @@ class CatalogBackend(Protocol):
         origin: Origin | None = None,
         producer: Producer | None = None,
         name_use: NameUse | None = None,
+        data_dir: DataDirectory | None = None,
     ) -> Promotion | None:
         """Publish ``version`` atomically: all of its rows are written, or none.
 
@@ -571,6 +580,7 @@ class CatalogBackend(Protocol):
                 catalog; its events are appended as ``imported`` ones, and its aliases are set unless they exist here.
             producer: what made the version; None if that is not known. The event records it.
             name_use: where the name comes from, if the version may only continue what ``check_continues`` allows.
+            data_dir: the data directory that the location is relative to. The first publication records it.
 
         Returns:
             The effect on the canonical version, or None if the same content is published already (no change). If the
@@ -580,6 +590,7 @@ class CatalogBackend(Protocol):
             VersionExistsError: the number was used for other content, or for a deleted version.
             NeighboursChangedError: ``proved_between`` are no longer the neighbours: prove again.
             ReservedError: ``held`` was taken away, or others upload to ``unreserved``.
+            OtherDataDirectoryError: the catalog records another data directory than ``data_dir``.
             ProtectedError: ``promote`` is True, and its dataset, config or catalog is protected.
             OtherSourceError: ``name_use`` does not allow ``producer`` to continue the dataset.
             ConflictError: a config for a dataset without configs, or the other way round; or it overrides a flag that

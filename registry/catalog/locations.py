@@ -2,6 +2,9 @@
 
 A published row keeps the location that it was published with. Each change appends a row to ``version_location`` and an
 event to the log, in one transaction; ``model.current_locations`` computes the locations from these rows.
+
+Relative locations are below the data directory of the catalog. Its record is the last event of that kind: the log is
+sealed, in every backup, and readable at every revision of the schema, so there is no table that could contradict it.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from typing import Any, TypeAlias
 import sqlalchemy as sa
 
 from registry.catalog.clock import read_clock
-from registry.catalog.events import append_event
+from registry.catalog.events import append_event, lock_log, read_page
 from registry.catalog.rows import check_location, check_text, read_steps
 from registry.catalog.selection import (
     NUMBER,
@@ -24,8 +27,8 @@ from registry.catalog.selection import (
 )
 from registry.catalog.session import reading, transact
 from registry.catalog.tables import builder, builder_config, dataset_version, version_location
-from registry.catalog.values import LocationChange, stored_values
-from registry.errors import ConflictError, NotFoundError
+from registry.catalog.values import DataDirectory, DataDirectoryChange, LocationChange, stored_values
+from registry.errors import ConflictError, NotFoundError, OtherDataDirectoryError
 from registry.model import LocationStep, Reference, Version, VersionState, current_locations, is_absolute
 
 Plan: TypeAlias = Callable[[Reference, tuple[str, ...]], tuple[LocationStep, ...]]
@@ -34,6 +37,7 @@ Plan: TypeAlias = Callable[[Reference, tuple[str, ...]], tuple[LocationStep, ...
 MIRROR_ADD = "mirror-add"
 MIRROR_REMOVE = "mirror-remove"
 RELOCATE = "relocate"
+DATA_DIR = "data-dir"
 
 
 class SqlLocations:
@@ -97,6 +101,23 @@ class SqlLocations:
             found = _read_locations(connection, query)
         return tuple((reference, locations) for reference, locations in found if any(map(is_absolute, locations)))
 
+    def data_dir(self) -> DataDirectory | None:
+        with reading(self._engine) as connection:
+            return find_data_dir(connection)
+
+    def set_data_dir(self, data_dir: DataDirectory, *, actor: str, dry_run: bool = False) -> DataDirectoryChange:
+        check_text(actor, "actor")
+
+        def act(connection: sa.Connection) -> DataDirectoryChange:
+            if not dry_run:
+                lock_log(connection)
+            change = DataDirectoryChange(before=find_data_dir(connection), after=data_dir, is_dry_run=dry_run)
+            if change.is_change and not dry_run:
+                _record_data_dir(connection, change.before, data_dir, actor=actor)
+            return change
+
+        return transact(self._engine, act, dry_run=dry_run)
+
     def _change(
         self, action: str, exactly: Reference, plan: Plan, details: dict[str, Any], *, actor: str, dry_run: bool
     ) -> LocationChange:
@@ -130,6 +151,47 @@ class SqlLocations:
             return LocationChange(reference=reference, before=before, after=after, is_dry_run=dry_run)
 
         return transact(self._engine, act, dry_run=dry_run)
+
+
+def require_data_dir(connection: sa.Connection, data_dir: DataDirectory, *, actor: str) -> None:
+    """Record the data directory of the first publication; ``connection`` must hold the lock of the log.
+
+    Raises:
+        OtherDataDirectoryError: the catalog records another one.
+    """
+    present = find_data_dir(connection)
+    if present is None:
+        _record_data_dir(connection, None, data_dir, actor=actor)
+    elif present.recorded != data_dir.recorded:
+        raise OtherDataDirectoryError(
+            f"the data directory of the catalog is {present.recorded}, not {data_dir.recorded}",
+            hint="Another publisher has just recorded it. Nothing was published; run the same command again.",
+            details={"data_dir": present.place, "named": data_dir.place},
+        )
+
+
+def find_data_dir(connection: sa.Connection) -> DataDirectory | None:
+    """The data directory that the log records last."""
+    told = read_page(connection, datasets=[""], actions=[DATA_DIR], newest=1)
+    with stored_values():
+        return DataDirectory(recorded=told[-1].details["after"], place=told[-1].details["place"]) if told else None
+
+
+def _record_data_dir(
+    connection: sa.Connection, before: DataDirectory | None, after: DataDirectory, *, actor: str
+) -> None:
+    append_event(
+        connection,
+        actor=actor,
+        action=DATA_DIR,
+        dataset="",
+        version="",
+        details={
+            "before": None if before is None else before.recorded,
+            "after": check_location(after.recorded),
+            "place": check_location(after.place),
+        },
+    )
 
 
 def told_steps(action: str, details: Mapping[str, Any]) -> tuple[LocationStep, ...]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import sqlalchemy as sa
 
 from registry.catalog.faults import no_catalog
+from registry.catalog.locations import find_data_dir
 from registry.catalog.rights import Grant, Level, grant, missing_rights, renew
 from registry.catalog.search import (
     index_triggers_sqlite,
@@ -35,6 +36,7 @@ from registry.catalog.tables import (
     whole_metadata,
 )
 from registry.catalog.urls import describe_url, is_sqlite, quote_catalog, sqlite_path
+from registry.catalog.values import DataDirectory
 from registry.errors import CatalogError, NotACatalogError, SchemaAheadError, SchemaBehindError, UsageError
 
 if TYPE_CHECKING:
@@ -72,6 +74,15 @@ def status(url: str | os.PathLike[str]) -> SchemaStatus:
     """The state of the database's schema; a file that does not exist is not created."""
     with _engine(url) as engine:
         return read_status(engine)
+
+
+def recorded_data_dir(url: str | os.PathLike[str]) -> DataDirectory | None:
+    """The data directory that a catalog records, also one whose schema is behind."""
+    with _engine(url) as engine:
+        if read_status(engine).state not in ("current", "behind"):
+            return None
+        with reading(engine) as connection:
+            return find_data_dir(connection)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

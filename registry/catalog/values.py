@@ -235,6 +235,39 @@ class LocationChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DataDirectory:
+    """The folder that locations of versions are relative to.
+
+    Attributes:
+        recorded: as the catalog records it: a complete path or URL, or a path relative to the folder of the SQLite
+            file, so that both can be moved together.
+        place: the complete path or URL.
+    """
+
+    recorded: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataDirectoryChange:
+    """The result of recording the data directory of a catalog.
+
+    Attributes:
+        before, after: the data directory before and after; None if none was recorded.
+        is_dry_run: nothing was written.
+    """
+
+    before: DataDirectory | None
+    after: DataDirectory
+    is_dry_run: bool = False
+
+    @property
+    def is_change(self) -> bool:
+        """Whether the call changed anything, or would have without ``dry_run``."""
+        return self.before is None or self.before.recorded != self.after.recorded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
     """The catalog from which a version is copied, and what it says about the version.
 

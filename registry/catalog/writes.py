@@ -19,6 +19,7 @@ from registry.catalog.backend import Neighbours
 from registry.catalog.configs import find_protection, mark_default
 from registry.catalog.events import append_event, check_clock, lock_log
 from registry.catalog.experiments import current_defaults, insert_overrides
+from registry.catalog.locations import require_data_dir
 from registry.catalog.queries import find_neighbours, find_producers, find_version_id, is_published
 from registry.catalog.reservations import require_free, use_up
 from registry.catalog.rows import (
@@ -42,6 +43,7 @@ from registry.catalog.tables import (
     version_ledger,
 )
 from registry.catalog.values import (
+    DataDirectory,
     Holder,
     Origin,
     Promotion,
@@ -64,6 +66,7 @@ from registry.model import (
     Version,
     check_continues,
     check_new_name,
+    is_absolute,
 )
 
 _BATCH: Final = 10_000
@@ -102,6 +105,7 @@ class SqlPublications:
         origin: Origin | None = None,
         producer: Producer | None = None,
         name_use: NameUse | None = None,
+        data_dir: DataDirectory | None = None,
     ) -> Promotion | None:
         check_shards(version, shards)
         check_text(actor, "actor")
@@ -136,8 +140,10 @@ class SqlPublications:
                 "published_by": published_by,
             }
             version_id = _insert_version(connection, version, row, shards, found or {})
-            # Flags and protections cannot change until this event is appended, so the log cannot contradict it.
+            # Flags, protections and the data directory cannot change until this event is appended.
             lock_log(connection)
+            if data_dir is not None:
+                require_data_dir(connection, data_dir, actor=actor)
             implied = current_defaults(connection) if experiment_defaults is None else experiment_defaults
             experiments = {**implied, **version.experiments}
             state = version.state.value
@@ -161,6 +167,7 @@ class SqlPublications:
                     "promote": promotion.reason is None,
                     "seal": version_seal(row, map(_split_values, version.splits, count()), version.experiments),
                     "fingerprints": fingerprint_seals(found or {}),
+                    **_complete_location(version, data_dir),
                     **({"experiments": experiments} if experiments else {}),
                     **({"state": state, "message": version.state_message} if state != "supported" else {}),
                     **({} if version.superseded_by is None else {"superseded_by": str(version.superseded_by)}),
@@ -255,6 +262,13 @@ class SqlPublications:
 
 def _producer_details(producer: Producer | None) -> dict[str, Any]:
     return {} if producer is None else {"producer": producer.to_json()}
+
+
+def _complete_location(version: DatasetVersion, data_dir: DataDirectory | None) -> dict[str, str]:
+    """Where the files were when the version was published, for the event: the data directory may be moved later."""
+    if is_absolute(version.location):
+        return {"location": version.location}
+    return {} if data_dir is None else {"location": f"{data_dir.place.rstrip('/')}/{version.location}"}
 
 
 def _told_origin(origin: Origin) -> dict[str, str]:

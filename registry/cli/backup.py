@@ -70,16 +70,20 @@ def restore(session: Session, file: str, anchor: str | None, no_verify: bool, dr
     match its event log, nothing is restored.
 
     A backup contains no files of datasets. The command prints the data directory in which the restored catalog looks
-    for them: --data-dir, or the default. Catalogs do not record it, so name it in later commands, too.
+    for them: --data-dir, or the one that the backup records. If their copies are elsewhere, record that place with
+    'registry config data-dir'.
     """
     from registry.api import data_folder
     from registry.api import restore as restore_file
 
-    folder = data_folder(session.catalog_url, session.data_dir)
     with session.name_origin(), show_progress(session.out) as progress:
         done = restore_file(
             file, session.catalog_url, verify=not no_verify, anchor=anchor, dry_run=dry_run, progress=progress
         )
+    folder = data_folder(session.catalog_url, session.data_dir)
+    if not dry_run:
+        with session.connect() as catalog:
+            folder = catalog.data_dir
     value = {
         "catalog": done.url,
         "data_dir": folder if "://" in folder else str(Path(folder).absolute()),

@@ -114,7 +114,7 @@ _FORMAT: Final = click.option(
 _DATA_DIR: Final = click.option(
     "--data-dir",
     metavar="DIR",
-    help="Folder of the shards.  [default: $REGISTRY_DATA_DIR, else 'datasets' next to the catalog]",
+    help="Folder of the shards.  [default: $REGISTRY_DATA_DIR, else the one that the catalog records]",
 )
 _CATALOG: Final = click.option(
     "--catalog",

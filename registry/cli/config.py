@@ -1,4 +1,4 @@
-"""``registry config``: lists configs, sets the default one, and protects canonical versions."""
+"""``registry config``: the configs of datasets, protected canonical versions, and the data directory of the catalog."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ import click
 
 from registry.cli.commands import Session, examples, session_command
 from registry.cli.lifecycle import describe_effects, effect_values
-from registry.cli.options import dataset_argument, dry_run_option, optional_dataset_argument, uses_option
+from registry.cli.options import (
+    dataset_argument,
+    dry_run_option,
+    optional_dataset_argument,
+    uses_option,
+)
 from registry.cli.output import Block, Column, Table
 from registry.envelope import fields_of
 from registry.model import Use
@@ -21,11 +26,14 @@ if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
 @click.group(
     "config",
     epilog=examples(
-        "registry config list mnist", "registry config set-default mnist/rotated", "registry config protect"
+        "registry config list mnist",
+        "registry config set-default mnist/rotated",
+        "registry config protect",
+        "registry config data-dir s3://bucket/datasets",
     ),
 )
 def config() -> None:
-    """List the configs of a dataset, choose the default one, and protect canonical versions."""
+    """Configs of datasets, protected canonical versions, and the data directory of the catalog."""
 
 
 @session_command("list", group=config, epilog=examples("registry config list mnist"))
@@ -120,6 +128,49 @@ def unprotect(session: Session, dataset: str | None, dry_run: bool) -> None:
     with session.connect() as catalog:
         change = catalog.lifecycle.unprotect(dataset, dry_run=dry_run)
     _present_protection(session, "config.unprotect", change)
+
+
+@session_command(
+    "data-dir",
+    group=config,
+    epilog=examples(
+        "registry config data-dir",
+        "registry config data-dir s3://bucket/datasets",
+        "registry config data-dir /mnt/data",
+    ),
+)
+@click.argument("folder", metavar="[DIR]", required=False)
+@click.option("--force", is_flag=True, help="Record it although files of versions are missing there.")
+@dry_run_option
+def data_dir(session: Session, folder: str | None, force: bool, dry_run: bool) -> None:
+    """Show the data directory that the catalog records, or record DIR: a path or URL.
+
+    Every client without --data-dir and REGISTRY_DATA_DIR uses it. A client that names another one can read, and is
+    refused when it publishes. The first publication records it. Record another one after its files were copied there.
+    """
+    if folder is None:
+        with session.connect() as catalog:
+            value = {"data_dir": catalog.recorded_data_dir, "before": None, "is_change": False, "dry_run": dry_run}
+    else:
+        with session.connect_to_publish(dry_run=dry_run) as catalog:
+            change = catalog.set_data_dir(folder, force=force, dry_run=dry_run)
+        value = {
+            "data_dir": change.after.place,
+            "before": None if change.before is None else change.before.place,
+            "is_change": change.is_change,
+            "dry_run": dry_run,
+        }
+
+    def human(it: dict[str, Any]) -> Iterator[str]:
+        if folder is None:
+            yield it["data_dir"] or "none is recorded: the first publication records it"
+        elif not it["is_change"]:
+            yield f"{it['data_dir']} is the data directory already"
+        else:
+            before = "" if it["before"] is None else f", instead of {it['before']}"
+            yield f"{it['data_dir']} {'would be' if it['dry_run'] else 'is'} the data directory{before}"
+
+    session.out.present("config.data-dir", value, human)
 
 
 def _present_protection(session: Session, schema: str, change: ProtectionChange) -> None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
 @click.option(
     "--to-data-dir",
     metavar="DIR",
-    help="Folder of the shards of the other catalog.  [default: $REGISTRY_DATA_DIR, else 'datasets' next to it]",
+    help="Folder of the shards of the other catalog.  [default: $REGISTRY_DATA_DIR, else the one that it records]",
 )
 @dry_run_option
 def copy(

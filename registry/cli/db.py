@@ -25,14 +25,19 @@ def db() -> None:
     "status", group=db, epilog=examples("registry db status", "registry db status --catalog postgresql://host/name")
 )
 def status(session: Session) -> None:
-    """Show the schema revision of the catalog and the one this registry needs."""
+    """Show the schema revision of the catalog, the one this registry needs, and the recorded data directory."""
+    from registry.api.data_directory import resolve_data_dir
     from registry.catalog import schema
 
     with session.name_origin():
         found = schema.status(session.catalog_url)
+        recorded = schema.recorded_data_dir(session.catalog_url)
     session.out.present(
         "db.status",
-        fields_of(found, "url", "state", "revision", "head"),
+        {
+            **fields_of(found, "url", "state", "revision", "head"),
+            "data_dir": resolve_data_dir(session.catalog_url, recorded),
+        },
         lambda it: [
             Fields(
                 {
@@ -40,6 +45,7 @@ def status(session: Session) -> None:
                     "state": it["state"],
                     "revision": it["revision"] or "none",
                     "head": it["head"],
+                    "data directory": it["data_dir"] or "none recorded",
                 }
             )
         ],

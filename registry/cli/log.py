@@ -271,6 +271,8 @@ def _words(event: Event) -> str | None:
         case "correct-clock":
             first, count = details["first"], len(details["times"])
             return f"event {first}" if count == 1 else f"events {first}..{first + count - 1}"
+        case "data-dir":
+            return f"{before} -> {details['place']}" if before else str(details["place"])
         case "fingerprint":
             return ", ".join(details)
         case "experiment-add" | "experiment-set-default":

@@ -173,7 +173,7 @@ def relocate(
 
     Every file there is hashed and compared with the catalog first. URL takes the place of the first location of REF;
     the published row does not change. Locations below the data directory are relative to it: if the whole directory was
-    moved, only name the new one with --data-dir.
+    moved, record only that: registry config data-dir NEW.
     """
     is_one, is_all = reference is not None and place is not None, old is not None and new is not None
     if is_one == is_all or (is_all and reference is not None) or (is_one and (old is not None or new is not None)):

@@ -32,6 +32,7 @@ ACTIONS: Final = (
     "mirror-add",
     "mirror-remove",
     "relocate",
+    "data-dir",
     "imported",
     "correct-clock",
 )

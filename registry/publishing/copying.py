@@ -96,6 +96,7 @@ def copy_version(
                 experiment_defaults=target.experiment_defaults,
                 held=held,
                 origin=origin,
+                data_dir=target.data_dir_of(copied),
             )
         )
         return Publication(

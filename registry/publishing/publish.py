@@ -14,19 +14,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-from registry.catalog import CatalogBackend, Holder, Promotion, Reservation, Unpromoted
+from registry.catalog import CatalogBackend, DataDirectory, Holder, Promotion, Reservation, Unpromoted
 from registry.engines import FileRange, Piece, choose_engine
 from registry.errors import (
     ConflictError,
     NeighboursChangedError,
     NotFoundError,
     NotStoredError,
+    OtherDataDirectoryError,
     PreparedFormatError,
     RegistryWarning,
     ShardMismatchError,
@@ -45,6 +46,7 @@ from registry.model import (
     SplitFingerprint,
     check_new_name,
     count_progress,
+    is_absolute,
     version_folder,
 )
 from registry.prepared import (
@@ -118,6 +120,8 @@ class Target:
     Attributes:
         store: the data directory.
         catalog: receives the row.
+        data_dir: returns the record of ``store`` in the catalog, for versions that are published below it. None leaves
+            the record alone.
         promote: make the version canonical. None: do so if it is at least as high as the canonical version, which is
             not protected.
         actor: who publishes.
@@ -141,6 +145,7 @@ class Target:
     catalog: CatalogBackend
     promote: bool | None
     actor: str
+    data_dir: Callable[[], DataDirectory | None] | None = None
     default_config: bool = False
     processes: int | None = None
     slicing: SlicingRule = SlicingRule.DOCUMENTED
@@ -153,6 +158,16 @@ class Target:
     producer: Producer | None = None
     name_use: NameUse | None = None
     patience: Patience = field(default_factory=Patience)
+
+    def data_dir_of(self, version: DatasetVersion) -> DataDirectory | None:
+        """The record of the data directory for the row of ``version``; None if its files are elsewhere, or it has one.
+
+        Raises:
+            DataDirectoryMissingError, OtherDataDirectoryError: the row would name a place that others do not look at.
+        """
+        if self.data_dir is None or is_absolute(version.location) or is_published(self.catalog, version):
+            return None
+        return self.data_dir()
 
     def prover(self, *, actor: str | None = None) -> Prover:
         """Return the prover. It stores fingerprints of older versions if ``actor`` is given."""
@@ -452,6 +467,7 @@ class _Candidate:
         target, candidate = self.target, self
         for _ in range(_MOST_RIVALS):
             proof = candidate.proof
+            data_dir = target.patience.call(partial(target.data_dir_of, self.version))
             try:
                 promotion = target.patience.call(
                     partial(
@@ -468,8 +484,12 @@ class _Candidate:
                         unreserved=unreserved,
                         producer=target.producer,
                         name_use=target.name_use,
+                        data_dir=data_dir,
                     )
                 )
+            except OtherDataDirectoryError:
+                if data_dir == target.data_dir_of(self.version):
+                    raise
             except NeighboursChangedError:
                 if candidate.stored is None:
                     raise

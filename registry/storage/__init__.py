@@ -6,7 +6,14 @@ layers above opens no paths: it receives a ``Store`` that is rooted at one folde
 
 from registry.errors import FolderExistsError
 from registry.storage.consent import Allowed
-from registry.storage.location import open_location, open_locations, open_named, open_store, require_no_secrets
+from registry.storage.location import (
+    open_location,
+    open_locations,
+    open_named,
+    open_store,
+    require_no_secrets,
+    spell_place,
+)
 from registry.storage.staged import StagedFolder
 from registry.storage.store import RenamedStore, Store
 
@@ -21,4 +28,5 @@ __all__ = [
     "open_named",
     "open_store",
     "require_no_secrets",
+    "spell_place",
 ]

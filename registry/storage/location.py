@@ -53,10 +53,9 @@ def open_store(url_or_path: str | os.PathLike[str]) -> Store:
         MissingExtraError: the protocol's package is not installed.
     """
     text = os.fspath(url_or_path)
-    if "://" not in text:
-        if not text or "\0" in text:
-            raise StorageError(f"{text!r} is not a path", hint="Give a folder or a URL.", details={"path": text})
-        return LocalStore(os.path.expanduser(text))
+    path = _local_path(text)
+    if path is not None:
+        return LocalStore(path)
     scheme = text.partition("://")[0]
     if scheme in OBJECT_SCHEMES:
         from registry.storage.object_store import open_objects
@@ -66,10 +65,39 @@ def open_store(url_or_path: str | os.PathLike[str]) -> Store:
         from registry.storage.http import open_http
 
         return open_http(text)
-    if scheme != "file":
-        from registry.storage.fsspec_store import open_fsspec
+    from registry.storage.fsspec_store import open_fsspec
 
-        return open_fsspec(text)
+    return open_fsspec(text)
+
+
+def spell_place(url_or_path: str | os.PathLike[str]) -> tuple[str, ...]:
+    """Return the spellings of the path or URL of a folder; two texts name the same folder if they share one.
+
+    The first one is complete, keeps links, and is meant to be stored. A path on this machine also has the one without
+    links: another machine may reach the same folder through other links.
+
+    >>> spell_place("s3a://bucket/data/"), spell_place("file:///srv/data/../data")
+    (('s3://bucket/data',), ('/srv/data',))
+
+    Raises:
+        StorageError: the text does not name a folder.
+    """
+    text = os.fspath(url_or_path)
+    path = _local_path(text)
+    if path is not None:
+        return tuple(dict.fromkeys((os.path.abspath(path), os.path.realpath(path))))
+    scheme, _, rest = text.partition("://")
+    return (f"{'s3' if scheme == 's3a' else scheme}://{rest.rstrip('/')}",)
+
+
+def _local_path(text: str) -> str | None:
+    """The path that a text names; None for a URL of another machine."""
+    if "://" not in text:
+        if not text or "\0" in text:
+            raise StorageError(f"{text!r} is not a path", hint="Give a folder or a URL.", details={"path": text})
+        return os.path.expanduser(text)
+    if not text.startswith("file://"):
+        return None
     parts = urlsplit(text)
     if parts.netloc not in ("", "localhost"):
         raise StorageError(
@@ -80,8 +108,8 @@ def open_store(url_or_path: str | os.PathLike[str]) -> Store:
     if os.name == "nt":
         from urllib.request import url2pathname  # it loads ssl and email, which worker processes do not need
 
-        return LocalStore(url2pathname(parts.path))
-    return LocalStore(unquote(parts.path))
+        return url2pathname(parts.path)
+    return unquote(parts.path)
 
 
 def open_named(url_or_path: str, allowed: Allowed) -> Store:

@@ -221,8 +221,8 @@ def test_a_downgrade_says_first_what_the_old_software_will_report(
     old: str, capsys: pytest.CaptureFixture[str], revision: str
 ) -> None:
     note = (
-        "an upgrade removed secrets from the URLs of versions (2): `registry log verify` of the software for the schema "
-        f"{revision} will report that these versions were changed; after the next upgrade it is sound again"
+        "an upgrade removed secrets from the URLs of versions (2): `registry log verify` of the software for the "
+        f"schema {revision} will report that these versions were changed; after the next upgrade it is sound again"
     )
     upgrade(old)
     assert run(["db", "downgrade", revision, "--catalog", old]) == 2

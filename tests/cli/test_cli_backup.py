@@ -18,7 +18,7 @@ def test_a_catalog_is_saved_and_restored(digits: Callable[..., Any], workspace: 
     head = registry.connect().verify_log().head
     lines = saved.out.splitlines()
     size = (workspace / "catalog.gz").stat().st_size / 1024
-    assert lines[0] == f"saved 1 version, 4 shards, 1 event to {workspace / 'catalog.gz'} ({size:.1f} KiB)"
+    assert lines[0] == f"saved 1 version, 4 shards, 2 events to {workspace / 'catalog.gz'} ({size:.1f} KiB)"
     assert lines[1:3] == [f"schema  {schema.HEAD}", f"head    {head}"]
     assert "copy the data directory after the backup" in saved.err
 
@@ -26,8 +26,8 @@ def test_a_catalog_is_saved_and_restored(digits: Callable[..., Any], workspace: 
     restored = digits("restore", str(workspace / "catalog.gz"), "--catalog", url, "--anchor", head)
     assert restored.code == 0
     assert restored.out.splitlines() == [
-        f"restored 1 version, 4 shards, 1 event to {url}",
-        f"the log and the rows match: 1 event, head {head}",
+        f"restored 1 version, 4 shards, 2 events to {url}",
+        f"the log and the rows match: 2 events, head {head}",
     ]
     assert digits("verify", "digits", "--catalog", url).code == 0
     assert digits("db", "check", "--catalog", url).code == 0
@@ -38,7 +38,7 @@ def test_json_has_the_facts_of_the_backup(digits: Callable[..., Any], workspace:
     assert saved["schema"] == "registry.backup/1"
     told = saved["data"]
     assert told["file"] == str(workspace / "catalog.gz")
-    assert (told["rows"]["shard"], told["rows"]["event"], len(told["sha256"])) == (4, 1, 64)
+    assert (told["rows"]["shard"], told["rows"]["event"], len(told["sha256"])) == (4, 2, 64)
 
     again = digits("restore", told["file"], "--catalog", str(workspace / "new.db"), "--no-verify", "--format", "json")
     data = again.json()["data"]
@@ -104,7 +104,7 @@ def test_a_restore_names_the_absolute_catalog_and_the_data_directory(
     monkeypatch.chdir(workspace)
     done = digits("restore", "catalog.gz", "--catalog", "new.db", "--data-dir", "my data")
     url = f"sqlite:///{workspace}/new.db"
-    assert done.out.splitlines()[0] == f"restored 1 version, 4 shards, 1 event to {url}"
+    assert done.out.splitlines()[0] == f"restored 1 version, 4 shards, 2 events to {url}"
     assert done.err.splitlines() == [
         f"note: the files of the datasets are expected in {workspace}/my data; to compare them with the catalog:",
         "  registry verify --all --catalog new.db --data-dir 'my data'",
@@ -119,12 +119,12 @@ def test_dry_runs_say_what_would_be_done_and_change_nothing(digits: Callable[...
     planned = digits("backup", str(path), "--dry-run")
     assert (planned.code, path.exists()) == (0, False)
     saved = digits("backup", str(path))
-    assert planned.out.splitlines()[0].split(" (")[0] == f"would save 1 version, 4 shards, 1 event to {path}"
+    assert planned.out.splitlines()[0].split(" (")[0] == f"would save 1 version, 4 shards, 2 events to {path}"
     assert saved.out.splitlines()[2] == planned.out.splitlines()[2]
     assert digits("backup", str(path), "--dry-run").err.startswith(f"error: {path} already exists\n")
 
     planned = digits("restore", str(path), "--catalog", str(new), "--dry-run")
-    assert planned.out.splitlines()[0] == f"would restore 1 version, 4 shards, 1 event to sqlite:///{new}"
+    assert planned.out.splitlines()[0] == f"would restore 1 version, 4 shards, 2 events to sqlite:///{new}"
     assert not new.parent.exists()
     assert digits("restore", str(path), "--dry-run").code == 4
     assert digits("restore", str(path), "--catalog", str(new), "--dry-run", "--anchor", "ab" * 32).code == 5

@@ -33,9 +33,10 @@ def test_the_log_says_who_did_what_the_newest_last(moved: Cli) -> None:
     assert head.split() == ["ID", "AT", "(UTC)", "WHO", "ACTION", "DATASET", "DETAILS"]
     # Who claims to act, and beside it whom the operating system knows.
     words = [re.sub(r"tester +\(claimed by \S+@\S+\)", "tester", row).split() for row in rows]
-    assert "tester (claimed by " in rows[1]
-    assert words[0][4:] == ["publish", "digits:1.0.0", "1,797", "examples,", "sha256:fb3da6c4c4c9,", "canonical"]
-    assert words[1][3:] == [
+    assert "tester (claimed by " in rows[2]
+    assert words[0][4:] == ["data-dir", words[0][5]]
+    assert words[1][4:] == ["publish", "digits:1.0.0", "1,797", "examples,", "sha256:fb3da6c4c4c9,", "canonical"]
+    assert words[2][3:] == [
         "tester",
         "alias-set",
         "digits:1.0.0",
@@ -46,7 +47,7 @@ def test_the_log_says_who_did_what_the_newest_last(moved: Cli) -> None:
         "(As",
         "submitted.)",
     ]
-    assert words[2][3:] == ["tester", "experiment-add", "new_shuffle,", "off", "by", "default"]
+    assert words[3][3:] == ["tester", "experiment-add", "new_shuffle,", "off", "by", "default"]
 
 
 def test_the_log_is_filtered(moved: Cli) -> None:
@@ -55,12 +56,12 @@ def test_the_log_is_filtered(moved: Cli) -> None:
         assert answer["schema"] == "registry.log/1"
         return [one["id"] for one in answer["data"]]
 
-    assert ids() == [1, 2, 3]
-    assert ids("--limit", "1") == [3]
-    assert ids("--dataset", "digits") == [1, 2]
-    assert ids("--action", "publish", "--action", "experiment-add") == [1, 3]
+    assert ids() == [1, 2, 3, 4]
+    assert ids("--limit", "1") == [4]
+    assert ids("--dataset", "digits") == [2, 3]
+    assert ids("--action", "publish", "--action", "experiment-add") == [2, 4]
     assert ids("--since", "2020-01-01", "--until", "2020-01-01") == []
-    assert ids("--since", "2020-01-01T10:00") == [1, 2, 3]
+    assert ids("--since", "2020-01-01T10:00") == [1, 2, 3, 4]
     assert moved("log", "--until", "2020-01-01").err == "No events match these options.\n"
 
 
@@ -81,12 +82,12 @@ def test_a_sound_log_holds_and_has_a_head(moved: Cli) -> None:
     assert sound.code == 0
     first, second, last = sound.out.splitlines()
     assert last == "No file was opened: registry verify --all compares the files with these rows."
-    assert first == "the log holds: 3 events, 1 version, 4 shards"
+    assert first == "the log holds: 4 events, 1 version, 4 shards"
     told = moved("log", "verify", "--format", "json").json()
     assert told["schema"] == "registry.log.verify/1"
     assert told["data"] == {
         "is_sound": True,
-        "num_events": 3,
+        "num_events": 4,
         "num_versions": 1,
         "num_shards": 4,
         "head": second.removeprefix("head: "),
@@ -150,7 +151,7 @@ def test_an_unknown_action_offers_the_nearest(digits: Cli) -> None:
     listed = (
         "publish, promote, deprecate, undo-deprecate, yank, undo-yank, drop, undo-drop, default-config, alias-set, "
         "alias-remove, experiment-add, experiment-set-default, experiment-retire, fingerprint, protect, unprotect, "
-        "remove-secrets, mirror-add, mirror-remove, relocate, imported, correct-clock"
+        "remove-secrets, mirror-add, mirror-remove, relocate, data-dir, imported, correct-clock"
     )
     ran = digits("log", "--action", "publish", "--action", "yankk")
     assert (ran.code, ran.err) == (
@@ -187,6 +188,7 @@ def test_every_action_that_commands_write_is_known(numbers: Cli, workspace: Path
         f"mirror remove numbers:1.0.0 {copy}",
         f"relocate numbers:1.0.0 {copy}",
         f"copy words --to {workspace}/other.db",
+        f"config data-dir {workspace}/datasets --force",
         "log correct-clock --first 1 --last 1 --ahead 1s --yes",
     ):
         ran = numbers(*call.split())
@@ -213,9 +215,9 @@ def test_a_wrong_clock_is_reported_with_the_command_that_corrects_it(ahead: Cli)
     ran = ahead("alias", "set", "best", "digits")
     assert ran.code == 1
     assert re.fullmatch(
-        r"error: event 2 of sqlite:///\S+ is dated \S+ \S+ UTC, 365 days after the clock of this machine, \S+ \S+ UTC\n"
-        r"hint: Compare the clock of this machine with another one: date -u. If it is behind, set it, and run the command "
-        r"again. If it is right, a wrong clock stamped the event: registry log correct-clock --dry-run\n",
+        r"error: event 3 of sqlite:///\S+ is dated \S+ \S+ UTC, 365 days after the clock of this machine, \S+ \S+ UTC\n"
+        r"hint: Compare the clock of this machine with another one: date -u. If it is behind, set it, and run the "
+        r"command again. If it is right, a wrong clock stamped the event: registry log correct-clock --dry-run\n",
         ran.err,
     )
 
@@ -226,7 +228,7 @@ def test_a_correction_is_shown_confirmed_and_logged(ahead: Cli) -> None:
     head, row, last = planned.out.splitlines()
     assert head.split() == ["ID", "ACTION", "DATASET", "STAMPED", "(UTC)", "READ", "AT", "(UTC)"]
     year = datetime.now(UTC).year
-    assert [words[:4] for words in row.split()] == ["2", "alia", "digi", f"{year + 1}", ANY, f"{year}", ANY]
+    assert [words[:4] for words in row.split()] == ["3", "alia", "digi", f"{year + 1}", ANY, f"{year}", ANY]
     assert last == "would be corrected: 1 event"
 
     refused = ahead("log", "correct-clock", "--ahead", "365d")
@@ -240,7 +242,7 @@ def test_a_correction_is_shown_confirmed_and_logged(ahead: Cli) -> None:
     again = ahead("log", "correct-clock", "--yes")
     assert again.out.startswith("nothing to correct: the clock says ")
     lines = ahead("log").out.splitlines()
-    assert re.search(r"alias-set +digits:1.0.0 +paper: none -> 1.0.0 \(stamped \S+ \S+\)$", lines[2])
+    assert re.search(r"alias-set +digits:1.0.0 +paper: none -> 1.0.0 \(stamped \S+ \S+\)$", lines[3])
     assert re.search(r"correct-clock +event 2$", lines[3])
     assert ahead("alias", "set", "best", "digits").code == 0
     events = ahead("log", "--format", "json").json()["data"]
@@ -254,6 +256,6 @@ def test_programs_get_both_times_of_a_correction(ahead: Cli) -> None:
     assert answer["schema"] == "registry.log.correct-clock/1"
     assert answer["data"].keys() == {"clock", "is_dry_run", "events"}
     (event,) = answer["data"]["events"]
-    assert (event["id"], event["action"], event["dataset"], event["version"]) == (2, "alias-set", "digits", "1.0.0")
+    assert (event["id"], event["action"], event["dataset"], event["version"]) == (3, "alias-set", "digits", "1.0.0")
     apart = datetime.fromisoformat(event["stamped_at"]) - datetime.fromisoformat(event["at"])
     assert apart == timedelta(days=365)

@@ -371,6 +371,7 @@ def test_files_that_a_new_data_directory_lacks_are_copied(source: Catalog, data_
         assert report[1].folder == f"{data_dir}/animals/1.0.1"
         assert [one.outcome.value for one in source.copy("animals", other)] == ["known"] * 3
         source.copy("words", other).require_all()
+        other.set_data_dir(data_dir)
         shutil.rmtree(tmp_path / "data")
         assert other.verify_all(deep=True).is_sound
         assert len(ages(other, "animals")) == 30

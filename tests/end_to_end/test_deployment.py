@@ -189,9 +189,11 @@ def test_the_admin_migrates_down_and_up_and_the_grants_hold_again(deployed: Depl
 
 
 def test_a_publisher_publishes_into_a_bucket(deployed: Deployed, bucket: str) -> None:
-    with registry.connect(deployed.url("publisher"), data_dir=bucket) as catalog:
+    with registry.connect(deployed.url("publisher")) as catalog:
+        catalog.set_data_dir(bucket, force=True)
         catalog.build(Rain(version="4.0.0"))
         assert len(catalog.dataset("rain:4.0.0").read("train")) == 8
+        catalog.set_data_dir(deployed.data_dir, force=True)
         assert catalog.reservations.list() == ()
 
 

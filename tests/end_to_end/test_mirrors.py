@@ -374,7 +374,8 @@ def test_a_location_below_the_data_directory_moves_with_it(catalog: Catalog, fol
     assert catalog.mirrors.add(REFERENCE, inside).after == ("animals/1.0.0", "copies/animals")
     assert catalog.mirrors.list(REFERENCE)[1].url == str(inside)
     Path(str(catalog.data_dir)).rename(tmp_path / "renamed")
-    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "renamed") as again:
+    with registry.connect(tmp_path / "catalog.db") as again:
+        again.set_data_dir(tmp_path / "renamed")
         (tmp_path / "renamed/animals/1.0.0" / FIRST).unlink()
         with pytest.warns(MirrorWarning, match="renamed/copies/animals instead"):
             assert len(ages(again.dataset(REFERENCE))) == COUNT

@@ -28,6 +28,8 @@ from registry.catalog.sql_catalog import SqlCatalog
 from registry.errors import VersionExistsError, VersionTooSmallError
 from registry.features import FeaturesDict, Image, Tensor
 from registry.model import Version
+from registry.publishing import Target, publish_folder
+from registry.storage import open_store
 
 TAMED = FeaturesDict({**ANIMALS, "tame": "bool"})
 
@@ -75,7 +77,7 @@ def test_an_older_version_is_fingerprinted_when_it_is_needed(
     publication = catalog.publish(second)
     assert publication.proof is not None
     assert publication.proof.note == "the same records and features as animals:1.0.0"
-    assert actions(catalog_url) == ["publish", "fingerprint", "publish"]
+    assert actions(catalog_url) == ["publish", "fingerprint", "data-dir", "publish"]
     for path in older.iterdir():
         path.unlink()
     third = prepare(tmp_path / "third", "1.0.0", {"train": animals(3000, age=1)}, name="animals")
@@ -100,7 +102,7 @@ def test_without_its_files_an_older_version_allows_a_major_number_only(
     assert caught.value.hint == "The smallest number that may follow 1.0.0 is 2.0.0."
     publication = catalog.publish(prepare(tmp_path / "third", "2.0.0", {"train": animals(3000)}))
     assert publication.newly
-    assert actions(catalog_url) == ["publish", "publish"]
+    assert actions(catalog_url) == ["publish", "data-dir", "publish"]
     diff = catalog.diff("animals:1.0.0", "animals:2.0.0")
     assert (diff.changes.level.name, diff.records, diff.unread) == ("MAJOR", (), "")
 
@@ -220,8 +222,9 @@ def rival_publishes_first(monkeypatch: pytest.MonkeyPatch, catalog_url: str, els
 
     def late(self: SqlCatalog, *arguments: Any, **options: Any) -> bool:
         monkeypatch.setattr(SqlCatalog, "publish", publish)
-        with registry.connect(catalog_url, data_dir=elsewhere) as rival:
-            assert rival.publish(folder).newly
+        with registry.connect(catalog_url) as rival:
+            target = Target(store=open_store(elsewhere), catalog=rival.backend, promote=None, actor="rival")
+            assert publish_folder(open_store(folder), target).newly
         return publish(self, *arguments, **options)
 
     monkeypatch.setattr(SqlCatalog, "publish", late)

@@ -104,6 +104,8 @@ def command(
         "copy": copy,
     }
     with session.connect_to_publish(dry_run=dry_run) as catalog:
+        if copy:
+            catalog.require_data_dir()  # before all records are read
         with show_progress(session.out) as progress:
             plan = preview_export(folder, progress=progress, **options)
         if dry_run:

@@ -132,6 +132,8 @@ def import_export(
         VersionExistsError: the version exists with other content.
         StorageError: a file cannot be read or written.
     """
+    if copy:
+        catalog.require_data_dir()  # before all records are read
     plan = preview_export(
         folder,
         prefix=prefix,

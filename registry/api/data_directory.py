@@ -1,0 +1,209 @@
+"""The data directory that a client of a catalog uses, and the one that the catalog records.
+
+    named (argument, $REGISTRY_DATA_DIR)  ->  else recorded in the catalog  ->  else the default folder
+
+Everybody may read from another folder, such as a copy. New versions go only into the recorded directory: their rows
+name a place below it, which would be wrong for every other reader. The first publication records it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from registry.api.arguments import log_actor
+from registry.api.locations import DATA_DIR_VARIABLE, data_folder, named_data_folder, open_data
+from registry.catalog import CatalogBackend, DataDirectory, DataDirectoryChange, quote_catalog, sqlite_path
+from registry.errors import (
+    CatalogNotFoundError,
+    CatalogUnavailableError,
+    ConflictError,
+    DataDirectoryMissingError,
+    OtherDataDirectoryError,
+    UsageError,
+)
+from registry.model import Reference, VersionState, is_absolute
+from registry.splits import counted
+
+_SHOWN: Final = 5
+
+
+class ClientDataDirectory:
+    """The data directory of an open catalog, as one client sees it."""
+
+    def __init__(self, backend: CatalogBackend, url: str, data_dir: str | os.PathLike[str] | None) -> None:
+        """``url`` is the catalog's URL as the client wrote it; ``data_dir`` is the argument of the client."""
+        self._backend = backend
+        self._url = url
+        self._named = named_data_folder(data_dir)
+        self._by_variable = not data_dir
+        self._path = self._named
+        self._recorded: str | None = None
+
+    @property
+    def path(self) -> str:
+        """The path or URL that is opened; it stays the same, also if the catalog records another one meanwhile."""
+        if self._path is None:
+            try:
+                self._recorded = self._recorded_path()
+            except CatalogNotFoundError:  # whoever creates the file may record another one
+                return data_folder(self._url)
+            self._path = self._recorded or data_folder(self._url)
+        return self._path
+
+    def __str__(self) -> str:
+        return self._path or "the recorded data directory"
+
+    def recorded(self) -> str | None:
+        """The path or URL that the catalog records; None if it records none that can be used here."""
+        return resolve_data_dir(self._url, self._backend.locations.data_dir())
+
+    def relied_on(self) -> str | None:
+        """The recorded path or URL, if this client uses it because none was named."""
+        return self._recorded if self._named is None and self.path else None
+
+    def require(self, *, for_new: bool = True) -> DataDirectory | None:
+        """The record for a publication into ``path``: the present one, or the one that the publication makes.
+
+        ``for_new`` is False if only files of a published version are made again, e.g. on another machine.
+
+        Raises:
+            DataDirectoryMissingError: none is recorded, and none was named for a catalog on a server.
+            OtherDataDirectoryError: the catalog records another one, or its versions are elsewhere.
+        """
+        from registry.storage import spell_place
+
+        present = self._backend.locations.data_dir()
+        recorded = resolve_data_dir(self._url, present)
+        if recorded is None and self._named is None and sqlite_path(self._url) is None:
+            raise self._missing()
+        if not for_new:
+            return present
+        if recorded is not None:
+            if set(spell_place(recorded)).isdisjoint(spell_place(self.path)):
+                raise self._other(recorded)
+            return present
+        offered = self._describe(self.path)
+        self._require_some_version(offered)
+        return offered
+
+    def record(self, data_dir: str | os.PathLike[str], *, force: bool, dry_run: bool) -> DataDirectoryChange:
+        """See ``Catalog.set_data_dir``."""
+        from registry.storage import require_no_secrets
+
+        text = require_no_secrets(data_dir, "the data directory")
+        if not text:
+            raise UsageError("the data directory is empty", hint="Give a path or URL.")
+        after = self._describe(text)
+        present = self._backend.locations.data_dir()
+        if not force and (present is None or present.recorded != after.recorded):
+            self._require_all_versions(after)
+        change = self._backend.locations.set_data_dir(after, actor=log_actor(), dry_run=dry_run)
+        if self._named is None and not dry_run:
+            self._path = self._recorded = after.place
+        if change.before is None:
+            return change
+        # Where it is now: the folder of an SQLite catalog may have been moved since.
+        place = resolve_data_dir(self._url, change.before) or change.before.place
+        return replace(change, before=replace(change.before, place=place))
+
+    def _recorded_path(self) -> str | None:
+        try:
+            return self.recorded()
+        except CatalogUnavailableError:
+            from registry.api.known_versions import open_known_versions
+
+            known = open_known_versions(self._url)
+            return None if known is None else known.data_dir()
+
+    def _describe(self, text: str) -> DataDirectory:
+        """How the catalog records a place: relative if it is below the folder of the SQLite file."""
+        from registry.storage import spell_place
+
+        place, *others = spell_place(text)
+        folder = _folder_of(self._url)
+        if folder is not None and place.startswith("/"):
+            # Links above the folder do not count, and the folder itself may be a link to a larger disk.
+            parent, name = os.path.split(place)
+            for spelling in (str(Path(os.path.realpath(parent)) / name), place, *others):
+                inside = os.path.relpath(spelling, folder)
+                if inside != ".." and not inside.startswith("../"):
+                    return DataDirectory(recorded=inside, place=place)
+        return DataDirectory(recorded=place, place=place)
+
+    def _inside(self) -> list[tuple[Reference, str]]:
+        """The locations below the data directory, with their versions, the first published version first."""
+        return [
+            (one.reference, location)
+            for one in self._backend.sizes()
+            if one.state is not VersionState.DROPPED
+            for location in one.locations
+            if not is_absolute(location)
+        ]
+
+    def _require_some_version(self, offered: DataDirectory) -> None:
+        """Refuse a place with none of the versions that were published before data directories were recorded."""
+        inside, data = self._inside(), open_data(offered.place)
+        if inside and not any(data.child(location).list() for _, location in reversed(inside)):
+            num_versions = len({reference for reference, _ in inside})
+            raise OtherDataDirectoryError(
+                f"the catalog has {counted(num_versions, 'version')}, and none of them is in {offered.place}",
+                hint="Record the data directory that has their files: "
+                f"registry config data-dir DIR {quote_catalog(self._backend.url)}\n"
+                "If they are lost, record this one with --force.",
+                details={"named": offered.place},
+            )
+
+    def _require_all_versions(self, after: DataDirectory) -> None:
+        """Refuse a place that lacks the folder of a version; one listing, however many versions there are."""
+        inside = self._inside()
+        if not inside:
+            return
+        folders = {name.rpartition("/")[0] for name in open_data(after.place).list()}
+        missing = [str(reference) for reference, location in inside if location not in folders]
+        if missing:
+            more = f" and {len(missing) - _SHOWN:,} more" if len(missing) > _SHOWN else ""
+            raise ConflictError(
+                f"{after.place} has no files of {', '.join(missing[:_SHOWN])}{more}",
+                hint="Copy the files there first, then run the same command again. If they are lost, add --force.",
+                details={"data_dir": after.place, "missing": missing[:100], "num_missing": len(missing)},
+            )
+
+    def _missing(self) -> DataDirectoryMissingError:
+        return DataDirectoryMissingError(
+            f"{self._backend.url} has no data directory: others could not read files in a folder of this machine",
+            hint="Record it for everybody, e.g.: registry config data-dir s3://BUCKET/datasets "
+            f"{quote_catalog(self._backend.url)}\n"
+            f"Or name it: --data-dir DIR (data_dir= in Python), or the environment variable {DATA_DIR_VARIABLE}. "
+            "The first publication records it.",
+            details={"catalog": self._backend.url, "variable": DATA_DIR_VARIABLE},
+        )
+
+    def _other(self, recorded: str) -> OtherDataDirectoryError:
+        source = f"{DATA_DIR_VARIABLE} is" if self._by_variable else "the data directory that was named is"
+        leave = f"Unset {DATA_DIR_VARIABLE}" if self._by_variable else "Leave it out"
+        if self._named is None:
+            source, leave = "the catalog was opened with", "Open the catalog again"
+        return OtherDataDirectoryError(
+            f"{source} {self.path}; the data directory of the catalog is {recorded}",
+            hint=f"{leave} to publish into the one of the catalog.\nIf its files were moved: "
+            f"registry config data-dir {shlex.quote(self.path)} {quote_catalog(self._backend.url)}",
+            details={"data_dir": recorded, "named": self.path},
+        )
+
+
+def resolve_data_dir(url: str, present: DataDirectory | None) -> str | None:
+    """The path or URL that a record means for the catalog at ``url``; None if it means none."""
+    if present is None or is_absolute(present.recorded):
+        return None if present is None else present.recorded
+    folder = _folder_of(url)  # None: a backup of an SQLite catalog was restored into a server
+    return None if folder is None else os.path.normpath(Path(folder) / present.recorded)
+
+
+def _folder_of(url: str) -> str | None:
+    """The folder of an SQLite file, without links; None for a catalog on a server."""
+    file = sqlite_path(url)
+    return None if file is None else str(Path(os.path.realpath(file)).parent)
