@@ -803,7 +803,7 @@ class Dataset:
 
         Args:
             deep: also decode every record. ``outside`` of the report then lists values that a feature does not allow,
-                such as a number that belongs to no class. They are no faults: the files are as they were published.
+                such as a number that belongs to no class. They are not faults: the files are as published.
             processes: the number of files that are compared at the same time: by threads, or by worker processes with
                 ``deep``. None decides by the size of the version.
             engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.

@@ -83,7 +83,12 @@ class LimitReader:
         return self._in_flat(dict.fromkeys(self._readers, flat), start)
 
     def in_rows(self, blocks: Sequence[FlatBlock], *, start: int) -> list[Outside]:
-        """The values outside limits in rows of typed columns, given as a block for each leaf of ``features``."""
+        """The values outside limits in rows of typed columns.
+
+        Args:
+            blocks: the flat values of each leaf of ``features``, in schema order.
+            start: the index of the first row.
+        """
         return self._in_flat({place: blocks[place] for place in self._readers}, start) if blocks else []
 
     def in_columns(self, columns: Sequence[BlockColumn], count: int, *, start: int) -> list[Outside]:

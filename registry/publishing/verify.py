@@ -64,8 +64,8 @@ class VerifyReport:
     """The result of a verification: ``shards`` are the sound shards by split, ``faults`` describe the others.
 
     ``recovery`` says what to do if files of another publication are among the version's own.
-    ``outside`` lists values that a feature does not allow, if records were decoded. They are no fault: the files are as
-    they were published.
+    ``outside`` lists values that a feature does not allow, if records were decoded. They are not faults: the files are
+    as they were published.
     The walk ends after 1,000 faults. ``is_whole`` is then False, and the other shards were not checked.
     """
 
