@@ -243,11 +243,11 @@ def test_a_correction_is_shown_confirmed_and_logged(ahead: Cli) -> None:
     assert again.out.startswith("nothing to correct: the clock says ")
     lines = ahead("log").out.splitlines()
     assert re.search(r"alias-set +digits:1.0.0 +paper: none -> 1.0.0 \(stamped \S+ \S+\)$", lines[3])
-    assert re.search(r"correct-clock +event 2$", lines[3])
+    assert re.search(r"correct-clock +event 3$", lines[4])
     assert ahead("alias", "set", "best", "digits").code == 0
     events = ahead("log", "--format", "json").json()["data"]
-    assert ["stamped_at" in one for one in events] == [False, True, False, False]
-    assert events[1]["at"][:4] == f"{year}"
+    assert ["stamped_at" in one for one in events] == [False, False, True, False, False]
+    assert events[2]["at"][:4] == f"{year}"
     assert ahead("log", "verify").code == 0
 
 
