@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from registry.intake.plan import Plan
     from registry.intake.source import BadRow, FileUse, Options, Source
     from registry.intake.staging import StagedSource
-    from registry.publishing import NumberWish, Publication, VersionDiff
+    from registry.publishing import NumberWish, Publication, RecordOverlap, VersionDiff
     from registry.publishing.changes import Changes
 
 
@@ -69,6 +69,8 @@ class AddReport:
         changes: what changed since ``latest``, which decides the number; None for the first version.
         diff: for a dry run, the same down to records.
         publication: what was published; None for a dry run, or if nothing was.
+        overlap: the equal records of different splits; its slices are ``splits``. None if there are none, or if the
+            files stay in place.
     """
 
     reference: Reference
@@ -81,6 +83,7 @@ class AddReport:
     changes: Changes | None
     diff: VersionDiff | None = None
     publication: Publication | None = None
+    overlap: RecordOverlap | None = None
 
     def __repr__(self) -> str:  # the one of the dataclass fills a screen of a notebook
         splits = ", ".join(f"{name} {number:,}" for name, number in self.splits.items())
@@ -219,6 +222,7 @@ class Addition:
             changes=found.changes,
             diff=diff,
             publication=publication,
+            overlap=None if made.overlap is None or made.overlap.is_disjoint else made.overlap,
         )
 
     @contextmanager

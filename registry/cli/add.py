@@ -22,6 +22,7 @@ from registry.splits import counted
 if TYPE_CHECKING:
     from registry.api.adding import AddReport
     from registry.intake.plan import Plan
+    from registry.publishing import RecordOverlap
 
 _MOST_COLUMNS = 50
 _MOST_FILES = 20
@@ -254,7 +255,27 @@ def add(
     if report.outcome == "unchanged" and latest and latest.status in (VersionStatus.YANKED, VersionStatus.DROPPED):
         why = f" ({latest.state_message})" if latest.state_message else ""
         session.out.note(f"note: {latest.reference} is {latest.status}{why}; --bump patch publishes the content again")
+    if report.overlap is not None:
+        session.out.note(_describe_overlap(session, report, report.overlap))
     session.out.present("add", _values(report), lambda _: _describe_report(session, report))
+
+
+def _describe_overlap(session: Session, report: AddReport, overlap: RecordOverlap) -> str:
+    """One note about equal records of different splits: a model is then tested with records that it has seen."""
+    names, (first, *more) = list(report.splits), overlap.shared
+    pairs = [f"{names[one.first]} and {names[one.second]}" for one in (first, *more)]
+    (split, record), (other, other_record) = first.pairs[0]
+    shared = counted(first.num_values, "equal record")
+    sentences = [f"{pairs[0]} share {shared}, such as {split} {record:,} = {other} {other_record:,}."]
+    if more:
+        others = f"; and {len(more) - 3:,} more pairs" if len(more) > 3 else ""
+        sentences.append(f"So do {'; '.join(pairs[1:4])}{others}.")
+    if report.outcome != "would_publish":
+        splits = f"{names[first.first]} {names[first.second]}"
+        sentences.append(
+            f"To list them: registry split check {report.reference} {splits} --by content{session.pasted_options}"
+        )
+    return f"note: {' '.join(sentences)}"
 
 
 def _describe_plan(plan: Plan) -> Iterator[Block]:
@@ -339,6 +360,16 @@ def _values(report: AddReport) -> dict[str, Any]:
         "features": [
             {**fields_of(one, "name", "example", "num_nulls", "reason"), "type": describe_type(one)}
             for one in plan.schema.columns
+        ],
+        "overlap": []
+        if report.overlap is None
+        else [
+            {
+                "first": list(report.splits)[one.first],
+                "second": list(report.splits)[one.second],
+                **fields_of(one, "num_values", "num_first", "num_second"),
+            }
+            for one in report.overlap.shared
         ],
         "num_bad": report.num_bad,
         "bad": [fields_of(one, "file", "line", "column", "reason") for one in report.bad],

@@ -39,6 +39,9 @@ from registry.model import (
     version_folder,
 )
 from registry.prepared import PreparedDataset
+from registry.publishing.fingerprint import StoredSplits
+from registry.publishing.record_overlap import RecordOverlap, compare_slices, record_marks
+from registry.splits import RecordRange
 from registry.storage import StagedFolder, Store
 
 MOST_SPLITS: Final = 64
@@ -98,6 +101,7 @@ class StagedSource:
         shards: the shards of each split that were written, or None.
         bad: the rows that were left out.
         fingerprints: the fingerprint of each split, if it was computed while the split was written.
+        overlap: the equal records of different splits, if there are any; the slices are the splits.
     """
 
     store: Store
@@ -106,6 +110,7 @@ class StagedSource:
     shards: Mapping[str, tuple[Shard, ...]] | None
     bad: BadRows
     fingerprints: Mapping[str, SplitFingerprint] = field(default_factory=dict)
+    overlap: RecordOverlap | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -189,9 +194,20 @@ def stage_source(
             if num_rows is not None and num_read != num_rows:
                 raise _changed(f"expected {num_rows:,} usable rows, found {num_read:,}")
             hashers = {split: SplitHasher(features) for split in sorters.names}
+            may_overlap = sorters.may_overlap()
             sorters.end_adding()
             written = sorters.write(name, num_shards, hashers, engine, progress)
         return_freed_memory()  # the sorters are closed; verification may start workers
+        overlap = None
+        if may_overlap:
+            splits = tuple(split for split, _ in written)
+            overlap = compare_slices(
+                StoredSplits(staged.store, splits, features),
+                [[RecordRange(split=one.name, start=0, stop=one.num_examples)] for one in splits],
+                is_one_encoding=True,
+                show=1,
+                processes=processes,
+            )
     except BaseException:
         staged.give_up()
         raise
@@ -212,7 +228,13 @@ def stage_source(
     found = {split: hasher.fingerprint() for split, hasher in hashers.items()}
     fingerprints = {split: one for split, one in found.items() if one is not None}
     return StagedSource(
-        store=staged.store, staged=staged, prepared=prepared, shards=shards, bad=bad, fingerprints=fingerprints
+        store=staged.store,
+        staged=staged,
+        prepared=prepared,
+        shards=shards,
+        bad=bad,
+        fingerprints=fingerprints,
+        overlap=overlap,
     )
 
 
@@ -262,6 +284,7 @@ class _Sorters:
         self._budget_bytes = budget_bytes
         self._sorters: dict[str, ExternalSorter] = {}
         self._seen: dict[str, Occurrences] = {}
+        self._marks: dict[str, list[Hashes]] = {}
 
     def add(self, encoded: Encoded, chunk: Chunk, offsets: _Offsets | None) -> None:
         """Add the records of a chunk to the sorters of their splits."""
@@ -271,15 +294,24 @@ class _Sorters:
             else:
                 sort_keys, labels = keyed.sort_keys, _Labels(keyed.keys, chunk.part, keyed.lines)
             self._sorter(name).add(KeyedFrames(sort_keys, labels, keyed.frames))
+            self._marks.setdefault(name, []).append(record_marks(keyed.frames.payloads()))
 
     @property
     def names(self) -> list[str]:
         """The splits that have records."""
         return list(self._sorters)
 
+    def may_overlap(self) -> bool:
+        """Whether records of different splits may be equal: their marks are. Equal records have equal bytes here."""
+        if len(self._marks) < 2:
+            return False
+        marks = np.sort(np.concatenate([_distinct(np.concatenate(found)) for found in self._marks.values()]))
+        return bool((marks[1:] == marks[:-1]).any())
+
     def end_adding(self) -> None:
         """Free the memory that only ``add`` needs."""
         self._seen.clear()
+        self._marks.clear()
         return_freed_memory()
 
     def write(
@@ -373,6 +405,12 @@ class _Sorters:
         sort_keys = keyed.sort_keys.copy()
         sort_keys[places] = sort_keys_of_repeated(sort_keys[places], numbers[places].tolist())
         return sort_keys
+
+
+def _distinct(hashes: Hashes) -> Hashes:
+    """``hashes``, sorted, each once. ``np.unique`` takes five times as long."""
+    found = np.sort(hashes)
+    return found[np.r_[True, found[1:] != found[:-1]]]
 
 
 class _Offsets:

@@ -441,3 +441,25 @@ def test_a_version_without_a_builder_is_mended_as_verify_says(cli: Cli, folder: 
         for command in (line[0].replace("SOURCE", "prices.csv"), line[2]):
             assert cli(*command.split()).code == 0
     assert cli("verify", "prices").code == 0
+
+
+def test_equal_records_of_two_splits_are_noted(cli: Cli, workspace: Path) -> None:
+    folder = workspace / "rows"
+    folder.mkdir()
+    for split, numbers in {"train": [1, 2, 3], "test": [3, 4]}.items():
+        (folder / f"{split}.jsonl").write_text("".join(f'{{"a": {n}}}\n' for n in numbers))
+    dry = cli("add", str(folder), "--dry-run")
+    assert dry.code == 0
+    assert dry.err.startswith("note: train and test share 1 equal record, such as train ")
+    assert dry.err.endswith(".\n")
+    ran = cli("add", str(folder), "--format", "json")
+    (note,) = ran.json()["warnings"]
+    assert note.endswith(" To list them: registry split check rows:1.0.0 train test --by content")
+    assert ran.json()["data"]["overlap"] == [
+        {"first": "train", "second": "test", "num_values": 1, "num_first": 1, "num_second": 1}
+    ]
+    command = note.rpartition(": registry ")[2].split()
+    assert "train and test share 1 equal record: " in cli(*command).out
+    (folder / "test.jsonl").write_text('{"a": 4}\n')
+    again = cli("add", str(folder), "--format", "json")
+    assert (again.json()["warnings"], again.json()["data"]["overlap"]) == ([], [])

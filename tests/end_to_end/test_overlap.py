@@ -10,11 +10,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image as Pillow
 
 import registry
 from registry.errors import FeatureNotFoundError, UsageError
 from registry.features import FeaturesDict, Image, Sequence, Text
+from registry.publishing.record_overlap import record_marks
+from registry.tfrecord import frame_records
 
 
 @pytest.fixture
@@ -157,3 +161,59 @@ def test_a_pinned_version_is_compared_without_its_catalog(catalog: registry.Cata
     with registry.locked(tmp_path / "pins.yaml", data_dir=tmp_path / "data"):
         pinned = registry.connect(tmp_path / "other.db").dataset("rows")
     assert shared(pinned.overlap(["train", "test"])) == [(1, 1, 1)]
+
+
+SHARED = {
+    "train": [{"id": n, "text": f"row {n}"} for n in range(300)],
+    "test": [{"id": n, "text": f"row {n}"} for n in (7, 7, 8, 1000)],
+    "extra": [{"id": 2000, "text": ""}, {"id": 8, "text": "row 8"}],
+}
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("key_by", [None, "content"])
+def test_add_finds_equal_records_of_splits(catalog: registry.Catalog, key_by: str | None, processes: int) -> None:
+    report = catalog.add(SHARED, "rows", key_by=key_by, processes=processes)
+    assert report.overlap is not None
+    names = list(report.splits)
+    assert {
+        (names[one.first], names[one.second]): (one.num_values, one.num_first, one.num_second)
+        for one in report.overlap.shared
+    } == {("train", "test"): (2, 2, 3), ("train", "extra"): (1, 1, 1), ("test", "extra"): (1, 1, 1)}
+    rows = catalog.dataset("rows")
+    whole = rows.overlap(names, show=1)
+    assert whole == report.overlap
+    assert catalog.add(SHARED, "rows", key_by=key_by, dry_run=True).overlap == whole
+
+
+def test_add_of_different_records_finds_nothing_and_reads_nothing_again(
+    catalog: registry.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from registry.intake import staging
+
+    monkeypatch.delattr(staging, "compare_slices")
+    for name, rows in {
+        "rows": {"train": SHARED["train"], "test": [{"id": 301, "text": "row 0"}]},
+        "one": SHARED["train"],
+    }.items():
+        assert catalog.add(rows, name).overlap is None
+    empty = {"train": [{"id": None, "text": None}], "test": [{"id": None, "text": "x"}, {"id": 1, "text": None}]}
+    assert catalog.add(empty, "nulls").overlap is None
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["train", "test", "extra"]),
+        st.lists(
+            st.sampled_from([b"", b"a", b"b", b"ab", b"x" * 9, b"x" * 40, b"y" * 40, b"x" * 39 + b"y"]), min_size=1
+        ),
+        min_size=2,
+    )
+)
+def test_marks_of_records_tell_which_splits_may_share_some(splits: dict[str, list[bytes]]) -> None:
+    """The law: equal records have equal marks, also empty ones, wherever they are in a block; these others differ."""
+    every = [(name, record) for name, records in splits.items() for record in records]
+    marks = record_marks(frame_records([record for _, record in every]).payloads())
+    alone = [record_marks(frame_records([record]).payloads())[0] for _, record in every]
+    assert marks.tolist() == alone
+    assert len(set(alone)) == len({record for _, record in every})
