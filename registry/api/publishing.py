@@ -319,6 +319,7 @@ class Publishing:
 
     @typed_arguments
     @engine_argument("importing", "name", "folder")
+    @publishes
     def import_parquet(
         self,
         folder: str | os.PathLike[str],

@@ -311,3 +311,10 @@ def test_a_row_group_of_many_leaves_is_decoded_once_for_its_fingerprint(
         # A process goes through runs of 4 leaves, so that others have something to do: two runs meet in one group.
         assert len(decoded) == -(-5000 // size) + 1
     assert fingerprints[0] == fingerprints[1]
+
+
+def test_an_import_that_copies_creates_the_catalog(tmp_path: Path) -> None:
+    (tmp_path / "things").mkdir()
+    parquet.write_table(pa.table({"number": [1]}), tmp_path / "things" / "train.parquet")
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+        assert catalog.import_parquet(tmp_path / "things", copy=True).newly
