@@ -67,7 +67,8 @@ class AddReport:
         num_bad: their number.
         latest: the highest version before, or None.
         changes: what changed since ``latest``, which decides the number; None for the first version.
-        diff: for a dry run, the same down to records.
+        diff: the same down to records. When a version is published, many records are not compared: ``diff.unread`` says
+            how to do it.
         publication: what was published; None for a dry run, or if nothing was.
         overlap: the equal records of different splits; its slices are ``splits``. None if there are none, or if the
             files stay in place.
@@ -182,25 +183,28 @@ class Addition:
         target = dataclasses.replace(target, producer=self._producer, name_use=self._name_use)
         if self._stored is not None:
             target = dataclasses.replace(target, slicing=self._stored.slicing)
-        diff, publication = None, None
+        publication = None
         with self._staged(processes, progress) as made:
             if dry_run:
                 preview = preview_next(
                     made.store, made.prepared, made.shards, target, wish, show=show, fingerprints=made.fingerprints
                 )
-                found, diff = preview.next, preview.diff
             elif made.staged is None or made.shards is None:
-                publication, found = publish_next_in_place(made.store, made.prepared, target, wish, release_note=reason)
+                publication, preview = publish_next_in_place(
+                    made.store, made.prepared, target, wish, release_note=reason, show=show
+                )
             else:
-                publication, found = publish_next(
+                publication, preview = publish_next(
                     made.staged,
                     made.prepared,
                     made.shards,
                     target,
                     wish,
                     release_note=reason,
+                    show=show,
                     fingerprints=made.fingerprints,
                 )
+        found = preview.next
         # Another publisher may have taken the number with the same content meanwhile.
         is_known = found.number is None or (publication is not None and not publication.newly)
         outcome: Literal["published", "unchanged", "would_publish"] = (
@@ -220,7 +224,7 @@ class Addition:
             num_bad=made.bad.count,
             latest=found.latest,
             changes=found.changes,
-            diff=diff,
+            diff=preview.diff,
             publication=publication,
             overlap=None if made.overlap is None or made.overlap.is_disjoint else made.overlap,
         )
@@ -343,7 +347,7 @@ class Adding(Publishing):
             num_shards: the number of shards of each split. None decides by size and count, as TFDS does.
             processes: number of processes that encode. None starts one for each core once there is enough work.
             dry_run: publish nothing, and report the changes down to records.
-            show: for a dry run, describe at most this many differing records of each split.
+            show: describe at most this many differing records of each split.
             engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``: rows are ``reading``, then ``encoding``; then the records of each
                 split ``writing``; then all are ``verifying``.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli.browse import describe_diff, diff_values
+from registry.cli.browse import change_values, describe_diff, diff_values
 from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.options import promote_option, show_option
 from registry.cli.output import Block, Note, Table
@@ -331,15 +331,15 @@ def _describe_report(session: Session, report: AddReport) -> Iterator[Block]:
             yield Note(f"  and {report.num_bad - 20:,} more; --format json lists them")
     if len(report.splits) > 1 and report.outcome != "unchanged":
         yield f"examples: {', '.join(f'{name} {num:,}' for name, num in report.splits.items())}"
+    if report.diff is not None and report.outcome != "unchanged":
+        yield from describe_diff(report.diff)
     if report.outcome == "unchanged":
         yield f"{report.reference} has this content already: nothing was published"
     elif report.outcome == "would_publish":
-        if report.diff is not None:
-            yield from describe_diff(report.diff)
         first = "" if report.latest is not None else ", the first version"
         yield f"would publish {report.reference}: {counted(report.num_examples, 'example')}{first}"
     elif report.publication is not None:
-        yield from describe_publication(session, report.publication)
+        yield from describe_publication(session, report.publication, report.diff)
 
 
 def _values(report: AddReport) -> dict[str, Any]:
@@ -375,6 +375,9 @@ def _values(report: AddReport) -> dict[str, Any]:
         "bad": [fields_of(one, "file", "line", "column", "reason") for one in report.bad],
         "latest": None if report.latest is None else report.latest.version,
         "level": None if report.changes is None else report.changes.level.name.lower(),
+        "changes": []
+        if report.changes is None
+        else change_values(report.changes if report.diff is None else report.diff.changes),
         "diff": None if report.diff is None else diff_values(report.diff),
         "content_digest": None if publication is None else f"sha256:{publication.version.content_digest}",
         "promotion": None if publication is None else promotion_values(publication.promotion),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from registry.catalog import DatasetSummary, SearchHit
     from registry.features import FeaturesDict
     from registry.publishing import VersionDiff
+    from registry.publishing.changes import Changes
 
 T = TypeVar("T", bound="DatasetSummary | SearchHit")
 
@@ -321,16 +322,20 @@ def _first_words(text: str, limit: int = 60) -> str:
     return line if len(line) <= limit else line[: line.rfind(" ", 0, limit)] + " …"
 
 
+def change_values(changes: Changes) -> list[dict[str, Any]]:
+    """Each difference as one value."""
+    return [
+        {"level": change.level.name.lower(), **fields_of(change, "kind", "where", "text")} for change in changes.changes
+    ]
+
+
 def diff_values(diff: VersionDiff) -> dict[str, Any]:
     """The differences as one value."""
     changes = diff.changes
     return {
         "level": changes.level.name.lower(),
         **fields_of(changes, "old", "new", "smallest"),
-        "changes": [
-            {"level": change.level.name.lower(), **fields_of(change, "kind", "where", "text")}
-            for change in changes.changes
-        ],
+        "changes": change_values(changes),
         "records": [
             {
                 **fields_of(one, "split", "same", "changed", "added", "removed", "moved"),
@@ -339,6 +344,7 @@ def diff_values(diff: VersionDiff) -> dict[str, Any]:
                         **fields_of(record, "kind", "old", "new"),
                         **({} if record.key is None else {"key": dict([record.key])}),
                         "features": {path: {"old": before, "new": after} for path, before, after in record.features},
+                        **({"values": dict(record.values)} if record.values else {}),
                     }
                     for record in one.first
                 ],
@@ -363,6 +369,9 @@ def describe_diff(diff: VersionDiff) -> Iterator[Block]:
             counts = fields_of(one, "changed", "added", "removed", "moved") | {"unchanged": one.same}
             yield f"  {one.split}: {', '.join(f'{number:,} {word}' for word, number in counts.items() if number)}"
             yield from (f"    {record}" for record in one.first)
+            if one.first and one.num_differing > len(one.first):
+                more = one.num_differing - len(one.first)
+                yield f"    and {more:,} more: --show {one.num_differing}"
     if diff.unread:
         yield Note(f"records were not compared one by one: {diff.unread}")
     yield f"smallest number after {changes.old}: {changes.smallest or 'there is none left'}"

@@ -21,7 +21,7 @@ from registry.splits import counted
 
 if TYPE_CHECKING:  # sqlalchemy and numpy are loaded when something is published
     from registry.catalog import Promotion
-    from registry.publishing import Preview, Publication, ValuesOutside
+    from registry.publishing import Preview, Publication, ValuesOutside, VersionDiff
 
 
 @session_command(
@@ -193,8 +193,8 @@ def present_publication(session: Session, publication: Publication) -> None:
     session.out.present("publish", value, lambda _: describe_publication(session, publication))
 
 
-def describe_publication(session: Session, publication: Publication) -> Iterator[str]:
-    """Lines that say what was published, what was proved, and what became canonical."""
+def describe_publication(session: Session, publication: Publication, diff: VersionDiff | None = None) -> Iterator[str]:
+    """Lines that say what was published, why under this number, and what became canonical."""
     version = publication.version
     digest = f"sha256:{version.content_digest[:12]}"
     if publication.newly:
@@ -203,8 +203,12 @@ def describe_publication(session: Session, publication: Publication) -> Iterator
             f"published {version.reference}: {counted(version.num_examples, 'example')} in "
             f"{counted(num_shards, 'shard')}, {size(publication.num_bytes)}, {digest}"
         )
-        if publication.proof is not None and publication.proof.note:
-            yield f"proved: {publication.proof.note}"
+        proof = publication.proof
+        if proof is not None and proof.lower is not None:
+            # Proved again if others published meanwhile: the records were compared with another version then.
+            is_same = diff is not None and diff.changes.old == proof.lower.changes.old
+            note = proof.describe(diff.changes, diff.records) if diff is not None and is_same else proof.note
+            yield note if note.startswith("MAJOR because") else f"proved: {note}"
     else:
         yield f"{version.reference} is published already ({digest})"
     yield describe_promotion(session, version.reference, publication.promotion)

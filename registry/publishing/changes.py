@@ -71,12 +71,18 @@ class Change:
         kind: ``records``, ``features``, ``splits``, ``slicing``, ``order``, ``storage`` or ``metadata``.
         where: the split or feature that differs, or ``""``.
         text: a description for people.
+        brief: the same in fewer words, for a list of reasons in one line.
     """
 
     level: ChangeLevel
     kind: str
     where: str
     text: str
+    brief: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.brief:
+            object.__setattr__(self, "brief", self.text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +139,11 @@ class Changes:
                 return number.bump(part)
         return None
 
+    @property
+    def reasons(self) -> tuple[Change, ...]:
+        """The differences that decide the level."""
+        return tuple(change for change in self.changes if change.level is self.level)
+
 
 def compare_versions(old: FingerprintedVersion, new: FingerprintedVersion) -> Changes:
     """Return the differences from ``old`` to ``new``, by schema, splits and fingerprints."""
@@ -180,8 +191,8 @@ def _common_key(old: DatasetVersion, new: DatasetVersion, common: Collection[str
     return path if not keys and path in common else None
 
 
-def _major(kind: str, where: str, text: str) -> Change:
-    return Change(level=ChangeLevel.MAJOR, kind=kind, where=where, text=text)
+def _major(kind: str, where: str, text: str, brief: str = "") -> Change:
+    return Change(level=ChangeLevel.MAJOR, kind=kind, where=where, text=text, brief=brief)
 
 
 def _compare_splits(old: DatasetVersion, new: DatasetVersion) -> Iterator[Change]:
@@ -202,14 +213,23 @@ def _compare_splits(old: DatasetVersion, new: DatasetVersion) -> Iterator[Change
 def _compare_features(before: Mapping[str, Column], after: Mapping[str, Column]) -> Iterator[Change]:
     for path, column in sorted(before.items()):
         if path not in after:
-            yield _major("features", path, f"feature {path} is gone ({_describe(column)})")
+            yield _major("features", path, f"feature {path} is gone ({_describe(column)})", f"{path} is gone")
         elif _type(column) != _type(after[path]):
             text = f"feature {path} is {_describe(after[path], column)}, was {_describe(column, after[path])}"
-            yield _major("features", path, text)
+            yield _major("features", path, text, _brief(path, column, after[path]))
     for path, column in sorted(after.items()):
         if path not in before:
             text = f"feature {path} is new ({_describe(column)})"
-            yield Change(level=ChangeLevel.MINOR, kind="features", where=path, text=text)
+            yield Change(level=ChangeLevel.MINOR, kind="features", where=path, text=text, brief=f"{path} is new")
+
+
+def _brief(path: str, before: Column, after: Column) -> str:
+    """A change of type in few words: ``p is Text, was float64``, ``label has 3 classes, had 2``."""
+    classes = [column.leaf.num_classes for column in (before, after) if isinstance(column.leaf, ClassLabel)]
+    if len(classes) == 2 and classes[0] != classes[1] and not (before.lengths or after.lengths):
+        return f"{path} has {classes[1]:,} {'class' if classes[1] == 1 else 'classes'}, had {classes[0]:,}"
+    is_now, was = (_describe(*pair).replace("Tensor ", "") for pair in ((after, before), (before, after)))
+    return f"{path} is {is_now}, was {was}"
 
 
 def _compare_empty_dicts(old: DatasetVersion, new: DatasetVersion) -> Iterator[Change]:
@@ -238,18 +258,17 @@ def _compare_records(old: FingerprintedVersion, new: FingerprintedVersion, commo
             continue
         before, after = old.fingerprints[split.name], new.fingerprints[split.name]
         if before.num_examples != after.num_examples:
-            text = f"split {split.name} has {counted(after.num_examples, 'record')}, had {before.num_examples:,}"
-            yield _major("records", split.name, text)
+            text = f"{split.name} has {counted(after.num_examples, 'record')}, had {before.num_examples:,}"
+            yield _major("records", split.name, f"split {text}", text)
             continue
         paths = [path for path in common if before.features[path].digest != after.features[path].digest]
         if paths:
             first = _differing_ranges(before, after, tuple(paths))[0][0]
-            text = (
-                f"split {split.name} holds other values of {', '.join(paths[:5])}"
-                + (f" and {len(paths) - 5} more features" if len(paths) > 5 else "")
-                + f", the first of them in records {first.start:,}..{first.stop:,}"
+            values = f"split {split.name} holds other values of {', '.join(paths[:5])}" + (
+                f" and {len(paths) - 5} more features" if len(paths) > 5 else ""
             )
-            yield _major("records", split.name, text)
+            text = f"{values}, the first of them in records {first.start:,}..{first.stop:,}"
+            yield _major("records", split.name, text, values)
 
 
 def _compare_rules(old: DatasetVersion, new: DatasetVersion) -> Iterator[Change]:

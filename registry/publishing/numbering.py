@@ -10,18 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
 from registry.errors import ConflictError, UsageError, VersionExistsError, VersionTooSmallError
-from registry.model import DatasetVersion, Shard, SlicingRule, SplitFingerprint, Version, VersionStatus, version_folder
+from registry.model import (
+    DatasetVersion,
+    Reference,
+    Shard,
+    SlicingRule,
+    SplitFingerprint,
+    Version,
+    VersionStatus,
+    version_folder,
+)
 from registry.model.version import HIGHEST
 from registry.prepared import PreparedDataset, write_prepared
 from registry.publishing.changes import ChangeLevel, Changes
 from registry.publishing.fingerprint import StoredSplits
 from registry.publishing.markers import remove_marker
 from registry.publishing.outside import refuse_outside
-from registry.publishing.proof import Prover, VersionDiff, diff_files
+from registry.publishing.proof import Prover, VersionDiff, diff_few, diff_files
 from registry.publishing.publish import Publication, Target, publish_folder, publish_staged
 from registry.publishing.verify import VerifyReport, describe_version, is_published
 from registry.storage import StagedFolder, Store
@@ -66,7 +76,7 @@ class NextNumber:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextPreview:
-    """What ``publish_next`` would do: the number, and all changes since the highest version down to records."""
+    """What ``publish_next`` did or would do: the number, and all changes since the highest version down to records."""
 
     next: NextNumber
     diff: VersionDiff | None
@@ -96,6 +106,9 @@ def choose_number(
     if lower is None:
         raise AssertionError("the highest version is right below the next MAJOR number")
     changes = lower.changes
+    chosen = wish.number or (None if wish.bump is None else latest.version.bump(wish.bump.part)) or changes.smallest
+    if chosen is not None:  # until here, ``new`` is the trial
+        changes = replace(changes, new=Reference.exactly(version.name, version.config, chosen))
     # A withdrawn version is not silently published again: this may be exactly the content that was withdrawn. But
     # without a new number nobody could ever publish it again.
     is_wished = wish.number is not None or wish.bump is not None
@@ -131,8 +144,9 @@ def publish_next(
     wish: NumberWish,
     *,
     release_note: str = "",
+    show: int = 5,
     fingerprints: Mapping[str, SplitFingerprint] = MappingProxyType({}),
-) -> tuple[Publication | None, NextNumber]:
+) -> tuple[Publication | None, NextPreview]:
     """Publish the shards of ``staged`` under the next number; the publication is None if the content is not new.
 
     Args:
@@ -142,6 +156,7 @@ def publish_next(
         target: the destination and the options.
         wish: how to choose the number.
         release_note: what changed, for readers of the version.
+        show: if few records may differ, at most this number of them are described for each split.
         fingerprints: the fingerprints of the records that were written, by split. If a split is missing, all are
             computed from the shards.
 
@@ -160,12 +175,18 @@ def publish_next(
         _describe(staged, numbered)
         return publish_staged(staged, numbered, shards, target, measured=(report, found.fingerprints))
 
-    return _publish(found, publish, target, wish, release_note)
+    return _publish(found, publish, target, wish, release_note, show)
 
 
 def publish_next_in_place(
-    source: Store, prepared: PreparedDataset, target: Target, wish: NumberWish, *, release_note: str = ""
-) -> tuple[Publication | None, NextNumber]:
+    source: Store,
+    prepared: PreparedDataset,
+    target: Target,
+    wish: NumberWish,
+    *,
+    release_note: str = "",
+    show: int = 5,
+) -> tuple[Publication | None, NextPreview]:
     """Publish shards that stay where they are under the next number; see ``publish_next``.
 
     Args:
@@ -174,6 +195,7 @@ def publish_next_in_place(
         target: the destination of the row, and the options.
         wish: how to choose the number.
         release_note: what changed, for readers of the version.
+        show: see ``publish_next``.
 
     Raises:
         UnusableRowsError: a record has a value that its feature does not allow.
@@ -186,7 +208,7 @@ def publish_next_in_place(
     def publish(numbered: PreparedDataset) -> Publication:
         return publish_folder(source, target, prepared=numbered, in_place=True)
 
-    return _publish(found, publish, target, wish, release_note)
+    return _publish(found, publish, target, wish, release_note, show)
 
 
 def preview_next(
@@ -241,6 +263,7 @@ def preview_next(
 class _Measured:
     """Verified shards without a number, and their fingerprints."""
 
+    files: StoredSplits
     prepared: PreparedDataset
     version: DatasetVersion
     fingerprints: Mapping[str, SplitFingerprint]
@@ -258,7 +281,12 @@ class _Measured:
         if known.keys() != {split.name for split in prepared.splits}:
             known, outside = target.prover().fingerprint(files)
             refuse_outside(outside, command=_import_of(prepared, target))
-        return cls(prepared=prepared, version=describe_version(prepared, report, target.slicing), fingerprints=known)
+        return cls(
+            files=files,
+            prepared=prepared,
+            version=describe_version(prepared, report, target.slicing),
+            fingerprints=known,
+        )
 
 
 def _publish(
@@ -267,18 +295,24 @@ def _publish(
     target: Target,
     wish: NumberWish,
     release_note: str,
-) -> tuple[Publication | None, NextNumber]:
+    show: int,
+) -> tuple[Publication | None, NextPreview]:
     """Choose a number and publish, and choose again if another publisher took the number meanwhile."""
     prepared, prover = measured.prepared, target.prover(actor=target.actor)
     for _ in range(_MOST_RIVALS):
         found = target.patience.call(lambda: choose_number(prover, measured.version, measured.fingerprints, wish))
         if found.number is None:
             _tidy(found, target)
-            return None, found
+            return None, NextPreview(next=found, diff=None)
+        diff = None
+        if found.latest is not None and found.changes is not None:
+            step = (prover, found.changes, found.latest, measured.files)
+            diff = target.patience.call(partial(diff_few, *step, show=show))
         notes = {str(found.number): release_note} if release_note else {}
         metadata = replace(prepared.metadata, release_notes={**prepared.metadata.release_notes, **notes})
         try:
-            return publish(replace(prepared, version=found.number, metadata=metadata)), found
+            publication = publish(replace(prepared, version=found.number, metadata=metadata))
+            return publication, NextPreview(next=found, diff=diff)
         except VersionExistsError:
             if wish.number is not None:
                 raise

@@ -7,8 +7,8 @@ refused; one that is larger than needed is noted. Withdrawn versions count too, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from registry.catalog import CatalogBackend, PublishedShards, load_shards
@@ -27,8 +27,21 @@ _SUMMARY: Final = {
     ChangeLevel.NONE: "the same content as",
     ChangeLevel.PATCH: "the same records and features as",
     ChangeLevel.MINOR: "the same records, with more features, as",
-    ChangeLevel.MAJOR: "more has changed than a MINOR version allows since",
 }
+
+
+def _reasons(changes: Changes, records: Sequence[RecordDiff]) -> str:
+    """The differences that decide the level in one line: ``p is Text, was float64; 1 record added``."""
+    of_split = {one.split: one for one in records if not one.is_equal}
+    reasons = []
+    for change in changes.reasons:
+        diff = of_split.get(change.where) if change.kind == "records" else None
+        if diff is not None and diff.is_reordered:  # the change says so
+            diff = None
+        where = f"{change.where}: " if diff is not None and len(changes.differing) > 1 else ""
+        reasons.append(change.brief if diff is None else f"{where}{diff}")
+    more = len(reasons) - _MOST_TOLD
+    return "; ".join(reasons[:_MOST_TOLD]) + (f"; and {more:,} more" if more > 0 else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,11 +94,16 @@ class Proof:
     @property
     def note(self) -> str:
         """The result in one line; ``""`` for the first version of a dataset."""
-        if self.lower is None:
-            return ""
-        told = f"{_SUMMARY[self.lower.changes.level]} {self.lower.changes.old}"
+        return "" if self.lower is None else self.describe(self.lower.changes)
+
+    def describe(self, changes: Changes, records: Sequence[RecordDiff] = ()) -> str:
+        """The result in one line, with the ``records`` of ``changes``, which are those since the lower version."""
         is_larger = self.smallest not in (None, self.version.version)
-        return f"{told}: {self.smallest} would do" if is_larger else told
+        if changes.level is ChangeLevel.MAJOR:
+            because = f"MAJOR because: {_reasons(changes, records)}"
+            return f"{because} ({self.smallest} would do)" if is_larger else because
+        summary = f"{_SUMMARY[changes.level]} {changes.old}"
+        return f"{summary}: {self.smallest} would do" if is_larger else summary
 
     def refusal(self, first: str = "") -> VersionTooSmallError:
         """The error for a refused number; ``first`` describes the first record that differs."""
@@ -238,6 +256,29 @@ class VersionDiff:
     unread: str = ""
 
 
+_MOST_COMPARED: Final = 100_000
+_MOST_COMPARED_BYTES: Final = 64 * 2**20
+"""What ``diff_few`` reads of each version: at most about a second."""
+
+
+def diff_few(prover: Prover, changes: Changes, old: DatasetVersion, new: StoredSplits, *, show: int) -> VersionDiff:
+    """``diff_files`` while a version is published: only if few records may differ, so that it takes no time."""
+    try:
+        sides = prover.files(old), new
+    except (StorageError, VerificationError, MissingExtraError) as error:
+        return VersionDiff(changes=changes, records=(), unread=error.message)
+    for place, side in enumerate(sides):
+        num_records, num_bytes = 0, 0
+        for split in side.splits:
+            differing = sum(len(pair[place]) for pair in changes.differing.get(split.name, ()))
+            num_records += differing
+            num_bytes += split.num_bytes * differing // max(1, split.num_examples)
+        if num_records > _MOST_COMPARED or num_bytes > _MOST_COMPARED_BYTES:
+            unread = f"{num_records:,} may differ, which takes a while: registry diff {changes.old} {changes.new}"
+            return VersionDiff(changes=changes, records=(), unread=unread)
+    return diff_files(prover, changes, lambda: sides, show=show)
+
+
 def diff_versions(prover: Prover, old: DatasetVersion, new: DatasetVersion, *, show: int = 5) -> VersionDiff:
     """Return the differences between two published versions. At most ``show`` records of each split are described.
 
@@ -257,4 +298,20 @@ def diff_files(
         records = diff_records(changes, *open_files(), show=show, processes=prover.processes, advance=prover.advance)
     except (StorageError, VerificationError, MissingExtraError) as error:
         return VersionDiff(changes=changes, records=(), unread=error.message)
-    return VersionDiff(changes=changes, records=records)
+    return VersionDiff(changes=_with_orders(changes, records), records=records)
+
+
+def _with_orders(changes: Changes, records: Sequence[RecordDiff]) -> Changes:
+    """``changes``, which say that a split has other values, for splits that only have another order."""
+    moved = {one.split: one for one in records if one.is_reordered}
+    is_partial = any(change.kind == "features" for change in changes.changes)
+    equal = "no value of the other features changed" if is_partial else "no value changed"
+    found = []
+    for change in changes.changes:
+        diff = moved.get(change.where) if change.kind == "records" else None
+        if diff is not None:
+            text = f"the records of split {diff.split} are in another order ({diff.moved:,} moved), {equal}"
+            found.append(replace(change, text=text, brief=text))
+        else:
+            found.append(change)
+    return replace(changes, changes=tuple(found))

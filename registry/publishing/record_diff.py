@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -18,12 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import CorruptExampleError, MissingExtraError
-from registry.features import Ragged
-from registry.features.content import ContentReader, content_bytes
+from registry.features import ClassLabel, FeaturesDict, Ragged
+from registry.features.containers import columns_of
+from registry.features.content import ContentReader, content_bytes, content_path
 from registry.model import LEAF_EXAMPLES
 from registry.publishing.alignment import Alignment, Digests, Indices, align, find_unpaired, pair_by_key
 from registry.publishing.changes import Changes
 from registry.publishing.fingerprint import Advance, RecordRun, StoredSplits, call_on_runs
+from registry.splits import counted
 
 _MOST_SHOWN_FEATURES: Final = 20
 _MOST_SEARCHED: Final = 64 * LEAF_EXAMPLES
@@ -42,6 +45,8 @@ class RecordChange:
         old, new: its index in the split, before and after; None if it does not exist there.
         features: for a changed record, the differences as (feature, value before, value after), the values as text.
         key: the name and the value of its key as text, such as ``("id", "42")``; None if no feature is the key.
+        values: for a record that was removed or added, its features and their values as text, without the key.
+        sentences: ``features`` in words.
     """
 
     kind: Kind
@@ -49,20 +54,28 @@ class RecordChange:
     new: int | None
     features: tuple[tuple[str, str, str], ...] = ()
     key: tuple[str, str] | None = None
+    values: tuple[tuple[str, str], ...] = ()
+    sentences: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         named = "" if self.key is None else f" with {self.key[0]} {self.key[1]}"
         match self.kind:
             case "removed":
-                return f"record {self.old}{named} is gone"
+                return f"record {self.old}{named} is gone{self._listed_values()}"
             case "added":
-                return f"record {self.new}{named} is new"
+                return f"record {self.new}{named} is new{self._listed_values()}"
             case "moved":
                 return f"record {self.old}{named} is record {self.new} now"
             case _:
-                what = "; ".join(f"{path} is {after}, was {before}" for path, before, after in self.features)
                 was = "" if self.old == self.new else f" (was {self.old})"
-                return f"record {self.new}{named}{was}: {what}"
+                return f"record {self.new}{named}{was}: {'; '.join(self.sentences)}"
+
+    def _listed_values(self) -> str:
+        if not self.values:
+            return ""
+        values = [f"{path} {value}" for path, value in self.values[:_MOST_LISTED]]
+        more = len(self.values) - len(values)
+        return f": {', '.join(values)}" + (f" and {more:,} more" if more else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +94,28 @@ class RecordDiff:
     first: tuple[RecordChange, ...]
 
     @property
+    def num_differing(self) -> int:
+        """The number of records that changed, moved, were removed or added."""
+        return self.changed + self.moved + self.removed + self.added
+
+    @property
+    def is_reordered(self) -> bool:
+        """Whether the split has the same records in another order."""
+        return self.num_differing == self.moved > 0
+
+    @property
     def is_equal(self) -> bool:
         """Whether the split has the same records in the same order."""
-        return not (self.changed or self.moved or self.removed or self.added)
+        return not self.num_differing
+
+    def __str__(self) -> str:
+        """What differs in few words: ``2 records added, 1 changed``."""
+        counts = {"added": self.added, "removed": self.removed, "changed": self.changed, "moved": self.moved}
+        words = [f"{number:,} {word}" for word, number in counts.items() if number]
+        if not words:
+            return "no record changed"
+        number, word = words[0].split()
+        return ", ".join([f"{number} record{'' if number == '1' else 's'} {word}", *words[1:]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +325,8 @@ class _SplitPair:
     def describe(self, change: RecordChange) -> RecordChange:
         """Return ``change`` with its key; if the record changed, with the differing features. Decodes two records."""
         change = self._with_key(change)
+        if change.kind in ("removed", "added"):
+            return replace(change, values=self._values(change))
         if change.kind != "changed" or change.old is None or change.new is None:
             return change
         records = [
@@ -304,7 +338,7 @@ class _SplitPair:
             for reader, record in zip(self.readers, records, strict=True)
         )
         differing = [path for path in before if path in after and before[path] != after[path]][:_MOST_SHOWN_FEATURES]
-        told = []
+        found, labels = [], [_labels(reader.features) for reader in self.readers]
         for path in differing:
             try:
                 values = [
@@ -313,8 +347,44 @@ class _SplitPair:
                 is_same = content_bytes(values[0]) == content_bytes(values[1])
             except (CorruptExampleError, MissingExtraError):  # e.g. a JPEG without a decoder: compare the files
                 is_same = True
-            told.append((path, *(tell_files(before[path], after[path]) if is_same else tell_apart(*values))))
-        return replace(change, features=tuple(told))
+            if is_same:
+                difference = Difference(*tell_files(before[path], after[path]))
+            else:
+                names = [
+                    _tell_class(classes.get(path, ()), value) for classes, value in zip(labels, values, strict=True)
+                ]
+                has_names = names[0] is not None and names[1] is not None and names[0] != names[1]
+                difference = Difference(str(names[0]), str(names[1])) if has_names else find_difference(*values)
+            found.append((path, difference))
+        return replace(
+            change,
+            features=tuple((path, *difference.as_pair()) for path, difference in found),
+            sentences=tuple(difference.describe(path) for path, difference in found),
+        )
+
+    def _values(self, change: RecordChange) -> tuple[tuple[str, str], ...]:
+        """The values of a record that was removed or added, as text, without those of its key."""
+        which, at = (0, change.old) if change.new is None else (1, change.new)
+        if at is None:
+            raise AssertionError("a change has a place in one of the versions")
+        reader = self.readers[which]
+        record = next(self.sides[which].records(RecordRun(self.places[which], at, at + 1)))
+        paths = [path for path in reader.paths if path != self.key]
+        try:
+            values = reader.values(record, paths)
+        except (CorruptExampleError, MissingExtraError):  # e.g. a JPEG without a decoder
+            values = {}
+            for path in paths:
+                with suppress(CorruptExampleError, MissingExtraError):
+                    values |= reader.values(record, [path])
+        labels = _labels(reader.features)
+        found = []
+        for path in paths:
+            text = "(cannot be decoded)"
+            if path in values:
+                text = _tell_class(labels.get(path, ()), values[path]) or _summarize(values[path])
+            found.append((path, text))
+        return tuple(found)
 
     def _with_key(self, change: RecordChange) -> RecordChange:
         if self.key is None:
@@ -399,6 +469,73 @@ def _position(change: RecordChange) -> tuple[int, str]:
     return (0 if place is None else place), change.kind
 
 
+def _labels(features: FeaturesDict) -> dict[str, tuple[str, ...]]:
+    """The names of the classes of each feature that is one label, by its path."""
+    return {
+        content_path(column.names): column.leaf.names
+        for column in columns_of(features)
+        if isinstance(column.leaf, ClassLabel) and column.leaf.names is not None and not column.lengths
+    }
+
+
+def _tell_class(names: Sequence[str], value: Any) -> str | None:
+    """The name of a class; None if it has no name."""
+    if not names or value is None or not 0 <= int(value) < len(names):
+        return None
+    return _cut(names[int(value)].encode("utf-8", "surrogateescape"), 0, as_text=True)
+
+
+def _summarize(value: Any) -> str:
+    """A value as text: bytes that are not text by their number, long arrays by their type and shape."""
+    if isinstance(value, bytes):
+        try:
+            value.decode()
+        except UnicodeDecodeError:
+            return f"{len(value):,} bytes"
+    if isinstance(value, np.ndarray) and value.size > _MOST_LISTED:
+        return f"{_listed(value)} {value.shape}"
+    if isinstance(value, Ragged):
+        return counted(len(value), "item")
+    return _tell_whole(value)
+
+
+class Difference(NamedTuple):
+    """Two values that differ, as text.
+
+    Attributes:
+        before, after: the values; of long arrays, the first ones that differ.
+        place: the index of these in long arrays, such as ``[0, 3]``.
+        num_differing: how many values of long arrays differ: ``1 of 9``.
+        rows: the numbers of rows to the arrays, from the outside in.
+    """
+
+    before: str
+    after: str
+    place: str = ""
+    num_differing: str = ""
+    rows: tuple[int, ...] = ()
+
+    def as_pair(self) -> tuple[str, str]:
+        """The value before, and the value after with where it is."""
+        where = f" at {self.place}" if self.place else ""
+        where += f"; {self.num_differing} values differ" if self.num_differing else ""
+        return self.before, self.after + where + "".join(f" (row {row:,})" for row in reversed(self.rows))
+
+    def describe(self, path: str) -> str:
+        """A sentence about the feature ``path``.
+
+        >>> Difference("206", "163", "[0, 0]", "8 of 9").describe("image")
+        'image differs in 8 of 9 values; the first, at [0, 0], is 163 and was 206'
+        """
+        subject = "".join(f"row {row:,} of " for row in reversed(self.rows)) + path
+        if self.num_differing:
+            first = (
+                f"the one at {self.place}" if self.num_differing.startswith("1 of ") else f"the first, at {self.place},"
+            )
+            return f"{subject} differs in {self.num_differing} values; {first} is {self.after} and was {self.before}"
+        return f"{subject}{f' at {self.place}' if self.place else ''} is {self.after}, was {self.before}"
+
+
 def tell_apart(before: Any, after: Any) -> tuple[str, str]:
     """Return texts for two decoded values that differ.
 
@@ -409,15 +546,20 @@ def tell_apart(before: Any, after: Any) -> tuple[str, str]:
     >>> tell_apart(None, b"null")
     ('null', "'null'")
     """
+    return find_difference(before, after).as_pair()
+
+
+def find_difference(before: Any, after: Any) -> Difference:
+    """Return what differs between two decoded values that are not equal."""
     if before is None or after is None:  # of an optional feature
-        return _tell_whole(before), _tell_whole(after)
+        return Difference(_tell_whole(before), _tell_whole(after))
     if isinstance(before, bytes) and isinstance(after, bytes):
-        return _tell_texts(before, after)
+        return Difference(*_tell_texts(before, after))
     if isinstance(before, Ragged) and isinstance(after, Ragged):
         return _tell_ragged(before, after)
     if isinstance(before, np.ndarray) and isinstance(after, np.ndarray):
         return _tell_arrays(before, after)
-    return _or_digests((_short(before), _short(after)), content_bytes(before), content_bytes(after))
+    return Difference(*_or_digests((_short(before), _short(after)), content_bytes(before), content_bytes(after)))
 
 
 def tell_files(before: bytes, after: bytes) -> tuple[str, str]:
@@ -451,27 +593,28 @@ def _cut(text: bytes, start: int, *, as_text: bool) -> str:
     return ("…" if start else "") + shown + ("…" if start + _WIDTH < len(text) else "")
 
 
-def _tell_ragged(before: Ragged, after: Ragged) -> tuple[str, str]:
+def _tell_ragged(before: Ragged, after: Ragged) -> Difference:
     if len(before) != len(after):
-        return f"{len(before):,} rows", f"{len(after):,} rows"
+        return Difference(f"{len(before):,} rows", f"{len(after):,} rows")
     for index, pair in enumerate(zip(before, after, strict=True)):
         if content_bytes(pair[0]) != content_bytes(pair[1]):
-            told = tell_apart(*pair)
-            return told[0], f"{told[1]} (row {index:,})"
-    return _short(before.to_list()), _short(after.to_list())
+            inner = find_difference(*pair)
+            return inner._replace(rows=(index, *inner.rows))
+    return Difference(_short(before.to_list()), _short(after.to_list()))
 
 
-def _tell_arrays(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> tuple[str, str]:
+def _tell_arrays(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> Difference:
     if before.shape != after.shape:
-        return f"{_listed(before)} of shape {before.shape}", f"{_listed(after)} of shape {after.shape}"
+        old, new = (f"{_listed(side)} of shape {side.shape}" for side in (before, after))
+        return Difference(old, new)
     places = np.flatnonzero(_differs(before, after))
     if before.size <= _MOST_LISTED and before.dtype != object:
         contents = content_bytes(before), content_bytes(after)
-        return _or_digests((_short(before.tolist()), _short(after.tolist())), *contents)
+        return Difference(*_or_digests((_short(before.tolist()), _short(after.tolist())), *contents))
     place = int(places[0])
     old, new = tell_apart(before.flat[place], after.flat[place])
     index = "[" + ", ".join(str(int(axis)) for axis in np.unravel_index(place, before.shape)) + "]"
-    return old, f"{new} at {index}" + (f"; {len(places):,} of {before.size:,} values differ" if before.size > 1 else "")
+    return Difference(old, new, index, f"{len(places):,} of {before.size:,}" if before.size > 1 else "")
 
 
 def _differs(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

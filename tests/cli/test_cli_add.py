@@ -92,7 +92,7 @@ def test_a_dry_run_shows_the_change_and_publishes_nothing(cli: Cli, folder: Path
         "1.0.0 -> prices:2.0.0: MAJOR\n"
         "  MAJOR  split train has 4 records, had 3\n"
         "  train: 1 added, 3 unchanged\n"
-        "    record 2 is new\n"
+        "    record 2 is new: item 'shelf', price 75.0, sold null, zip '20095'\n"
         "smallest number after prices:1.0.0: 2.0.0\n"
         "would publish prices:2.0.0: 4 examples\n"
     )
@@ -144,7 +144,10 @@ def test_a_column_decides_the_split_and_another_the_key(cli: Cli, folder: Path) 
     assert "\nkeys: the column 'id' (as in the version before)\n" in again.out
     (folder / "people.csv").write_text("id,part,name\n1,train,Ada\n2,test,Alan\n4,train,Grace\n")
     diff = cli("add", "people.csv", "--split-by", "part", "--dry-run").out
-    assert sorted(re.findall("    record [0-9] (.*)", diff)) == ["with id 3 is gone", "with id 4 is new"]
+    assert sorted(re.findall("    record [0-9] (.*)", diff)) == [
+        "with id 3 is gone: name 'Grace'",
+        "with id 4 is new: name 'Grace'",
+    ]
     back = cli("add", "people.csv", "--split-by", "part", "--key-by", "content")
     assert "\nkeys: the content of the record (as requested)\n" in back.out
 

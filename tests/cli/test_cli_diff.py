@@ -151,7 +151,7 @@ def test_the_dry_run_shows_everything_and_writes_nothing(published: Cli, workspa
         "  MAJOR  split train has 2,999 records, had 3,000\n"
         '  PATCH  description is "New words.", was "Animals."\n'
         "  train: 1 changed, 1 removed, 2,998 unchanged\n"
-        "    record 10 is gone\n"
+        "    record 10 is gone: age 10, kind 'cat', name 'animal 10'\n"
         "    record 1499 (was 1500): name is 'somebody else', was 'animal 1500'\n"
         "smallest number after animals:1.0.0: 2.0.0\n"
         "refused: animals:1.0.1 is too small a number: "
@@ -176,7 +176,15 @@ def test_the_dry_run_shows_everything_and_writes_nothing(published: Cli, workspa
             "added": 0,
             "removed": 1,
             "moved": 0,
-            "first": [{"kind": "removed", "old": 10, "new": None, "features": {}}],
+            "first": [
+                {
+                    "kind": "removed",
+                    "old": 10,
+                    "new": None,
+                    "features": {},
+                    "values": {"age": "10", "kind": "'cat'", "name": "'animal 10'"},
+                }
+            ],
         }
     ]
     assert fingerprint_of_files(workspace) == before

@@ -348,7 +348,9 @@ def test_the_same_pixels_in_another_png_are_the_same_record(catalog: Catalog, tm
     catalog.publish(prepare(tmp_path / "b", "1.0.1", {"train": [{"image": file.getvalue()}]}, features=features))
     pixels = pixels.copy()
     pixels[3, 4, 1] ^= 1
-    with pytest.raises(VersionTooSmallError, match=r"image is \d+ at \[3, 4, 1\]; 1 of 6,000 values differ, was \d+"):
+    with pytest.raises(
+        VersionTooSmallError, match=r"image differs in 1 of 6,000 values; the one at \[3, 4, 1\] is \d+ and was \d+"
+    ):
         catalog.publish(prepare(tmp_path / "c", "1.0.2", {"train": [{"image": pixels}]}, features=features))
 
 
@@ -419,5 +421,5 @@ def test_a_dataset_larger_than_memory_is_proved_and_compared(sqlite_template: Pa
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    expected = "record 1050: blob is 1 at [2]; 1 of 300,000 values differ, was 0"
+    expected = "record 1050: blob differs in 1 of 300,000 values; the one at [2] is 1 and was 0"
     assert json.loads(done.stdout) == [3 * 1300, 1299, 1, 0, expected]
