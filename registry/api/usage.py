@@ -6,12 +6,13 @@ once. With ``check``, every location is listed and compared; one that cannot be 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from registry.api.locations import open_data
-from registry.catalog import CatalogBackend, VersionSize, load_shards
+from registry.catalog import CatalogBackend, VersionSize
 from registry.errors import MissingExtraError, RegistryError, StorageError, VersionNotFoundError
 from registry.masking import mask
 from registry.model import Reference, VersionState
@@ -20,6 +21,9 @@ if TYPE_CHECKING:  # fsspec is loaded when a store is opened
     from registry.storage import Store
 
 _SHOWN: Final = 100
+_GROUPS: Final = 200
+_Key: TypeAlias = tuple[str, str]
+_Files: TypeAlias = Mapping[Reference, Sequence[tuple[str, int]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +113,9 @@ def measure_usage(
     if not sizes and wanted is not None:
         raise VersionNotFoundError(f"no version matches {named or wanted}", hint="To list datasets: registry list")
     groups = _group(backend, open_data(data_dir), sizes)
+    totals = _Totals()
+    for group in groups:
+        totals.add(group)
     versions = [
         VersionUsage(
             reference=copy.size.reference,
@@ -116,7 +123,7 @@ def measure_usage(
             location=copy.shown,
             num_files=copy.size.num_files,
             num_bytes=copy.size.num_bytes,
-            num_shared_bytes=group.num_shared_bytes(copy),
+            num_shared_bytes=totals.shared[copy],
         )
         for group in groups
         for copy in group.copies
@@ -125,10 +132,10 @@ def measure_usage(
     versions.sort(key=lambda one: (order[one.reference], one.location))
     return Usage(
         versions=tuple(versions),
-        datasets={name: _total(groups, dataset=name) for name in dict.fromkeys(one.reference.dataset for one in sizes)},
-        locations={place: _total(groups, place=place) for place in sorted({one.location for one in versions})},
-        total=_total(groups),
-        stored=tuple(_compare(backend, group) for group in groups) if check else (),
+        datasets={name: totals.of("dataset", name) for name in dict.fromkeys(one.reference.dataset for one in sizes)},
+        locations={place: totals.of("location", place) for place in sorted({one.location for one in versions})},
+        total=totals.of("all", ""),
+        stored=tuple(_compare_all(backend, groups)) if check else (),
     )
 
 
@@ -140,6 +147,11 @@ class _Copy:
     store: Store | RegistryError
     shown: str
 
+    @property
+    def keys(self) -> tuple[_Key, ...]:
+        """The totals that count it."""
+        return ("dataset", self.size.reference.dataset), ("location", self.shown), ("all", "")
+
 
 class _Group:
     """The copies at one location, or at locations inside each other, which may share files.
@@ -149,23 +161,52 @@ class _Group:
         files: the size of each file and the copies that name it, by its complete path; empty for a single copy.
     """
 
-    def __init__(self, backend: CatalogBackend, copies: list[_Copy]) -> None:
+    def __init__(self, copies: list[_Copy], named: _Files) -> None:
         self.copies = copies
         self.files: dict[str, tuple[int, list[_Copy]]] = {}
         for copy in copies if len(copies) > 1 else ():
-            for name, num_bytes in _named_files(backend, copy):
+            for name, num_bytes in named[copy.size.reference]:
                 self.files.setdefault(f"{copy.shown}/{name}", (num_bytes, []))[1].append(copy)
 
-    def num_shared_bytes(self, copy: _Copy) -> int:
-        """The size of the files of a copy that others name, too."""
-        return sum(size for size, namers in self.files.values() if copy in namers and len(namers) > 1)
 
-    def count(self, chosen: list[_Copy]) -> tuple[int, int]:
-        """The number and the size of the distinct files of some copies."""
-        if not self.files:
-            return sum(one.size.num_files for one in chosen), sum(one.size.num_bytes for one in chosen)
-        sizes = [size for size, namers in self.files.values() if any(one in namers for one in chosen)]
-        return len(sizes), sum(sizes)
+class _Totals:
+    """Adds up the distinct files of each dataset, of each location, and of everything, in one pass over all groups.
+
+    Attributes:
+        shared: for each copy, the size of the files that others name, too.
+    """
+
+    def __init__(self) -> None:
+        self.shared: Counter[_Copy] = Counter()
+        self._num_files: Counter[_Key] = Counter()
+        self._num_bytes: Counter[_Key] = Counter()
+        self._references: defaultdict[_Key, set[Reference]] = defaultdict(set)
+
+    def add(self, group: _Group) -> None:
+        """Count the files of a group."""
+        for copy in group.copies:
+            for key in copy.keys:
+                self._references[key].add(copy.size.reference)
+        if not group.files:  # of several copies only if none of them has a file
+            for copy in group.copies:
+                self._count(copy.keys, copy.size.num_files, copy.size.num_bytes)
+        for num_bytes, namers in group.files.values():
+            self._count({key for copy in namers for key in copy.keys}, 1, num_bytes)
+            if len(namers) > 1:
+                for copy in set(namers):
+                    self.shared[copy] += num_bytes
+
+    def _count(self, keys: Collection[_Key], num_files: int, num_bytes: int) -> None:
+        for key in keys:
+            self._num_files[key] += num_files
+            self._num_bytes[key] += num_bytes
+
+    def of(self, kind: str, name: str) -> Total:
+        """The total of a dataset, of a location, or of everything."""
+        key = kind, name
+        return Total(
+            num_versions=len(self._references[key]), num_files=self._num_files[key], num_bytes=self._num_bytes[key]
+        )
 
 
 def _group(backend: CatalogBackend, data: Store, sizes: Sequence[VersionSize]) -> list[_Group]:
@@ -187,26 +228,21 @@ def _group(backend: CatalogBackend, data: Store, sizes: Sequence[VersionSize]) -
             groups[-1].append(copy)
         else:
             groups.append([copy])
-    return [_Group(backend, group) for group in groups]
+    shared = {copy.size.reference for group in groups if len(group) > 1 for copy in group}
+    named = backend.shards.files_of(shared) if shared else {}
+    return [_Group(group, named) for group in groups]
 
 
-def _total(groups: Sequence[_Group], *, dataset: str | None = None, place: str | None = None) -> Total:
-    """The distinct files of a dataset, at a place, or of everything."""
-    num_files = num_bytes = 0
-    references = set()
-    for group in groups:
-        chosen = [
-            copy
-            for copy in group.copies
-            if dataset in (None, copy.size.reference.dataset) and place in (None, copy.shown)
-        ]
-        files, size = group.count(chosen)
-        num_files, num_bytes = num_files + files, num_bytes + size
-        references |= {copy.size.reference for copy in chosen}
-    return Total(num_versions=len(references), num_files=num_files, num_bytes=num_bytes)
+def _compare_all(backend: CatalogBackend, groups: Sequence[_Group]) -> Iterator[StoredUsage]:
+    """Compare the groups, some hundred at a time: a catalog may name millions of files."""
+    for start in range(0, len(groups), _GROUPS):
+        block = groups[start : start + _GROUPS]
+        named = backend.shards.files_of({copy.size.reference for group in block for copy in group.copies})
+        for group in block:
+            yield _compare(group, named)
 
 
-def _compare(backend: CatalogBackend, group: _Group) -> StoredUsage:
+def _compare(group: _Group, named: _Files) -> StoredUsage:
     """List the location of a group, and compare the files that versions name."""
     outer = group.copies[0]
     found: dict[str, int] = {}
@@ -233,7 +269,7 @@ def _compare(backend: CatalogBackend, group: _Group) -> StoredUsage:
     folders = tuple(folder for folder, _ in unlisted)
     missing, differing = [], []
     for copy in group.copies:
-        for name, num_bytes in _named_files(backend, copy):
+        for name, num_bytes in named[copy.size.reference]:
             path = f"{copy.shown}/{name}"
             if path not in found:
                 if not path.startswith(folders):
@@ -250,17 +286,6 @@ def _compare(backend: CatalogBackend, group: _Group) -> StoredUsage:
         num_faults=len(missing) + len(differing),
         error=error,
     )
-
-
-def _named_files(backend: CatalogBackend, copy: _Copy) -> Iterator[tuple[str, int]]:
-    """The name and the size of each shard file of a version."""
-    one = copy.size
-    version = backend.published(one.name, one.config, one.version)
-    if version is None:
-        raise AssertionError("published versions are never removed")
-    for split in version.splits:
-        for shard in load_shards(backend.shards, version, split.name):
-            yield split.filename(shard.index), shard.num_bytes
 
 
 def _is_meant(one: VersionSize, wanted: Reference) -> bool:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain, groupby
+from operator import attrgetter
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -16,11 +18,13 @@ from registry.catalog.backend import LengthBlock
 from registry.catalog.rows import json_agg, read_json
 from registry.catalog.selection import NUMBER, is_version, named_config, published_versions
 from registry.catalog.session import reading
-from registry.catalog.tables import builder, dataset_version, shard, split
+from registry.catalog.tables import builder, builder_config, dataset_version, shard, split
 from registry.catalog.values import stored_values
-from registry.model import DatasetVersion, Shard, Version
+from registry.model import DatasetVersion, Reference, Shard, ShardedFileTemplate, Version
 
 _DIGESTS: Final = 500
+_VERSIONS: Final = 500
+_ROWS: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,42 @@ class SqlShards:
                 )
                 for major, minor, patch, split_name, index, digest in connection.execute(query):
                     found[digest] = (Version(major, minor, patch), split_name, index)
+        return found
+
+    def files_of(self, references: Collection[Reference]) -> dict[Reference, list[tuple[str, int]]]:
+        found: dict[Reference, list[tuple[str, int]]] = {reference: [] for reference in references}
+        wanted = [(one.name, one.config or "", *one.exact.parts) for one in found if one.exact is not None]
+        number = (builder.c.name, builder_config.c.name, *NUMBER)
+        with reading(self.engine) as connection, stored_values():
+            for start in range(0, len(wanted), _VERSIONS):
+                query = (
+                    sa.select(
+                        builder.c.name.label("builder_name"),
+                        builder_config.c.name.label("config_name"),
+                        *NUMBER,
+                        split,
+                        shard.c.shard_index,
+                        shard.c.num_bytes.label("file_bytes"),
+                    )
+                    .select_from(published_versions())
+                    .join(split, split.c.version_id == dataset_version.c.id)
+                    .join(shard, shard.c.split_id == split.c.id)
+                    .where(sa.tuple_(*number).in_(wanted[start : start + _VERSIONS]))
+                    .order_by(split.c.version_id, split.c.position, shard.c.shard_index)
+                )
+                rows = connection.execute(query, execution_options={"yield_per": _ROWS})
+                for _, of_split in groupby(rows, key=attrgetter("id")):
+                    first = next(of_split)
+                    files = ShardedFileTemplate(
+                        dataset=first.filename_dataset,
+                        template=first.filename_template,
+                        file_format=first.filename_format,
+                    )
+                    name_shard = files.namer(first.name, first.num_shards)
+                    version = Version(first.major, first.minor, first.patch)
+                    found[Reference.exactly(first.builder_name, first.config_name or None, version)] += [
+                        (name_shard(row.shard_index), row.file_bytes) for row in chain([first], of_split)
+                    ]
         return found
 
     def lengths_between(self, split_id: int, first: int, stop: int) -> LengthBlock:
