@@ -69,8 +69,10 @@ def _collect(one: Leftover, remove: Callable[[Leftover], bool], *, dry_run: bool
 
 def _find_local(older_than: timedelta) -> Iterator[Leftover]:
     """What killed processes left in TMPDIR, and files of the index cache that were not used for the grace period."""
+    from registry.building.finished import is_left
     from registry.publishing.garbage import Leftover, Verdict
-    from registry.storage.temporary import abandoned_temporary
+    from registry.storage.local import LocalStore
+    from registry.storage.temporary import abandoned_temporary, finished_temporary
 
     for path in abandoned_temporary():
         files = [facts for _, facts in _walk(path)]
@@ -80,6 +82,23 @@ def _find_local(older_than: timedelta) -> Iterator[Leftover]:
             place=str(path),
             verdict=Verdict.GARBAGE,
             why="the process that made it has ended",
+            num_files=len(files),
+            num_bytes=sum(one.st_size for one in files),
+        )
+    latest = (datetime.now(UTC) - older_than).timestamp()
+    for path in finished_temporary():
+        if not is_left(LocalStore(path)):
+            continue
+        files = [facts for _, facts in _walk(path)]
+        is_old = max((facts.st_ctime for facts in files), default=0) <= latest
+        yield Leftover(
+            kind="temporary",
+            name=str(path),
+            place=str(path),
+            verdict=Verdict.GARBAGE if is_old else Verdict.KEPT,
+            why="finished shards that nobody published for the grace period"
+            if is_old
+            else "finished shards that could not be published; the same command publishes them",
             num_files=len(files),
             num_bytes=sum(one.st_size for one in files),
         )

@@ -9,7 +9,7 @@ for any number of processes and any memory budget.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,19 +20,27 @@ from registry.building.author_code import add_place
 from registry.building.builder import DatasetBuilder, Examples, Generated
 from registry.building.encoding import encode_examples
 from registry.building.example_runs import MadeRun, make_runs
+from registry.building.finished import (
+    Finished,
+    find_finished,
+    forget_finished,
+    keep_or_give_up,
+    record_finished,
+)
 from registry.building.generation import Keyer, call_features, call_splits, examples_place, run_generator
 from registry.building.input_labels import InputLabels
 from registry.building.piece_runs import GroupMaker, make_group_runs, watch_inputs
 from registry.building.pieces import Pieces
 from registry.building.run_files import CAN_SHARE_FILES
-from registry.building.run_folder import RunFolder, SplitRuns
+from registry.building.run_folder import RunFolder, SplitRuns, key_of_build
 from registry.building.run_format import KeyedFrames
 from registry.building.run_merging import check_keys, merge_runs
 from registry.building.sorter import DEFAULT_BUDGET_BYTES, ExternalSorter
+from registry.building.witness import Witness
 from registry.building.writing import FILE_FORMAT, plan_split, watch_frames, write_runs, write_split
 from registry.engines import Engine, ThisProcess, choose_engine, num_cpus
 from registry.errors import BuildError, DuplicateKeyError, FeatureError, UsageError
-from registry.features import Codec, codec_of
+from registry.features import Codec, FeaturesDict, codec_of
 from registry.features.split_hasher import SplitHasher
 from registry.model import ProgressCallback, Shard, Split, SplitFingerprint, version_folder
 from registry.prepared import PreparedDataset, write_prepared
@@ -53,6 +61,7 @@ class StagedBuild:
         prepared: the content of its ``dataset_info.json`` and ``features.json``.
         shards: the written shards of each split: sizes in bytes, numbers of examples, and sha256.
         fingerprints: the fingerprint of each split, if it was computed while the split was written.
+        store: the data folder.
         runs: what a cluster wrote for this build. It is removed with the staged folder, unless an error ends the block.
     """
 
@@ -60,15 +69,17 @@ class StagedBuild:
     prepared: PreparedDataset
     shards: Mapping[str, tuple[Shard, ...]]
     fingerprints: Mapping[str, SplitFingerprint]
+    store: Store
     runs: RunFolder
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.staged.give_up()
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        keep_or_give_up(self.staged, error)
         if kind is None:  # else the next build goes on from the runs
             self.runs.remove()
+            forget_finished(self.store, self.staged.final)
 
 
 def build_dataset(
@@ -110,13 +121,19 @@ def build_dataset(
     ('digits/1.0.0', 1797)
     """
     _refuse_other_code(builder)
-    features = call_features(builder)
-    splits = call_splits(builder)
-    counts = _shard_counts(builder, splits, num_shards)
     final = version_folder(builder.name, builder.config_name, builder.version)
     store.clear_abandoned(final.rpartition("/")[0])
-    staged = store.stage(final)
+    with Witness() as witness:
+        features = call_features(builder)
+        splits = call_splits(builder)
+    counts = _shard_counts(builder, splits, num_shards)
     runs = RunFolder(store, final, builder, features)
+    key = key_of_build(builder, features, splits, counts)
+    finished = None if key is None else find_finished(store, final, key=key)
+    if finished is not None:
+        return _finished_build(builder, features, finished, store, runs)
+    staged = store.stage(final)
+    witness.ignore(staged.store.locate("").rstrip("/"))
     is_pieced = any(isinstance(examples, Pieces) for examples in splits.values())
     try:
         made: dict[str, tuple[Split, tuple[Shard, ...]]] = {}
@@ -126,7 +143,7 @@ def build_dataset(
         ) as engine:
             for name, examples in splits.items():
                 hashers[name] = SplitHasher(features)
-                with InputLabels() as labels:
+                with InputLabels() as labels, witness:
                     job = _SplitJob(
                         builder=builder,
                         codec=codec_of(features),
@@ -141,25 +158,50 @@ def build_dataset(
                         budget_bytes=budget_bytes,
                     )
                     made[name] = job.run(examples)
-        prepared = PreparedDataset(
-            name=builder.name,
-            config=builder.config_name,
-            version=builder.version.number,
-            splits=tuple(split for split, _ in made.values()),
-            features=features,
-            metadata=builder.metadata,
-            file_format=FILE_FORMAT,
-            disable_shuffling=builder.DISABLE_SHUFFLING,
-            experiments=builder.version.experiments,
-        )
+        prepared = _describe(builder, features, [split for split, _ in made.values()])
         write_prepared(staged.store, prepared)
+        inputs = witness.stamps()
+        if key is not None and inputs is not None:
+            record_finished(staged, list(made.values()), store, key=key, inputs=inputs)
     except BaseException:
         staged.give_up()
         raise
     shards = MappingProxyType({name: written for name, (_, written) in made.items()})
     found = {name: hasher.fingerprint() for name, hasher in hashers.items()}
     fingerprints = MappingProxyType({name: one for name, one in found.items() if one is not None})
-    return StagedBuild(staged=staged, prepared=prepared, shards=shards, fingerprints=fingerprints, runs=runs)
+    return StagedBuild(
+        staged=staged, prepared=prepared, shards=shards, fingerprints=fingerprints, store=store, runs=runs
+    )
+
+
+def _finished_build(
+    builder: DatasetBuilder, features: FeaturesDict, finished: Finished, store: Store, runs: RunFolder
+) -> StagedBuild:
+    """The build whose shards an earlier run has written. Fingerprints are computed from the shards."""
+    prepared = _describe(builder, features, [split for split, _ in finished.made])
+    finished.describe(prepared)
+    return StagedBuild(
+        staged=finished.staged,
+        prepared=prepared,
+        shards=MappingProxyType({split.name: shards for split, shards in finished.made}),
+        fingerprints=MappingProxyType({}),
+        store=store,
+        runs=runs,
+    )
+
+
+def _describe(builder: DatasetBuilder, features: FeaturesDict, splits: Sequence[Split]) -> PreparedDataset:
+    return PreparedDataset(
+        name=builder.name,
+        config=builder.config_name,
+        version=builder.version.number,
+        splits=tuple(splits),
+        features=features,
+        metadata=builder.metadata,
+        file_format=FILE_FORMAT,
+        disable_shuffling=builder.DISABLE_SHUFFLING,
+        experiments=builder.version.experiments,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ from typing import Any, Final, NamedTuple
 
 _MOST_SOURCES: Final = 10_000
 _OURS: Final = "registry"
-_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
+INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 
 # import := "from" ["."...] [name] "import" ("(" names ")" | names) | "import" names
 # It also matches such lines in texts. They name nothing, or one file more.
@@ -38,14 +38,16 @@ _IMPORT: Final = re.compile(
     r"|import[ \t]+(?P<modules>[^\n;]*))",
     flags=re.MULTILINE,
 )
+_WORD: Final = re.compile(rb"[A-Za-z_][A-Za-z0-9_]+")
 _COMMENT: Final = re.compile(r"#[^\n]*|\\\r?\n")
 
 
 class _Source(NamedTuple):
-    """A file of code: its sha256, and the full names that it may import."""
+    """A file of code: its sha256, the full names that it may import, and environment variables that it may read."""
 
     sha256: str
     imports: tuple[str, ...]
+    variables: frozenset[str]
 
 
 class _Place(NamedTuple):
@@ -73,7 +75,12 @@ def encoder_versions() -> dict[str, str | None]:
 class CodeReader:
     """Digests code. It reads a file once: use another one after files may have changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, asks_versions: bool = True) -> None:
+        """``asks_versions``: installed packages count by their versions, whose look-up takes some time.
+
+        Otherwise they count by the first file of each, and the caller compares the folders of packages.
+        """
+        self._asks_versions = asks_versions
         self._sources: dict[Path, _Source] = {}
         self._places: dict[tuple[str, Path], _Place | None] = {}
 
@@ -143,8 +150,17 @@ class CodeReader:
             except OSError:  # a broken link, or a file that this user cannot read, so it does not run
                 content = b""
             imports = tuple(sorted(set(_imports(name, content)))) if path.suffix == ".py" else ()
-            self._sources[path] = _Source(hashlib.sha256(content).hexdigest(), imports)
+            words = {word.decode() for word in _WORD.findall(content)}
+            variables = frozenset(words.intersection(os.environ))
+            self._sources[path] = _Source(hashlib.sha256(content).hexdigest(), imports, variables)
         return self._sources[path]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment variables whose names are in the code that was read, without those of the registry."""
+        names = {name for source in self._sources.values() for name in source.variables}
+        names = {name for name in names if not name.startswith("REGISTRY_")}  # they say where, not what
+        return {name: os.environ[name] for name in sorted(names) if name in os.environ}
 
     def _place_of_imported(self, name: str, folder: Path) -> _Place | None:
         if (name, folder) not in self._places:
@@ -154,7 +170,7 @@ class CodeReader:
     def _versions(self, name: str) -> dict[str, str]:
         """The versions of the installed packages that contain a module."""
         top, found = name.partition(".")[0], {}
-        for package in self._packages.get(top, ()):
+        for package in () if not self._asks_versions else self._packages.get(top, ()):
             with suppress(metadata.PackageNotFoundError):
                 found[f"version of {package}"] = metadata.version(package)
         return found
@@ -224,7 +240,7 @@ def _files_of(place: _Place) -> Iterator[tuple[str, Path]]:
     root = place.path.parent
     for folder, folders, names in os.walk(root):
         # Not environments or caches that are inside the folder of a program.
-        folders[:] = sorted(one for one in folders if one[:1] != "." and one not in ("__pycache__", *_INSTALLED))
+        folders[:] = sorted(one for one in folders if one[:1] != "." and one not in ("__pycache__", *INSTALLED))
         inside = ".".join((place.name, *Path(folder).relative_to(root).parts))
         for name in sorted(names):
             if name.endswith(".py"):
@@ -266,7 +282,7 @@ def _standard_folders() -> tuple[str, ...]:
 
 
 def _is_installed(path: Path) -> bool:
-    return not _INSTALLED.isdisjoint(path.parts)
+    return not INSTALLED.isdisjoint(path.parts)
 
 
 def _is_standard(path: Path) -> bool:

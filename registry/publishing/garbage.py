@@ -45,7 +45,15 @@ from registry.publishing.markers import (
 )
 from registry.storage import Store, open_location
 from registry.storage.multipart import UnfinishedUpload, abort_upload, list_unfinished
-from registry.storage.names import MARKER_FILE, OWNER_FILE, Owner, is_own_staged, is_unfinished, owner_of_file
+from registry.storage.names import (
+    FINISHED_FILE,
+    MARKER_FILE,
+    OWNER_FILE,
+    Owner,
+    is_own_staged,
+    is_unfinished,
+    owner_of_file,
+)
 from registry.storage.staged import read_owner
 from registry.storage.store import StoredEntry
 
@@ -303,7 +311,10 @@ class GarbageCollector:
         else:
             is_file = found.kind == "upload"
             owner = None if is_file else read_owner(self._store, f"{found.name}/{OWNER_FILE}")
-            yield self._judge_owner(found, owner or owner_of_file(last_part))
+            if _is_finished(found) and (owner is None or owner.is_dead()):
+                yield self._judge_finished(found)
+            else:
+                yield self._judge_owner(found, owner or owner_of_file(last_part))
 
     def _judge_invalid(self, found: _Found) -> Leftover:
         why = "the registry did not make these names"
@@ -335,6 +346,13 @@ class GarbageCollector:
         if not self._is_old(found.changed_at):
             return self._leftover(found, Verdict.KEPT, f"{who} may be writing it")
         return self._leftover(found, Verdict.GARBAGE, f"{who} has not written to it for the grace period")
+
+    def _judge_finished(self, found: _Found) -> Leftover:
+        """Decide about finished shards that could not be published, and that no process uses."""
+        if self._is_old(found.changed_at):
+            return self._leftover(found, Verdict.GARBAGE, "finished shards that nobody published for the grace period")
+        why = "finished shards that could not be published; the same command publishes them"
+        return self._leftover(found, Verdict.KEPT, why)
 
     def _judge_aside(self, found: _Found, aside: re.Match[str]) -> Leftover:
         parent = found.name.rpartition("/")[0]
@@ -381,7 +399,7 @@ class GarbageCollector:
                 if reservation is None:
                     yield self._judge_marker(_Found("marker", found.name, [one]), versions)
                 continue
-            if name in (OWNER_FILE, METADATA_FILENAME) or is_description(name):
+            if name in (OWNER_FILE, FINISHED_FILE, METADATA_FILENAME) or is_description(name):
                 continue
             if any(_names_file(version, name) for version in versions):
                 continue
@@ -606,6 +624,11 @@ def _marker_at(folder: Store) -> dict[str, Any] | None:
         raise
     except StorageError:
         return {}
+
+
+def _is_finished(found: _Found) -> bool:
+    """Whether all shards of a staged folder are written, as its record says."""
+    return any(one.name == f"{found.name}/{FINISHED_FILE}" for one in found.entries)
 
 
 def _is_written_to(found: _Found) -> bool:

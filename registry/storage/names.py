@@ -22,6 +22,9 @@ from registry.errors import StorageError
 OWNER_FILE: Final = ".owner.json"
 """Names the process that writes a staged folder; see ``store``. Never listed as content."""
 
+FINISHED_FILE: Final = ".finished.json"
+"""Describes a staged folder whose shards are all written, for a later run; see ``building.finished``. Never listed."""
+
 MARKER_FILE: Final = ".reservation.json"
 """Names the catalog that reserves a version's place in an object store until its row is written. Never listed."""
 
@@ -108,9 +111,9 @@ def is_own_staged(part: str) -> bool:
 
 
 def is_content(name: str) -> bool:
-    """Whether a relative file name is stored content: not unfinished, not an owner file, not a reservation marker."""
+    """Whether a relative file name is stored content: not unfinished, and no note of a publisher."""
     parts = name.split("/")
-    return parts[-1] not in (OWNER_FILE, MARKER_FILE) and not any(map(is_unfinished, parts))
+    return parts[-1] not in (OWNER_FILE, MARKER_FILE, FINISHED_FILE) and not any(map(is_unfinished, parts))
 
 
 _MARK = re.compile(r"p(?P<place>[0-9a-f]{8})(?P<boot>[0-9a-f]{8})(?P<pid>[0-9a-f]{1,8})t(?P<started>[0-9]{0,20})")

@@ -16,6 +16,7 @@ import concurrent.futures
 import errno
 import os
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -147,6 +148,7 @@ class _Attempts:
     """Counts the attempts of one operation, watches its deadline and computes the pauses between attempts."""
 
     def __init__(self, operation: Operation) -> None:
+        sys.audit("registry.request", operation.peer)  # for those who watch what a program reads
         begun, limits = time.monotonic(), operation.limits
         given_up = _GIVEN_UP.get(operation.peer)
         self._end = begun + limits.retry_seconds

@@ -19,7 +19,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from registry.errors import LeftoverWarning, NotStoredError, StorageError
+from registry.storage.faults import folder_exists
 from registry.storage.names import (
+    FINISHED_FILE,
     OWNER_FILE,
     RUNS_SUFFIX,
     Owner,
@@ -96,6 +98,13 @@ class StagedFolder(abc.ABC):
         except StorageError as error:
             warn_of_leftover(self.store.locate(""), error)
 
+    def keep(self) -> str:
+        """Leave the folder, complete or not, for a later run; returns its path, for people."""
+        if self._open:
+            self._open = False
+            self._release()
+        return self.store.locate("").rstrip("/")
+
     def __enter__(self) -> Self:
         return self
 
@@ -110,6 +119,10 @@ class StagedFolder(abc.ABC):
     @abc.abstractmethod
     def _remove(self) -> None: ...
 
+    @abc.abstractmethod
+    def _release(self) -> None:
+        """Let other processes use the folder."""
+
 
 class InnerFolder:
     """A new folder ``incomplete.<8 hex>_<last part>`` next to ``final``, with an owner file.
@@ -119,7 +132,13 @@ class InnerFolder:
         name: its name, relative to the store that contains it.
     """
 
-    def __init__(self, parent: Store, final: str) -> None:
+    def __init__(self, parent: Store, final: str, *, name: str = "") -> None:
+        """``name`` is that of an existing folder, which belongs to this process from now on."""
+        if name:
+            owner = json.dumps(asdict(Owner.this_process()), sort_keys=True)
+            parent.write_bytes(f"{name}/{OWNER_FILE}", owner.encode(), overwrite=True)
+            self._parent, self.name, self.store = parent, name, parent.child(name)
+            return
         folder, slash, last_part = check_relative_name(final).rpartition("/")
         for attempt in range(1, _STAGING_ATTEMPTS + 1):
             name = folder + slash + new_unfinished_name(last_part)
@@ -143,20 +162,41 @@ class InnerFolder:
 class StagedOnDisk(StagedFolder):
     """A staged folder next to its final place. Discarding it also removes the empty folders that were made for it."""
 
-    def __init__(self, parent: LocalStore, *, final: str) -> None:
+    def __init__(self, parent: LocalStore, *, final: str, name: str = "") -> None:
+        """``name`` is that of a folder that an earlier process left."""
         # A dry run or a build that fails must not leave the empty folders of a dataset that was never published.
         self._missing = parent.missing_folders(final)
-        self._folder = InnerFolder(parent, final)
+        self._folder = InnerFolder(parent, final, name=name)
         super().__init__(self._folder.store, final=final)
         self._parent = parent
         self.name = self._folder.name
 
     def _commit(self) -> None:
         self._parent.rename_folder(self.name, self.final)
+        self.store = self._parent.child(self.final)
 
     def _remove(self) -> None:
         self._folder.discard()
         self._parent.remove_empty(self._missing)
+
+    def _release(self) -> None:
+        self.store.remove(OWNER_FILE)
+
+
+class PlacedFolder(StagedFolder):
+    """A folder that has its final name already, because an earlier process ended before the row was written."""
+
+    def __init__(self, parent: LocalStore, *, final: str) -> None:
+        super().__init__(parent.child(final), final=final)
+
+    def _commit(self) -> None:
+        raise folder_exists(self.store.locate("").rstrip("/"))
+
+    def _remove(self) -> None:
+        """Do nothing: others may rely on the folder."""
+
+    def _release(self) -> None:
+        """Do nothing: no process owns the folder."""
 
 
 def warn_of_leftover(place: str, error: StorageError) -> None:
@@ -171,7 +211,7 @@ def warn_of_leftover(place: str, error: StorageError) -> None:
 def clear_abandoned(store: Store, parent: str) -> list[str]:
     """Remove the staged folders in ``parent`` that dead processes left, and return their names.
 
-    Folders of runs stay: a later build goes on from them.
+    Folders of runs and finished shards stay: a later build goes on from them.
     """
     removed = []
     for name, owner in _staged_folders(store, parent):
@@ -195,7 +235,7 @@ def abandoned_folders(store: Store, parent: str) -> Iterator[str]:
 def _staged_folders(store: Store, parent: str) -> Iterator[tuple[str, Owner | None]]:
     prefix = f"{check_folder_name(parent)}/" if parent else ""
     for folder in filter(is_unfinished, store.folders(parent)):
-        if folder.endswith(RUNS_SUFFIX):
+        if folder.endswith(RUNS_SUFFIX) or store.exists(f"{prefix}{folder}/{FINISHED_FILE}"):
             continue
         yield prefix + folder, read_owner(store, f"{prefix}{folder}/{OWNER_FILE}")
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from registry.storage.faults import cannot, storage_errors
 from registry.storage.local import LocalStore
-from registry.storage.names import Owner
+from registry.storage.names import FINISHED_FILE, Owner
 
 _PREFIX: Final = "shardbook-"
 _SPARE_BYTES: Final = 256 * 2**20
@@ -29,18 +29,23 @@ class TemporaryStore(LocalStore):
     A pickled copy is a plain ``LocalStore``: worker processes read the files and do not remove them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, root: str = "") -> None:
+        """``root`` is a folder of ``finished_temporary``, which this process takes over."""
         with storage_errors("write", tempfile.gettempdir()):
             for path in abandoned_temporary():
                 shutil.rmtree(path, ignore_errors=True)
             # A mark of the process, so that others see whether it is still running.
-            root = tempfile.mkdtemp(prefix=f"{_PREFIX}{Owner.this_process().mark()}_")
+            root = root or tempfile.mkdtemp(prefix=f"{_PREFIX}{Owner.this_process().mark()}_")
         super().__init__(root)
         self._finalizer = weakref.finalize(self, _remove, self._root, os.getpid())
 
     def discard(self) -> None:
         """Remove the folder now."""
         self._finalizer()
+
+    def keep(self) -> None:
+        """Leave the folder in TMPDIR when this process ends."""
+        self._finalizer.detach()
 
     def child(self, name: str) -> LocalStore:
         """The store rooted at the folder ``name``. The temporary folder is kept as long as it is used."""
@@ -87,7 +92,15 @@ def _remove(root: str, process: int) -> None:
 
 
 def abandoned_temporary() -> list[Path]:
-    """The folders in TMPDIR that killed processes left."""
+    """The folders in TMPDIR that killed processes left, without those of finished shards."""
     here = Owner.this_process()
-    found = Path(tempfile.gettempdir()).glob(f"{_PREFIX}p*_*")
-    return sorted(path for path in found if here.knows_dead(path.name.removeprefix(_PREFIX).partition("_")[0]))
+    return sorted(
+        path
+        for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}p*_*")
+        if here.knows_dead(path.name.removeprefix(_PREFIX).partition("_")[0]) and not (path / FINISHED_FILE).exists()
+    )
+
+
+def finished_temporary() -> list[Path]:
+    """The folders of finished shards in TMPDIR; their owner files say whether a process uses them."""
+    return sorted(path.parent for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}p*_*/{FINISHED_FILE}"))

@@ -11,7 +11,7 @@ from typing import Any
 from registry.errors import AlreadyStoredError
 from registry.storage.faults import StoredFile, folder_exists
 from registry.storage.local import LocalStore
-from registry.storage.names import check_relative_name
+from registry.storage.names import OWNER_FILE, check_relative_name
 from registry.storage.staged import StagedFolder
 from registry.storage.store import Names, Store
 from registry.storage.temporary import TemporaryStore
@@ -20,8 +20,9 @@ from registry.storage.temporary import TemporaryStore
 class StagedUpload(StagedFolder):
     """A staged folder in TMPDIR whose files are uploaded when they are complete."""
 
-    def __init__(self, target: Store, *, final: str) -> None:
-        self._written = TemporaryStore()
+    def __init__(self, target: Store, *, final: str, path: str = "") -> None:
+        """``path`` is that of a folder in TMPDIR that an earlier process left."""
+        self._written = TemporaryStore(path)
         self._folder = UploadFolder(self._written)
         super().__init__(self._folder, final=check_relative_name(final))
         self._target = target
@@ -47,6 +48,10 @@ class StagedUpload(StagedFolder):
 
     def _remove(self) -> None:
         self._written.discard()
+
+    def _release(self) -> None:
+        self._written.remove(OWNER_FILE)
+        self._written.keep()
 
 
 class UploadFolder(LocalStore):

@@ -1,0 +1,246 @@
+"""Keeps the finished shards of a version that could not be published, for the next run of the same command.
+
+    shards written -> recorded in their folder -> published
+                                               -> the catalog or the store was away, or the process was killed:
+                                                  the folder stays, and the same build takes it over
+
+The record names what the shards were made from: a key of the code, the options and the version, and stamps of the files
+that were read. A build takes shards over only if all of that is the same and each shard has its sha256. Otherwise it
+removes the folder, and makes the records anew. `registry gc` removes folders that nobody takes over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from registry.building.witness import are_unchanged
+from registry.errors import CatalogError, RegistryError, StorageError, StorageUnavailableError
+from registry.model import Shard, ShardedFileTemplate, ShardLengths, Split
+from registry.prepared import PreparedDataset, write_prepared
+from registry.storage import StagedFolder, Store
+from registry.storage.local import LocalStore
+from registry.storage.names import FINISHED_FILE, OWNER_FILE, Owner, is_own_staged
+from registry.storage.staged import PlacedFolder, StagedOnDisk, read_owner
+from registry.storage.temporary import finished_temporary
+from registry.storage.upload import StagedUpload
+
+_FORMAT: Final = 1
+_MOST_RECORD_BYTES: Final = 2**30
+_SHA256_DIGITS: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """The shards of a version, and the folder that contains them.
+
+    Attributes:
+        staged: the folder, which belongs to this process.
+        made: each split and its shards, in order.
+        more: what ``record_finished`` was given.
+    """
+
+    staged: StagedFolder
+    made: tuple[tuple[Split, tuple[Shard, ...]], ...]
+    more: Any = None
+
+    def describe(self, prepared: PreparedDataset) -> None:
+        """Write the description again, unless the folder has its final place: only shards were compared."""
+        if isinstance(self.staged, PlacedFolder):
+            return
+        shards = {split.filename(shard.index) for split, of_split in self.made for shard in of_split}
+        for name in self.staged.store.list():
+            if name not in shards:
+                self.staged.store.remove(name)
+        write_prepared(self.staged.store, prepared)
+
+
+def record_finished(
+    staged: StagedFolder,
+    made: Sequence[tuple[Split, tuple[Shard, ...]]],
+    store: Store,
+    *,
+    key: str,
+    inputs: Mapping[str, str],
+    more: Any = None,
+) -> None:
+    """Record that all shards of ``staged`` are written; an older folder of the same version is removed.
+
+    Nothing is recorded if a shard is in another store.
+    """
+    names = {split.filename(shard.index) for split, shards in made for shard in shards}
+    if any(not Path(staged.store.locate(name)).is_file() for name in names):
+        return
+    _remove_left(store, staged.final)
+    content = json.dumps(
+        {
+            "format": _FORMAT,
+            "key": _key_at(key, store, staged.final),
+            "inputs": dict(inputs),
+            "more": more,
+            "splits": [_describe(split, shards) for split, shards in made],
+        }
+    ).encode()
+    digest = hashlib.sha256(content).hexdigest().encode()
+    _own(staged.store)
+    staged.store.write_bytes(FINISHED_FILE, digest + content, overwrite=True)
+
+
+def find_finished(store: Store, final: str, *, key: str) -> Finished | None:
+    """Take over the finished shards of the same build, if a process that has ended, or has given up, left them."""
+    for name, folder in _candidates(store, final):
+        record = _read(folder)
+        if record is None or record["key"] != _key_at(key, store, final):
+            continue
+        staged = _take_over(store, final, name, folder)
+        if staged is None:
+            continue
+        try:
+            made = tuple(map(_parse, record["splits"]))
+            if are_unchanged(record["inputs"]) and all(_is_whole(folder, split, shards) for split, shards in made):
+                return Finished(staged=staged, made=made, more=record["more"])
+        except (StorageError, RegistryError, KeyError, TypeError, ValueError):
+            pass  # damaged: the records are made anew
+        staged.give_up()
+    return None
+
+
+def keep_or_give_up(staged: StagedFolder, error: BaseException | None) -> None:
+    """At the end of a publication: keep finished shards if the same command may publish them later, else discard them.
+
+    An error that the shards themselves cause would come again. The hint of another error names their folder.
+    """
+    is_kept = (
+        isinstance(error, CatalogError | StorageUnavailableError)
+        or (error is not None and not isinstance(error, Exception))  # Ctrl-C, or the end of the process
+    )
+    if not is_kept or not staged.store.exists(FINISHED_FILE):
+        staged.give_up()
+        return
+    place = staged.keep()
+    text = f"The finished shards stay in {place}: the same command publishes them, without making the records again."
+    if isinstance(error, RegistryError):
+        error.rephrase(hint=text if error.hint is None else f"{error.hint}\n{text}")
+
+
+def forget_finished(store: Store, final: str) -> None:
+    """After a publication: remove finished shards of other contents for its place, and the record of its own."""
+    if isinstance(store, LocalStore):
+        with suppress(StorageError):
+            store.remove(f"{final}/{FINISHED_FILE}")
+    _remove_left(store, final)
+
+
+def _remove_left(store: Store, final: str) -> None:
+    for name, folder in _candidates(store, final):
+        if is_left(folder) and (staged := _take_over(store, final, name, folder)) is not None:
+            staged.give_up()
+
+
+def _key_at(key: str, store: Store, final: str) -> str:
+    return hashlib.sha256(json.dumps([key, store.url, final]).encode()).hexdigest()
+
+
+def _candidates(store: Store, final: str) -> Iterator[tuple[str, LocalStore]]:
+    """The folders that may contain finished shards of a version, with their names or paths."""
+    if not isinstance(store, LocalStore):
+        for path in finished_temporary():
+            yield str(path), LocalStore(path)
+        return
+    parent, _, last_part = final.rpartition("/")
+    with suppress(StorageError):
+        for name in store.folders(parent):
+            is_staged = is_own_staged(name) and name.endswith(f"_{last_part}")
+            if (is_staged or name == last_part) and store.exists(f"{parent}/{name}/{FINISHED_FILE}"):
+                yield f"{parent}/{name}", store.child(f"{parent}/{name}")
+
+
+def is_left(folder: Store) -> bool:
+    """Return whether no process uses the folder: it has ended, or has given the folder up."""
+    if not folder.exists(OWNER_FILE):
+        return True
+    owner = read_owner(folder, OWNER_FILE)
+    return owner is not None and owner.is_dead()
+
+
+def _take_over(store: Store, final: str, name: str, folder: LocalStore) -> StagedFolder | None:
+    """The folder, which belongs to this process from now on; None if another process was faster."""
+    if isinstance(store, LocalStore) and name == final:
+        return PlacedFolder(store, final=final)
+    is_local = isinstance(store, LocalStore)
+    around = store if isinstance(store, LocalStore) else LocalStore(tempfile.gettempdir())
+    with around.exclusive(name if is_local else Path(name).name):
+        if not folder.exists(FINISHED_FILE) or not is_left(folder):
+            return None
+        if isinstance(store, LocalStore):
+            return StagedOnDisk(store, final=final, name=name)
+        _own(folder)
+        return StagedUpload(store, final=final, path=name)
+
+
+def _own(folder: Store) -> None:
+    """Write the name of this process into a folder, so that no other one takes it over."""
+    folder.write_bytes(OWNER_FILE, json.dumps(asdict(Owner.this_process())).encode(), overwrite=True)
+
+
+def _is_whole(folder: LocalStore, split: Split, shards: Sequence[Shard]) -> bool:
+    for shard in shards:
+        name = split.filename(shard.index)
+        if folder.size(name) != shard.num_bytes:
+            return False
+        digest = hashlib.sha256()
+        with folder.open(name) as file:
+            for piece in file.pieces():
+                digest.update(piece)
+        if digest.hexdigest() != shard.sha256:
+            return False
+    return True
+
+
+def _read(folder: Store) -> dict[str, Any] | None:
+    """The record in a folder; None if it is damaged, or of another release."""
+    try:
+        content = folder.read_bytes(FINISHED_FILE, limit=_MOST_RECORD_BYTES)
+        if hashlib.sha256(content[_SHA256_DIGITS:]).hexdigest().encode() != content[:_SHA256_DIGITS]:
+            return None
+        record: dict[str, Any] = json.loads(content[_SHA256_DIGITS:])
+    except (StorageError, ValueError, RecursionError):
+        return None
+    return record if record.get("format") == _FORMAT else None
+
+
+def _describe(split: Split, shards: Sequence[Shard]) -> dict[str, Any]:
+    return {
+        "name": split.name,
+        "shard_lengths": [shard.num_examples for shard in shards],
+        "num_bytes": split.num_bytes,
+        "files": asdict(split.files),
+        "shards": [[shard.num_bytes, shard.sha256] for shard in shards],
+    }
+
+
+def _parse(value: Any) -> tuple[Split, tuple[Shard, ...]]:
+    lengths = ShardLengths(value["shard_lengths"])
+    split = Split(
+        name=value["name"],
+        shard_lengths=lengths,
+        num_bytes=value["num_bytes"],
+        files=ShardedFileTemplate(**value["files"]),
+    )
+    shards = tuple(
+        Shard(
+            index=index,
+            first_example=lengths.start(index),
+            num_examples=lengths[index],
+            num_bytes=num_bytes,
+            sha256=sha256,
+        )
+        for index, (num_bytes, sha256) in enumerate(value["shards"])
+    )
+    return split, shards

@@ -1,0 +1,259 @@
+"""Finished shards that could not be published stay, and the next identical command publishes them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import warm_python
+from counted_builders import CALLS, Read
+
+import registry
+from registry import Catalog
+from registry.catalog import schema
+from registry.errors import CatalogUnavailableError, RegistryError
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    CALLS.clear()
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    monkeypatch.setenv("REGISTRY_LOCK_TIMEOUT", "0.1")
+    monkeypatch.setenv("REGISTRY_TRIES", "1")
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Another program writes to the catalog."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+
+
+def build_in_vain(catalog: Catalog, path: Path, builder: Any, **options: Any) -> RegistryError:
+    with locked(path), pytest.raises(CatalogUnavailableError) as caught:
+        catalog.build(builder, processes=1, **options)
+    return caught.value
+
+
+def numbers_of(catalog: Catalog) -> list[int]:
+    return sorted(int(one["number"]) for one in catalog.dataset("read").read("train"))
+
+
+def left_behind(tmp_path: Path) -> list[str]:
+    """The hidden and unfinished files of the data directory and of TMPDIR."""
+    places = [*(tmp_path / "datasets").rglob("*"), *(tmp_path / "scratch").rglob("*")]
+    return [str(one) for one in places if one.name.startswith(".") or "incomplete." in one.name]
+
+
+@pytest.mark.parametrize("place", ["disk", "bucket"])
+def test_the_next_build_publishes_what_the_first_has_made(
+    tmp_path: Path, request: pytest.FixtureRequest, place: str
+) -> None:
+    data_dir = tmp_path / "datasets" if place == "disk" else request.getfixturevalue("bucket")
+    schema.upgrade(tmp_path / "catalog.db")
+    with registry.connect(tmp_path / "catalog.db", data_dir=data_dir) as catalog:
+        error = build_in_vain(catalog, tmp_path / "catalog.db", Read())
+        folder = "datasets/read/1.0.0" if place == "disk" else "scratch/"
+        assert f"The finished shards stay in {tmp_path}/{folder}" in str(error.hint)
+        assert str(error.hint).endswith(": the same command publishes them, without making the records again.")
+        assert catalog.build(Read(), processes=1).newly
+        assert CALLS == ["train"]
+        assert numbers_of(catalog) == [0, 1, 2]
+        assert catalog.dataset("read").verify(deep=True).faults == ()
+    assert left_behind(tmp_path) == []
+
+
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "an attribute": ({"scale": 1}, {"scale": 2}, {}),
+    "the number of shards": ({}, {}, {"num_shards": 2}),
+}
+
+
+@pytest.mark.parametrize("place", ["disk", "bucket"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_another_build_makes_its_own_records(
+    tmp_path: Path, request: pytest.FixtureRequest, place: str, change: str
+) -> None:
+    before, after, options = CHANGES[change]
+    bucket = None if place == "disk" else request.getfixturevalue("bucket")
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+        with pytest.MonkeyPatch.context() as patch:  # before the folder has its final name
+            patch.setattr("registry.publishing.publish.place_folder", _away)
+            with pytest.raises(CatalogUnavailableError):
+                catalog.build(Read(**before), processes=1)
+        catalog.build(Read(**after), processes=1, **options)
+        assert CALLS == ["train", "train"]
+        assert numbers_of(catalog) == [number * after.get("scale", 1) for number in range(3)]
+        assert len(catalog.dataset("read").splits["train"].filenames) == options.get("num_shards", 1)
+    assert left_behind(tmp_path) == [], "the shards of the other build are removed"
+
+
+def _away(*_: object, **__: object) -> Any:
+    raise CatalogUnavailableError("it is away")
+
+
+def _rewrite_in_secret(path: Path) -> None:
+    facts = path.stat()
+    path.write_text("5 4 3")
+    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+
+
+FILES: dict[str, Callable[[Path], object]] = {
+    "nothing": lambda path: path,
+    "another content": lambda path: path.write_text("7 8"),
+    "as many bytes": lambda path: path.write_text("5 4 3"),
+    "as many bytes at the same time": _rewrite_in_secret,
+    "another file of the same content": lambda path: (path.unlink(), path.write_text("3 4 5")),
+}
+
+
+@pytest.mark.parametrize("named_by", ["an attribute", "the environment"])
+@pytest.mark.parametrize("change", FILES)
+def test_a_changed_input_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, named_by: str
+) -> None:
+    path = tmp_path / "numbers.txt"
+    path.write_text("3 4 5")
+    monkeypatch.setattr("registry.publishing.publish.place_folder", _away)
+    options: dict[str, Any] = {"path": path} if named_by == "an attribute" else {}
+    if not options:
+        monkeypatch.setenv("NUMBERS_FILE", str(path))
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        with pytest.raises(CatalogUnavailableError):
+            catalog.build(Read(**options), processes=1)
+        monkeypatch.undo()
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+        if not options:
+            monkeypatch.setenv("NUMBERS_FILE", str(path))
+        FILES[change](path)
+        catalog.build(Read(**options), processes=1)
+        assert numbers_of(catalog) == sorted(map(int, path.read_text().split()))
+    assert len(CALLS) == (1 if change == "nothing" else 2)
+    assert left_behind(tmp_path) == []
+
+
+def test_another_variable_of_the_environment_reads_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in (("a", "1"), ("b", "2")):
+        (tmp_path / name).write_text(text)
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("registry.publishing.publish.place_folder", _away)
+            patch.setenv("NUMBERS_FILE", str(tmp_path / "a"))
+            with pytest.raises(CatalogUnavailableError):
+                catalog.build(Read(), processes=1)
+        monkeypatch.setenv("NUMBERS_FILE", str(tmp_path / "b"))
+        catalog.build(Read(), processes=1)
+        assert numbers_of(catalog) == [2]
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "a flipped bit": _flip,
+    "a truncated file": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    "a missing file": lambda path: path.unlink(),
+    "a damaged record": lambda path: _flip(path.with_name(".finished.json")),
+    "a damaged description": lambda path: path.with_name("features.json").write_text("{}"),
+    "another file": lambda path: path.with_name("extra").write_text("x"),
+}
+
+
+@pytest.mark.parametrize("place", ["disk", "bucket"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_shards_are_noticed_and_built_again(
+    tmp_path: Path, request: pytest.FixtureRequest, place: str, damage: str
+) -> None:
+    bucket = None if place == "disk" else request.getfixturevalue("bucket")
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("registry.publishing.publish.place_folder", _away)
+            with pytest.raises(CatalogUnavailableError):
+                catalog.build(Read(), processes=1)
+        (shard,) = tmp_path.rglob("read-train.tfrecord-*")
+        DAMAGES[damage](shard)
+        assert catalog.build(Read(), processes=1).newly
+        assert numbers_of(catalog) == [0, 1, 2]
+        assert catalog.dataset("read").verify(deep=True).faults == ()
+    is_harmless = damage in ("a damaged description", "another file")
+    assert len(CALLS) == (1 if is_harmless else 2)
+    assert left_behind(tmp_path) == []
+
+
+KILLED = """
+import os, signal, sys
+import registry
+from registry import publishing
+sys.path.insert(0, {tests!r})
+from counted_builders import Read
+import registry.publishing.publish as publish
+import registry.catalog.writes as writes
+def die(*_, **__):
+    os.kill(os.getpid(), getattr(signal, {signal!r}))
+    import time; time.sleep(10)
+if {place!r} == "before the move":
+    publish.place_folder = die
+else:
+    writes.SqlPublications.publish = die
+registry.connect({catalog!r}, data_dir={data_dir!r}).build(Read(), processes=1)
+"""
+
+
+@pytest.mark.parametrize("sent", ["SIGKILL", "SIGINT"])
+@pytest.mark.parametrize("place", ["before the move", "after the move"])
+@pytest.mark.parametrize("where", ["disk", "bucket"])
+def test_the_shards_of_a_killed_build_are_published_by_another_process(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, sent: str, place: str, where: str
+) -> None:
+    data_dir = str(tmp_path / "datasets") if where == "disk" else request.getfixturevalue("bucket")
+    script = KILLED.format(
+        tests=str(Path(__file__).parent),
+        signal=sent,
+        place=place,
+        catalog=str(tmp_path / "catalog.db"),
+        data_dir=data_dir,
+    )
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    done = warm_python.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode in (-getattr(signal, sent), 1, 130), done.stderr
+    with registry.connect(tmp_path / "catalog.db", data_dir=data_dir) as catalog:
+        assert catalog.build(Read(), processes=1).newly
+        assert CALLS == [], "the records are those of the other process"
+        assert numbers_of(catalog) == [0, 1, 2]
+        assert catalog.reservations.list() == ()
+    assert left_behind(tmp_path) == []
+
+
+def test_garbage_collection_names_finished_shards_and_removes_old_ones(tmp_path: Path, bucket: str) -> None:
+    from datetime import timedelta
+
+    for data_dir in (str(tmp_path / "datasets"), bucket):
+        with registry.connect(tmp_path / "catalog.db", data_dir=data_dir) as catalog:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("registry.publishing.publish.place_folder", _away)
+                with pytest.raises(CatalogUnavailableError):
+                    catalog.build(Read(), processes=1)
+            kept = [one for one in catalog.collect_garbage(dry_run=True) if "finished shards" in one.why]
+            assert [(str(one.outcome), one.why) for one in kept] == [
+                ("kept", "finished shards that could not be published; the same command publishes them")
+            ]
+            assert kept[0].num_bytes > 0
+            removed = catalog.collect_garbage(older_than=timedelta(0))
+            assert "finished shards that nobody published for the grace period" in {one.why for one in removed}
+            assert left_behind(tmp_path) == []
