@@ -278,6 +278,7 @@ def _tell(
         action=action,
         dataset=before.reference.dataset,
         version="" if change.after is None else str(change.after),
+        rows_at=now,
         details={
             "alias": before.reference.alias,
             "before": None if change.before is None else str(change.before),

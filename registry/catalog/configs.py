@@ -151,7 +151,7 @@ class SqlConfigs:
                 else:
                     connection.execute(sa.delete(protection).where(protection.c.scope == scope))
                 done = PROTECT if protect else UNPROTECT
-                append_event(connection, actor=actor, action=done, dataset=scope, version="", details={})
+                append_event(connection, actor=actor, action=done, dataset=scope, version="", details={}, rows_at=now)
             return change
 
         return transact(self._engine, action, dry_run=dry_run)

@@ -24,7 +24,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from registry.catalog.clock import TOLERANCE, read_clock
-from registry.catalog.events import UNREADABLE, Faults, append_event, describe_event, lock_log, read_events
+from registry.catalog.events import UNREADABLE, Faults, append_event, describe_event, in_json, lock_log, read_events
 from registry.catalog.locations import MIRROR_ADD, MIRROR_REMOVE, RELOCATE, told_steps
 from registry.catalog.tables import (
     alias_event,
@@ -81,7 +81,7 @@ def correct_clock(
         return ClockCorrection(events=(), clock=now, is_dry_run=dry_run)
     found = tuple(replace(one, at=at, stamped_at=_stamp(one)) for one, at in zip(chosen, times, strict=True))
     if not dry_run:
-        details = {"first": first, "times": [_text(at) for at in times]}
+        details = {"first": first, "times": [in_json(at) for at in times]}
         number = newest + 1
         _store(connection, {one.id: (one.at, number) for one in found})
         append_event(connection, actor=actor, action=CORRECT_CLOCK, dataset="", version="", details=details)
@@ -191,8 +191,8 @@ def compare_corrections(connection: sa.Connection, faults: Faults) -> None:
     for number in sorted(stored.keys() | told.keys()):
         if stored.get(number) != told.get(number):
             at = stored[number][0] if number in stored else None
-            is_read = "is read as it was stamped" if at is None else f"is read as of {_text(at)}"
-            says = f"the log says {_text(told[number][0])}" if number in told else "no event corrects it"
+            is_read = "is read as it was stamped" if at is None else f"is read as of {in_json(at)}"
+            says = f"the log says {in_json(told[number][0])}" if number in told else "no event corrects it"
             faults.add(f"event {number}", f"{is_read}; {says}")
 
 
@@ -208,7 +208,3 @@ def read_correction(event: Event) -> dict[int, tuple[datetime, int]]:
     if times != sorted(times):
         raise ValueError("it brings events into another order")
     return {first + place: (at.astimezone(UTC), event.id) for place, at in enumerate(times)}
-
-
-def _text(at: datetime) -> str:
-    return at.astimezone(UTC).isoformat(timespec="microseconds")

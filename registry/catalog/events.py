@@ -34,6 +34,9 @@ _RECORDED_BY: Final = "@recorded_by"
 """A key of the details, so that the hash covers it and events of older registries still verify. No split and no flag
 can have this name."""
 
+_ROWS_AT: Final = "@rows_at"
+"""Another one: rows are dated when their transaction begins, so their time is a little earlier than the event's."""
+
 _LOCK: Final = (0x72656769, 2)  # "regi", and the number of the lock: 2 is for the event chain
 
 
@@ -74,12 +77,14 @@ def append_event(
     dataset: str,
     version: str,
     details: Mapping[str, Any],
+    rows_at: datetime | None = None,
 ) -> None:
     """Append an event to the chain; other writers wait until this transaction ends (``lock_log``).
 
     The event has the time of the clock that counts (``clock.py``), and is never dated before the previous one, so the
     events up to a moment are always the beginning of the chain. ``actor`` is a claim that is not verified; the event
-    also records the user and host that the operating system reports.
+    also records the user and host that the operating system reports. ``rows_at`` is the time in the rows that the
+    transaction has written.
     """
     lock_log(connection)
     last = _newest(connection)
@@ -87,6 +92,9 @@ def append_event(
     number, previous = 1, FIRST_PREVIOUS
     if last is not None:
         number, previous, at = last.id + 1, last.hash, max(at, last.at + timedelta(microseconds=1))
+    own = {_RECORDED_BY: _system_user()}
+    if rows_at is not None:
+        own[_ROWS_AT] = in_json(rows_at)
     values = {
         "id": number,
         "at": at,
@@ -94,7 +102,7 @@ def append_event(
         "action": action,
         "dataset": dataset,
         "version": version,
-        "details_json": canonical_json({**details, _RECORDED_BY: _system_user()}),
+        "details_json": canonical_json({**details, **own}),
         "previous_hash": previous,
     }
     connection.execute(sa.insert(event).values(**values, hash=event_hash(values)))
@@ -131,7 +139,7 @@ def read_event(row: sa.Row[*tuple[Any, ...]]) -> Event:
     details = json.loads(row.details_json)
     if not isinstance(details, dict):
         raise TypeError("the details of an event must be a JSON object")
-    recorded_by = details.pop(_RECORDED_BY, None)
+    recorded_by, rows_at = details.pop(_RECORDED_BY, None), details.pop(_ROWS_AT, None)
     return Event(
         id=row.id,
         at=row.at if row.corrected_at is None else row.corrected_at,
@@ -142,9 +150,15 @@ def read_event(row: sa.Row[*tuple[Any, ...]]) -> Event:
         version=row.version,
         details=details,
         recorded_by=None if recorded_by is None else str(recorded_by),
+        rows_at=None if rows_at is None else datetime.fromisoformat(rows_at),
         previous_hash=row.previous_hash,
         hash=row.hash,
     )
+
+
+def in_json(moment: datetime) -> str:
+    """A moment in UTC, to the microsecond, for the details of events."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def _system_user() -> str:
@@ -163,7 +177,7 @@ def _system_user() -> str:
 def event_hash(values: Mapping[str, Any]) -> str:
     """sha256 over the previous hash and the canonical JSON of the event's columns, 64 hex digits."""
     told = {name: values[name] for name in ("id", "actor", "action", "dataset", "version", "details_json")}
-    told["at"] = values["at"].astimezone(UTC).isoformat(timespec="microseconds")
+    told["at"] = in_json(values["at"])
     return hashlib.sha256((values["previous_hash"] + canonical_json(told)).encode("ascii")).hexdigest()
 
 

@@ -35,8 +35,8 @@ from registry.model import (
 Plan = Callable[[sa.Connection, datetime, bool], ExperimentChange]
 """Computes what an action would do; True locks the row of the flag, because the action follows."""
 
-Act = Callable[[sa.Connection, ExperimentChange], dict[str, Any]]
-"""Runs the statements of an action; returns the details of its event."""
+Act = Callable[[sa.Connection, ExperimentChange, datetime], dict[str, Any]]
+"""Runs the statements of an action, which store this moment; returns the details of its event."""
 
 _ATTEMPTS: Final = 3
 _MAX_LISTED: Final = 12
@@ -93,9 +93,9 @@ class SqlExperiments:
                 raise _is_there(before, hint="A name can be used for one flag only. Choose another name.")
             return ExperimentChange(before=before, after=replace(before, description=added.description))
 
-        def act(connection: sa.Connection, change: ExperimentChange) -> dict[str, Any]:
+        def act(connection: sa.Connection, change: ExperimentChange, now: datetime) -> dict[str, Any]:
             if change.before is None:
-                values = {"name": added.name, "default_enabled": added.default, "created_at": read_clock(connection)}
+                values = {"name": added.name, "default_enabled": added.default, "created_at": now}
                 connection.execute(sa.insert(experiment).values(**values, description=added.description))
             else:
                 _update(connection, added.name, description=added.description)
@@ -112,7 +112,7 @@ class SqlExperiments:
                 _refuse_retired(before, hint="Add a new flag with another name.")
             return ExperimentChange(before=before, after=replace(before, default=wanted))
 
-        def act(connection: sa.Connection, _change: ExperimentChange) -> dict[str, Any]:
+        def act(connection: sa.Connection, _change: ExperimentChange, _now: datetime) -> dict[str, Any]:
             _update(connection, name, default_enabled=wanted)
             return {"before": not wanted, "default": wanted}
 
@@ -139,8 +139,8 @@ class SqlExperiments:
                 )
             return ExperimentChange(before=before, after=replace(before, retired_at=now))
 
-        def act(connection: sa.Connection, change: ExperimentChange) -> dict[str, Any]:
-            _update(connection, name, retired_at=change.after.retired_at)
+        def act(connection: sa.Connection, _change: ExperimentChange, now: datetime) -> dict[str, Any]:
+            _update(connection, name, retired_at=now)
             return {}
 
         return _run(self._engine, plan, act, action="experiment-retire", actor=actor, dry_run=dry_run)
@@ -232,9 +232,11 @@ def _run(engine: sa.Engine, plan: Plan, act: Act, *, action: str, actor: str, dr
         if not change.is_change:
             return change
         name = change.after.name
-        details = {"name": name, **act(connection, change)}
+        details = {"name": name, **act(connection, change, now)}
         after = _require(connection, name, lock=False)
-        append_event(connection, actor=actor, action=action, dataset="", version="", details=details)
+        # A flag that an older release added implicitly is older than the event that describes it.
+        rows_at = now if change.before is None or change.after.is_retired else None
+        append_event(connection, actor=actor, action=action, dataset="", version="", details=details, rows_at=rows_at)
         return ExperimentChange(before=change.before, after=after)
 
     for _ in range(_ATTEMPTS):

@@ -140,16 +140,18 @@ class ReplayedVersion:
 
     ``experiments`` are the flags it was built with and ``seal`` is the digest of its other rows (``rows.py``); both are
     None if the event lacks them. ``fingerprints`` are the seals of the fingerprints of its splits. ``steps`` are the
-    changes of its locations: kind, location, and who made it.
+    changes of its locations: kind, location, and the event. ``published`` is the event of its publication.
     """
 
     candidate: Candidate
     content_digest: str
     published_by: str
+    published: Event
     experiments: Mapping[str, bool] | None = None
     seal: str | None = None
+    entity_tags: str | None = None
     fingerprints: Mapping[str, str] = field(default_factory=dict)
-    steps: tuple[tuple[str, str, str], ...] = ()
+    steps: tuple[tuple[str, str, Event], ...] = ()
 
 
 @dataclass(slots=True)
@@ -219,7 +221,7 @@ class Replayed:
                 version = _published(config, event.version)
                 known = config.versions[version]
                 steps = told_steps(event.action, details)
-                told = tuple((kind, _text(location), event.actor) for kind, location in steps)
+                told = tuple((kind, _text(location), event) for kind, location in steps)
                 config.versions[version] = replace(known, steps=(*known.steps, *told))
             case "alias-remove":
                 if config.aliases.pop(details["alias"], None) is None:
@@ -238,8 +240,10 @@ class Replayed:
             candidate=read_state(version, details) if "state" in details else Candidate(version=version),
             content_digest=_text(details["content_digest"]),
             published_by=_text(details.get("imported_from", {}).get("published_by", event.actor)),
+            published=event,
             experiments=details.get("experiments"),
             seal=details.get("seal"),
+            entity_tags=details.get("entity_tags"),
             fingerprints=details.get("fingerprints", {}),
         )
         if details["promote"]:

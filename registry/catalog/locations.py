@@ -147,6 +147,7 @@ class SqlLocations:
                     dataset=reference.dataset,
                     version=str(choice.version),
                     details=details,
+                    rows_at=now,
                 )
             return LocationChange(reference=reference, before=before, after=after, is_dry_run=dry_run)
 

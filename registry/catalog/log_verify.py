@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
@@ -15,9 +16,11 @@ from registry.catalog.aliases import moved_from, moved_to, select_moves
 from registry.catalog.backend import Advance
 from registry.catalog.configs import PROTECT, UNPROTECT
 from registry.catalog.corrections import compare_corrections
-from registry.catalog.events import UNREADABLE, Faults, describe_event, read_events, walk_chain
+from registry.catalog.events import UNREADABLE, Faults, describe_event, in_json, read_events, walk_chain
 from registry.catalog.history import Replayed, ReplayedConfig, ReplayedVersion
-from registry.catalog.rows import fingerprint_seals, read_canonical, version_seal
+from registry.catalog.rows import TagsSeal, fingerprint_seals, read_canonical, version_seal
+from registry.catalog.schema import wrong_triggers
+from registry.catalog.search import stale_documents
 from registry.catalog.selection import CANONICAL_NUMBER, NUMBER, canonical_version, published_versions, read_candidate
 from registry.catalog.tables import (
     alias,
@@ -26,6 +29,7 @@ from registry.catalog.tables import (
     builder_config,
     dataset_version,
     experiment,
+    fingerprint,
     protection,
     shard,
     split,
@@ -34,7 +38,7 @@ from registry.catalog.tables import (
     version_location,
 )
 from registry.catalog.values import LogReport, stored_values
-from registry.catalog.writes import load_fingerprints
+from registry.catalog.writes import ALGORITHMS, load_fingerprints
 from registry.errors import CatalogError
 from registry.model import Candidate, ContentHasher, Event, Reference, Version
 
@@ -58,6 +62,8 @@ def verify_log(connection: sa.Connection, *, anchor: str | None = None, advance:
     tables = TableComparison(connection, faults, told)
     if chain.is_readable:
         tables.run(chain.datasets)
+    for line in wrong_triggers(connection):
+        faults.add("the schema", line)
     return LogReport(
         num_events=chain.num_events,
         num_versions=tables.num_versions,
@@ -80,8 +86,7 @@ class TableComparison:
 
     def run(self, datasets: dict[str, set[str]]) -> None:
         """Compare everything; ``datasets`` has the names of each dataset in events, by the name of the dataset."""
-        names = self._connection.execute(sa.select(builder.c.name, builder.c.id).order_by(builder.c.id)).all()
-        known: dict[str, int] = dict(map(tuple, names))
+        known = {row.name: row for row in self._connection.execute(sa.select(builder).order_by(builder.c.id))}
         for name in (*known, *(name for name in datasets if name not in known)):
             try:
                 with stored_values():
@@ -94,13 +99,15 @@ class TableComparison:
                 self._compare_experiments()
                 self._compare_protection()
                 self._compare_ledger()
+                self._compare_documents()
         except CatalogError as error:
             self._faults.add("the catalog", f"cannot be read: {error}")
 
-    def _compare_dataset(self, name: str, builder_id: int | None, told: list[str]) -> None:
+    def _compare_dataset(self, name: str, found: Any, told: list[str]) -> None:
+        builder_id = None if found is None else found.id
         replayed, setters = self._replay(name, builder_id, told)
         query = (
-            sa.select(builder_config.c.id, builder_config.c.name, builder_config.c.is_default, *CANONICAL_NUMBER)
+            sa.select(builder_config, *CANONICAL_NUMBER)
             .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
             .where(builder_config.c.builder_id == builder_id)
             .order_by(builder_config.c.id)
@@ -112,9 +119,12 @@ class TableComparison:
                 name,
                 f"has {_config(default)} as its default config; its events say {_config(replayed.default_config)}",
             )
+        published = [one.published for config in replayed.configs.values() for one in config.versions.values()]
+        self._compare_origin(name, found, published, has_configs=any(replayed.configs))
         for row in configs:
             dataset = f"{name}/{row.name}" if row.name else name
             told_of = replayed.configs.pop(row.name, None) or ReplayedConfig()
+            self._compare_origin(dataset, row, [one.published for one in told_of.versions.values()])
             canonical = read_canonical(row)
             if canonical != told_of.canonical:
                 self._faults.add(
@@ -126,12 +136,38 @@ class TableComparison:
         for config, told_of in replayed.configs.items():  # configs that have no row
             self._report_missing(name, config or None, told_of)
 
+    def _compare_origin(
+        self, dataset: str, found: Any, published: list[Event], *, has_configs: bool | None = None
+    ) -> None:
+        """Compare the row of a dataset or config with the event of its first version."""
+        if found is None:
+            return
+        first = min(published, key=attrgetter("id"), default=None)
+        if first is None:
+            self._faults.add(dataset, "exists, but no event published a version of it")
+            return
+        if has_configs is not None and bool(found.has_configs) is not has_configs:
+            says, told = ("has", "has none") if found.has_configs else ("has no", "has some")
+            self._faults.add(dataset, f"{says} configs; its events say that it {told}")
+        self._compare_time(dataset, "was created", found.created_at, first)
+
+    def _compare_time(self, where: str, what: str, at: datetime, event: Event) -> None:
+        """Compare the time in a row with the event that describes it.
+
+        A migration that restores rows from the log dates them by the event. Events of older releases do not tell the
+        time of their rows, which is never later.
+        """
+        stamp = event.at if event.stamped_at is None else event.stamped_at
+        if at > stamp if event.rows_at is None else at not in (event.rows_at, stamp):
+            says = stamp if event.rows_at is None else event.rows_at
+            self._faults.add(where, f"{what} at {in_json(at)}; its events say {in_json(says)}")
+
     def _replay(
         self, name: str, builder_id: int | None, told: list[str]
-    ) -> tuple[Replayed, dict[tuple[str, str], str]]:
-        """Replay the events of a dataset, and compare its history of aliases; its state, and who set each alias."""
+    ) -> tuple[Replayed, dict[tuple[str, str], Event]]:
+        """Replay the events of a dataset, and compare its history of aliases; its state, and what set each alias."""
         replayed = Replayed(name)
-        setters: dict[tuple[str, str], str] = {}
+        setters: dict[tuple[str, str], Event] = {}
         history = _alias_history(self._connection, builder_id)
         is_told = True
         for one in read_events(self._connection, datasets=told) if told else ():
@@ -141,22 +177,24 @@ class TableComparison:
                 self._faults.add(describe_event(one), f"cannot have happened: {error}")
                 continue
             if one.action in _ALIAS_ACTIONS:
-                setters[one.dataset, one.details["alias"]] = one.actor
+                setters[one.dataset, one.details["alias"]] = one
             if one.action in _ALIAS_ACTIONS and is_told:
                 row = next(history, None)
                 is_told = row is not None and _told_by_row(name, row) == _told_by_event(one)
                 if not is_told:  # report once: every later row is shifted against its event
                     self._faults.add(describe_event(one), "differs from the history of aliases")
+                elif row is not None:
+                    self._compare_time(f"{one.dataset}@{row.name}", "was moved", row.at, one)
         for row in history if is_told else ():
             dataset, alias_name, *_ = _told_by_row(name, row)
             self._faults.add(f"{dataset}@{alias_name}", f"was moved by {row.actor} without an event")
         return replayed, setters
 
     def _compare_aliases(
-        self, config_id: int, dataset: str, told_of: ReplayedConfig, setters: dict[tuple[str, str], str]
+        self, config_id: int, dataset: str, told_of: ReplayedConfig, setters: dict[tuple[str, str], Event]
     ) -> None:
         rows = self._connection.execute(
-            sa.select(alias.c.name, alias.c.set_by, *NUMBER)
+            sa.select(alias.c.name, alias.c.set_by, alias.c.set_at, *NUMBER)
             .join_from(alias, dataset_version, dataset_version.c.id == alias.c.version_id)
             .where(alias.c.config_id == config_id)
             .order_by(alias.c.name)
@@ -167,8 +205,11 @@ class TableComparison:
             where = f"{dataset}@{row.name}"
             if told != version:
                 self._faults.add(where, f"points to {version}; its events say {_none(told)}")
-            elif setters.get((dataset, row.name)) != row.set_by:
+                continue
+            event = setters[dataset, row.name]
+            if event.actor != row.set_by:
                 self._faults.add(where, f"was set by {row.set_by}; its events say somebody else")
+            self._compare_time(where, "was set", row.set_at, event)
         for name, version in told_of.aliases.items():
             self._faults.add(f"{dataset}@{name}", f"does not exist; its events say it points to {version}")
 
@@ -192,9 +233,18 @@ class TableComparison:
                 else:
                     self._compare_version(where, row, told, content.hasher.hexdigest(), overrides.get(row.id, {}))
                     self._compare_seals(where, row, told, content.splits, overrides.get(row.id, {}))
-                    if steps.get(row.id, ()) != told.steps:
-                        self._faults.add(where, "has other changes of its locations than its events say")
+                    self._compare_steps(where, steps.get(row.id, ()), told)
+                    if told.published.rows_at is not None and content.tags.hexdigest() != told.entity_tags:
+                        self._faults.add(where, "has other ETags of its shards than were published")
         self._report_missing(name, config, told_of)
+
+    def _compare_steps(self, where: str, steps: tuple[Any, ...], told: ReplayedVersion) -> None:
+        found = [(one.change, one.location, one.actor) for one in steps]
+        if found != [(kind, location, event.actor) for kind, location, event in told.steps]:
+            self._faults.add(where, "has other changes of its locations than its events say")
+            return
+        for one, (_, _, event) in zip(steps, told.steps, strict=True):
+            self._compare_time(where, f"changed its location {one.location}", one.at, event)
 
     def _compare_version(
         self, where: str, row: Any, told: ReplayedVersion, digest: str, overrides: dict[str, bool]
@@ -208,6 +258,8 @@ class TableComparison:
             self._faults.add(where, "is published, but its number is not in the ledger")
         elif (row.used_digest, row.used_by) != (told.content_digest, told.published_by):
             self._faults.add(where, "has other content or another publisher in the ledger than in its event")
+        else:
+            self._compare_time(where, "took its number", row.used_at, told.published)
         if row.content_digest != told.content_digest:
             self._faults.add(where, "has another content digest than in its event")
         if digest != told.content_digest:
@@ -244,6 +296,7 @@ class TableComparison:
     def _compare_experiments(self) -> None:
         """Flags that an older registry added implicitly have no event; they are off and have no description."""
         told: dict[str, tuple[str, bool, bool]] = {}
+        dated: dict[tuple[str, bool], Event] = {}
         actions = ("experiment-add", "experiment-set-default", "experiment-retire")
         for one in read_events(self._connection, actions=actions):
             try:
@@ -254,6 +307,8 @@ class TableComparison:
                     bool(one.details.get("default", default)),
                     retired or one.action == "experiment-retire",
                 )
+                if one.rows_at is not None:
+                    dated[name, one.action == "experiment-retire"] = one
             except UNREADABLE as error:
                 self._faults.add(describe_event(one), f"cannot have happened: {error}")
         rows = self._connection.execute(sa.select(experiment).order_by(experiment.c.id))
@@ -261,20 +316,39 @@ class TableComparison:
             found = (row.description, bool(row.default_enabled), row.retired_at is not None)
             if found != told.pop(row.name, ("", False, False)):
                 self._faults.add(f"the experiment {row.name}", "is not what its events say")
+                continue
+            for what, at, event in (
+                ("was added", row.created_at, dated.get((row.name, False))),
+                ("was retired", row.retired_at, dated.get((row.name, True))),
+            ):
+                if event is not None:
+                    self._compare_time(f"the experiment {row.name}", what, at, event)
         for name in told:
             self._faults.add(f"the experiment {name}", "was added by an event but does not exist")
 
     def _compare_protection(self) -> None:
-        told: dict[str, str] = {}
+        told: dict[str, Event] = {}
         for one in read_events(self._connection, actions=[PROTECT, UNPROTECT]):
             told.pop(one.dataset, None)
             if one.action == PROTECT:
-                told[one.dataset] = one.actor
+                told[one.dataset] = one
         for row in self._connection.execute(sa.select(protection).order_by(protection.c.scope)):
-            if told.pop(row.scope, None) != row.protected_by:
+            event = told.pop(row.scope, None)
+            if event is None or event.actor != row.protected_by:
                 self._faults.add(_scope(row.scope), f"was protected by {row.protected_by}, but no event says so")
+            else:
+                self._compare_time(_scope(row.scope), "was protected", row.protected_at, event)
         for scope in told:
             self._faults.add(_scope(scope), "was protected by an event but is not protected")
+
+    def _compare_documents(self) -> None:
+        """The documents that are searched, and fingerprints that no look-up reads."""
+        for _, name in stale_documents(self._connection):
+            self._faults.add(f"the search document of {name}", "is not made from its rows: registry db reindex")
+
+        kinds = sa.select(fingerprint.c.split_id, fingerprint.c.algorithm).distinct()
+        for split_id, kind in self._connection.execute(kinds.where(fingerprint.c.algorithm.not_in(ALGORITHMS))):
+            self._faults.add(f"split {split_id}", f"has fingerprints of the unknown kind {kind!r:.60}")
 
     def _compare_ledger(self) -> None:
         """Numbers in the ledger that no version has."""
@@ -301,7 +375,9 @@ def _version_query(config_id: int, name: str, config: str | None, last: int) -> 
     of_number = (column == version_ledger.c[column.name] for column in NUMBER)
     return (
         sa.select(dataset_version)
-        .add_columns(version_ledger.c.content_digest.label("used_digest"), version_ledger.c.used_by)
+        .add_columns(
+            version_ledger.c.content_digest.label("used_digest"), version_ledger.c.used_by, version_ledger.c.used_at
+        )
         .outerjoin(
             version_ledger,
             sa.and_(version_ledger.c.builder_name == name, version_ledger.c.config_name == (config or ""), *of_number),
@@ -326,24 +402,23 @@ def _overrides(connection: sa.Connection, config_id: int) -> dict[int, dict[str,
     return found
 
 
-def _location_steps(connection: sa.Connection, config_id: int) -> dict[int, tuple[tuple[str, str, str], ...]]:
-    """The changes of the locations of the versions of a config, in order, by the version's id."""
-    found: dict[int, tuple[tuple[str, str, str], ...]] = {}
-    changed = version_location.c.change, version_location.c.location, version_location.c.actor
+def _location_steps(connection: sa.Connection, config_id: int) -> dict[int, tuple[Any, ...]]:
+    """The rows of the changes of the locations of the versions of a config, in order, by the version's id."""
+    found: dict[int, tuple[Any, ...]] = {}
     rows = connection.execute(
-        sa.select(version_location.c.version_id, *changed)
+        sa.select(version_location)
         .join_from(version_location, dataset_version)
         .where(dataset_version.c.config_id == config_id)
         .order_by(version_location.c.id)
     )
-    for version_id, *step in rows:
-        found[version_id] = (*found.get(version_id, ()), tuple(step))
+    for row in rows:
+        found[row.version_id] = (*found.get(row.version_id, ()), row)
     return found
 
 
 def _alias_history(connection: sa.Connection, builder_id: int | None) -> Iterator[Any]:
     """The history of the aliases of a dataset, in order, in batches."""
-    moves = select_moves(alias_event.c.id, alias_event.c.name, builder_config.c.name.label("config"))
+    moves = select_moves(alias_event.c.id, alias_event.c.at, alias_event.c.name, builder_config.c.name.label("config"))
     query = moves.where(builder_config.c.builder_id == builder_id)
     query = query.order_by(alias_event.c.id).limit(_VERSIONS)
     last = -1
@@ -388,6 +463,7 @@ class StoredContent:
     """
 
     hasher: ContentHasher
+    tags: TagsSeal = field(default_factory=TagsSeal)
     splits: list[Any] = field(default_factory=list)
     num_shards: int = 0
     contradictory: list[str] = field(default_factory=list)
@@ -418,9 +494,11 @@ def recompute_contents(connection: sa.Connection, rows: Sequence[Any], advance: 
         is_whole = one.position == len(content.splits)
         num_shards = num_examples = 0
         content.hasher.start_split(one.name)
+        content.tags.start_split(one.name)
         if waiting is not None and waiting[0] == one.id:
             batch = []
             for row in waiting[1]:
+                content.tags.add((row.entity_tag,))
                 is_whole = is_whole and (row.shard_index, row.first_example) == (num_shards, num_examples)
                 batch.append((row.num_examples, row.num_bytes, row.sha256))
                 num_shards, num_examples = num_shards + 1, num_examples + row.num_examples

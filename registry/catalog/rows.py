@@ -247,5 +247,27 @@ def fingerprint_seals(found: Mapping[str, SplitFingerprint]) -> dict[str, str]:
     }
 
 
+class TagsSeal:
+    """sha256 over the ETags of the shards of a version, split by split."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+        self._has_tags = False
+
+    def start_split(self, name: str) -> None:
+        """The shards of the split ``name`` follow, in order."""
+        self._digest.update(f"{canonical_json([name])}\n".encode("ascii"))
+
+    def add(self, tags: Iterable[str | None]) -> None:
+        """The next shards, each with its tag; None without one."""
+        for tag in tags:
+            self._has_tags = self._has_tags or tag is not None
+            self._digest.update(f"{canonical_json(tag)}\n".encode("ascii"))
+
+    def hexdigest(self) -> str | None:
+        """64 hex digits; None if no shard has a tag."""
+        return self._digest.hexdigest() if self._has_tags else None
+
+
 def _digest(value: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical_json(dict(value)).encode("ascii")).hexdigest()

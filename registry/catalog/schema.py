@@ -352,11 +352,10 @@ def differences(engine: sa.Engine) -> list[str]:
         found = compare_metadata(MigrationContext.configure(connection, opts=options), whole_metadata())
         lines = [line for difference in found for line in _describe(difference)]
         lines += _constraints(connection)
+        lines += wrong_triggers(connection)
         if connection.dialect.name == "sqlite":
-            lines += _sqlite_triggers(connection)
             lines += _sqlite_orphans(connection)
         else:
-            lines += _postgresql_triggers(connection)
             lines += missing_rights(connection)
         lines += missing_parts(connection)
     if not lines:  # the tables are sound, so their rows can be read
@@ -406,6 +405,11 @@ def _constraints(connection: sa.Connection) -> Iterator[str]:
         actual = {check["name"] for check in inspector.get_check_constraints(table.name)}
         for name in sorted(wanted - actual):
             yield f"check constraint is missing: {table.name}.{name}"
+
+
+def wrong_triggers(connection: sa.Connection) -> Iterator[str]:
+    """Yield a line for each trigger that is missing, switched off, or another one."""
+    return _sqlite_triggers(connection) if connection.dialect.name == "sqlite" else _postgresql_triggers(connection)
 
 
 def _sqlite_triggers(connection: sa.Connection) -> Iterator[str]:

@@ -128,7 +128,7 @@ def refresh(connection: sa.Connection, config_id: int) -> None:
         connection.execute(sa.insert(search_document).values(config_id=config_id, **values))
 
 
-def _stale_documents(connection: sa.Connection) -> Iterator[tuple[int, str]]:
+def stale_documents(connection: sa.Connection) -> Iterator[tuple[int, str]]:
     """Id and name of each config whose document is missing, or differs from what ``refresh`` would write."""
     query = _shown().outerjoin(search_document, search_document.c.config_id == builder_config.c.id)
     columns = [search_document.c[name].label(f"stored_{name}") for name in ("version_id", *FIELDS)]
@@ -136,6 +136,9 @@ def _stale_documents(connection: sa.Connection) -> Iterator[tuple[int, str]]:
         stored = row._asdict()
         if any(stored[f"stored_{name}"] != value for name, value in _document(row).items()):
             yield row.config_id, f"{row.builder_name}/{row.config_name}".removesuffix("/")
+    is_config = sa.exists().where(builder_config.c.id == search_document.c.config_id)
+    for config_id in connection.execute(sa.select(search_document.c.config_id).where(~is_config)).scalars():
+        yield config_id, f"config {config_id}, which does not exist"
 
 
 def _shown() -> sa.Select[Any]:
@@ -337,7 +340,7 @@ def missing_parts(connection: sa.Connection) -> Iterator[str]:
 def wrong_contents(engine: sa.Engine) -> Iterator[str]:
     """Yield a line if documents differ from the published versions, and one if the index differs from the documents."""
     with reading(engine) as connection:
-        stale = sorted(name for _, name in _stale_documents(connection))
+        stale = sorted(name for _, name in stale_documents(connection))
     if stale:
         listed = ", ".join(stale[:_SHOWN]) + (f" and {len(stale) - _SHOWN} more" if len(stale) > _SHOWN else "")
         yield f"search documents are out of date: {listed}; {_REMEDY}"
@@ -355,7 +358,7 @@ def rebuild_documents(connection: sa.Connection) -> int:
     if connection.dialect.name == "sqlite":
         # First, because the triggers cannot delete from an index that does not contain what they pass to it.
         connection.exec_driver_sql(f"INSERT INTO {INDEX}({INDEX}) VALUES ('rebuild')")  # noqa: S608 (a name of ours)
-    stale = sorted(config_id for config_id, _ in _stale_documents(connection))
+    stale = sorted(config_id for config_id, _ in stale_documents(connection))
     for config_id in stale:
         refresh(connection, config_id)
     return len(stale)

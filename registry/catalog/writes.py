@@ -23,6 +23,7 @@ from registry.catalog.locations import require_data_dir
 from registry.catalog.queries import find_neighbours, find_producers, find_version_id, is_published
 from registry.catalog.reservations import require_free, use_up
 from registry.catalog.rows import (
+    TagsSeal,
     canonical_json,
     check_digest,
     check_text,
@@ -76,6 +77,8 @@ _ATTEMPTS: Final = 3
 WHOLE: Final = "registry.split/1"
 
 BLOCK: Final = "registry.block/1"
+
+ALGORITHMS: Final = (WHOLE, BLOCK)
 
 
 class SqlPublications:
@@ -160,6 +163,7 @@ class SqlPublications:
                 action="publish",
                 dataset=version.reference.dataset,
                 version=str(version.version),
+                rows_at=now,
                 details={
                     "content_digest": version.content_digest,
                     "default_config": default_config,
@@ -168,6 +172,7 @@ class SqlPublications:
                     "seal": version_seal(row, map(_split_values, version.splits, count()), version.experiments),
                     "fingerprints": fingerprint_seals(found or {}),
                     **_complete_location(version, data_dir),
+                    **_tags_details(version, shards),
                     **({"experiments": experiments} if experiments else {}),
                     **({"state": state, "message": version.state_message} if state != "supported" else {}),
                     **({} if version.superseded_by is None else {"superseded_by": str(version.superseded_by)}),
@@ -269,6 +274,16 @@ def _complete_location(version: DatasetVersion, data_dir: DataDirectory | None) 
     if is_absolute(version.location):
         return {"location": version.location}
     return {} if data_dir is None else {"location": f"{data_dir.place.rstrip('/')}/{version.location}"}
+
+
+def _tags_details(version: DatasetVersion, shards: Mapping[str, tuple[Shard, ...]]) -> dict[str, str]:
+    """How the event of a publication seals the ETags of shards, if the store has some."""
+    seal = TagsSeal()
+    for one in version.splits:
+        seal.start_split(one.name)
+        seal.add(stored.entity_tag for stored in shards[one.name])
+    found = seal.hexdigest()
+    return {} if found is None else {"entity_tags": found}
 
 
 def _told_origin(origin: Origin) -> dict[str, str]:
@@ -500,43 +515,37 @@ def load_fingerprints(connection: sa.Connection, version_id: int) -> dict[str, S
     Raises:
         CatalogError: the rows do not form a fingerprint.
     """
+    columns = [fingerprint.c[name] for name in ("feature", "algorithm", "first_example", "num_examples", "digest")]
     query = (
-        sa.select(
-            split.c.name,
-            split.c.num_examples.label("split_examples"),
-            fingerprint.c.feature,
-            fingerprint.c.algorithm,
-            fingerprint.c.digest,
-        )
+        sa.select(split.c.name, split.c.num_examples.label("split_examples"), *columns)
         .join_from(split, fingerprint, fingerprint.c.split_id == split.c.id)
-        .where(split.c.version_id == version_id, fingerprint.c.algorithm.in_((WHOLE, BLOCK)))
+        .where(split.c.version_id == version_id, fingerprint.c.algorithm.in_(ALGORITHMS))
         .order_by(split.c.position, fingerprint.c.feature, fingerprint.c.algorithm, fingerprint.c.first_example)
     )
-    wholes: dict[str, dict[str, str]] = {}
-    blocks: dict[str, dict[str, list[str]]] = {}
+    stored: dict[str, list[tuple[Any, ...]]] = {}
+    blocks: dict[tuple[str, str], list[str]] = {}
     lengths: dict[str, int] = {}
+    found = {}
     with stored_values():
-        for row in connection.execute(query):
-            lengths[row.name] = row.split_examples
-            check_digest(row.digest, "fingerprint")
-            if row.algorithm == WHOLE:
-                wholes.setdefault(row.name, {})[row.feature] = row.digest
-            else:
-                blocks.setdefault(row.name, {}).setdefault(row.feature, []).append(row.digest)
-        found = {
-            name: SplitFingerprint(
+        for name, num_examples, *values in connection.execute(query):
+            lengths[name] = num_examples
+            stored.setdefault(name, []).append(tuple(values))
+            feature, algorithm, _, _, digest = values
+            check_digest(digest, "fingerprint")
+            if algorithm == BLOCK:
+                blocks.setdefault((name, feature), []).append(digest)
+        for name, rows in stored.items():
+            found[name] = SplitFingerprint(
                 num_examples=lengths[name],
                 features={
-                    path: FeatureFingerprint(digest=digest, blocks=tuple(blocks.get(name, {}).get(path, ())))
-                    for path, digest in digests.items()
-                    if path
+                    path: FeatureFingerprint(digest=digest, blocks=tuple(blocks.get((name, path), ())))
+                    for path, algorithm, _, _, digest in rows
+                    if path and algorithm == WHOLE
                 },
             )
-            for name, digests in wholes.items()
-        }
-    for name, one in found.items():
-        if wholes[name].get("") != one.digest:
-            raise damaged(f"the fingerprints of split {name!r} contradict each other")
+            expected = [tuple(row.values())[1:] for row in _rows(0, found[name])]
+            if sorted(rows) != sorted(expected):
+                raise damaged(f"the fingerprints of split {name!r} contradict each other")
     return found
 
 

@@ -116,8 +116,9 @@ def verify(session: Session, anchor: str | None) -> None:
     """Check that the catalog was changed by the registry only.
 
     Checks the hash of every event, replays the log, and compares it with every row: versions, states, aliases, default
-    configs, protections, experiments, and the content digest of each version, computed again from its rows, which
-    include the sha256 of each shard. No file is opened: 'registry verify --all' compares the files. If an event or a
+    configs, protections, experiments, times, search documents, triggers, and the content digest of each version,
+    computed again from its rows, which include the sha256 of each shard. Reservations are not compared, because they
+    have no events. No file is opened: 'registry verify --all' compares the files. If an event or a
     row is wrong, names the first one and ends with exit code 5. Keep the printed head in another place: with --anchor,
     a log that was rewritten completely is detected, too.
     """
@@ -136,6 +137,7 @@ def verify(session: Session, anchor: str | None) -> None:
             counts = [counted(it[f"num_{noun}s"], noun) for noun in ("event", "version", "shard")]
             yield f"the log holds: {', '.join(counts)}"
             yield f"head: {it['head']}"
+            yield "Reservations have no events, so nothing proves them."
             yield "No file was opened: registry verify --all compares the files with these rows."
 
     session.out.present("log.verify", value, human)

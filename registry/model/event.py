@@ -46,6 +46,8 @@ class Event:
     Attributes:
         id: 1, 2, 3 ... without gaps.
         at: when, in UTC; not before any earlier event.
+        rows_at: the time in the rows that were written with it; None in events of older releases, and of actions whose
+            rows have no time.
         stamped_at: the time that is sealed with it, if a wrong clock stamped it and ``registry log correct-clock`` has
             corrected ``at``; otherwise None.
         actor: who did it. The name is a claim: anybody can set ``$REGISTRY_ACTOR``.
@@ -64,6 +66,7 @@ class Event:
     version: str
     details: Mapping[str, Any] = field(default_factory=dict)
     recorded_by: str | None = None
+    rows_at: datetime | None = None
     stamped_at: datetime | None = None
     previous_hash: str = ""
     hash: str = ""

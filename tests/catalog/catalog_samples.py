@@ -118,23 +118,29 @@ def execute(url: str, statement: str) -> list[tuple[Any, ...]]:
 
 
 def told_details(stored: str) -> dict[str, Any]:
-    """The details of an event as they were told, without whom the operating system knew."""
+    """The details of an event as they were told, without what every event has."""
     details: dict[str, Any] = json.loads(stored)
     assert "@" in details.pop("@recorded_by")
+    details.pop("@rows_at", None)
     return details
 
 
 def damage(url: str, statement: str) -> None:
-    """Change published rows as nobody should, with what guards them switched off."""
+    """Change published rows as nobody should, with what guards them switched off meanwhile."""
     path = sqlite_path(url)
     if path is None:
         with psycopg.connect(url) as connection:
             for table in IMMUTABLE:
                 connection.execute(f"ALTER TABLE IF EXISTS {table.name} DISABLE TRIGGER USER")
             connection.execute(statement)
+            for table in IMMUTABLE:
+                connection.execute(f"ALTER TABLE IF EXISTS {table.name} ENABLE TRIGGER USER")
         return
     with closing(sqlite3.connect(path, isolation_level=None)) as stranger:
-        for (name,) in stranger.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+        triggers = stranger.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+        for name, _ in triggers:
             stranger.execute(f"DROP TRIGGER {name}")
         stranger.execute("PRAGMA ignore_check_constraints=ON")
         stranger.execute(statement)
+        for _, sql in triggers:
+            stranger.execute(sql)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from catalog_backups import fill
+from catalog_changes import cells, faults_after, without_guards
 from catalog_samples import damage, execute, logged, publish, sample
+from levels import either
 
 from registry.catalog import CatalogBackend, events, log_verify
 from registry.catalog.session import write
+from registry.catalog.tables import metadata
 from registry.errors import LogTamperedError, UsageError
 from registry.model import FeatureFingerprint, Reference, SplitFingerprint, VersionState
 
@@ -185,7 +192,8 @@ ROWS: list[tuple[str, list[str]]] = [
     ("UPDATE dataset_version SET superseded_by = '1.2.0' WHERE id = 1",
      ["mnist/plain:1.0.0 is yanked: bad (superseded by 1.2.0); its events say yanked: bad (superseded by 1.1.0)"]),
     ("UPDATE builder_config SET canonical_version_id = 1 WHERE name = 'plain'",
-     ["mnist/plain has the canonical version 1.0.0; its events say 1.1.0"]),
+     ["mnist/plain has the canonical version 1.0.0; its events say 1.1.0",
+      "the search document of mnist/plain is not made from its rows: registry db reindex"]),
     ("UPDATE builder_config SET is_default = false WHERE name = 'plain'",
      ["mnist has none as its default config; its events say plain"]),
     ("UPDATE alias SET version_id = 1", ["mnist/plain@paper points to 1.0.0; its events say 1.1.0"]),
@@ -218,7 +226,8 @@ ROWS: list[tuple[str, list[str]]] = [
     ("UPDATE dataset_version SET slicing = 'tfds-4' WHERE id = 4",
      ["digits:1.0.0 has other content than was published: schema, labels, slicing rule or shards"]),
     ("UPDATE dataset_version SET features_json = '{}' WHERE id = 4",
-     ["digits:1.0.0 has other content than was published: schema, labels, slicing rule or shards"]),
+     ["digits:1.0.0 has other content than was published: schema, labels, slicing rule or shards",
+      "the search document of digits is not made from its rows: registry db reindex"]),
     ("UPDATE dataset_version SET content_digest = '" + "0" * 64 + "' WHERE id = 4",
      ["digits:1.0.0 has another content digest than in its event"]),
     ("UPDATE dataset_version SET published_by = 'eve' WHERE id = 4",
@@ -242,7 +251,8 @@ ROWS: list[tuple[str, list[str]]] = [
      ["the experiment other is not what its events say",
       "the experiment new_shuffle was added by an event but does not exist"]),
     ("UPDATE dataset_version SET location = '/etc' WHERE id = 4", [SEALED]),
-    ("UPDATE dataset_version SET metadata_json = replace(metadata_json, 'About', 'Above') WHERE id = 4", [SEALED]),
+    ("UPDATE dataset_version SET metadata_json = replace(metadata_json, 'About', 'Above') WHERE id = 4",
+     [SEALED, "the search document of digits is not made from its rows: registry db reindex"]),
     ("UPDATE dataset_version SET published_at = used_at FROM version_ledger WHERE id = 4 AND config_name = 'noisy'",
      [SEALED]),
     ("UPDATE split SET filename_template = '{DATASET}-{SHARD_X_OF_Y}' WHERE id = 7", [SEALED]),
@@ -354,6 +364,12 @@ def test_publications_of_older_registries_may_be_dated_a_little_early(
         stored = f"{at:%Y-%m-%d %H:%M:%S.%f}" + ("" if catalog_url.startswith("sqlite") else "+00")
         of_version = f"WHERE location = '{name}/1.0.0'"
         damage(catalog_url, f"UPDATE dataset_version SET published_at = '{stored}' {of_version}")  # noqa: S608 (ours)
+        for table, column in (
+            ("builder", "created_at"),
+            ("builder_config", "created_at"),
+            ("version_ledger", "used_at"),
+        ):
+            damage(catalog_url, f"UPDATE {table} SET {column} = '{early:%Y-%m-%d} 00:00:00.000000'")  # noqa: S608 (ours)
         details = {"content_digest": digest, "default_config": False, "num_examples": 9, "promote": True}
         append_out_of_order(catalog, "publish", name, at, **details)
     assert faults(catalog) == []
@@ -418,3 +434,69 @@ def test_verifying_sees_one_moment_while_others_write(catalog: CatalogBackend, m
     report = catalog.log.verify()
     assert (report.faults, report.num_events, report.num_versions) == ((), 1, 1)
     assert len(list(logged(catalog))) == 2
+
+
+DOCUMENT = Path(__file__).parents[2] / "docs/publishing.md"
+
+
+def not_proved() -> set[str]:
+    """The tables and columns of which the document says that the log does not prove them."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    table = text[text.index("| not proved |") :].partition("\n\n")[0]
+    return {name for line in table.splitlines()[2:] for name in re.findall("`([a-z_.]+)`", line.split("|")[1])}
+
+
+@pytest.mark.parametrize(("rows", "most", "step"), either((1, 1, 5), (1, 9, 1)))
+def test_every_change_of_every_column_is_found_or_documented(
+    catalog: CatalogBackend, catalog_url: str, rows: int, most: int, step: int
+) -> None:
+    fill(catalog)
+    version, shards = sample("tagged:1.0.0", {"train": [2, 3]})
+    tagged = {name: tuple(replace(one, entity_tag="t") for one in found) for name, found in shards.items()}
+    catalog.publish(version, tagged, promote=True, actor="ann")
+    catalog.log.verify().require_sound()
+    checked, missed = set(), []
+
+    with without_guards(catalog_url) as connection:
+        for where, what, statement in list(cells(connection, rows=rows, most=most))[::step]:
+            try:
+                found = faults_after(connection, statement)
+            except sa.exc.IntegrityError:
+                continue  # the database refuses it
+            checked.add(where)
+            if not found:
+                missed.append((where, what))
+
+    known = not_proved()
+    assert [one for one in missed if not known & {one[0], one[0].partition(".")[0]}] == []
+    if step > 1:
+        return
+    assert known == {where if where in known else where.partition(".")[0] for where, _ in missed}
+    unchecked = {f"{one.table.name}.{one.name}" for table in metadata.sorted_tables for one in table.columns} - checked
+    assert unchecked <= {"builder_config.is_default"}  # at most one config is the default
+
+
+def test_triggers_that_were_dropped_are_found(catalog: CatalogBackend, catalog_url: str) -> None:
+    if catalog_url.startswith("postgresql"):
+        execute(catalog_url, "ALTER TABLE shard DISABLE TRIGGER shard_no_change")
+        assert faults(catalog) == ["the schema trigger is switched off: shard_no_change"]
+        execute(catalog_url, "DROP TRIGGER shard_no_change ON shard")
+    else:
+        execute(catalog_url, "DROP TRIGGER shard_no_delete")
+    verb = "change" if catalog_url.startswith("postgresql") else "delete"
+    assert faults(catalog) == [f"the schema trigger is missing: shard_no_{verb}"]
+
+
+def test_events_of_older_releases_do_not_tell_the_time_of_their_rows(
+    catalog: CatalogBackend, catalog_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(events, "_ROWS_AT", "of_tomorrow")
+        publish(catalog, "mnist:1.0.0")
+    assert faults(catalog) == []
+    at = execute(catalog_url, "SELECT created_at FROM builder")
+    damage(catalog_url, "UPDATE builder SET created_at = '2026-01-02 03:04:05.000006'")
+    assert execute(catalog_url, "SELECT created_at FROM builder") != at
+    assert faults(catalog) == []
+    damage(catalog_url, "UPDATE builder SET created_at = '2226-01-02 03:04:05.000006'")
+    assert faults(catalog)[0].startswith("mnist was created at 2226-01-02T03:04:05.000006+00:00; its events say 20")
