@@ -70,6 +70,7 @@ class AddReport:
         diff: the same down to records. When a version is published, many records are not compared: ``diff.unread`` says
             how to do it.
         publication: what was published; None for a dry run, or if nothing was.
+        suggested_key: see ``Plan``; also of sources whose rows are read only while they are written.
         overlap: the equal records of different splits; its slices are ``splits``. None if there are none, or if the
             files stay in place.
     """
@@ -85,6 +86,7 @@ class AddReport:
     diff: VersionDiff | None = None
     publication: Publication | None = None
     overlap: RecordOverlap | None = None
+    suggested_key: str | None = None
 
     def __repr__(self) -> str:  # the one of the dataclass fills a screen of a notebook
         splits = ", ".join(f"{name} {number:,}" for name, number in self.splits.items())
@@ -94,6 +96,22 @@ class AddReport:
     def num_examples(self) -> int:
         """The number of records."""
         return sum(self.splits.values())
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether records were added and nothing else changed, as far as the records were compared."""
+        from registry.publishing import ChangeLevel
+
+        if self.latest is None or self.changes is None or self.changes.level is not ChangeLevel.MAJOR:
+            return False
+        if any(one.kind not in ("records", "metadata", "storage") for one in self.changes.changes):
+            return False
+        before = {split.name: split.num_examples for split in self.latest.splits}
+        is_larger = all(self.splits[name] >= number for name, number in before.items()) and self.num_examples > sum(
+            before.values()
+        )
+        records = () if self.diff is None else self.diff.records
+        return is_larger and not any(one.changed or one.removed or one.moved for one in records)
 
     @property
     def files(self) -> tuple[FileUse, ...]:
@@ -227,7 +245,14 @@ class Addition:
             diff=preview.diff,
             publication=publication,
             overlap=None if made.overlap is None or made.overlap.is_disjoint else made.overlap,
+            suggested_key=self._suggested_key(made),
         )
+
+    def _suggested_key(self, made: StagedSource) -> str | None:
+        plan = self.plan
+        if plan.suggested_key is not None or not plan.may_suggest_key:
+            return plan.suggested_key
+        return made.candidates.find(list(plan.stored()))
 
     @contextmanager
     def _staged(self, processes: int | None, progress: ProgressCallback | None) -> Iterator[StagedSource]:

@@ -280,6 +280,7 @@ def _describe_overlap(session: Session, report: AddReport, overlap: RecordOverla
 
 def _describe_plan(plan: Plan) -> Iterator[Block]:
     """What was found, before anything is written."""
+    from registry.intake.key_candidates import describe_candidate
     from registry.intake.schema_file import describe_type
 
     source = plan.source
@@ -292,7 +293,10 @@ def _describe_plan(plan: Plan) -> Iterator[Block]:
         yield f"holdout: {plan.holdout.fraction:.6%} for {plan.holdout.split}, seed {plan.holdout.seed}".replace(
             ".000000%", "%"
         )
-    yield f"keys: {plan.rule} ({plan.rule_reason})"
+    if plan.suggested_key is None:
+        yield f"keys: {plan.rule} ({plan.rule_reason})"
+    else:
+        yield f"keys: {plan.rule}. {describe_candidate(plan.suggested_key, is_first=plan.is_first)}"
     yield ""
     yield Table(
         plan.schema.columns,
@@ -329,6 +333,10 @@ def _describe_report(session: Session, report: AddReport) -> Iterator[Block]:
             yield Note(f"  {one}")
         if report.num_bad > 20:
             yield Note(f"  and {report.num_bad - 20:,} more; --format json lists them")
+    if report.suggested_key != report.plan.suggested_key and report.suggested_key is not None:
+        from registry.intake.key_candidates import describe_candidate
+
+        yield describe_candidate(report.suggested_key, is_first=report.plan.is_first)
     if len(report.splits) > 1 and report.outcome != "unchanged":
         yield f"examples: {', '.join(f'{name} {num:,}' for name, num in report.splits.items())}"
     if report.diff is not None and report.outcome != "unchanged":
@@ -340,6 +348,14 @@ def _describe_report(session: Session, report: AddReport) -> Iterator[Block]:
         yield f"would publish {report.reference}: {counted(report.num_examples, 'example')}{first}"
     elif report.publication is not None:
         yield from describe_publication(session, report.publication, report.diff)
+    if report.outcome != "unchanged" and report.has_grown and report.latest is not None:
+        before = report.latest
+        name, major = before.reference.dataset, before.version.major
+        what = "the splits grew" if report.diff is None or report.diff.unread else "only records were added"
+        yield (
+            f"{what}: `{name}`, an alias or `{name}:>={min(major, 1)}` names growing data; `{name}:{major}.*` stays at "
+            f"{before.version}, whose slices do not change"
+        )
 
 
 def _values(report: AddReport) -> dict[str, Any]:
@@ -357,6 +373,7 @@ def _values(report: AddReport) -> dict[str, Any]:
             "files": [_file_values(one) for one in source.files],
         },
         "key": plan.rule.to_json(),
+        "suggested_key": report.suggested_key,
         "features": [
             {**fields_of(one, "name", "example", "num_nulls", "reason"), "type": describe_type(one)}
             for one in plan.schema.columns

@@ -32,7 +32,7 @@ from registry.intake.sniffing import ARCHIVE, sniff_kind
 from registry.intake.source import Files, FileUse, Options, Source, root_of
 from registry.intake.split_names import names_split
 from registry.intake.webdataset import is_webdataset
-from registry.interop.dataset_card import fill_from_card
+from registry.interop.dataset_card import describe_card, fill_from_card, read_card
 
 _MEDIA: Final = ("images", "audio", "videos")
 _CARD: Final = "README.md"
@@ -155,7 +155,12 @@ def _open_kind(kind: str, files: Files, names: Sequence[str], options: Options) 
         )
     source = KINDS[kind].open()(given, replace(options, kind=kind))
     if _CARD in files.names and _CARD not in names:
-        source = replace(source, metadata=fill_from_card(source.metadata, files.store))
+        card = read_card(files.store)
+        uses = [
+            replace(one, reason=describe_card(card)) if (one.name, one.role) == (_CARD, "metadata") else one
+            for one in source.files
+        ]
+        source = replace(source, metadata=fill_from_card(source.metadata, card), files=uses)
     return source
 
 
@@ -235,7 +240,7 @@ def _skip_others(files: Files, names: Iterable[str], *, kind: str | None = None)
         if name in used:
             continue
         if name == _CARD:
-            use = ("metadata", "the dataset card: description, license and citation")
+            use = ("metadata", "the dataset card")
         else:
             own = _kind_of(name)
             reason = _why_side_file(name) or (

@@ -15,6 +15,7 @@ from registry.errors import SourceError, UsageError, suggest
 from registry.features import FeaturesDict
 from registry.intake.freed_memory import keep_freed_memory
 from registry.intake.inference import Inference, check_wishes, declare_schema
+from registry.intake.key_candidates import KeyCandidates
 from registry.intake.keys import Holdout, KeyRule
 from registry.intake.records import stored_features
 from registry.intake.schema import Schema
@@ -30,6 +31,9 @@ KEPT_BYTES: Final = 64 * 2**20
 """Text files are parsed once if their rows take at most this memory, in which they are kept until they are written."""
 
 _PARSED_KINDS: Final = ("csv", "json")  # the rows of other kinds may be views of files, which may change
+
+REQUESTED: Final = "as requested"
+"""The reason of a rule that the caller chose."""
 
 INTAKE: Final = "intake"
 """The entry of a version's custom metadata that says how it was added."""
@@ -47,6 +51,8 @@ class Plan:
         num_rows: the number of usable rows; None if they were not counted.
         split_by: the column that decides the split, or None.
         holdout: the split that is cut from another, or None.
+        suggested_key: a column that is named like a key and unique, if no key was chosen and all rows were compared.
+        is_first: whether there is no version before.
         bad: the rows that cannot be used, and how many may be left out.
     """
 
@@ -57,7 +63,14 @@ class Plan:
     num_rows: int | None
     split_by: str | None = None
     holdout: Holdout | None = None
+    suggested_key: str | None = None
+    is_first: bool = True
     bad: BadRows
+
+    @property
+    def may_suggest_key(self) -> bool:
+        """Whether the keys are the content, and nobody asked for that."""
+        return self.rule.kind == "content" and self.rule_reason != REQUESTED
 
     def stored(self) -> FeaturesDict:
         """The features of a record."""
@@ -138,8 +151,9 @@ def plan_source(
             is_typed=source.is_typed,
             may_lack_columns=source.may_lack_columns,
         )
+    candidates = KeyCandidates(wishes)
     if schema is None or first is None:
-        source, schema, num_rows, has_paths = _read_all(source, wishes, skip_bad, progress)
+        source, schema, num_rows, has_paths = _read_all(source, wishes, skip_bad, candidates, progress)
     else:  # the types of all columns are known: one pass is enough, and rows that do not fit them are unusable
         num_rows, has_paths = None, first.keys is not None
     names = [column.name for column in schema.columns]
@@ -161,7 +175,7 @@ def plan_source(
         )
     stored = [name for name in names if name != split_by]
     rule, reason = _choose_rule(stored, names, _Keys(key, key_by, has_paths), earlier or {})
-    return Plan(
+    plan = Plan(
         source=source,
         schema=schema,
         rule=rule,
@@ -169,13 +183,19 @@ def plan_source(
         num_rows=num_rows,
         split_by=split_by,
         holdout=holdout,
+        is_first=earlier is None,
         # The second pass reports the same rows again.
         bad=BadRows(allowed=skip_bad),
     )
+    return replace(plan, suggested_key=candidates.find(stored)) if plan.may_suggest_key else plan
 
 
 def _read_all(
-    source: Source, wishes: Mapping[str, Wish], skip_bad: int, progress: ProgressCallback | None
+    source: Source,
+    wishes: Mapping[str, Wish],
+    skip_bad: int,
+    candidates: KeyCandidates,
+    progress: ProgressCallback | None,
 ) -> tuple[Source, Schema, int, bool]:
     """Read every row.
 
@@ -197,6 +217,7 @@ def _read_all(
                 num_bytes += rows.table.nbytes
                 kept = kept if num_bytes <= KEPT_BYTES else None
             inference.update(part.name, rows)
+            candidates.update(rows.table)
             bad.add(rows.bad)
             num_rows += rows.table.num_rows
             has_paths = has_paths and rows.keys is not None
@@ -258,14 +279,14 @@ def _choose_rule(
 ) -> tuple[KeyRule, str]:
     earlier, columns = KeyRule.from_json(before.get("key")), before.get("columns")
     if keys.column is not None:
-        return KeyRule(kind="column", columns=(keys.column,)), "as requested"
+        return KeyRule(kind="column", columns=(keys.column,)), REQUESTED
     if keys.by == "path" and not keys.has_paths:
         raise UsageError(
             "--key-by path: the records of this source have no paths",
             hint="Leave it out, or write --key-by content.",
             details={"key_by": "path"},
         )
-    requested = "as requested"
+    requested = REQUESTED
     if keys.by is None:
         if earlier is not None and earlier.kind == "column" and earlier.columns[0] in names:
             return earlier, "as in the version before"

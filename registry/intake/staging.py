@@ -22,6 +22,7 @@ from registry.engines import Engine, Piece, choose_engine, watch_tasks
 from registry.errors import DuplicateKeyError, SourceError, UnusableRowsError, UsageError
 from registry.features.split_hasher import SplitHasher
 from registry.intake.freed_memory import return_freed_memory
+from registry.intake.key_candidates import KeyCandidates
 from registry.intake.keys import Hashes, Holdout, KeyRule, Occurrences, first_words, sort_keys_of_repeated
 from registry.intake.records import Chunk, ChunkEncoder, Encoded, Keyed, stored_features
 from registry.intake.schema import Schema
@@ -101,6 +102,7 @@ class StagedSource:
         shards: the shards of each split that were written, or None.
         bad: the rows that were left out.
         fingerprints: the fingerprint of each split, if it was computed while the split was written.
+        candidates: the columns that could be the key, if the rows were not read before.
         overlap: the equal records of different splits, if there are any; the slices are the splits.
     """
 
@@ -111,6 +113,7 @@ class StagedSource:
     bad: BadRows
     fingerprints: Mapping[str, SplitFingerprint] = field(default_factory=dict)
     overlap: RecordOverlap | None = None
+    candidates: KeyCandidates = field(default_factory=KeyCandidates)
 
     def __enter__(self) -> Self:
         return self
@@ -184,10 +187,12 @@ def stage_source(
             if offsets is not None:
                 for encoded, _ in _encode(source, encoder, engine, None, None):
                     offsets.prepare(encoded)
-            num_read = 0
+            candidates, num_read = KeyCandidates(), 0
             for encoded, chunk in _encode(source, encoder, engine, progress, num_rows):
                 bad.add(encoded.bad)
                 num_read += chunk.rows.table.num_rows
+                if num_rows is None and rule.kind == "content":
+                    candidates.update(chunk.rows.table)
                 if bad.count <= bad.allowed:  # else go on only to count the bad rows
                     sorters.add(encoded, chunk, offsets)
             bad.require_few()
@@ -235,6 +240,7 @@ def stage_source(
         bad=bad,
         fingerprints=fingerprints,
         overlap=overlap,
+        candidates=candidates,
     )
 
 

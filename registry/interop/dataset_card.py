@@ -109,9 +109,25 @@ def _read_text(store: Store) -> str:
     return data.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n")
 
 
-def fill_from_card(metadata: DatasetMetadata, store: Store) -> DatasetMetadata:
-    """``metadata`` with its empty fields filled from the card in ``store``. Raises StorageError, as ``read_card``."""
-    card = read_card(store)
+def describe_card(card: DatasetMetadata) -> str:
+    """What a card states, and what it does not state, for people.
+
+    >>> describe_card(DatasetMetadata(license="cc-by-4.0", citation="@article{a, title={A}}"))
+    'license cc-by-4.0, 1 citation; no description'
+    """
+    num_cited = len(re.findall(r"@[a-zA-Z]+\s*\{", card.citation))
+    facts = {
+        "license": f"license {card.license:.60}" if card.license else "",
+        "citation": f"{num_cited} citation{'' if num_cited == 1 else 's'}" if num_cited else "",
+        "description": "a description" if card.description else "",
+    }
+    stated = ", ".join(filter(None, facts.values()))
+    missing = ", ".join(f"no {name}" for name, text in facts.items() if not text)
+    return "; ".join(filter(None, (stated, missing)))
+
+
+def fill_from_card(metadata: DatasetMetadata, card: DatasetMetadata) -> DatasetMetadata:
+    """``metadata`` with its empty fields filled from ``card``."""
     return replace(
         metadata,
         description=metadata.description or card.description,

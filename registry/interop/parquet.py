@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from registry.errors import NotStoredError, NullLabelWarning, PreparedFormatError, UsageError
 from registry.features import FeaturesDict
-from registry.interop.dataset_card import CARD, fill_from_card
+from registry.interop.dataset_card import CARD, fill_from_card, read_card
 from registry.model import (
     DatasetMetadata,
     ShardedFileTemplate,
@@ -95,7 +95,7 @@ def describe_parquet(
         version=version,
         splits=tuple(splits),
         features=described.features(),
-        metadata=fill_from_card(described.metadata, store),
+        metadata=fill_from_card(described.metadata, read_card(store)),
         file_format=FILE_FORMAT,
     )
 

@@ -267,15 +267,16 @@ def diff_few(prover: Prover, changes: Changes, old: DatasetVersion, new: StoredS
         sides = prover.files(old), new
     except (StorageError, VerificationError, MissingExtraError) as error:
         return VersionDiff(changes=changes, records=(), unread=error.message)
+    num_records, num_bytes = [0, 0], [0, 0]
     for place, side in enumerate(sides):
-        num_records, num_bytes = 0, 0
         for split in side.splits:
             differing = sum(len(pair[place]) for pair in changes.differing.get(split.name, ()))
-            num_records += differing
-            num_bytes += split.num_bytes * differing // max(1, split.num_examples)
-        if num_records > _MOST_COMPARED or num_bytes > _MOST_COMPARED_BYTES:
-            unread = f"{num_records:,} may differ, which takes a while: registry diff {changes.old} {changes.new}"
-            return VersionDiff(changes=changes, records=(), unread=unread)
+            num_records[place] += differing
+            num_bytes[place] += split.num_bytes * differing // max(1, split.num_examples)
+    if max(num_records) > _MOST_COMPARED or max(num_bytes) > _MOST_COMPARED_BYTES:
+        command = f"registry diff {changes.old} {changes.new}"
+        unread = f"{max(num_records):,} may differ, which takes a while: {command}"
+        return VersionDiff(changes=changes, records=(), unread=unread)
     return diff_files(prover, changes, lambda: sides, show=show)
 
 

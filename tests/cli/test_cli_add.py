@@ -95,6 +95,8 @@ def test_a_dry_run_shows_the_change_and_publishes_nothing(cli: Cli, folder: Path
         "    record 2 is new: item 'shelf', price 75.0, sold null, zip '20095'\n"
         "smallest number after prices:1.0.0: 2.0.0\n"
         "would publish prices:2.0.0: 4 examples\n"
+        "only records were added: `prices`, an alias or `prices:>=1` names growing data; `prices:1.*` stays at 1.0.0, "
+        "whose slices do not change\n"
     )
     assert cli("versions", "prices", "--format", "json").json()["data"][0]["version"] == "1.0.0"
 

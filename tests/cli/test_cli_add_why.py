@@ -192,6 +192,32 @@ def test_many_records_are_not_compared_while_they_are_published(
     assert report.publication.proof.note == "MAJOR because: train has 21 records, had 20"
 
 
+def test_growing_data_is_named_in_one_line(cli: Cli, run: Run) -> None:
+    def line(text: str, *options: str) -> str:
+        Path("sales.csv").write_text(text)
+        return run("sales.csv", *options)[-1]
+
+    growing = (
+        "`sales`, an alias or `sales:>=1` names growing data; `sales:1.*` stays at 1.0.0, whose slices do not change"
+    )
+    assert line("n,m\n1,a\n2,b\n") == "canonical: sales:1.0.0, the first"
+    assert line("n,m\n1,a\n2,b\n3,c\n", "--dry-run") == f"only records were added: {growing}"
+    assert line("n,m\n1,a\n2,b\n3,c\n", "-m", "more") == f"only records were added: {growing}"
+    for changed in ("n,m\n1,a\n2,b\n3,x\n", "n,m\n1,a\n2,b\n", "n,m,o\n1,a,1\n2,b,1\n3,c,1\n4,d,1\n"):
+        assert line(changed, "--dry-run").startswith("would publish sales:3.0.0: ")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(proof, "_MOST_COMPARED", 2)
+        Path("sales.csv").write_text("n,m\n1,a\n2,b\n3,c\n4,d\n")
+        ran = cli("add", "sales.csv")
+    assert ran.err == (
+        "records were not compared one by one: 4 may differ, which takes a while: registry diff sales:2.0.0 sales:3.0.0\n"
+    )
+    assert ran.out.splitlines()[-1] == (
+        "the splits grew: `sales`, an alias or `sales:>=1` names growing data; `sales:2.*` stays at 2.0.0, "
+        "whose slices do not change"
+    )
+
+
 tables = st.lists(
     st.fixed_dictionaries({"a": st.integers(0, 3), "b": st.text("xy\x07\x1b", max_size=3)}), min_size=1, max_size=6
 )

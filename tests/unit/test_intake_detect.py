@@ -133,7 +133,7 @@ def test_side_files_are_accounted_for(tmp_path: Path) -> None:
     assert source.kind == "csv"
     assert account(source) == {
         "a.csv": ("records", ""),
-        "README.md": ("metadata", "the dataset card: description, license and citation"),
+        "README.md": ("metadata", "license mit, a description; no citation"),
         "LICENSE": ("skipped", "documentation"),
         "SHA256SUMS": ("skipped", "checksums"),
         "notes.txt": ("skipped", "a note"),
