@@ -331,9 +331,11 @@ class _Reader:
         values = self.read(num_rows)
         try:
             return array_column(values)
-        except ValueError as error:  # a number that is not a character, or half of a surrogate pair
+        except (import_pyarrow().ArrowException, ValueError, SystemError) as error:
+            # Half of a surrogate pair, or a time beyond the range of its unit, for example.
             raise SourceError(
-                f"{name}: invalid text in the {num_rows:,} values from number {place + 1:,} on",
+                f"{name}: values of the dtype {values.dtype} cannot be stored: {str(error).partition(chr(10))[0]:.200} "
+                f"(in the {num_rows:,} values from number {place + 1:,} on)",
                 hint="Write it again.",
                 details={"file": name},
             ) from error

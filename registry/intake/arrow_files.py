@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 from registry.errors import RegistryError, SourceError, StorageError
 from registry.features import Feature
 from registry.intake.accounting import count
-from registry.intake.arrow_objects import cut_table
+from registry.intake.arrow_objects import cut_table, has_union
 from registry.intake.file_parts import list_names, make_parts, read_ahead
 from registry.intake.hf_features import described_features, hints_of, refuse_paths, with_plain_files
 from registry.intake.kinds import KINDS
@@ -151,7 +151,7 @@ def _read_parquet(store: Store, name: str) -> Iterator[Any]:
     arrow = import_pyarrow()
     with _damage_named(name):
         shard = RowGroupShard(ShardFile(store, name), make_block=_no_block, columns=None)
-        yield shard.schema.empty_table()
+        yield arrow.Table.from_batches([], shard.schema)
         names = list(dict.fromkeys(shard.schema.names))
         for group in shard.filled_groups:
             # Few rows at a time if they are large, because a page may store one long value that all its rows repeat.
@@ -193,13 +193,25 @@ def _read_ipc(store: Store, name: str) -> Iterator[Any]:
         else:
             opened = arrow.ipc.open_stream(source)
             batches = iter(opened)
-        yield opened.schema.empty_table()
+        _refuse_unions(name, opened.schema)
+        yield arrow.Table.from_batches([], opened.schema)  # Schema.empty_table lacks some types
         for batch in batches:
             # Cut before anything is decoded: some programs write one batch with all rows.
             table = arrow.Table.from_batches([batch])
             step = max(1, min(MAX_ROWS, MAX_BYTES * table.num_rows // max(1, table.nbytes)))
             for first in range(0, table.num_rows, step):
                 yield table.slice(first, step)
+
+
+def _refuse_unions(name: str, schema: Any) -> None:
+    """Refuse unions, in whose lists Arrow reads outside of its memory."""
+    for field in schema:
+        if has_union(field.type):
+            raise SourceError(
+                f"{name}: column {field.name!r}: values of the type {field.type!s:.200} cannot be stored",
+                hint="Write the file again without the column, or with a type that is not a union.",
+                details={"file": name, "column": field.name, "type": str(field.type)[:200]},
+            )
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 from registry.errors import SourceError
 from registry.intake.opened import Opened, check_columns, count_of, import_arrow, is_a
 from registry.intake.source import MAX_BYTES, MAX_ROWS, Rows
+from registry.intake.values import column_errors
 
 
 def open_arrow(given: Any) -> Opened | None:
@@ -112,14 +113,25 @@ def cut_table(table: Any, start: int) -> Iterator[Rows]:
 def plain_table(table: Any) -> Any:
     """A table with the values of dictionary, run-end encoded and extension columns themselves, without metadata."""
     pa = import_arrow()
-    columns = [plain_column(table.column(place)) for place in range(table.num_columns)]
-    return pa.table(columns, names=check_columns(table.column_names))
+    names = check_columns(table.column_names)
+    columns = []
+    for place, name in enumerate(names):
+        column = table.column(place)
+        with column_errors(name, column.type):
+            columns.append(plain_column(column))
+    return pa.table(columns, names=names)
 
 
 def plain_column(column: Any) -> Any:
-    """A chunked array with the values themselves; see ``plain_table``."""
+    """A chunked array with the values themselves; see ``plain_table``.
+
+    Raises:
+        ArrowNotImplementedError: the column contains a union without types.
+    """
     pa = import_arrow()
     kind = column.type
+    if has_union(kind, are_empty=True):  # Arrow ends the process when it looks for nulls in it
+        raise pa.ArrowNotImplementedError("a union without types has no values")
     while isinstance(kind, pa.BaseExtensionType):
         shape = tuple(getattr(kind, "shape", ()))
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type)
@@ -127,7 +139,12 @@ def plain_column(column: Any) -> Any:
             column = pa.chunked_array([_fold(chunk, shape) for chunk in column.chunks], _folded(kind.value_type, shape))
         kind = column.type
     if pa.types.is_dictionary(kind):
-        return column.cast(kind.value_type)
+        # Not by a cast, which some types of values lack.
+        pieces = [
+            plain_column(pa.chunked_array([chunk.dictionary])).combine_chunks().take(chunk.indices)
+            for chunk in column.chunks
+        ]
+        return pa.chunked_array(pieces) if pieces else pa.chunked_array([], kind.value_type)
     if pa.types.is_run_end_encoded(kind):
         return pa.chunked_array([pa.compute.run_end_decode(chunk) for chunk in column.chunks], kind.value_type)
     if pa.types.is_string_view(kind):
@@ -135,6 +152,17 @@ def plain_column(column: Any) -> Any:
     if pa.types.is_binary_view(kind):
         return column.cast(pa.large_binary())
     return column
+
+
+def has_union(kind: Any, *, are_empty: bool = False) -> bool:
+    """Whether an Arrow type is or contains a union; with ``are_empty``, a union without types."""
+    types = import_arrow().types
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+        return has_union(kind.value_type, are_empty=are_empty)
+    if types.is_union(kind) and not (are_empty and kind.num_fields):
+        return True
+    inner = [kind.field(place).type for place in range(kind.num_fields)] if types.is_nested(kind) else []
+    return any(has_union(one, are_empty=are_empty) for one in inner)
 
 
 def _folded(kind: Any, shape: Sequence[int]) -> Any:

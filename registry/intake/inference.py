@@ -36,6 +36,7 @@ from registry.intake.values import (
     Place,
     check_distinct,
     column_array,
+    column_errors,
     first_of,
     python_value,
     quote,
@@ -79,7 +80,8 @@ class Inference:
             if column is None:
                 column = self._columns[name] = _Column((start, index))
             column.order = min(column.order, (start, index))
-            self._update_column(name, column, part_name, column_array(table, name), lines)
+            with column_errors(name, table.schema.field(index).type):
+                self._update_column(name, column, part_name, column_array(table, name), lines)
 
     def merge(self, other: Inference) -> None:
         """Take everything into account that ``other`` has seen, such as the rows of other parts.

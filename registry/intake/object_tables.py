@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from registry.intake.arrow_objects import open_arrow, plain_column
 from registry.intake.opened import FEW_ROWS, FIRST_ROWS, Opened, check_columns, count_of, import_arrow, is_a, next_step
 from registry.intake.python_values import BadValue, BadValuesError, ValueConverter, array_column
 from registry.intake.source import BadRow, Rows
+from registry.intake.values import column_errors
 
 
 def open_table(given: Any) -> Opened | None:
@@ -58,6 +59,9 @@ def open_columns(given: Mapping[str, Any]) -> Opened:
     columns = {name: _column_of(name, given[name]) for name in names}
     return _in_blocks("arrays", f"dict of {count_of(len(names), 'array')}", columns, lengths[first])
 
+
+_FAULTS: Final = (ArithmeticError, LookupError, TypeError, ValueError)
+"""How pandas, polars and NumPy refuse a value or a type, besides Arrow's exceptions."""
 
 Column: TypeAlias = Callable[[int, int, ValueConverter], Any]
 """Returns rows start..stop of a column as an Arrow array; Python objects are converted by the converter."""
@@ -169,17 +173,17 @@ def _pandas_column(name: str, series: Any) -> Column:
 
         return objects
     if type(dtype).__name__ == "SparseDtype":
-        return _pandas_column(name, series.sparse.to_dense())
+        with column_errors(name, dtype, *_FAULTS), np.errstate(invalid="raise"):  # NaN between integers
+            dense = series.sparse.to_dense()
+        return _pandas_column(name, dense)
     if type(dtype).__name__ in ("PeriodDtype", "IntervalDtype"):
         raise _unstorable(name, dtype, "frame[NAME].astype(str)")
 
     def values(start: int, stop: int, _: ValueConverter) -> Any:
-        try:
+        with column_errors(name, dtype, *_FAULTS):
             # from_pandas=False: otherwise Arrow turns NaN into null.
             column = pa.array(series.iloc[start:stop], from_pandas=False)
-        except (pa.ArrowException, TypeError, ValueError) as error:
-            raise _unstorable(name, dtype, "frame[NAME].astype(str)") from error
-        return plain_column(pa.chunked_array([column]) if isinstance(column, pa.Array) else column)
+            return plain_column(pa.chunked_array([column]) if isinstance(column, pa.Array) else column)
 
     return values
 
@@ -217,7 +221,14 @@ def _polars_column(name: str, series: Any) -> Column:
         return lambda start, stop, converter: converter.convert(
             series[start:stop].to_list(), range(start + 1, stop + 1), name
         )
-    return lambda start, stop, _: plain_column(pa.chunked_array([series.slice(start, stop - start).to_arrow()]))
+
+    panic = sys.modules["polars"].exceptions.PanicException  # not an Exception: a broken invariant of polars
+
+    def values(start: int, stop: int, _: ValueConverter) -> Any:
+        with column_errors(name, series.dtype, panic, *_FAULTS):
+            return plain_column(pa.chunked_array([series.slice(start, stop - start).to_arrow()]))
+
+    return values
 
 
 def _length_of(name: str, values: Any) -> int:
@@ -243,7 +254,8 @@ def _column_of(name: str, values: Any) -> Column:
         return _polars_column(name, values)
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         chunked = values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
-        plain = plain_column(chunked)
+        with column_errors(name, chunked.type):
+            plain = plain_column(chunked)
         return lambda start, stop, _: plain.slice(start, stop - start)
     if not hasattr(values, "dtype") or _is_object(values.dtype):
         return lambda start, stop, converter: converter.convert(
@@ -259,10 +271,17 @@ def _column_of(name: str, values: Any) -> Column:
         block = values[start:stop]
         if hasattr(block, "detach"):
             block = block.detach().cpu()
-        mask = np.ma.getmaskarray(block) if isinstance(block, np.ma.MaskedArray) and block.ndim == 1 else None
-        try:
+        mask = np.ma.getmaskarray(block) if isinstance(block, np.ma.MaskedArray) else None
+        if mask is not None and mask.ndim > 1:
+            if mask.any():
+                raise SourceError(
+                    f"column {name!r}: the array of shape {tuple(values.shape)} has masked values, "
+                    "and only whole rows can be null",
+                    hint="Fill them first: array.filled(0)",
+                    details={"column": name},
+                )
+            mask = None
+        with column_errors(name, values.dtype, *_FAULTS):
             return array_column(np.asarray(block), mask=mask)
-        except (pa.ArrowException, TypeError, ValueError) as error:
-            raise _unstorable(name, values.dtype, "array.astype('float32')") from error
 
     return array

@@ -36,8 +36,8 @@ _NUMPY: Final = {"b": "bool", "i": "int", "u": "int", "f": "float", "U": "str", 
 NUMPY_KINDS: Final = _NUMPY | {"m": "timedelta64"}
 """The kinds of scalars of NumPy, by the kind of their dtype."""
 
-_MISSING: Final = frozenset({"NoneType", "NAType", "NaTType"})
-"""None, and the missing values of pandas, which have types of their own."""
+_MISSING: Final = frozenset({"NoneType", "NAType", "NaTType", "MaskedConstant"})
+"""None, and the missing values of pandas and NumPy, which have types of their own."""
 
 KINDS: Final = frozenset(EXACT.values()) | frozenset(NUMPY_KINDS.values()) | {"array", "image"}
 """The kinds that can be stored."""
@@ -80,6 +80,8 @@ def _plain(value: Any) -> Any:
     kind = type(value)
     if kind.__name__ in _MISSING:
         return None
+    if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
+        return value.tolist()  # with None where it is masked
     if isinstance(value, np.ndarray):
         return value if value.ndim else value[()]
     if hasattr(kind, "__dataclass_fields__"):
@@ -97,6 +99,11 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def is_storable(dtype: np.dtype[Any]) -> bool:
+    """Whether Arrow has a type for a dtype without Python objects; it has none for long double."""
+    return dtype.kind in NUMPY_KINDS and not (dtype.kind == "f" and dtype.itemsize > 8)
+
+
 def _is_image(kind: type) -> bool:
     return any(one.__module__ == "PIL.Image" and one.__name__ == "Image" for one in kind.__mro__)
 
@@ -111,7 +118,8 @@ def kind_of(kind: type) -> str | None:
     if issubclass(kind, np.ndarray):
         return "array"
     if issubclass(kind, np.generic):
-        return NUMPY_KINDS.get(np.dtype(kind).kind, f"numpy.{kind.__name__}")
+        dtype = np.dtype(kind)
+        return NUMPY_KINDS[dtype.kind] if is_storable(dtype) else f"numpy.{kind.__name__}"
     if _is_image(kind):
         return "image"
     if issubclass(kind, Mapping):

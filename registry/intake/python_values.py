@@ -20,7 +20,7 @@ from registry.errors import require_extra
 from registry.features import Feature, Image
 from registry.features import Sequence as SequenceFeature
 from registry.intake.pillow_images import IMAGE_FAULTS, image_feature, image_file
-from registry.intake.python_kinds import KINDS, NUMPY_KINDS, kind_of, plain_values
+from registry.intake.python_kinds import KINDS, is_storable, kind_of, plain_values
 
 MAX_SHOWN: Final = 40
 """The most characters of a value that a message shows."""
@@ -151,7 +151,10 @@ class ValueConverter:
         """Numbers, text, bytes and times."""
         types = set(map(type, values))
         if kind in ("datetime64", "timedelta64"):
-            return self._arrow.array(_times(values))
+            try:
+                return self._arrow.array(_times(values))
+            except self._faults:
+                return self._find_bad(values, rows, path, None)
         if len(types) == 1 and issubclass(one := types.copy().pop(), np.generic) and kind in ("bool", "int", "float"):
             return self._arrow.array(np.array(values, one))  # in one call, and with the dtype of its values
         if kind == "float" and int in types:
@@ -197,7 +200,7 @@ class ValueConverter:
         bad = []
         for place, one in enumerate(values):
             try:
-                self._arrow.array([one], wanted)
+                self._arrow.array(_times([one]) if isinstance(one, (np.datetime64, np.timedelta64)) else [one], wanted)
             except self._faults as error:
                 problem = "it does not fit into 64 bits" if isinstance(one, int) else _first_line(error)
                 bad.append(BadValue(int(rows[place]), path, f"{_show(one)} cannot be stored: {problem}"))
@@ -287,12 +290,20 @@ class ValueConverter:
         ]
         if bad:
             raise BadValuesError(bad)
-        if first.dtype.kind not in NUMPY_KINDS:
+        if not is_storable(first.dtype):
             if first.dtype.kind == "O":
                 return self._convert_lists([None if one is None else one.tolist() for one in values], rows, path)
             reason = f"arrays of dtype {first.dtype} cannot be stored"
             reason = _unknown_type(first) if "bfloat16" in str(first.dtype) else reason
             raise BadValuesError([BadValue(int(row), path, reason) for row in rows])
+        try:
+            return self._stack(values, first)
+        except self._faults as error:
+            reason = f"an array of {first.dtype} cannot be stored: {_first_line(error)}"
+            raise BadValuesError([BadValue(int(row), path, reason) for row in rows]) from error
+
+    def _stack(self, values: Sequence[Any], first: npt.NDArray[Any]) -> Any:
+        """Arrays of one dtype and number of dimensions, in one Arrow array."""
         shapes = {one.shape for one in values if one is not None}
         if len(shapes) == 1 and 0 not in first.shape:
             is_null = np.array([one is None for one in values])
@@ -330,9 +341,9 @@ def array_column(array: npt.NDArray[Any], *, mask: npt.NDArray[Any] | None = Non
     with require_extra("arrow", package="pyarrow", needed_for="adding arrays"):
         import pyarrow as pa
 
-    if array.dtype.kind not in NUMPY_KINDS:
-        raise ValueError(f"arrays of dtype {array.dtype} cannot be stored")
-    if array.dtype.kind == "U" and (array.view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder)) > _LAST).any():
+    if not is_storable(array.dtype):
+        raise ValueError("Arrow has no such type")
+    if array.dtype.kind == "U" and array.dtype.itemsize and (_characters(array) > _LAST).any():
         raise ValueError("a value is not text: it has a number above that of the last character")
     if array.ndim == 1 and array.dtype.kind in "SU":  # Arrow would end each value at its first NUL
         return pa.array(array.astype(object), pa.binary() if array.dtype.kind == "S" else pa.string(), mask=mask)
@@ -344,13 +355,25 @@ def array_column(array: npt.NDArray[Any], *, mask: npt.NDArray[Any] | None = Non
     return pa.FixedSizeListArray.from_arrays(column, array.shape[1], mask=None if mask is None else pa.array(mask))
 
 
+def _characters(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.ascontiguousarray(array).view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+
+
 def native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """An array in a dtype that Arrow has: the byte order of this machine, and a unit of time that Arrow knows."""
+    """An array in a dtype that Arrow has: the byte order of this machine, and a unit of time that Arrow knows.
+
+    Raises:
+        ValueError: the unit does not hold a time, or the time has no unit.
+    """
     dtype = array.dtype
     if dtype.kind in "mM":
         unit = _UNIT.get(np.datetime_data(dtype)[0], "ns")
         unit = "s" if unit == "D" and dtype.kind == "m" else unit
-        return array.astype(f"{dtype.kind}8[{unit}]", copy=False)
+        converted = array.astype(f"{dtype.kind}8[{unit}]", copy=False)
+        # Beyond the range of the unit, NumPy wraps around, and it cuts picoseconds.
+        if converted is not array and (converted.astype(dtype).view(np.int64) != array.view(np.int64)).any():
+            raise ValueError(f"a time does not fit into 64 bits of the unit {unit}")
+        return converted
     return array.astype(dtype.newbyteorder("="), copy=False)
 
 
@@ -392,7 +415,10 @@ def _form(array: npt.NDArray[Any]) -> str:
 
 
 def _show(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 (repr is code of the caller; that of datetime64 without a unit fails, too)
+        return f"a value of the type {type(value).__name__}"
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 

@@ -16,7 +16,7 @@ from registry.features import Feature, FeaturesDict
 from registry.intake.column_types import leaf_types, type_word
 from registry.intake.conversion import Target, convert_values
 from registry.intake.source import BadRow, Rows
-from registry.intake.values import column_array, quote
+from registry.intake.values import column_array, column_errors, quote
 from registry.shards.arrow_values import import_pyarrow
 
 if TYPE_CHECKING:
@@ -108,7 +108,8 @@ class Schema:
                 checks_files=column.checks_files,
                 null_as_empty=column.null_as_empty,
             )
-            array, problems = convert_values(column_array(rows.table, column.name), target)
+            with column_errors(column.name, column.arrow_type):
+                array, problems = convert_values(column_array(rows.table, column.name), target)
             arrays.append(array)
             for row, problem in problems.items():
                 faults.setdefault(row, (column.name, problem))

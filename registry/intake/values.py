@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
-from registry.errors import SourceError
+from registry.errors import RegistryError, SourceError
 from registry.escaping import printable
 from registry.shards.arrow_values import import_pyarrow, plain_array
 
@@ -76,6 +78,28 @@ def python_value(array: Any, index: int) -> Any:
     if arrow.types.is_string(kind) or arrow.types.is_large_string(kind):
         return one.cast(arrow.binary() if arrow.types.is_string(kind) else arrow.large_binary())[0].as_py()
     return f"a value of {kind}"
+
+
+@contextmanager
+def column_errors(name: str, kind: object, *more: type[BaseException]) -> Iterator[None]:
+    """Raise what Arrow says of the values of a column as SourceError, which names the column and its type.
+
+    Args:
+        name: the column.
+        kind: its type.
+        more: other exceptions by which a library refuses a type or a value. For blocks that only call libraries.
+    """
+    try:
+        yield
+    except RegistryError:
+        raise
+    except (import_pyarrow().ArrowException, *more) as error:
+        told = str(error).partition("\n")[0][:200]
+        raise SourceError(
+            f"column {name!r}: values of the type {kind!s:.200} cannot be stored: {told}",
+            hint="Give the column another type, such as text, or leave it out, before it is added.",
+            details={"column": name, "type": str(kind)[:200], "reason": told},
+        ) from error
 
 
 def first_of(mask: Any, *, value: bool) -> int | None:

@@ -164,10 +164,16 @@ def _stored_rows(leaf: Leaf, array: Any, place: _Place) -> tuple[Any, _Places | 
 def plain_array(array: Any) -> Any:
     """``array`` without extension types and dictionaries: the values themselves."""
     arrow = import_pyarrow()
-    while isinstance(array, arrow.ExtensionArray):
-        array = array.storage
-    if isinstance(array, arrow.DictionaryArray):
-        array = array.dictionary_decode()
+    while isinstance(array, (arrow.ExtensionArray, arrow.DictionaryArray)):
+        if isinstance(array, arrow.ExtensionArray):
+            array = array.storage
+            continue
+        values = plain_array(array.dictionary)
+        if arrow.types.is_string_view(values.type):  # Arrow cannot take values of views
+            values = values.cast(arrow.large_string())
+        elif arrow.types.is_binary_view(values.type):
+            values = values.cast(arrow.large_binary())
+        array = values.take(array.indices)
     return array
 
 

@@ -158,4 +158,7 @@ def test_text_that_is_not_unicode(tmp_path: Path) -> None:
     (tmp_path / "a.npy").write_bytes(content.replace(b"<u4", b"<U1"))
     with pytest.raises(SourceError) as caught:
         tables(opened(tmp_path))
-    assert str(caught.value) == "a.npy: invalid text in the 1 values from number 1 on"
+    assert str(caught.value) == (
+        "a.npy: values of the dtype <U1 cannot be stored: a value is not text: it has a number above that of the last "
+        "character (in the 1 values from number 1 on)"
+    )

@@ -125,7 +125,10 @@ class Broken:
         (pd.DataFrame(index=[1]), "the object has no columns"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "two columns are named 'a'"),
         (pd.DataFrame([[1]], columns=[("a", "b")]), "the name of a column must be text, not ('a', 'b')"),
-        (pd.DataFrame({"x": [1j]}), "column 'x': values of the dtype complex128 cannot be stored"),
+        (
+            pd.DataFrame({"x": [1j]}),
+            "column 'x': values of the type complex128 cannot be stored: Unsupported numpy type 15",
+        ),
         (pd.DataFrame({"p": pd.period_range("2024", periods=1)}), None),
         (pd.Series([1]), "a pandas Series is one column"),
         (pa.array([1]), "an Arrow array is one column"),
@@ -143,7 +146,7 @@ class Broken:
         ({"x": np.zeros((2, 0))}, "column 'x': an array of shape (2, 0) has no values"),
         (Broken(), "the Broken raised RuntimeError at row 1: boom"),
         ({"x": np.array(5)}, "column 'x' is a single value, not an array"),
-        ({"x": np.array([1j])}, "column 'x': values of the dtype complex128 cannot be stored"),
+        ({"x": np.array([1j])}, "column 'x': values of the type complex128 cannot be stored: Arrow has no such type"),
         ({"x": []}, "the dict of 1 array has no rows"),
         (
             {"train": FRAME, "label": np.zeros(2)},
