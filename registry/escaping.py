@@ -29,6 +29,8 @@ def escape_json(text: str) -> str:
     >>> escape_json('{"name": "a\x9b31m"}')
     '{"name": "a\\u009b31m"}'
     """
+    if text.isascii() and "\x7f" not in text:  # of ASCII, JSON escapes all others itself
+        return text
     return _IN_JSON.sub(_escape, text)
 
 

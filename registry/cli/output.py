@@ -63,8 +63,10 @@ class JsonText:
     write: Callable[..., str]
 
     @classmethod
-    def line(cls, value: Any) -> JsonText:
-        """One JSON value on one line."""
+    def line(cls, value: Any, *, writer: Callable[..., Callable[[Any], str]] | None = None) -> JsonText:
+        """One JSON value on one line, written by ``writer(ensure_ascii=...)`` in place of ``json.dumps``."""
+        if writer is not None:
+            return cls(lambda *, ensure_ascii: writer(ensure_ascii=ensure_ascii)(value))
         return cls(lambda *, ensure_ascii: json.dumps(value, ensure_ascii=ensure_ascii))
 
 
@@ -163,6 +165,8 @@ def _cell(value: Any) -> str:
 
 
 def _takes_unicode() -> bool:
+    if sys.stdout.encoding == "utf-8":  # asked for each line of a dataset
+        return True
     return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
 
 

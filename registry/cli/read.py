@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
 from itertools import islice
+from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from registry.cli.commands import Session, examples, session_command, version_values
@@ -84,12 +87,13 @@ def present_records(
     """Print examples, or their ids, one on each line as they are read; in JSON, they are a list in ``value``."""
     total = len(reader) if limit is None else min(limit, len(reader))
     with progress_bar(session.out, "reading", total, beside_stdout=True) as advance:
-        items: Iterable[Any] = reader.ids() if ids else map(jsonable, reader)
-        records = Records(_counted(islice(items, limit), advance))
+        items: Iterable[Any] = reader.ids() if ids else reader
+        found = _counted(islice(items, limit), advance)
 
         def human(_: object) -> Iterator[Block]:
-            return map(str if ids else JsonText.line, records.items)
+            return map(str if ids else partial(JsonText.line, writer=line_writer), found)
 
+        records = Records(found if ids else map(jsonable, found))
         session.out.present(schema, {**value, "ids" if ids else "examples": records}, human)
 
 
@@ -138,3 +142,76 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value
+
+
+@cache
+def line_writer(*, ensure_ascii: bool) -> Callable[[Any], str]:
+    """A function that returns ``json.dumps(jsonable(value), ensure_ascii=...)`` for a value of a decoded example.
+
+    It writes a text for each type, without lists of Python numbers in between: of an image, they take longer than its
+    JSON. Types that are not frequent go through ``jsonable``.
+    """
+    import numpy as np
+
+    encode = json.JSONEncoder(ensure_ascii=ensure_ascii).encode
+    quote: Callable[[str], str] = encode_basestring_ascii if ensure_ascii else encode_basestring
+    names: dict[str, str] = {}
+
+    def write_dict(value: dict[str, Any]) -> str:
+        return f"{{{', '.join([(names.get(key) or name(key)) + write(item) for key, item in value.items()])}}}"
+
+    def name(key: str) -> str:
+        names[key] = found = f"{quote(key)}: "
+        return found
+
+    def write_bytes(value: bytes) -> str:
+        try:
+            return quote(value.decode("utf-8"))
+        except UnicodeDecodeError:
+            return f'{{"base64": "{base64.b64encode(value).decode("ascii")}"}}'
+
+    def write_float(value: float) -> str:
+        return float.__repr__(value) if math.isfinite(value) else f'"{value}"'
+
+    def write_list(value: list[Any]) -> str:
+        return f"[{', '.join(map(write, value))}]"
+
+    def write_array(value: Any) -> str:
+        kind = value.dtype.kind
+        if kind == "O":
+            return write(value.tolist())
+        if kind in "iu" or (kind == "f" and np.isfinite(value).all()):
+            return _template(value.shape) % tuple(value.ravel().tolist())
+        return encode(jsonable(value))
+
+    def write(value: Any) -> str:
+        found = by_type.get(type(value))
+        return encode(jsonable(value)) if found is None else found(value)
+
+    by_type: dict[type, Callable[[Any], str]] = {
+        dict: write_dict,
+        list: write_list,
+        str: quote,
+        bytes: write_bytes,
+        int: int.__repr__,
+        float: write_float,
+        bool: lambda value: "true" if value else "false",
+        type(None): lambda _: "null",
+        np.ndarray: write_array,
+        np.bool_: lambda value: "true" if value else "false",
+        **{np.dtype(one).type: lambda value: write_float(value.item()) for one in "efd"},
+        **{np.dtype(one).type: lambda value: int.__repr__(value.item()) for one in "bhilBHIL"},
+    }
+    return write
+
+
+def _template(shape: tuple[int, ...]) -> str:
+    """Nested JSON lists with a place for each number; ``%r`` of a number is its JSON.
+
+    >>> _template((2, 1)) % (1, 2.5)
+    '[[1], [2.5]]'
+    """
+    found = "%r"
+    for length in reversed(shape):
+        found = f"[{', '.join([found] * length)}]"
+    return found
