@@ -23,6 +23,7 @@ from registry.intake.csv_rows import DELIMITERS, Dialect, RowPlaces, detect_dial
 from registry.intake.decompression import COMPRESSIONS
 from registry.intake.file_parts import list_names, make_parts, read_ahead
 from registry.intake.kinds import KINDS
+from registry.intake.opened import is_unicode
 from registry.intake.source import MAX_ROWS, BadRow, CsvFormat, Files, Options, Rows, Source
 from registry.intake.text_files import (
     BLOCK_BYTES,
@@ -115,12 +116,20 @@ def _checked(given: CsvFormat | None) -> CsvFormat | None:
         try:
             "".encode(given.encoding)  # refuses codecs that are not encodings of text, such as hex
             codecs.getincrementaldecoder(given.encoding)
+            b"a".decode(given.encoding, "replace")  # idna is for names of hosts: it replaces nothing
         except (LookupError, ValueError):
             raise UsageError(
                 f"unknown encoding {given.encoding!r:.60}",
                 hint="For example: --encoding WINDOWS-1252, or SHIFT_JIS, GB18030, UTF-16LE.",
                 details={"encoding": given.encoding[:200]},
             ) from None
+    for text in given.nulls:
+        if not is_unicode(text):
+            raise UsageError(
+                f"invalid text for null: {text!a:.60} is not valid Unicode",
+                hint="For example: --null NA",
+                details={"nulls": ascii(text)[:200]},
+            )
     if given.delimiter is None:
         return given
     names = {name: mark for mark, name in DELIMITERS.items()}

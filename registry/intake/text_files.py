@@ -139,6 +139,8 @@ class TextStream:
         except UnicodeDecodeError as error:
             line = self._line + error.object[: error.start].decode(self.encoding, "replace").count("\n")
             raise self.bad_bytes(line, self._consumed - kept + error.start, self.encoding) from error
+        except UnicodeError as error:  # that of the codec UTF-16 for text without a byte order mark has no place
+            raise self.bad_bytes(self._line, self._consumed, self.encoding) from error
         self._consumed += len(data)
         self._line += text.count("\n")
         try:

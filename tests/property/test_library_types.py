@@ -13,7 +13,7 @@ import gc
 import inspect
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -24,70 +24,13 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from judged_sources import judge, judge_object
 
-from registry.errors import RegistryError, UnusableRowsError
 from registry.intake.detect import open_source
-from registry.intake.feature_text import parse_feature
 from registry.intake.objects import open_object
-from registry.intake.plan import plan_source
-from registry.intake.source import Source
-from registry.shards.arrow_values import flatten_table
 
 # polars panics while it makes some series, and once more when they are freed.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
-
-def write(source: Source, wishes: Mapping[str, str]) -> None:
-    """Everything that ``registry add`` does with the rows of a source but the files."""
-    requested = {name: parse_feature(text) for name, text in wishes.items()}
-    plan = plan_source(source, wishes=requested, skip_bad=10**6)
-    features = plan.schema.features()
-    for part in plan.source.parts:
-        for rows in part.read():
-            flatten_table(plan.schema.convert(part.name, rows).table, features)
-
-
-def judge(open_it: Callable[[], Source], name: str, *, column: str | None = None) -> str | None:
-    """Why a source is refused; None if it is not. Fails if the error is not ours, or does not say what to do.
-
-    Args:
-        open_it: opens the source.
-        name: what it is, for messages.
-        column: the column whose type is tried; an error must name it, and the way out that its hint shows must work.
-    """
-    refusal = attempt(open_it, {}, name)
-    if refusal is None:
-        return None
-    assert "fault of the registry" not in refusal.message.lower(), name
-    assert refusal.hint, f"{name}: {refusal.message}"
-    if column is not None and "no rows" not in refusal.message and not isinstance(refusal, UnusableRowsError):
-        assert column in refusal.message, f"{name}: {refusal.message}"
-    for word in re.findall(r"--feature '?x=(Text|skip)'?", refusal.hint):
-        again = attempt(open_it, {"x": word}, name)
-        if again is not None:  # a source of this column alone has nothing left
-            assert "no columns" in again.message, f"{name}: {word}: {again.message}"
-            assert word == "skip"
-    return refusal.message
-
-
-def attempt(open_it: Callable[[], Source], wishes: Mapping[str, str], name: str) -> RegistryError | None:
-    """The refusal of a source; None if it is not refused. Fails if an exception is not ours."""
-    try:
-        write(open_it(), wishes)
-    except RegistryError as error:
-        return error
-    except Exception as error:
-        raise AssertionError(f"{name}: {type(error).__name__}: {error}") from error
-    return None
-
-
-def judge_object(given: Any, name: str, column: str | None = "x") -> str | None:
-    def open_it() -> Source:
-        source = open_object(given)
-        assert source is not None
-        return source
-
-    return judge(open_it, name, column=column)
 
 
 VALUES: Final[list[list[Any]]] = [

@@ -108,6 +108,12 @@ def test_an_encoding_can_be_requested(tmp_path: Path, codec: str, block_bytes: i
     assert [found for _, found in read_rows(source)] == [row]
 
 
+def test_utf_16_without_a_mark_needs_its_byte_order(tmp_path: Path) -> None:
+    with pytest.raises(SourceError) as caught:
+        open_files(open_csv, tmp_path, b"a,b\n1,2\n", csv=CsvFormat(encoding="UTF-16"))
+    assert caught.value.message == "data.csv:1: byte 0 is not UTF-16"
+
+
 def test_bytes_that_are_not_in_the_requested_encoding_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as caught:
         open_files(open_csv, tmp_path, b"a,b\n1,\x81\n", csv=CsvFormat(encoding="windows-1252"))
@@ -128,6 +134,8 @@ def test_bytes_that_are_not_in_the_requested_encoding_are_an_error(tmp_path: Pat
     [
         (CsvFormat(encoding="latin-0"), "unknown encoding 'latin-0'"),
         (CsvFormat(encoding="hex"), "unknown encoding 'hex'"),
+        (CsvFormat(encoding="idna"), "unknown encoding 'idna'"),
+        (CsvFormat(nulls=("NA", "\ud800")), "invalid text for null: '\\ud800' is not valid Unicode"),
         (
             CsvFormat(delimiter="::"),
             "invalid delimiter '::': expected one ASCII character other than a quote, or 'tab'",
