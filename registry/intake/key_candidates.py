@@ -63,16 +63,18 @@ class KeyCandidates:
 
     def update(self, table: Any) -> None:
         """Take the rows of an Arrow table into account."""
+        if not table.num_rows:  # its columns may have no type
+            return
         self._num_rows += table.num_rows
         if self._num_rows > MOST_ROWS:
             self._columns = {}
-        if self._columns is None and table.num_rows:
+        if self._columns is None:
             names = [name for name in table.schema.names if _rank(name) is not None and name not in self._excluded]
             self._columns = {name: Occurrences() for name in sorted(names, key=_sort_key)[:_MOST_COLUMNS]}
         for name, seen in list((self._columns or {}).items()):
             hashes = _hashes(table, name)
             if hashes is None or seen.count(hashes).any():
-                del self._columns[name]  # type: ignore[union-attr]  # it has the name
+                del self._columns[name]
 
     def find(self, stored: Collection[str]) -> str | None:
         """The unique column that reads most like a key, of those that are ``stored``; None if there is none."""

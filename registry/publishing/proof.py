@@ -16,7 +16,7 @@ from registry.errors import MissingExtraError, StorageError, VerificationError, 
 from registry.model import DatasetVersion, SplitFingerprint, Version, whole_number
 from registry.publishing.changes import ChangeLevel, Changes, FingerprintedVersion, compare_versions
 from registry.publishing.fingerprint import Advance, Fingerprints, StoredSplits, fingerprint_splits
-from registry.publishing.record_diff import RecordDiff, diff_records, first_difference
+from registry.publishing.record_diff import RecordDiff, TooManyRecordsError, diff_records, first_difference
 from registry.publishing.verify import verify_shards
 from registry.shards import ProvedStore, with_mirrors
 from registry.storage import Store, open_location, open_locations
@@ -258,26 +258,32 @@ class VersionDiff:
 
 _MOST_COMPARED: Final = 100_000
 _MOST_COMPARED_BYTES: Final = 64 * 2**20
-"""What ``diff_few`` reads of each version: at most about a second."""
+_MOST_DECODED: Final = 4_000
+_MOST_DECODED_BYTES: Final = 8 * 2**20
+"""What ``diff_few`` compares as bytes of each version, and decodes of both: each takes a fraction of a second."""
 
 
 def diff_few(prover: Prover, changes: Changes, old: DatasetVersion, new: StoredSplits, *, show: int) -> VersionDiff:
     """``diff_files`` while a version is published: only if few records may differ, so that it takes no time."""
-    try:
-        sides = prover.files(old), new
-    except (StorageError, VerificationError, MissingExtraError) as error:
-        return VersionDiff(changes=changes, records=(), unread=error.message)
+    whole_number(show, "show", least=0)
     num_records, num_bytes = [0, 0], [0, 0]
-    for place, side in enumerate(sides):
-        for split in side.splits:
+    for place, splits in enumerate((old.splits, new.splits)):
+        for split in splits:
             differing = sum(len(pair[place]) for pair in changes.differing.get(split.name, ()))
             num_records[place] += differing
             num_bytes[place] += split.num_bytes * differing // max(1, split.num_examples)
-    if max(num_records) > _MOST_COMPARED or max(num_bytes) > _MOST_COMPARED_BYTES:
+    most = _MOST_DECODED_BYTES * sum(num_records) // max(1, sum(num_bytes))
+    try:
+        if max(num_records) > _MOST_COMPARED or max(num_bytes) > _MOST_COMPARED_BYTES:
+            raise TooManyRecordsError
+        sides = prover.files(old), new
+        return diff_files(prover, changes, lambda: sides, show=show, most_decoded=min(most, _MOST_DECODED))
+    except TooManyRecordsError:
         command = f"registry diff {changes.old} {changes.new}"
         unread = f"{max(num_records):,} may differ, which takes a while: {command}"
-        return VersionDiff(changes=changes, records=(), unread=unread)
-    return diff_files(prover, changes, lambda: sides, show=show)
+    except (StorageError, VerificationError, MissingExtraError) as error:
+        unread = error.message
+    return VersionDiff(changes=changes, records=(), unread=unread)
 
 
 def diff_versions(prover: Prover, old: DatasetVersion, new: DatasetVersion, *, show: int = 5) -> VersionDiff:
@@ -291,12 +297,28 @@ def diff_versions(prover: Prover, old: DatasetVersion, new: DatasetVersion, *, s
 
 
 def diff_files(
-    prover: Prover, changes: Changes, open_files: Callable[[], tuple[StoredSplits, StoredSplits]], *, show: int
+    prover: Prover,
+    changes: Changes,
+    open_files: Callable[[], tuple[StoredSplits, StoredSplits]],
+    *,
+    show: int,
+    most_decoded: int | None = None,
 ) -> VersionDiff:
-    """Return ``changes`` with the records that differ, if the files of both versions can be read here."""
+    """Return ``changes`` with the records that differ, if the files of both versions can be read here.
+
+    Raises:
+        TooManyRecordsError: more than ``most_decoded`` records would have to be decoded.
+    """
     whole_number(show, "show", least=0)
     try:
-        records = diff_records(changes, *open_files(), show=show, processes=prover.processes, advance=prover.advance)
+        records = diff_records(
+            changes,
+            *open_files(),
+            show=show,
+            processes=prover.processes,
+            advance=prover.advance,
+            most_decoded=most_decoded,
+        )
     except (StorageError, VerificationError, MissingExtraError) as error:
         return VersionDiff(changes=changes, records=(), unread=error.message)
     return VersionDiff(changes=_with_orders(changes, records), records=records)

@@ -118,6 +118,10 @@ class RecordDiff:
         return ", ".join([f"{number} record{'' if number == '1' else 's'} {word}", *words[1:]])
 
 
+class TooManyRecordsError(Exception):
+    """More records would have to be decoded than the caller allows. ``args`` has their number."""
+
+
 @dataclass(frozen=True, slots=True)
 class RecordHasher:
     """Computes digests of the records of a run over some features: 8 bytes of sha256 each, concatenated.
@@ -184,6 +188,7 @@ def diff_records(
     show: int = 5,
     processes: int | None = None,
     advance: Advance | None = None,
+    most_decoded: int | None = None,
 ) -> tuple[RecordDiff, ...]:
     """Return the differing records of each split that both versions have, in the order of ``old``.
 
@@ -194,15 +199,21 @@ def diff_records(
         show: at most this number of differing records of a split are described.
         processes: the number of processes that decode. None: one for each core if there is enough work.
         advance: called with the number of records done since the last call.
+        most_decoded: do not decode more records than this number. None: decode all that may differ.
 
     Raises:
+        TooManyRecordsError: more than ``most_decoded`` records would have to be decoded.
         CorruptRecordError, CorruptExampleError, ShardMismatchError: a record cannot be read; names folder, file and
             record.
         StorageError: a file cannot be read.
         VerificationError: a worker process died.
     """
     return tuple(
-        _diff_split(_SplitPair.of(split.name, old, new, changes.key, processes, advance), changes, show=show)
+        _diff_split(
+            replace(_SplitPair.of(split.name, old, new, changes.key, processes, advance), most_decoded=most_decoded),
+            changes,
+            show=show,
+        )
         for split in old.splits
         if split.name in changes.differing
     )
@@ -244,6 +255,7 @@ class _SplitPair:
     key: str | None
     processes: int | None
     advance: Advance | None
+    most_decoded: int | None = None
 
     @classmethod
     def of(
@@ -269,12 +281,19 @@ class _SplitPair:
         if self._are_stored_alike(paths):
             stored = [self._run(which, parts[which], StoredHasher(self.sides[which])) for which in (0, 1)]
             rest = find_unpaired(stored[0], stored[1])
+            self._require_few(rest[0].size + rest[1].size)
             if all(2 * rest[which].size <= stored[which].size for which in (0, 1)):
                 first, second = (
                     self._hash_some(which, parts[which], paths, stored[which], rest[which]) for which in (0, 1)
                 )
                 return first, second
+        else:
+            self._require_few(sum(map(len, (*old, *new))))
         return self._hash_all(0, old, paths), self._hash_all(1, new, paths)
+
+    def _require_few(self, num_records: int) -> None:
+        if self.most_decoded is not None and num_records > self.most_decoded:
+            raise TooManyRecordsError(num_records)
 
     def _are_stored_alike(self, paths: tuple[str, ...]) -> bool:
         """Whether records of the same bytes have the same content: the features are the same, and all are compared."""

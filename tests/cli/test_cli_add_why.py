@@ -218,6 +218,29 @@ def test_growing_data_is_named_in_one_line(cli: Cli, run: Run) -> None:
     )
 
 
+def test_records_are_not_decoded_by_the_thousand_while_they_are_published(
+    catalog: registry.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proof, "_MOST_DECODED", 6)
+    rows = [{"id": number, "price": 1.5} for number in range(50)]
+    catalog.add(rows, "x", key="id")
+    for changed, words in (
+        (3, "MAJOR because: 3 records changed"),
+        (4, "MAJOR because: split train holds other values of price"),
+    ):
+        rows = [{**row, "price": row["price"] + (row["id"] < changed)} for row in rows]
+        report = catalog.add(rows, "x")
+        assert report.diff is not None
+        assert bool(report.diff.unread) == (changed == 4)
+        assert report.publication is not None
+        assert report.publication.proof is not None
+        assert report.publication.proof.describe(report.diff.changes, report.diff.records) == words
+    rows = [{**row, "price": row["price"] + (row["id"] < 1), "more": 1} for row in rows]  # all bytes are other ones
+    report = catalog.add(rows, "x")
+    assert report.diff is not None
+    assert report.diff.unread == "50 may differ, which takes a while: registry diff x:3.0.0 x:4.0.0"
+
+
 tables = st.lists(
     st.fixed_dictionaries({"a": st.integers(0, 3), "b": st.text("xy\x07\x1b", max_size=3)}), min_size=1, max_size=6
 )

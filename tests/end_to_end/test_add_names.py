@@ -231,9 +231,12 @@ def test_versions_without_a_recorded_place_are_asked_about_once(
     assert catalog.add(folder / "shop/prices.csv").outcome == "unchanged"
 
 
+@pytest.mark.parametrize("place", ["disk", "bucket"])
 def test_of_two_strangers_at_once_one_gets_the_name(
-    catalog: registry.Catalog, folder: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str
 ) -> None:
+    files = tmp_path / "files" if place == "disk" else f"{request.getfixturevalue('bucket')}/files"
+    catalog = registry.connect(tmp_path / "catalog.db", data_dir=files)
     together = Barrier(2)
     require = adding.Adding._require_continued
 
@@ -254,7 +257,8 @@ def test_of_two_strangers_at_once_one_gets_the_name(
         assert sorted(pool.map(add, ["shop", "atlas"])) == ["other_source", "prices:1.0.0"]
     assert versions(catalog, "prices") == ["1.0.0"]
     assert len(catalog.dataset("prices").verify(deep=True).faults) == 0
-    assert sorted(path.name for path in Path(str(catalog.data_dir)).joinpath("prices").iterdir()) == ["1.0.0"]
+    assert open_store(f"{files}/prices").folders() == ["1.0.0"]
+    assert catalog.reservations.list() == ()
 
 
 def test_the_place_is_in_no_file_and_in_no_other_catalog(folder: Path, tmp_path: Path) -> None:
