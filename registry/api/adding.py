@@ -137,6 +137,7 @@ class Addition:
         name_use: NameUse,
         num_shards: int | None = None,
         stored: PlannedInPlace | None = None,
+        inputs: Mapping[str, str] | None = None,
     ) -> None:
         self.plan = plan
         self.reference = reference
@@ -145,6 +146,7 @@ class Addition:
         self._name_use = name_use
         self._num_shards = num_shards
         self._stored = stored  # files that stay where they are
+        self._inputs = inputs  # stamps of the files of the source
 
     @property
     def backend(self) -> CatalogBackend:
@@ -202,7 +204,7 @@ class Addition:
         if self._stored is not None:
             target = dataclasses.replace(target, slicing=self._stored.slicing)
         publication = None
-        with self._staged(processes, progress) as made:
+        with self._staged(processes, progress, dry_run=dry_run) as made:
             if dry_run:
                 preview = preview_next(
                     made.store, made.prepared, made.shards, target, wish, show=show, fingerprints=made.fingerprints
@@ -255,7 +257,9 @@ class Addition:
         return made.candidates.find(list(plan.stored()))
 
     @contextmanager
-    def _staged(self, processes: int | None, progress: ProgressCallback | None) -> Iterator[StagedSource]:
+    def _staged(
+        self, processes: int | None, progress: ProgressCallback | None, *, dry_run: bool
+    ) -> Iterator[StagedSource]:
         """The shards: written to a staged folder, or where they are."""
         from registry.intake.staging import StagedSource, stage_source
 
@@ -278,6 +282,7 @@ class Addition:
             bad=plan.bad,
             processes=processes,
             num_rows=plan.num_rows,
+            inputs=None if dry_run else self._inputs,
             progress=progress,
         ) as made:
             yield made
@@ -554,6 +559,7 @@ class Adding(Publishing):
             csv=csv,
             typed=frozenset(name for name, wish in wishes.items() if wish.action != "skip"),
         )
+        inputs = _stamp_inputs(source)
         opened = _open(source, options, count_progress(progress, "downloading", unit="bytes"))
         producer = dataclasses.replace(producer, kind=opened.kind)
         check_continues(name_use, producer, self.backend.producers(reference.name, reference.config))
@@ -570,7 +576,17 @@ class Adding(Publishing):
             progress=progress,
         )
         self._require_continued(reference, producer, name_use, plan)
-        return Addition(self, plan, reference, producer=producer, name_use=name_use, num_shards=num_shards)
+        # The files of a Croissant document may be anywhere.
+        is_known = not opened.origins and opened.kind != "croissant"
+        return Addition(
+            self,
+            plan,
+            reference,
+            producer=producer,
+            name_use=name_use,
+            num_shards=num_shards,
+            inputs=inputs if is_known else None,
+        )
 
     def _producer_of(
         self, source: Any, reference: Reference, name_use: NameUse, *, folders_only: bool = False
@@ -662,6 +678,16 @@ def _open(source: Any, options: Options, advance: Advance | None) -> Source:
     if opened is None:
         raise AssertionError("paths are opened above")
     return opened
+
+
+def _stamp_inputs(source: Any) -> Mapping[str, str] | None:
+    """The stamps of the files of a source before they are read; None if it is not a path, or has very many files."""
+    from registry.building.witness import stamps_below
+
+    if not isinstance(source, str | os.PathLike):
+        return None
+    path = Path(os.fsdecode(source)).expanduser()
+    return stamps_below(path) if path.exists() else None
 
 
 def _check_numbers(skip_bad: int, num_shards: int | None) -> None:

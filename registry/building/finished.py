@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from registry.building.builder_code import encoder_versions
+from registry.building.run_folder import pickle_with_names
 from registry.building.witness import are_unchanged
 from registry.errors import CatalogError, RegistryError, StorageError, StorageUnavailableError
 from registry.model import Shard, ShardedFileTemplate, ShardLengths, Split
@@ -92,18 +95,23 @@ def record_finished(
     staged.store.write_bytes(FINISHED_FILE, digest + content, overwrite=True)
 
 
-def find_finished(store: Store, final: str, *, key: str) -> Finished | None:
-    """Take over the finished shards of the same build, if a process that has ended, or has given up, left them."""
+def find_finished(store: Store, final: str, *, key: str, is_numbered: bool = True) -> Finished | None:
+    """Take over the finished shards of the same build, if a process that has ended, or has given up, left them.
+
+    ``is_numbered`` is False if the number of the version is chosen later, so that they may be in any of its folders.
+    """
     for name, folder in _candidates(store, final):
         record = _read(folder)
         if record is None or record["key"] != _key_at(key, store, final):
             continue
-        staged = _take_over(store, final, name, folder)
+        if not are_unchanged(record["inputs"]):
+            continue  # the next record, or a publication, removes them
+        staged = _take_over(store, final, name, folder, is_numbered=is_numbered)
         if staged is None:
             continue
         try:
             made = tuple(map(_parse, record["splits"]))
-            if are_unchanged(record["inputs"]) and all(_is_whole(folder, split, shards) for split, shards in made):
+            if all(_is_whole(staged.store, split, shards) for split, shards in made):
                 return Finished(staged=staged, made=made, more=record["more"])
         except (StorageError, RegistryError, KeyError, TypeError, ValueError):
             pass  # damaged: the records are made anew
@@ -139,8 +147,20 @@ def forget_finished(store: Store, final: str) -> None:
 
 def _remove_left(store: Store, final: str) -> None:
     for name, folder in _candidates(store, final):
-        if is_left(folder) and (staged := _take_over(store, final, name, folder)) is not None:
+        is_staged = not isinstance(store, LocalStore) or is_own_staged(name.rpartition("/")[2])
+        if is_staged and is_left(folder) and (staged := _take_over(store, final, name, folder)) is not None:
             staged.give_up()
+
+
+def key_of_values(values: Sequence[Any]) -> str | None:
+    """A digest of values that decide the content of shards, and of what encodes them; None if they have none."""
+    try:
+        pickled = pickle_with_names(values)
+    except Exception:  # noqa: BLE001 (a value cannot be pickled)
+        return None
+    version = sys.modules["registry"].__version__
+    parts = json.dumps([version, encoder_versions()], sort_keys=True)
+    return hashlib.sha256(pickled.content + parts.encode()).hexdigest()
 
 
 def _key_at(key: str, store: Store, final: str) -> str:
@@ -156,8 +176,9 @@ def _candidates(store: Store, final: str) -> Iterator[tuple[str, LocalStore]]:
     parent, _, last_part = final.rpartition("/")
     with suppress(StorageError):
         for name in store.folders(parent):
-            is_staged = is_own_staged(name) and name.endswith(f"_{last_part}")
-            if (is_staged or name == last_part) and store.exists(f"{parent}/{name}/{FINISHED_FILE}"):
+            if is_own_staged(name) and not name.endswith(f"_{last_part}"):
+                continue
+            if store.exists(f"{parent}/{name}/{FINISHED_FILE}"):
                 yield f"{parent}/{name}", store.child(f"{parent}/{name}")
 
 
@@ -169,10 +190,18 @@ def is_left(folder: Store) -> bool:
     return owner is not None and owner.is_dead()
 
 
-def _take_over(store: Store, final: str, name: str, folder: LocalStore) -> StagedFolder | None:
+def _take_over(
+    store: Store, final: str, name: str, folder: LocalStore, *, is_numbered: bool = True
+) -> StagedFolder | None:
     """The folder, which belongs to this process from now on; None if another process was faster."""
-    if isinstance(store, LocalStore) and name == final:
-        return PlacedFolder(store, final=final)
+    if isinstance(store, LocalStore) and not is_own_staged(name.rpartition("/")[2]):
+        if is_numbered:
+            return PlacedFolder(store, final=final)
+        # It may get another number, so it is copied: another catalog may know the folder.
+        staged = store.stage(final)
+        for file in folder.list():
+            staged.take(folder, file)
+        return staged
     is_local = isinstance(store, LocalStore)
     around = store if isinstance(store, LocalStore) else LocalStore(tempfile.gettempdir())
     with around.exclusive(name if is_local else Path(name).name):
@@ -189,7 +218,7 @@ def _own(folder: Store) -> None:
     folder.write_bytes(OWNER_FILE, json.dumps(asdict(Owner.this_process())).encode(), overwrite=True)
 
 
-def _is_whole(folder: LocalStore, split: Split, shards: Sequence[Shard]) -> bool:
+def _is_whole(folder: Store, split: Split, shards: Sequence[Shard]) -> bool:
     for shard in shards:
         name = split.filename(shard.index)
         if folder.size(name) != shard.num_bytes:

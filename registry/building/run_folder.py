@@ -179,7 +179,7 @@ def digest_inputs(key: str, inputs: list[Any]) -> str:
     Raises:
         Exception: an input cannot be pickled, the object at a URL cannot be found, or a folder has too many files.
     """
-    pickled = _pickle_with_names((key, inputs))
+    pickled = pickle_with_names((key, inputs))
     stamps = [stamp for text in pickled.texts for stamp in _stamps(text, _URL)]
     return hashlib.sha256(pickled.content + json.dumps(stamps).encode()).hexdigest()
 
@@ -277,8 +277,8 @@ class _Pickled(NamedTuple):
     codes: list[Any]
 
 
-def _pickle_with_names(value: Any) -> _Pickled:
-    """Pickle ``value``, and collect all texts in it, also those of paths and of attributes of objects.
+def pickle_with_names(value: Any) -> _Pickled:
+    """Pickle ``value`` for a digest, and collect all texts in it, also those of paths and of attributes of objects.
 
     Equal values give equal bytes, whether or not they share objects. The bytes are only for a digest.
     """
@@ -355,7 +355,7 @@ def key_of_build(
     is_pieced = any(isinstance(examples, Pieces) for examples in splits.values())
     try:
         arguments = {name: _arguments_of(examples, builder) for name, examples in splits.items()}
-        pickled = _pickle_with_names([vars(builder), arguments])
+        pickled = pickle_with_names([vars(builder), arguments])
         stamps = [one for text in pickled.texts for one in _stamps(text, _URL if is_pieced else _OBJECT_URL)]
     except Exception:  # noqa: BLE001 (a value cannot be pickled, or names what cannot be found)
         return None
@@ -392,7 +392,7 @@ def _key_of_function(key: str, generate: Callable[[Any], Any], code: CodeReader)
     while isinstance(inner, partial):
         inner = inner.func
     try:
-        pickled = _pickle_with_names(generate)
+        pickled = pickle_with_names(generate)
         stamps = [stamp for text in pickled.texts for stamp in _stamps(text, _OBJECT_URL)]
     except Exception:  # noqa: BLE001 (it cannot be sent to a worker either, or names what cannot be found)
         return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, Self
 
@@ -18,8 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.building import DEFAULT_BUDGET_BYTES, ExternalSorter, KeyedFrames, SortKeys, write_split
+from registry.building.finished import (
+    find_finished,
+    forget_finished,
+    keep_or_give_up,
+    key_of_values,
+    record_finished,
+)
+from registry.building.witness import are_unchanged
 from registry.engines import Engine, Piece, choose_engine, watch_tasks
 from registry.errors import DuplicateKeyError, SourceError, UnusableRowsError, UsageError
+from registry.features import FeaturesDict
 from registry.features.split_hasher import SplitHasher
 from registry.intake.freed_memory import return_freed_memory
 from registry.intake.key_candidates import KeyCandidates
@@ -104,6 +113,7 @@ class StagedSource:
         fingerprints: the fingerprint of each split, if it was computed while the split was written.
         candidates: the columns that could be the key, if the rows were not read before.
         overlap: the equal records of different splits, if there are any; the slices are the splits.
+        data: the data directory, if shards of an addition that fails are kept for the next run.
     """
 
     store: Store
@@ -114,13 +124,17 @@ class StagedSource:
     fingerprints: Mapping[str, SplitFingerprint] = field(default_factory=dict)
     overlap: RecordOverlap | None = None
     candidates: KeyCandidates = field(default_factory=KeyCandidates)
+    data: Store | None = None
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self.staged is not None:
-            self.staged.give_up()
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if self.staged is None:
+            return
+        keep_or_give_up(self.staged, error)
+        if kind is None and self.data is not None:
+            forget_finished(self.data, self.staged.final)
 
 
 def stage_source(
@@ -138,6 +152,7 @@ def stage_source(
     bad: BadRows | None = None,
     processes: int | None = None,
     num_rows: int | None = None,
+    inputs: Mapping[str, str] | None = None,
     progress: ProgressCallback | None = None,
     budget_bytes: int = DEFAULT_BUDGET_BYTES,
 ) -> StagedSource:
@@ -157,6 +172,8 @@ def stage_source(
         bad: collects unusable rows, and says how many are allowed.
         processes: the number of processes that encode. None: one for each core once there is enough work.
         num_rows: the number of usable rows that were read before, if they were counted.
+        inputs: the stamps of all files of the source before they were read: finished shards that an earlier run of the
+            same addition left are used, and those of this one are kept if it fails. None: neither.
         progress: called with a ``Progress``: rows are ``encoding``, then records of each split ``writing``.
         budget_bytes: memory for sorting.
 
@@ -178,74 +195,102 @@ def stage_source(
     )
     final = version_folder(name, config, _NEXT)
     store.clear_abandoned(final.rpartition("/")[0])
-    staged = store.stage(final)
+    values = [
+        encoder,
+        metadata,
+        num_shards,
+        bad.allowed,
+        source.kind,
+        [(part.name, part.split) for part in source.parts],
+    ]
+    key = None if inputs is None else key_of_values(values)
+    finished = None if key is None else find_finished(store, final, key=key, is_numbered=False)
+    hashers: dict[str, SplitHasher] = {}
+    candidates = KeyCandidates()
+    staged = store.stage(final) if finished is None else finished.staged
     try:
-        with ExitStack() as stack:
-            engine = stack.enter_context(choose_engine(processes, num_bytes=None, reads=()))
-            sorters = _Sorters(stack, staged.store, source, holdout, split_by, budget_bytes)
-            offsets = _Offsets() if rule.kind == "content" and set(rule.columns) != set(features) else None
-            if offsets is not None:
-                for encoded, _ in _encode(source, encoder, engine, None, None):
-                    offsets.prepare(encoded)
-            candidates, num_read = KeyCandidates(), 0
-            for encoded, chunk in _encode(source, encoder, engine, progress, num_rows):
-                bad.add(encoded.bad)
-                num_read += chunk.rows.table.num_rows
-                if num_rows is None and rule.kind == "content":
-                    candidates.update(chunk.rows.table)
-                if bad.count <= bad.allowed:  # else go on only to count the bad rows
-                    sorters.add(encoded, chunk, offsets)
-            bad.require_few()
-            if num_rows is not None and num_read != num_rows:
-                raise _changed(f"expected {num_rows:,} usable rows, found {num_read:,}")
-            hashers = {split: SplitHasher(features) for split in sorters.names}
-            may_overlap = sorters.may_overlap()
-            sorters.end_adding()
-            written = sorters.write(name, num_shards, hashers, engine, progress)
-        return_freed_memory()  # the sorters are closed; verification may start workers
-        overlap = None
-        if may_overlap:
-            splits = tuple(split for split, _ in written)
-            overlap = compare_slices(
-                StoredSplits(staged.store, splits, features),
-                [[RecordRange(split=one.name, start=0, stop=one.num_examples)] for one in splits],
-                is_one_encoding=True,
-                show=1,
-                processes=processes,
-            )
+        if finished is not None:
+            written = list(finished.made)
+            bad.add([BadRow(**row) for row in finished.more["bad"]])
+            bad.count, may_overlap = finished.more["num_bad"], finished.more["may_overlap"]
+        else:
+            with ExitStack() as stack:
+                engine = stack.enter_context(choose_engine(processes, num_bytes=None, reads=()))
+                sorters = _Sorters(stack, staged.store, source, holdout, split_by, budget_bytes)
+                offsets = _Offsets() if rule.kind == "content" and set(rule.columns) != set(features) else None
+                if offsets is not None:
+                    for encoded, _ in _encode(source, encoder, engine, None, None):
+                        offsets.prepare(encoded)
+                num_read = 0
+                for encoded, chunk in _encode(source, encoder, engine, progress, num_rows):
+                    bad.add(encoded.bad)
+                    num_read += chunk.rows.table.num_rows
+                    if num_rows is None and rule.kind == "content":
+                        candidates.update(chunk.rows.table)
+                    if bad.count <= bad.allowed:  # else go on only to count the bad rows
+                        sorters.add(encoded, chunk, offsets)
+                bad.require_few()
+                if num_rows is not None and num_read != num_rows:
+                    raise _changed(f"expected {num_rows:,} usable rows, found {num_read:,}")
+                hashers = {split: SplitHasher(features) for split in sorters.names}
+                may_overlap = sorters.may_overlap()
+                sorters.end_adding()
+                written = sorters.write(name, num_shards, hashers, engine, progress)
+            return_freed_memory()  # the sorters are closed; verification may start workers
+        overlap = _find_overlap(staged, written, features, processes) if may_overlap else None
+        if finished is None and key is not None and inputs is not None and are_unchanged(inputs):
+            rows = [asdict(row) for row in bad.first]
+            more = {"num_bad": bad.count, "bad": rows, "may_overlap": may_overlap}
+            record_finished(staged, written, store, key=key, inputs=inputs, more=more)
     except BaseException:
         staged.give_up()
         raise
-    if bad.count:
-        skipped = [_skipped(one) for one in bad.first]
-        custom = {**metadata.custom, "skipped_rows": {"count": bad.count, "rows": skipped}}
-        metadata = replace(metadata, custom=custom)
     prepared = PreparedDataset(
         name=name,
         config=config,
         version=_NEXT,
         splits=tuple(split for split, _ in written),
         features=features,
-        metadata=metadata,
+        metadata=_with_skipped(metadata, bad),
         file_format="tfrecord",
     )
-    shards = MappingProxyType({split.name: made for split, made in written})
     found = {split: hasher.fingerprint() for split, hasher in hashers.items()}
-    fingerprints = {split: one for split, one in found.items() if one is not None}
     return StagedSource(
         store=staged.store,
         staged=staged,
         prepared=prepared,
-        shards=shards,
+        shards=MappingProxyType({split.name: made for split, made in written}),
         bad=bad,
-        fingerprints=fingerprints,
+        fingerprints={split: one for split, one in found.items() if one is not None},
         overlap=overlap,
         candidates=candidates,
+        data=None if key is None else store,
     )
 
 
-def _skipped(row: BadRow) -> dict[str, Any]:
-    return {"file": row.file, "line": row.line, "reason": str(row)}
+def _find_overlap(
+    staged: StagedFolder,
+    written: Sequence[tuple[Split, tuple[Shard, ...]]],
+    features: FeaturesDict,
+    processes: int | None,
+) -> RecordOverlap:
+    """The equal records of different splits."""
+    splits = tuple(split for split, _ in written)
+    return compare_slices(
+        StoredSplits(staged.store, splits, features),
+        [[RecordRange(split=one.name, start=0, stop=one.num_examples)] for one in splits],
+        is_one_encoding=True,
+        show=1,
+        processes=processes,
+    )
+
+
+def _with_skipped(metadata: DatasetMetadata, bad: BadRows) -> DatasetMetadata:
+    """The description with the rows that were left out."""
+    if not bad.count:
+        return metadata
+    rows = [{"file": one.file, "line": one.line, "reason": str(one)} for one in bad.first]
+    return replace(metadata, custom={**metadata.custom, "skipped_rows": {"count": bad.count, "rows": rows}})
 
 
 def _encode(

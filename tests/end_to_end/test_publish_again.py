@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import warm_python
 from counted_builders import CALLS, Read
+from levels import cases, either
 
 import registry
 from registry import Catalog
@@ -105,7 +106,7 @@ def _away(*_: object, **__: object) -> Any:
 
 def _rewrite_in_secret(path: Path) -> None:
     facts = path.stat()
-    path.write_text("5 4 3")
+    path.write_text(path.read_text()[::-1].strip().rjust(facts.st_size) if path.suffix == ".txt" else "a\n2\n1\n")
     os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
 
 
@@ -119,7 +120,7 @@ FILES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("named_by", ["an attribute", "the environment"])
-@pytest.mark.parametrize("change", FILES)
+@pytest.mark.parametrize("change", cases(FILES, everyday=3))
 def test_a_changed_input_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, named_by: str
 ) -> None:
@@ -176,7 +177,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("place", ["disk", "bucket"])
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", cases(DAMAGES, everyday=3))
 def test_damaged_shards_are_noticed_and_built_again(
     tmp_path: Path, request: pytest.FixtureRequest, place: str, damage: str
 ) -> None:
@@ -215,7 +216,7 @@ registry.connect({catalog!r}, data_dir={data_dir!r}).build(Read(), processes=1)
 """
 
 
-@pytest.mark.parametrize("sent", ["SIGKILL", "SIGINT"])
+@pytest.mark.parametrize("sent", either("SIGKILL", "SIGINT"))
 @pytest.mark.parametrize("place", ["before the move", "after the move"])
 @pytest.mark.parametrize("where", ["disk", "bucket"])
 def test_the_shards_of_a_killed_build_are_published_by_another_process(
@@ -257,3 +258,157 @@ def test_garbage_collection_names_finished_shards_and_removes_old_ones(tmp_path:
             removed = catalog.collect_garbage(older_than=timedelta(0))
             assert "finished shards that nobody published for the grace period" in {one.why for one in removed}
             assert left_behind(tmp_path) == []
+
+
+def add(catalog: Catalog, path: Path, **options: Any) -> tuple[Any, bool]:
+    """Add a file; its report, and whether its rows were encoded."""
+    stages: list[str] = []
+    report = catalog.add(path, "prices", progress=lambda one: stages.append(one.stage), processes=1, **options)
+    return report, "encoding" in stages
+
+
+def add_in_vain(catalog: Catalog, path: Path, place: str, **options: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        if place == "before the move":
+            patch.setattr("registry.publishing.publish.place_folder", _away)
+        else:
+            patch.setattr("registry.catalog.writes.SqlPublications.publish", _away)
+        with pytest.raises(CatalogUnavailableError) as caught:
+            add(catalog, path, **options)
+    assert "The finished shards stay in " in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("moment", ["before the move", "after the move"])
+@pytest.mark.parametrize("place", ["disk", "bucket"])
+def test_the_next_addition_publishes_what_the_first_has_encoded(
+    tmp_path: Path, request: pytest.FixtureRequest, place: str, moment: str
+) -> None:
+    bucket = None if place == "disk" else request.getfixturevalue("bucket")
+    path = tmp_path / "prices.csv"
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+        for number, text in enumerate(("a,b\n1,2\n3,x\n", "a,b\n1,2\n5,6\n7,8\n,\n"), start=1):
+            path.write_text(text)
+            add_in_vain(catalog, path, moment)
+            report, is_encoded = add(catalog, path, reason="again")
+            assert not is_encoded
+            assert str(report.reference) == f"prices:{number}.0.0"
+            assert report.num_examples == text.count("\n") - 1
+            assert catalog.dataset(report.reference).metadata.release_notes == {f"{number}.0.0": "again"}
+            assert catalog.dataset(report.reference).verify(deep=True).faults == ()
+            assert left_behind(tmp_path) == []
+
+
+OTHER_ADDITIONS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "another content": lambda path: {"": path.write_text("a,b\n3,4\n")},
+    "as many bytes at the same time": lambda path: {"": _rewrite_in_secret(path)},
+    "another type": lambda _: {"features": {"a": "Text"}},
+    "another key": lambda _: {"key": "a"},
+    "other shards": lambda _: {"num_shards": 1},
+}
+
+
+@pytest.mark.parametrize("change", cases(OTHER_ADDITIONS, everyday=2))
+def test_another_addition_encodes_its_own_rows(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "prices.csv"
+    path.write_text("a\n1\n2\n")
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        add_in_vain(catalog, path, "before the move")
+        options = {name: value for name, value in OTHER_ADDITIONS[change](path).items() if name}
+        report, is_encoded = add(catalog, path, **options)
+        assert is_encoded
+        assert catalog.dataset(report.reference).verify(deep=True).faults == ()
+        assert left_behind(tmp_path) == []
+
+
+def test_a_dry_run_leaves_finished_shards_alone(tmp_path: Path) -> None:
+    path = tmp_path / "prices.csv"
+    path.write_text("a,b\n1,2\n")
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        add_in_vain(catalog, path, "before the move")
+        assert add(catalog, path, dry_run=True)[0].outcome == "would_publish"
+        assert add(catalog, path)[1] is False
+
+
+def test_the_rows_that_were_left_out_are_named_again(tmp_path: Path) -> None:
+    path = tmp_path / "prices.csv"
+    path.write_text("a,b\n1,2\n3\n4,5\n")
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        add_in_vain(catalog, path, "before the move", skip_bad=1)
+        report, is_encoded = add(catalog, path, skip_bad=1)
+        assert not is_encoded
+        assert report.num_bad == 1
+        assert [(one.file, one.line) for one in report.bad] == [("prices.csv", 3)]
+        assert catalog.dataset("prices").metadata.custom["skipped_rows"]["count"] == 1
+
+
+def test_objects_of_python_are_read_again(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("registry.publishing.publish.place_folder", _away)
+            with pytest.raises(CatalogUnavailableError):
+                catalog.add([{"a": 1}], "prices")
+        assert left_behind(tmp_path) == []
+        assert catalog.add([{"a": 2}], "prices").outcome == "published"
+        assert [int(one["a"]) for one in catalog.dataset("prices").read("train")] == [2]
+
+
+def test_an_addition_that_is_killed_is_published_by_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "prices.csv"
+    path.write_text("a,b\n1,2\n")
+    script = f"""
+import os, signal
+import registry, registry.publishing.publish as publish
+publish.place_folder = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+registry.connect({str(tmp_path / "catalog.db")!r}).add({str(path)!r}, "prices")
+"""
+    done = warm_python.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        report, is_encoded = add(catalog, path)
+        assert not is_encoded
+        assert report.outcome == "published"
+    assert left_behind(tmp_path) == []
+
+
+RACER = """
+import json, sys, time
+sys.path.insert(0, {tests!r})
+from counted_builders import CALLS, Read
+import registry
+catalog = registry.connect({catalog!r})
+while time.time() < {start!r}: pass
+print(json.dumps([catalog.build(Read(), processes=1).newly, len(CALLS)]))
+"""
+
+
+@pytest.mark.parametrize("moment", ["before the move", "after the move"])
+def test_of_two_processes_one_takes_the_shards_over_and_one_version_is_published(tmp_path: Path, moment: str) -> None:
+    import json
+    import subprocess
+    import time
+
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        with pytest.MonkeyPatch.context() as patch:
+            if moment == "before the move":
+                patch.setattr("registry.publishing.publish.place_folder", _away)
+            else:
+                patch.setattr("registry.catalog.writes.SqlPublications.publish", _away)
+            with pytest.raises(CatalogUnavailableError):
+                catalog.build(Read(), processes=1)
+        script = RACER.format(
+            tests=str(Path(__file__).parent), catalog=str(tmp_path / "catalog.db"), start=time.time() + 2
+        )
+        # Both wait for a lock as long as it takes.
+        environment = {**os.environ, "REGISTRY_LOCK_TIMEOUT": "60"}
+        racers = [
+            subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment)
+            for _ in range(2)
+        ]
+        outcomes = [json.loads(one.communicate()[0]) for one in racers]
+        assert sorted(newly for newly, _ in outcomes) == [False, True]
+        assert min(calls for _, calls in outcomes) == 0, "one of them uses what is there"
+        assert [one.action for one in catalog.log(dataset="read")] == ["publish"]
+        assert catalog.dataset("read").verify(deep=True).faults == ()
+    assert left_behind(tmp_path) == []

@@ -15,7 +15,7 @@ import pytest
 from catalog_fault_proxy import CUT, CUT_ANSWER, PostgresProxy, proxied
 from catalog_server import PostgresServer
 from fault_proxy import FaultProxy, Request
-from levels import cases
+from levels import cases, either
 from prepared_samples import animals, prepare
 
 import registry
@@ -160,8 +160,8 @@ STATEMENTS = (
 )
 
 
-@pytest.mark.parametrize("times", [1, 3])
-@pytest.mark.parametrize("statement", STATEMENTS)
+@pytest.mark.parametrize("times", either(3, 1))
+@pytest.mark.parametrize("statement", cases(STATEMENTS, everyday=3))
 @pytest.mark.parametrize("fault", [CUT, CUT_ANSWER])
 @pytest.mark.parametrize("place", ["disk", "bucket"])
 def test_a_connection_that_is_lost_at_any_statement_publishes_once(
