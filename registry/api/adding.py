@@ -272,7 +272,7 @@ class Addition:
             plan.source,
             plan.schema,
             plan.rule,
-            open_data(self._catalog.data_dir),
+            open_data(self._catalog.data_dir, catalog=self._catalog.backend),
             name=self.reference.name,
             config=self.reference.config,
             metadata=plan.metadata(),

@@ -558,7 +558,8 @@ class Catalog(Adding):
 
         Garbage is: unfinished files and folders, folders that were moved aside, what publishers to object stores left
         behind, and files of the cache that were not used. Nothing that a row of any version names is removed, nothing
-        that a running process owns, and nothing that the registry did not make: such files are only listed.
+        that a running process owns, nothing that another catalog with the same data directory may own, and nothing that
+        the registry did not make: such files are only listed.
 
         >>> catalog.collect_garbage(dry_run=True).of("found")
         ()

@@ -219,7 +219,7 @@ def _send(
         readable.store,
         shards,
         Target(
-            store=open_data(to.data_dir),
+            store=open_data(to.data_dir, catalog=to.backend),
             catalog=to.backend,
             data_dir=to.require_data_dir,
             promote=None if version.canonical == version.version else False,

@@ -23,6 +23,7 @@ from registry.errors import (
     ConflictError,
     DataDirectoryMissingError,
     OtherDataDirectoryError,
+    SchemaBehindError,
     UsageError,
 )
 from registry.model import Reference, VersionState, is_absolute
@@ -49,7 +50,7 @@ class ClientDataDirectory:
         if self._path is None:
             try:
                 self._recorded = self._recorded_path()
-            except CatalogNotFoundError:  # whoever creates the file may record another one
+            except (CatalogNotFoundError, SchemaBehindError):  # whoever creates the catalog may record another one
                 return data_folder(self._url)
             self._path = self._recorded or data_folder(self._url)
         return self._path

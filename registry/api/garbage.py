@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from registry.api.arguments import log_actor
 from registry.api.locations import index_folder, open_data
 from registry.api.reports import Collected, GarbageOutcome, GarbageReport
+from registry.catalog import catalog_identity
 from registry.errors import StorageError
 from registry.storage.faults import storage_errors
 
@@ -36,7 +37,10 @@ def collect_garbage(
 
     collector = GarbageCollector(open_data(data_dir), backend, older_than=older_than, actor=log_actor())
     found = []
-    for leftovers, remove in ((collector.find(), collector.remove), (_find_local(older_than), _remove_local)):
+    for leftovers, remove in (
+        (collector.find(), collector.remove),
+        (_find_local(older_than, catalog_identity(backend.log)), _remove_local),
+    ):
         for one in leftovers:
             found.append(_collect(one, remove, dry_run=dry_run))
             if each is not None:
@@ -67,11 +71,13 @@ def _collect(one: Leftover, remove: Callable[[Leftover], bool], *, dry_run: bool
     )
 
 
-def _find_local(older_than: timedelta) -> Iterator[Leftover]:
+def _find_local(older_than: timedelta, identity: str | None) -> Iterator[Leftover]:
     """What killed processes left in TMPDIR, and files of the index cache that were not used for the grace period."""
     from registry.building.finished import is_left
     from registry.publishing.garbage import Leftover, Verdict
     from registry.storage.local import LocalStore
+    from registry.storage.names import OWNER_FILE
+    from registry.storage.staged import read_claim
     from registry.storage.temporary import abandoned_temporary, finished_temporary
 
     for path in abandoned_temporary():
@@ -91,14 +97,18 @@ def _find_local(older_than: timedelta) -> Iterator[Leftover]:
             continue
         files = [facts for _, facts in _walk(path)]
         is_old = max((facts.st_ctime for facts in files), default=0) <= latest
+        is_ours = identity is not None and read_claim(LocalStore(path), OWNER_FILE)[1] == identity
+        why = "finished shards that could not be published; the same command publishes them"
+        if is_old:
+            why = "finished shards that nobody published for the grace period"
+        if is_old and not is_ours:
+            why = "finished shards that another catalog may publish"
         yield Leftover(
             kind="temporary",
             name=str(path),
             place=str(path),
-            verdict=Verdict.GARBAGE if is_old else Verdict.KEPT,
-            why="finished shards that nobody published for the grace period"
-            if is_old
-            else "finished shards that could not be published; the same command publishes them",
+            verdict=Verdict.KEPT if not is_old else Verdict.GARBAGE if is_ours else Verdict.UNKNOWN,
+            why=why,
             num_files=len(files),
             num_bytes=sum(one.st_size for one in files),
         )

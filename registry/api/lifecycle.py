@@ -523,5 +523,5 @@ class Reservations:
         from registry.publishing import clear_place
 
         wanted = read_exact_reference(reference)
-        data = open_data(self._data_dir)
+        data = open_data(self._data_dir, catalog=self._catalog)
         return clear_place(data, self._catalog, wanted, actor=log_actor(), force=force, dry_run=dry_run)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from registry.catalog import sqlite_path
+from registry.catalog import CatalogBackend, catalog_identity, sqlite_path
 from registry.errors import CatalogError, CatalogNotFoundError, StorageError, UsageError
 from registry.model import DatasetVersion, version_folder
 
@@ -127,11 +127,14 @@ def shared_folder() -> Path:
     return Path(chosen).expanduser().absolute() if chosen else _cache_folder()
 
 
-def open_data(data_dir: str) -> Store:
-    """The data directory of a catalog."""
+def open_data(data_dir: str, *, catalog: CatalogBackend | None = None) -> Store:
+    """The data directory of a catalog; with ``catalog``, unfinished folders in it say to which one they belong."""
     from registry.storage import open_store
 
-    return open_store(data_dir)
+    store = open_store(data_dir)
+    if catalog is not None:
+        store.catalog = catalog_identity(catalog.log)
+    return store
 
 
 def mirrors_of(data_dir: str, version: DatasetVersion) -> tuple[str, ...]:

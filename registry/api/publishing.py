@@ -126,7 +126,7 @@ class Publishing:
         self._require_target([builder.reference])
         defaults = self._experiment_defaults(builder, published)
         builder = builder.with_experiment_defaults(defaults)
-        store = open_data(self.data_dir)
+        store = open_data(self.data_dir, catalog=self.backend)
         # Older code must not move an unversioned look-up back to its own canonical version.
         is_experimental = promote is None and builder.version != builder.canonical_version
         advance = count_progress(progress, "verifying", str(builder.reference))
@@ -192,7 +192,7 @@ class Publishing:
             return None
         defaults = self._experiment_defaults(builder, published)
         self.require_data_dir(for_new=published is None)
-        builder, store = builder.with_experiment_defaults(defaults), open_data(self.data_dir)
+        builder, store = builder.with_experiment_defaults(defaults), open_data(self.data_dir, catalog=self.backend)
         advance = count_progress(progress, "verifying", str(builder.reference))
         target = self._target(False, advance, processes=processes, producer="build")
         with build_dataset(builder, store, processes=processes, num_shards=num_shards, progress=progress) as build:
@@ -521,7 +521,7 @@ class Publishing:
         from registry.publishing import Patience, Target
 
         return Target(
-            store=open_data(self.data_dir),
+            store=open_data(self.data_dir, catalog=self.backend),
             catalog=self.backend,
             data_dir=self.require_data_dir,
             promote=promote,

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from registry.api.locations import index_folder, open_data
-from registry.catalog import CatalogBackend, EventFilter, VersionSize, VersionSummary
+from registry.catalog import CatalogBackend, VersionSize, VersionSummary, catalog_identity
 from registry.errors import ContinuedRunWarning, UsageError
 from registry.model import Reference, describe_moment, parse_duration, parse_moment
 from registry.storage import open_store
@@ -39,10 +39,10 @@ def state_file(backend: CatalogBackend, data_dir: str) -> Path | None:
 
     The first event identifies the catalog: a path may name another one tomorrow.
     """
-    first = backend.log.page(EventFilter(), limit=1)
-    if not first:
+    identity = catalog_identity(backend.log)
+    if identity is None:
         return None
-    name = hashlib.sha256(f"{first[0].hash}\n{open_data(data_dir).url}".encode()).hexdigest()[:32]
+    name = hashlib.sha256(f"{identity}\n{open_data(data_dir).url}".encode()).hexdigest()[:32]
     return Path(index_folder()).with_name("verified") / f"{name}.jsonl"
 
 

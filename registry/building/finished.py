@@ -29,8 +29,8 @@ from registry.model import Shard, ShardedFileTemplate, ShardLengths, Split
 from registry.prepared import PreparedDataset, write_prepared
 from registry.storage import StagedFolder, Store
 from registry.storage.local import LocalStore
-from registry.storage.names import FINISHED_FILE, OWNER_FILE, Owner, is_own_staged
-from registry.storage.staged import PlacedFolder, StagedOnDisk, read_owner
+from registry.storage.names import FINISHED_FILE, OWNER_FILE, is_own_staged
+from registry.storage.staged import PlacedFolder, StagedOnDisk, owner_text, read_claim
 from registry.storage.temporary import finished_temporary
 from registry.storage.upload import StagedUpload
 
@@ -91,7 +91,7 @@ def record_finished(
         }
     ).encode()
     digest = hashlib.sha256(content).hexdigest().encode()
-    _own(staged.store)
+    _own(staged.store, store.catalog)
     staged.store.write_bytes(FINISHED_FILE, digest + content, overwrite=True)
 
 
@@ -168,7 +168,13 @@ def _key_at(key: str, store: Store, final: str) -> str:
 
 
 def _candidates(store: Store, final: str) -> Iterator[tuple[str, LocalStore]]:
-    """The folders that may contain finished shards of a version, with their names or paths."""
+    """The folders that may contain finished shards of a version, with their names or paths; none of other catalogs."""
+    for name, folder in _recorded_folders(store, final):
+        if read_claim(folder, OWNER_FILE)[1] in (None, store.catalog):
+            yield name, folder
+
+
+def _recorded_folders(store: Store, final: str) -> Iterator[tuple[str, LocalStore]]:
     if not isinstance(store, LocalStore):
         for path in finished_temporary():
             yield str(path), LocalStore(path)
@@ -186,8 +192,8 @@ def is_left(folder: Store) -> bool:
     """Return whether no process uses the folder: it has ended, or has given the folder up."""
     if not folder.exists(OWNER_FILE):
         return True
-    owner = read_owner(folder, OWNER_FILE)
-    return owner is not None and owner.is_dead()
+    owner, claim = read_claim(folder, OWNER_FILE)
+    return claim is not None if owner is None else owner.is_dead()
 
 
 def _take_over(
@@ -209,13 +215,13 @@ def _take_over(
             return None
         if isinstance(store, LocalStore):
             return StagedOnDisk(store, final=final, name=name)
-        _own(folder)
+        _own(folder, store.catalog)
         return StagedUpload(store, final=final, path=name)
 
 
-def _own(folder: Store) -> None:
+def _own(folder: Store, catalog: str | None) -> None:
     """Write the name of this process into a folder, so that no other one takes it over."""
-    folder.write_bytes(OWNER_FILE, json.dumps(asdict(Owner.this_process())).encode(), overwrite=True)
+    folder.write_bytes(OWNER_FILE, owner_text(catalog), overwrite=True)
 
 
 def _is_whole(folder: Store, split: Split, shards: Sequence[Shard]) -> bool:

@@ -28,7 +28,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
@@ -47,8 +47,8 @@ from registry.building.witness import stamp_of
 from registry.errors import StorageError, StorageUnavailableError
 from registry.features import FeaturesDict, features_to_json
 from registry.storage import Store, open_store
-from registry.storage.names import OWNER_FILE, RUNS_SUFFIX, Owner
-from registry.storage.staged import warn_of_leftover
+from registry.storage.names import RUNS_SUFFIX
+from registry.storage.staged import warn_of_leftover, write_owner
 
 if TYPE_CHECKING:
     from registry.building.builder import DatasetBuilder
@@ -113,8 +113,7 @@ class RunFolder:
     def open(self) -> None:
         """Write the name of this process into the folder."""
         if not self._is_open:
-            owner = json.dumps(asdict(Owner.this_process()), sort_keys=True)
-            self.store.write_bytes(OWNER_FILE, owner.encode(), overwrite=True)
+            write_owner(self._parent, self._name)
             self._is_open = True
 
     def of_split(self, split: str, generate: Callable[[Any], Any]) -> SplitRuns:

@@ -10,7 +10,13 @@ import os
 from typing import TYPE_CHECKING
 
 from registry.catalog.backend import CatalogBackend, EventFilter, LengthBlock
-from registry.catalog.paging import LoadedShardLengths, PublishedShards, load_shards, stream_events
+from registry.catalog.paging import (
+    LoadedShardLengths,
+    PublishedShards,
+    catalog_identity,
+    load_shards,
+    stream_events,
+)
 from registry.catalog.values import (
     AliasChange,
     AliasMove,
@@ -36,6 +42,7 @@ from registry.catalog.values import (
     Unpromoted,
     VersionSize,
     VersionSummary,
+    is_of_catalog,
     refuse_protected,
 )
 
@@ -72,6 +79,9 @@ __all__ = [
     "Unpromoted",
     "VersionSize",
     "VersionSummary",
+    "catalog_identity",
+    "first_step",
+    "is_of_catalog",
     "load_shards",
     "masked_url",
     "open_catalog",
@@ -131,3 +141,10 @@ def quote_catalog(shown: str) -> str:
     from registry.catalog import urls
 
     return urls.quote_catalog(shown)
+
+
+def first_step(shown: str) -> str:
+    """The command that begins an empty catalog; ``shown`` is its URL as ``CatalogBackend.url`` gives it."""
+    from registry.catalog import urls
+
+    return urls.first_step(shown)

@@ -9,13 +9,14 @@ sealed, in every backup, and readable at every revision of the schema, so there 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
 from registry.catalog.clock import read_clock
-from registry.catalog.events import append_event, lock_log, read_page
+from registry.catalog.events import append_event, lock_log
 from registry.catalog.rows import check_location, check_text, read_steps
 from registry.catalog.selection import (
     NUMBER,
@@ -26,7 +27,7 @@ from registry.catalog.selection import (
     published_versions,
 )
 from registry.catalog.session import reading, transact
-from registry.catalog.tables import builder, builder_config, dataset_version, version_location
+from registry.catalog.tables import builder, builder_config, dataset_version, event, version_location
 from registry.catalog.values import DataDirectory, DataDirectoryChange, LocationChange, stored_values
 from registry.errors import ConflictError, NotFoundError, OtherDataDirectoryError
 from registry.model import LocationStep, Reference, Version, VersionState, current_locations, is_absolute
@@ -173,9 +174,14 @@ def require_data_dir(connection: sa.Connection, data_dir: DataDirectory, *, acto
 
 def find_data_dir(connection: sa.Connection) -> DataDirectory | None:
     """The data directory that the log records last."""
-    told = read_page(connection, datasets=[""], actions=[DATA_DIR], newest=1)
+    # Without the times of events, which need tables that a catalog of an earlier release lacks.
+    query = sa.select(event.c.details_json).where(event.c.dataset == "", event.c.action == DATA_DIR)
+    told = connection.execute(query.order_by(event.c.id.desc()).limit(1)).scalar()
+    if told is None:
+        return None
     with stored_values():
-        return DataDirectory(recorded=told[-1].details["after"], place=told[-1].details["place"]) if told else None
+        details = json.loads(told)
+        return DataDirectory(recorded=details["after"], place=details["place"])
 
 
 def _record_data_dir(

@@ -63,6 +63,12 @@ def _events(log: LogCalls, wanted: EventFilter, page: tuple[Event, ...]) -> Iter
         yield from page
 
 
+def catalog_identity(log: LogCalls) -> str | None:
+    """The hash of the first event, which tells a catalog from others whatever its URL; None without an event."""
+    first = log.page(EventFilter(), limit=1)
+    return first[0].hash if first else None
+
+
 def load_shards(shards: ShardCalls, version: DatasetVersion, split_name: str) -> tuple[Shard, ...]:
     """The stored files of one split of ``version``, in order.
 

@@ -26,8 +26,8 @@ from registry.catalog.events import check_clock
 from registry.catalog.queries import is_published
 from registry.catalog.rows import canonical_json, check_text
 from registry.catalog.session import reading, transact, write
-from registry.catalog.tables import reservation
-from registry.catalog.values import Holder, Reservation, stored_values
+from registry.catalog.tables import event, reservation
+from registry.catalog.values import IDENTITY_DIGITS, Holder, Reservation, stored_values
 from registry.errors import ConflictError, NotFoundError, ReservationLostError, ReservedError
 from registry.model import Reference
 
@@ -55,7 +55,7 @@ class SqlReservations:
                     dataset=exactly.dataset,
                     version=str(exactly.request),
                     content_digest=content_digest,
-                    token=uuid.uuid4().hex,
+                    token=_new_token(connection),
                     is_cleaning=False,
                     holders=(joining,),
                     found=None,
@@ -262,6 +262,12 @@ def _lost(held: Reservation, present: Reservation | None) -> ReservationLostErro
         hint="Publish again: the next run continues where this one stopped.",
         details={"location": held.location, "reference": held.reference},
     )
+
+
+def _new_token(connection: sa.Connection) -> str:
+    """A random text, with the identity of the catalog: ``is_of_catalog`` tells whose objects have it."""
+    first = connection.execute(sa.select(event.c.hash).order_by(event.c.id).limit(1)).scalar()
+    return uuid.uuid4().hex if first is None else f"{uuid.uuid4().hex}.{first[:IDENTITY_DIGITS]}"
 
 
 def _load(connection: sa.Connection, location: str) -> Reservation | None:

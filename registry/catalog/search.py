@@ -27,6 +27,7 @@ from registry.catalog.search_words import (
 from registry.catalog.selection import CANONICAL_NUMBER, NUMBER, canonical_version, list_names
 from registry.catalog.session import reading, write
 from registry.catalog.tables import READABLE, builder, builder_config, dataset_version, search_document
+from registry.catalog.urls import describe_url, first_step
 from registry.catalog.values import SearchHit, stored_values
 from registry.errors import CatalogError, UsageError
 from registry.model import Version, VersionState, version_status, whole_number
@@ -96,7 +97,7 @@ def explain_no_hits(connection: sa.Connection, text: str) -> str:
     asked = parse_search(text)
     names = list_names(connection)
     if not names:
-        return "The catalog is empty. Start with: registry quickstart"
+        return f"The catalog is empty. {first_step(describe_url(connection.engine.url))}"
     kind = connection.dialect.name
     documents = sa.select(search_document.c.config_id)
     is_there = [documents.where(_matches(kind, (word,))).exists() for word in asked.words]

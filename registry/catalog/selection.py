@@ -24,6 +24,7 @@ from registry.catalog.tables import (
     version_experiment,
     version_location,
 )
+from registry.catalog.urls import describe_url, first_step
 from registry.catalog.values import stored_values
 from registry.errors import (
     AliasNotFoundError,
@@ -317,7 +318,7 @@ def explain_dataset(connection: sa.Connection, reference: Reference) -> NotFound
     ).scalars()
     names = configs.all()
     if not names:
-        return no_dataset(reference.name, list_names(connection))
+        return no_dataset(connection, reference.name, list_names(connection))
     named = [name for name in names if name]
     if reference.config is not None:
         return _no_config(reference, reference.config, named)
@@ -427,9 +428,9 @@ def list_names(connection: sa.Connection) -> list[str]:
     return list(connection.execute(query).scalars())
 
 
-def no_dataset(name: str, known: list[str]) -> NotFoundError:
+def no_dataset(connection: sa.Connection, name: str, known: list[str]) -> NotFoundError:
     """The error for a dataset that is not among the ``known`` ones."""
-    hint = None if known else "The catalog is empty. Start with: registry quickstart"
+    hint = None if known else f"The catalog is empty. {first_step(describe_url(connection.engine.url))}"
     return DatasetNotFoundError.of(name, known, where="the catalog", hint=hint)
 
 
@@ -462,4 +463,4 @@ def lock_dataset(connection: sa.Connection, name: str) -> None:
     while connection.execute(row).first() is None:
         known = list_names(connection)
         if name not in known:  # otherwise a rival committed it between the two statements, and it can be locked now
-            raise no_dataset(name, known)
+            raise no_dataset(connection, name, known)

@@ -197,6 +197,16 @@ def describe_url(url: sa.URL) -> str:
     return shown.render_as_string(hide_password=True).replace("%2A%2A%2A", "***")
 
 
+def first_step(shown: str) -> str:
+    """The command that begins an empty catalog; ``shown`` is its URL as ``describe_url`` gives it.
+
+    The example dataset is for people who try a file of their own: a catalog on a server is shared.
+    """
+    if shown.startswith("sqlite:"):
+        return "Start with: registry quickstart"
+    return "Publish a first dataset: registry add SOURCE --as NAME"
+
+
 def quote_catalog(shown: str) -> str:
     """The option ``--catalog`` for a command in a hint; ``shown`` is the URL as ``describe_url`` gives it.
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from registry.errors import CatalogError, LogTamperedError, NotFoundError, ProtectedError
 from registry.model import (
@@ -543,6 +543,19 @@ class Holder:
 
     def __str__(self) -> str:
         return f"{self.actor} (process {self.owner.pid} on {self.owner.host}, since {self.since:%Y-%m-%d %H:%M:%S} UTC)"
+
+
+IDENTITY_DIGITS: Final = 16
+"""Digits of the identity of a catalog in the token of a reservation."""
+
+
+def is_of_catalog(token: str | None, identity: str | None) -> bool:
+    """Whether a publisher of the catalog with this ``catalog_identity`` reserved a place with this token.
+
+    >>> is_of_catalog("0a1b.5feceb66ffc86f38", "5feceb66ffc86f38d952786c6d696c79"), is_of_catalog("0a1b", "5feceb66")
+    (True, False)
+    """
+    return token is not None and identity is not None and token.endswith(f".{identity[:IDENTITY_DIGITS]}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

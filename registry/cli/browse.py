@@ -45,6 +45,8 @@ def list_(session: Session, every: bool) -> None:
 
     A dataset whose versions are all yanked or dropped is hidden unless you add --all.
     """
+    from registry.catalog import first_step
+
     with session.connect() as catalog:
         datasets = catalog.datasets()
     readable = datasets if every else _leave_out_withdrawn(session, datasets, "registry list")
@@ -63,7 +65,7 @@ def list_(session: Session, every: bool) -> None:
         "SPLITS": "splits",
         "DESCRIPTION": lambda one: _first_words(one["description"]),
     }
-    empty = "" if datasets else "The catalog is empty. Start with: registry quickstart"
+    empty = "" if datasets else f"The catalog is empty. {first_step(catalog.url)}"
     session.out.present("list", found, lambda rows: [Table(rows, columns, empty=empty)])
 
 

@@ -109,12 +109,26 @@ def _describe_click(error: click.ClickException) -> Failure:
     return Failure("usage", error.format_message(), hint, 2)
 
 
+def _full_folder() -> str:
+    """The folder that a write without a name has filled: of the redirected output, or else of temporary files."""
+    for stream in (1, 2):
+        try:
+            path = os.readlink(f"/proc/self/fd/{stream}")  # noqa: PTH115 (Path.readlink is slower to import)
+            if path.startswith("/") and not os.isatty(stream):
+                return f"{Path(path).parent}, where the output goes"
+        except OSError:  # closed, or a system without this folder
+            continue
+    import tempfile
+
+    return f"{tempfile.gettempdir()}, or on another disk"
+
+
 def _describe_os(error: OSError) -> Failure:
     """Describe an error of the operating system or of a socket that was not converted to an error of the registry."""
     number = error.errno
     named = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
     if number == errno.ENOSPC and not named:
-        return Failure("failure", "no space is left where the output goes", None)
+        return Failure("failure", f"no space is left in {_full_folder()}", _OS_HINTS[errno.ENOSPC])
     library = type(error).__module__.partition(".")[0]
     is_temporary = (
         number in _TEMPORARY_ERRNOS

@@ -80,6 +80,8 @@ def log(
         return
     for action in actions:
         _check_action(action)
+    from registry.catalog import first_step
+
     first = None if since is None else parse_moment(since, end=False)
     last = None if until is None else parse_moment(until, end=True)
     with session.connect() as catalog:
@@ -93,7 +95,7 @@ def log(
         "DETAILS": summarize,
     }
     is_whole = not (since or until or dataset or actions)
-    empty = "The log is empty. Start with: registry quickstart" if is_whole else "No events match these options."
+    empty = f"The log is empty. {first_step(catalog.url)}" if is_whole else "No events match these options."
     session.out.present("log", [_values_of(event) for event in events], lambda _: [Table(events, columns, empty=empty)])
 
 

@@ -4,12 +4,13 @@ One listing gives every file and its age. A file is garbage only if all of these
 
     its name       the registry made it: ``incomplete.*``, ``damaged.*``, ``leftover.*``, a marker, or an object with
                    the mark of a reservation of this catalog
-    its owner      the process in the owner file, in the name, or in the reservation has ended; or this machine cannot
-                   tell, and nothing was written there for the grace period
+    its owner      it names an owner: the process in the owner file, in the name, or in the reservation has ended; or
+                   this machine cannot tell, it belongs to this catalog, and nothing was written there for the grace
+                   period
     the catalog    no row of any version, in any state, names it, or anything inside or around it
 
 All three are checked again just before it is removed. Files in use and young files are kept. Other files without a row
-are only named: they may belong to another catalog, and a person decides.
+are only named, and so is what another catalog may own, which may share the data directory: a person decides.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any, Final
 
-from registry.catalog import CatalogBackend, Holder, Reservation, VersionSize
+from registry.catalog import CatalogBackend, Holder, Reservation, VersionSize, catalog_identity, is_of_catalog
 from registry.errors import (
     MissingExtraError,
     NotStoredError,
@@ -54,7 +55,7 @@ from registry.storage.names import (
     is_unfinished,
     owner_of_file,
 )
-from registry.storage.staged import read_owner
+from registry.storage.staged import read_claim
 from registry.storage.store import StoredEntry
 
 _ASIDE: Final = re.compile(r"(?P<kind>damaged|leftover)\.[0-9a-f]{8}_(?P<version>.+)", flags=re.DOTALL)
@@ -151,6 +152,7 @@ class GarbageCollector:
         self._actor = actor
         self._begun = time.monotonic()
         self._root = _key_of(store)
+        self._identity = catalog_identity(catalog.log)
         self._named: dict[str, list[VersionSize]] = {}
         self._around: set[str] = set()
         self._unlisted: set[str] = set()
@@ -310,11 +312,11 @@ class GarbageCollector:
             yield self._leftover(found, Verdict.UNKNOWN, "another program, such as TFDS, is writing it or left it")
         else:
             is_file = found.kind == "upload"
-            owner = None if is_file else read_owner(self._store, f"{found.name}/{OWNER_FILE}")
+            owner, claim = (None, None) if is_file else read_claim(self._store, f"{found.name}/{OWNER_FILE}")
             if _is_finished(found) and (owner is None or owner.is_dead()):
-                yield self._judge_finished(found)
+                yield self._judge_finished(found, claim)
             else:
-                yield self._judge_owner(found, owner or owner_of_file(last_part))
+                yield self._judge_owner(found, owner or owner_of_file(last_part), claim)
 
     def _judge_invalid(self, found: _Found) -> Leftover:
         why = "the registry did not make these names"
@@ -322,12 +324,24 @@ class GarbageCollector:
             why = "because of this name, which is invalid, other files in this folder cannot be listed"
         return self._leftover(found, Verdict.UNKNOWN, why)
 
+    def _is_ours(self, claim: object) -> bool:
+        """Whether the catalog that a file names is this one."""
+        return claim is not None and claim == self._identity
+
+    def _is_below_ours(self, name: str) -> bool:
+        """Whether a place that this catalog names or reserves is around a file."""
+        return any(key in self._named or key in self._reservations for key in _parents(self._key(name)))
+
     def _is_unlisted(self, key: str) -> bool:
         """Whether a folder, or one inside it, cannot be listed."""
         return any(one == key or one.startswith(f"{key}/") for one in self._unlisted)
 
-    def _judge_owner(self, found: _Found, owner: Owner | str | None) -> Leftover:
-        """Decide about unfinished files by their owner: a process, or its mark in a name."""
+    def _judge_owner(self, found: _Found, owner: Owner | str | None, claim: str | None) -> Leftover:
+        """Decide about unfinished files by their owner: a process, or its mark in a name.
+
+        ``claim`` is the catalog for which it worked. A file names none: it is ours below a place of this catalog.
+        """
+        is_ours = self._is_ours(claim) or (found.kind == "upload" and self._is_below_ours(found.name))
         here = Owner.this_process()
         if isinstance(owner, str):
             is_dead, is_here, who = here.knows_dead(owner), here.can_judge(owner), "a process"
@@ -336,6 +350,10 @@ class GarbageCollector:
             who = f"process {owner.pid} on {owner.host}"
         else:
             is_dead, is_here, who = False, False, "an unknown process"
+        if claim is not None and not is_ours:
+            return self._leftover(found, Verdict.UNKNOWN, f"{who} worked on it for another catalog")
+        if owner is None and not is_ours and found.files:
+            return self._leftover(found, Verdict.UNKNOWN, "it names no owner: another catalog may have recorded it")
         if is_dead and found.kind == "staged" and not self._is_old(found.changed_at):
             # `registry copy` and `registry add` continue with what an earlier run has staged.
             return self._leftover(found, Verdict.KEPT, f"{who} left it and has ended; its next run may use it")
@@ -345,19 +363,25 @@ class GarbageCollector:
             return self._leftover(found, Verdict.KEPT, f"{who} is writing it")
         if not self._is_old(found.changed_at):
             return self._leftover(found, Verdict.KEPT, f"{who} may be writing it")
+        if not is_ours and found.files:
+            return self._leftover(found, Verdict.UNKNOWN, f"{who} may be writing it for another catalog")
         return self._leftover(found, Verdict.GARBAGE, f"{who} has not written to it for the grace period")
 
-    def _judge_finished(self, found: _Found) -> Leftover:
+    def _judge_finished(self, found: _Found, claim: str | None) -> Leftover:
         """Decide about finished shards that could not be published, and that no process uses."""
-        if self._is_old(found.changed_at):
-            return self._leftover(found, Verdict.GARBAGE, "finished shards that nobody published for the grace period")
-        why = "finished shards that could not be published; the same command publishes them"
-        return self._leftover(found, Verdict.KEPT, why)
+        if not self._is_old(found.changed_at):
+            why = "finished shards that could not be published; the same command publishes them"
+            return self._leftover(found, Verdict.KEPT, why)
+        if not self._is_ours(claim):
+            return self._leftover(found, Verdict.UNKNOWN, "finished shards that another catalog may publish")
+        return self._leftover(found, Verdict.GARBAGE, "finished shards that nobody published for the grace period")
 
     def _judge_aside(self, found: _Found, aside: re.Match[str]) -> Leftover:
         parent = found.name.rpartition("/")[0]
         if aside["kind"] == "damaged" and self._key(f"{parent}/{aside['version']}") not in self._named:
             return self._leftover(found, Verdict.UNKNOWN, "its version is not in this catalog")
+        if not self._is_ours(read_claim(self._store, f"{found.name}/{OWNER_FILE}")[1]):
+            return self._leftover(found, Verdict.UNKNOWN, "it does not say that this catalog moved it aside")
         if not self._is_old(found.changed_at):
             return self._leftover(found, Verdict.KEPT, "it was moved aside within the grace period")
         why = (
@@ -423,13 +447,14 @@ class GarbageCollector:
         if not any(_is_like_shard(version, name) for version in versions):
             return False
         with suppress(NotStoredError):
-            return self._store.writer_of(one.name) is not None
+            return is_of_catalog(self._store.writer_of(one.name), self._identity)
         return False
 
     def _judge_marker(self, found: _Found, versions: list[DatasetVersion]) -> Leftover:
         marker = _marker_at(self._store.child(found.name))
         for version in versions:
-            if marker is not None and is_left_after_row(marker, self._catalog, version):
+            is_ours = marker is not None and self._is_ours(marker.get("identity"))
+            if marker is not None and is_ours and is_left_after_row(marker, self._catalog, version):
                 verdict = Verdict.GARBAGE if self._is_old(found.changed_at) else Verdict.KEPT
                 why = "the marker of a publisher that has ended"
                 return self._leftover(found, verdict, why, reference=str(version.reference))
@@ -546,12 +571,19 @@ class GarbageCollector:
             return self._leftover(found, Verdict.KEPT, why, upload=one.upload_id)
         if _classify(one.name, is_folder=False) is None:
             return self._leftover(found, Verdict.UNKNOWN, "another program began the upload", upload=one.upload_id)
+        if not self._is_below_ours(one.name):
+            return self._leftover(
+                found, Verdict.UNKNOWN, "another catalog may have begun the upload", upload=one.upload_id
+            )
         return self._leftover(found, Verdict.GARBAGE, "the upload was never completed", upload=one.upload_id)
 
     def _look_again(self, one: Leftover) -> list[StoredEntry]:
         """The files of a folder, which a process may have filled meanwhile; the name of a file is used only once."""
         inside = list(self._store.scan(one.name)) if one.kind != "upload" else []
-        return inside or [StoredEntry(name=one.name, num_bytes=one.num_bytes, changed_at=one.changed_at)]
+        is_folder = one.kind != "upload"
+        return inside or [
+            StoredEntry(name=one.name, num_bytes=one.num_bytes, changed_at=one.changed_at, is_folder=is_folder)
+        ]
 
     def _versions_at(self, key: str) -> Iterator[DatasetVersion]:
         for one in self._named.get(key, ()):

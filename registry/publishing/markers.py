@@ -14,14 +14,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from registry.catalog import CatalogBackend, Holder, Reservation
+from registry.catalog import CatalogBackend, Holder, Reservation, catalog_identity
 from registry.errors import AlreadyStoredError, ConflictError, NotStoredError, ReservedError, StorageError, UsageError
 from registry.masking import remove_secrets
 from registry.model import DatasetVersion, Reference, SlicingRule, Version, version_folder
 from registry.publishing.verify import digest_of
 from registry.storage import Store
 from registry.storage.names import MARKER_FILE
-from registry.storage.staged import warn_of_leftover
+from registry.storage.staged import warn_of_leftover, write_owner
 
 _NO_CONTENT: Final = "0" * 64
 _MAX_MARKER_BYTES: Final = 2**16
@@ -109,6 +109,8 @@ def clear_place(
                 store.copy_to(f"{location}/{name}", f"{aside}/{name}")
         for name in names:
             final.remove_tree(name)
+        with suppress(StorageError):  # without it, the folder is never garbage
+            write_owner(store, aside)
         final.remove(MARKER_FILE)
     except (ReservedError, ConflictError):  # nothing was touched
         catalog.reservations.leave(held, holder, forget=before is None)
@@ -175,6 +177,7 @@ def write_marker(
         "reference": held.reference,
         "content_digest": held.content_digest,
         "catalog": catalog.url,
+        "identity": catalog_identity(catalog.log),
         "holder": str(holder),
     }
     folder.write_bytes(MARKER_FILE, json.dumps(content, sort_keys=True).encode(), overwrite=overwrite)

@@ -53,7 +53,7 @@ from registry.splits import counted
 from registry.storage import StagedFolder, Store
 from registry.storage.faults import StoredFile
 from registry.storage.names import MARKER_FILE
-from registry.storage.staged import warn_of_leftover
+from registry.storage.staged import warn_of_leftover, write_owner
 
 T = TypeVar("T")
 
@@ -351,6 +351,9 @@ class ObjectPlace:
                 self._store.copy_to(f"{self._version.location}/{name}", f"{folder}/{name}")
             self._begin_cleaning()
             self._final.remove_tree(name)
+        if aside:
+            with suppress(StorageError):  # without it, the folder is never garbage
+                write_owner(self._store, folder)
         self.held = self._reservations.end_cleaning(self.held, self.holder)
         if removed:
             who = ", ".join(map(str, self._before.holders)) if self._before else ""

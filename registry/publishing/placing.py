@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import shlex
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,6 +19,7 @@ from registry.errors import (
     ConflictError,
     FolderExistsError,
     NotFoundError,
+    StorageError,
     UsageError,
     VersionTooSmallError,
 )
@@ -29,6 +30,7 @@ from registry.publishing.patience import Patience
 from registry.publishing.verify import absolute_location, digest_of, is_published
 from registry.storage import StagedFolder, Store
 from registry.storage.local import LocalStore
+from registry.storage.staged import write_owner
 
 _REFUSALS: Final = (ConflictError, VersionTooSmallError, UsageError, NotFoundError)
 
@@ -170,6 +172,8 @@ def _rename(
         parent, _, last_part = place.rpartition("/")
         aside = f"{parent}/damaged.{secrets.token_hex(4)}_{last_part}"
         store.rename_folder(place, aside)
+        with suppress(StorageError):  # without it, the folder is never garbage
+            write_owner(store, aside)
         staged.commit()
         notes.append(f"replaced a damaged folder, which was moved to {store.locate(aside)}")
     return True

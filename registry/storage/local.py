@@ -259,6 +259,8 @@ class LocalStore(Store):
         while not os.path.lexists(path):
             path = os.path.dirname(path)
         with storage_errors("write", path):
+            if not os.path.isdir(path):
+                raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
             if not os.access(path, os.W_OK | os.X_OK):
                 is_frozen = bool(os.statvfs(path).f_flag & os.ST_RDONLY) if hasattr(os, "statvfs") else False
                 number = errno.EROFS if is_frozen else errno.EACCES

@@ -135,16 +135,14 @@ class InnerFolder:
     def __init__(self, parent: Store, final: str, *, name: str = "") -> None:
         """``name`` is that of an existing folder, which belongs to this process from now on."""
         if name:
-            owner = json.dumps(asdict(Owner.this_process()), sort_keys=True)
-            parent.write_bytes(f"{name}/{OWNER_FILE}", owner.encode(), overwrite=True)
+            write_owner(parent, name)
             self._parent, self.name, self.store = parent, name, parent.child(name)
             return
         folder, slash, last_part = check_relative_name(final).rpartition("/")
         for attempt in range(1, _STAGING_ATTEMPTS + 1):
             name = folder + slash + new_unfinished_name(last_part)
             try:
-                owner = json.dumps(asdict(Owner.this_process()), sort_keys=True)
-                parent.write_bytes(f"{name}/{OWNER_FILE}", owner.encode())
+                write_owner(parent, name)
             except NotStoredError:  # another process took the empty folder for an abandoned one and removed it: retry
                 if attempt == _STAGING_ATTEMPTS:
                     raise
@@ -180,7 +178,7 @@ class StagedOnDisk(StagedFolder):
         self._parent.remove_empty(self._missing)
 
     def _release(self) -> None:
-        self.store.remove(OWNER_FILE)
+        release_owner(self.store, self._parent.catalog)
 
 
 class PlacedFolder(StagedFolder):
@@ -237,17 +235,42 @@ def _staged_folders(store: Store, parent: str) -> Iterator[tuple[str, Owner | No
     for folder in filter(is_unfinished, store.folders(parent)):
         if folder.endswith(RUNS_SUFFIX) or store.exists(f"{prefix}{folder}/{FINISHED_FILE}"):
             continue
-        yield prefix + folder, read_owner(store, f"{prefix}{folder}/{OWNER_FILE}")
+        owner, claim = read_claim(store, f"{prefix}{folder}/{OWNER_FILE}")
+        if claim in (None, store.catalog):  # the next run of another catalog may go on from its folders
+            yield prefix + folder, owner
 
 
-def read_owner(store: Store, name: str) -> Owner | None:
-    """Read the owner of a staged folder; None if the owner file is missing or malformed."""
+def write_owner(store: Store, folder: str) -> None:
+    """Name this process in a folder of ``store``, and the catalog of the store."""
+    store.write_bytes(f"{folder}/{OWNER_FILE}", owner_text(store.catalog), overwrite=True)
+
+
+def owner_text(catalog: str | None) -> bytes:
+    """Return the content of an owner file: this process, and the catalog for which it works, if that is known."""
+    values = asdict(Owner.this_process()) | ({} if catalog is None else {"catalog": catalog})
+    return json.dumps(values, sort_keys=True).encode()
+
+
+def release_owner(folder: Store, catalog: str | None) -> None:
+    """Let a folder belong to no process, but still to the catalog for which it was made."""
+    if catalog is None:
+        folder.remove(OWNER_FILE)
+    else:
+        folder.write_bytes(OWNER_FILE, json.dumps({"catalog": catalog}).encode(), overwrite=True)
+
+
+def read_claim(store: Store, name: str) -> tuple[Owner | None, str | None]:
+    """Read an owner file: the process, and the catalog for which it worked; None for what is missing or malformed."""
     try:
         content: Any = json.loads(store.read_bytes(name, limit=10_000))
+        catalog = content.pop("catalog", None)
+        claim = catalog if isinstance(catalog, str) else None
+        if not content:
+            return None, claim  # the process has given the folder up
         owner = Owner(**content)
-    except (StorageError, ValueError, TypeError, RecursionError):  # a folder of TFDS's own, or one being removed
-        return None
+    except (StorageError, ValueError, TypeError, AttributeError, RecursionError):  # TFDS's own, or one being removed
+        return None, None
     texts = (owner.host, owner.machine, owner.boot, owner.namespace, owner.started)
     if not all(isinstance(text, str) for text in texts) or type(owner.pid) is not int or owner.pid <= 0:
-        return None
-    return owner
+        return None, None
+    return owner, claim

@@ -64,6 +64,9 @@ class Store(abc.ABC):
     keeps_writers: bool = False
     """Whether ``writer_of`` tells who wrote a file."""
 
+    catalog: str | None = None
+    """The identity of the catalog whose data directory it is; unfinished folders name it. None if that is unknown."""
+
     @abc.abstractmethod
     def locate(self, name: str) -> str:
         """The complete path or URL of ``name``, for messages."""

@@ -11,8 +11,8 @@ from typing import Any
 from registry.errors import AlreadyStoredError
 from registry.storage.faults import StoredFile, folder_exists
 from registry.storage.local import LocalStore
-from registry.storage.names import OWNER_FILE, check_relative_name
-from registry.storage.staged import StagedFolder
+from registry.storage.names import check_relative_name
+from registry.storage.staged import StagedFolder, release_owner
 from registry.storage.store import Names, Store
 from registry.storage.temporary import TemporaryStore
 
@@ -50,7 +50,7 @@ class StagedUpload(StagedFolder):
         self._written.discard()
 
     def _release(self) -> None:
-        self._written.remove(OWNER_FILE)
+        release_owner(self._written, self._target.catalog)
         self._written.keep()
 
 

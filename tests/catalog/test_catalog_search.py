@@ -324,7 +324,10 @@ def test_a_hit_shows_where_the_words_are(catalog: CatalogBackend) -> None:
 
 
 def test_a_search_that_finds_nothing_is_explained(catalog: CatalogBackend) -> None:
-    assert catalog.explain_no_hits("digits") == "The catalog is empty. Start with: registry quickstart"
+    step = "Start with: registry quickstart"
+    if catalog.url.startswith("postgresql"):
+        step = "Publish a first dataset: registry add SOURCE --as NAME"
+    assert catalog.explain_no_hits("digits") == f"The catalog is empty. {step}"
     about(catalog, "fashion_mnist:1.0.0", "clothes")
     about(catalog, "mnist:1.0.0", "digits")
     about(catalog, "open_images_v4:1.0.0")

@@ -6,6 +6,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from catalog_server import PostgresServer
+
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 
 
@@ -49,3 +51,18 @@ def test_before_a_publication_no_data_directory_is_recorded(cli: Cli, empty: Cli
     assert cli("config", "data-dir", "s3://bucket/x", "--catalog", str(workspace / "new.db")).code == 0
     shown = cli("config", "data-dir", "--catalog", str(workspace / "new.db"))
     assert shown.out == "s3://bucket/x\n"
+
+
+def test_an_empty_catalog_on_a_server_does_not_suggest_the_example(cli: Cli, postgres_server: PostgresServer) -> None:
+    url = postgres_server.take_catalog()
+    step = "Publish a first dataset: registry add SOURCE --as NAME"
+    for command, what in (("list", "catalog"), ("log", "log")):
+        assert cli(command, "--catalog", url).err == f"The {what} is empty. {step}\n"
+    assert cli("search", "digits", "--catalog", url).err == f"The catalog is empty. {step}\n"
+    assert cli("show", "digits", "--catalog", url).err == (
+        "error: no dataset 'digits' in the catalog\nhint: Build it with: registry build digits\n"
+    )
+    refused = cli("quickstart", "--catalog", url)
+    assert (refused.code, refused.out) == (2, "")
+    assert "has no data directory: others could not read files in a folder of this machine" in refused.err
+    postgres_server.give_back(url)

@@ -158,7 +158,7 @@ def test_a_folder_that_cannot_be_written(cli: Cli, workspace: Path, arguments: l
         (">&-", "train[:3]", 0, ""),
         (">&-", "trian", 3, "error: no split 'trian'"),
         (">&- 2>&-", "trian", 3, ""),
-        ("> /dev/full", "train[:3]", 1, "error: no space is left where the output goes"),
+        ("> /dev/full", "train[:3]", 1, "error: no space is left in /dev, where the output goes"),
         ("> /dev/full", "trian", 3, "error: no split 'trian'"),
     ],
 )

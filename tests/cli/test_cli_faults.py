@@ -231,7 +231,8 @@ def test_a_full_disk_is_said(digits: Cli, workspace: Path, case: str) -> None:
     assert ran.returncode == 1, ran.stderr
     assert "Traceback" not in ran.stderr
     assert OURS not in ran.stderr, ran.stderr
-    assert "no space is left where the output goes" in ran.stderr
+    assert "no space is left in /dev, where the output goes" in ran.stderr
+    assert "Free some space, or write to another disk." in ran.stderr
 
 
 def test_few_descriptors_are_said(digits: Cli, workspace: Path) -> None:

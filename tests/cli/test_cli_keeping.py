@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 
 from registry.errors import StorageUnavailableError
 from registry.storage.local import LocalStore
+from registry.storage.names import Owner
 
 
 @pytest.fixture(autouse=True)
@@ -60,10 +63,18 @@ def test_du_of_an_empty_catalog(empty: Callable[..., Any]) -> None:
     assert (ran.code, ran.out, ran.err) == (0, "0 versions, 0 files, 0 B\n", "Nothing is published.\n")
 
 
-def leave(workspace: Path) -> Path:
-    folder = workspace / "datasets/numbers/incomplete.0a1b2c3d_3.0.0"
+DEAD = replace(Owner.this_process(), pid=2**22 + 1, started="1")
+"""A process that has ended: no process has so large a number."""
+
+OWNER = json.dumps(asdict(DEAD)).ljust(400)
+
+
+def leave(workspace: Path, digits: str = "0a1b2c3d") -> Path:
+    """What a process left that was killed; 405 bytes."""
+    folder = workspace / f"datasets/numbers/incomplete.{digits}_3.0.0"
     folder.mkdir()
     (folder / "shard").write_text("12345")
+    (folder / ".owner.json").write_text(OWNER)
     return folder
 
 
@@ -74,7 +85,7 @@ def test_gc_shows_what_it_would_remove_and_removes_it(numbers: Callable[..., Any
         (workspace / f"datasets/numbers/4.0.0/f{number}").write_text("1")
 
     kept = numbers("gc").out.splitlines()
-    assert kept[:2] == ["removed 0 leftovers, 0 B", "kept 1 leftover, in use or too young, 5 B:"]
+    assert kept[:2] == ["removed 0 leftovers, 0 B", "kept 1 leftover, in use or too young, 405 B:"]
     assert kept.pop(2).startswith(f"  {folder}: ")
     assert kept[2] == "not removed, because the registry cannot tell whose they are; look at them yourself:"
     assert kept[4].split()[0] == "unpublished"
@@ -83,27 +94,24 @@ def test_gc_shows_what_it_would_remove_and_removes_it(numbers: Callable[..., Any
 
     planned = numbers("gc", "--dry-run", "--older-than", "0s").out.splitlines()
     assert planned[0].split() == ["KIND", "FILES", "SIZE", "CHANGED", "(UTC)", "PLACE", "WHY"]
-    assert planned[1].split()[:4] == ["staged", "1", "5", "B"]
+    assert planned[1].split()[:4] == ["staged", "2", "405", "B"]
     assert str(folder) in planned[1]
-    assert planned[2] == "would remove 1 leftover, 5 B"
+    assert planned[2] == "would remove 1 leftover, 405 B"
     assert folder.exists()
 
     done = numbers("gc", "--older-than", "0s")
-    assert (done.code, done.out.splitlines()[2]) == (0, "removed 1 leftover, 5 B")
+    assert (done.code, done.out.splitlines()[2]) == (0, "removed 1 leftover, 405 B")
     assert not folder.exists()
     assert numbers("verify", "--all").code == 0
 
 
 def test_gc_names_ten_of_the_leftovers_that_it_kept(numbers: Callable[..., Any], workspace: Path) -> None:
-    folders = [workspace / f"datasets/numbers/incomplete.0a1b2c{number:02}_3.0.0" for number in range(12)]
-    for folder in folders:
-        folder.mkdir()
-        (folder / "shard").write_text("12345")
+    folders = [leave(workspace, f"0a1b2c{number:02}") for number in range(12)]
     kept = numbers("gc").out.splitlines()
-    assert kept[1] == "kept 12 leftovers, in use or too young, 60 B:"
+    assert kept[1] == "kept 12 leftovers, in use or too young, 4.7 KiB:"
     assert {line.partition(": ")[0].strip() for line in kept[2:12]} <= set(map(str, folders))
     assert kept[12:] == ["  and 2 more"]
-    assert numbers("gc", "--older-than", "0").out.splitlines()[-1] == "removed 12 leftovers, 60 B"
+    assert numbers("gc", "--older-than", "0").out.splitlines()[-1] == "removed 12 leftovers, 4.7 KiB"
     assert not any(folder.exists() for folder in folders)
 
 
@@ -112,16 +120,16 @@ def test_gc_as_json(numbers: Callable[..., Any], workspace: Path) -> None:
     told = numbers("gc", "--older-than", "0s", "--format", "json").json()
     assert told["schema"] == "registry.gc/1"
     (one,) = told["data"].pop("leftovers")
-    assert told["data"] == {"dry_run": False, "older_than": "0s", "num_bytes": 5}
+    assert told["data"] == {"dry_run": False, "older_than": "0s", "num_bytes": 405}
     assert one.pop("changed_at").startswith("20")
     assert one == {
         "kind": "staged",
         "place": str(folder),
         "outcome": "removed",
-        "why": "an unknown process has not written to it for the grace period",
-        "num_files": 1,
-        "num_bytes": 5,
-        "filenames": ["shard"],
+        "why": f"process {DEAD.pid} on {DEAD.host} left it and has ended",
+        "num_files": 2,
+        "num_bytes": 405,
+        "filenames": [".owner.json", "shard"],
         "error": None,
     }
 
@@ -148,3 +156,14 @@ def test_gc_refuses_what_is_no_duration(numbers: Callable[..., Any]) -> None:
         2,
         "error: invalid duration 'a week'\nhint: Write a number and s, m, h, d or w, e.g. 7d for seven days.\n",
     )
+
+
+def test_gc_names_what_another_catalog_may_own(numbers: Callable[..., Any], workspace: Path) -> None:
+    folder = leave(workspace)
+    (folder / ".owner.json").unlink()  # a folder of this name that somebody copied there, and recorded as a mirror
+    ran = numbers("gc", "--older-than", "0s")
+    assert (ran.code, ran.out.splitlines()[0]) == (0, "removed 0 leftovers, 0 B")
+    row = next(line for line in ran.out.splitlines() if str(folder) in line)
+    assert row.split()[0] == "staged"
+    assert row.endswith("it names no owner: another catalog may have recorded it")
+    assert (folder / "shard").exists()

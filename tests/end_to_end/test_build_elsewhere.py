@@ -252,7 +252,7 @@ def test_a_killed_build_is_continued_and_its_runs_are_garbage_later(tmp_path: Pa
     begun = taken(calls)
     assert begun
     assert any(name.endswith(".facts") for name in files(data))
-    with registry.connect(tmp_path / "catalog.db", data_dir=data) as catalog:
+    with registry.connect(tmp_path / "catalog.db", data_dir=data, create=True) as catalog:
         assert any(one.place.endswith(".runs") for one in catalog.collect_garbage().of("kept"))
         old = catalog.collect_garbage(older_than=timedelta(0), dry_run=True)
         assert any(one.place.endswith(".runs") for one in old.of("found"))

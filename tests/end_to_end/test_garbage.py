@@ -24,7 +24,7 @@ from prepared_samples import animals, prepare
 
 import registry
 from registry.api.reports import GarbageOutcome, GarbageReport
-from registry.catalog import Holder
+from registry.catalog import Holder, catalog_identity
 from registry.engines.ray_connection import marker_in
 from registry.errors import PartialFailureError, StorageError, UsageError
 from registry.features import FeaturesDict
@@ -84,28 +84,47 @@ def write(path: Path, text: str = "x" * 10) -> None:
     path.write_text(text)
 
 
-def stage(folder: Path, owner: Owner | None) -> None:
+def owner_text(owner: Owner, identity: str | None) -> str:
+    return json.dumps(asdict(owner) | ({} if identity is None else {"catalog": identity}))
+
+
+def stage(folder: Path, owner: Owner | None, identity: str | None = None) -> None:
+    """An unfinished folder of a process that worked for the catalog with this identity."""
     write(folder / "shard")
     if owner is not None:
-        write(folder / ".owner.json", json.dumps(asdict(owner)))
+        write(folder / ".owner.json", owner_text(owner, identity))
 
 
-def leave_everything(data: Path, dead: Owner) -> None:
+def identity_of(catalog: registry.Catalog) -> str:
+    identity = catalog_identity(catalog.backend.log)
+    assert identity is not None
+    return identity
+
+
+def leave_everything(data: Path, dead: Owner, identity: str) -> None:
     """One leftover of every kind and every owner."""
-    stage(data / "animals/incomplete.00000001_2.0.0", dead)
-    stage(data / "animals/incomplete.00000002_2.0.0", HERE)
-    stage(data / "animals/incomplete.00000003_2.0.0", ELSEWHERE)
+    stage(data / "animals/incomplete.00000001_2.0.0", dead, identity)
+    stage(data / "animals/incomplete.00000002_2.0.0", HERE, identity)
+    stage(data / "animals/incomplete.00000003_2.0.0", ELSEWHERE, identity)
     stage(data / "animals/incomplete.00000004_2.0.0", None)
     stage(data / "animals/incomplete.AB12CD_2.0.0", None)
     (data / "animals/incomplete.00000005_2.0.0").mkdir()
     stage(data / "other/config/incomplete.00000006_2.0.0", dead)
+    stage(data / "animals/incomplete.00000007_2.0.0", dead, "another catalog")
+    stage(data / "animals/incomplete.00000008_2.0.0", ELSEWHERE, "another catalog")
+    stage(data / "animals/incomplete.00000009_2.0.0", ELSEWHERE)
+    write(data / f"other/incomplete.00000001{ELSEWHERE.mark()}_features.json")
+    write(data / "other/incomplete.00000002_features.json")
     write(data / f"animals/1.0.0/incomplete.00000001{dead.mark()}_features.json")
     write(data / f"animals/1.0.0/incomplete.00000002{HERE.mark()}_features.json")
     write(data / f"animals/1.0.0/incomplete.00000003{ELSEWHERE.mark()}_features.json")
     write(data / "animals/1.0.0/incomplete.00000004_features.json")
-    write(data / "animals/damaged.00000001_1.0.0/shard")
-    write(data / "animals/damaged.00000002_7.0.0/shard")
-    write(data / "animals/leftover.00000003_7.0.0/shard")
+    stage(data / "animals/damaged.00000001_1.0.0", dead, identity)
+    stage(data / "animals/damaged.00000002_7.0.0", dead, identity)
+    stage(data / "animals/damaged.00000004_1.0.0", dead, "another catalog")
+    stage(data / "animals/damaged.00000005_1.0.0", None)
+    stage(data / "animals/leftover.00000003_7.0.0", dead, identity)
+    stage(data / "animals/leftover.00000006_7.0.0", None)
     write(data / "animals/3.0.0/dataset_info.json")
     write(data / "animals/1.0.0/LICENSE")
     write(data / "animals/notes.txt")
@@ -114,6 +133,13 @@ def leave_everything(data: Path, dead: Owner) -> None:
 
 UNTOUCHED = {
     "animals/incomplete.00000002_2.0.0": "staged kept",
+    "animals/incomplete.00000004_2.0.0": "staged unknown",
+    "animals/incomplete.00000007_2.0.0": "staged unknown",
+    "animals/incomplete.00000008_2.0.0": "staged unknown",
+    "other/incomplete.00000002_features.json": "upload unknown",
+    "animals/damaged.00000004_1.0.0": "damaged unknown",
+    "animals/damaged.00000005_1.0.0": "damaged unknown",
+    "animals/leftover.00000006_7.0.0": "leftover unknown",
     "animals/incomplete.AB12CD_2.0.0": "staged unknown",
     f"1.0.0/incomplete.00000002{HERE.mark()}_features.json": "upload kept",
     "animals/damaged.00000002_7.0.0": "damaged unknown",
@@ -126,7 +152,7 @@ def test_within_the_grace_period_only_files_that_nobody_can_continue_are_removed
     catalog: registry.Catalog, tmp_path: Path, dead: Owner
 ) -> None:
     data = tmp_path / "data"
-    leave_everything(data, dead)
+    leave_everything(data, dead, identity_of(catalog))
     before = files_below(data)
 
     planned = catalog.collect_garbage(dry_run=True)
@@ -135,8 +161,9 @@ def test_within_the_grace_period_only_files_that_nobody_can_continue_are_removed
     assert outcomes(planned) == UNTOUCHED | {
         "animals/incomplete.00000001_2.0.0": "staged kept",
         "animals/incomplete.00000003_2.0.0": "staged kept",
-        "animals/incomplete.00000004_2.0.0": "staged kept",
         "animals/incomplete.00000005_2.0.0": "staged kept",
+        "animals/incomplete.00000009_2.0.0": "staged kept",
+        f"other/incomplete.00000001{ELSEWHERE.mark()}_features.json": "upload kept",
         "config/incomplete.00000006_2.0.0": "staged kept",
         f"1.0.0/incomplete.00000001{dead.mark()}_features.json": "upload found",
         f"1.0.0/incomplete.00000003{ELSEWHERE.mark()}_features.json": "upload kept",
@@ -145,7 +172,7 @@ def test_within_the_grace_period_only_files_that_nobody_can_continue_are_removed
         "animals/leftover.00000003_7.0.0": "leftover kept",
     }
     staged = next(one for one in planned if "00000001_2.0.0" in one.place)
-    assert (staged.num_files, staged.num_bytes) == (2, 10 + len(json.dumps(asdict(dead))))
+    assert (staged.num_files, staged.num_bytes) == (2, 10 + len(owner_text(dead, identity_of(catalog))))
     assert staged.why == f"process {dead.pid} on {dead.host} left it and has ended; its next run may use it"
     assert staged.changed_at is not None
     assert abs(datetime.now(UTC) - staged.changed_at) < timedelta(hours=1)
@@ -165,11 +192,14 @@ def test_after_the_grace_period_only_what_is_known_to_be_in_use_or_unknown_is_le
     catalog: registry.Catalog, tmp_path: Path, dead: Owner
 ) -> None:
     data = tmp_path / "data"
-    leave_everything(data, dead)
+    leave_everything(data, dead, identity_of(catalog))
 
     catalog.collect_garbage(older_than="0s").require_all()
 
-    assert outcomes(catalog.collect_garbage(older_than="0s")) == UNTOUCHED
+    assert outcomes(catalog.collect_garbage(older_than="0s")) == UNTOUCHED | {
+        "animals/incomplete.00000009_2.0.0": "staged unknown",
+        f"other/incomplete.00000001{ELSEWHERE.mark()}_features.json": "upload unknown",
+    }
     left = files_below(data)
     assert {"readme.txt", "animals/notes.txt", "animals/1.0.0/LICENSE", "animals/3.0.0/dataset_info.json"} < left
     assert not (data / "animals/incomplete.00000005_2.0.0").exists()
@@ -177,7 +207,7 @@ def test_after_the_grace_period_only_what_is_known_to_be_in_use_or_unknown_is_le
 
 
 def test_a_grace_period_is_measured_from_the_last_change(catalog: registry.Catalog, tmp_path: Path) -> None:
-    stage(tmp_path / "data/animals/incomplete.00000003_2.0.0", ELSEWHERE)
+    stage(tmp_path / "data/animals/incomplete.00000003_2.0.0", ELSEWHERE, identity_of(catalog))
 
     def verdicts(later: timedelta) -> list[str]:
         store = open_store(tmp_path / "data")
@@ -423,7 +453,9 @@ def test_orphans_beside_a_published_version_are_removed_and_other_files_are_not(
     store = open_store(f"{remote.data_dir}/animals/1.0.0")
     source = open_store("memory://garbage")
     source.write_bytes("source", b"late", overwrite=True)
-    store.create_from("animals-train.tfrecord-00002-of-00003", source, "source", writer="another")
+    ours = f"token.{identity_of(remote)[:16]}"
+    store.create_from("animals-train.tfrecord-00002-of-00003", source, "source", writer=ours)
+    store.create_from("animals-train.tfrecord-00003-of-00004", source, "source", writer="token.0123456789abcdef")
     store.write_bytes("animals-train.tfrecord-00007-of-00009", b"by hand")
     store.write_bytes("incomplete.0a1b2c3d_shard", b"unfinished")
 
@@ -434,8 +466,11 @@ def test_orphans_beside_a_published_version_are_removed_and_other_files_are_not(
         "1.0.0/incomplete.0a1b2c3d_shard": "upload removed",
         "animals/1.0.0": "extra unknown",
     }
-    assert next(one for one in done if one.kind == "extra").num_files == 2
-    assert objects(remote) == published | {"animals/1.0.0/animals-train.tfrecord-00007-of-00009"}
+    assert next(one for one in done if one.kind == "extra").num_files == 3
+    assert objects(remote) == published | {
+        "animals/1.0.0/animals-train.tfrecord-00003-of-00004",  # of a publisher of another catalog
+        "animals/1.0.0/animals-train.tfrecord-00007-of-00009",
+    }
     assert remote.reservations.list() == ()
 
 
@@ -446,7 +481,12 @@ def test_a_marker_that_was_left_after_the_row_is_removed_and_one_of_another_cata
     published = objects(remote)
     data = open_store(remote.data_dir)
     digest = remote.published_digest("animals:1.0.0")
-    data.write_bytes("animals/1.0.0/.reservation.json", json.dumps({"token": "x", "content_digest": digest}).encode())
+
+    def mark(identity: str) -> None:
+        marker = {"token": "x", "content_digest": digest, "identity": identity}
+        data.write_bytes("animals/1.0.0/.reservation.json", json.dumps(marker).encode())
+
+    mark(identity_of(remote))
     data.write_bytes("animals/2.0.0/.reservation.json", json.dumps({"token": "y", "catalog": "sqlite:///b"}).encode())
     data.write_bytes("animals/2.0.0/shard", b"x")
 
@@ -455,18 +495,29 @@ def test_a_marker_that_was_left_after_the_row_is_removed_and_one_of_another_cata
     assert outcomes(done) == {"animals/1.0.0": "marker removed", "animals/2.0.0": "unpublished unknown"}
     assert next(one for one in done if one.kind == "unpublished").why == "another catalog holds it: sqlite:///b"
     assert objects(remote) == published | {"animals/2.0.0/.reservation.json", "animals/2.0.0/shard"}
+    mark("another catalog")  # its publisher puts the same content there
+    assert outcomes(remote.collect_garbage(older_than="0s"))["animals/1.0.0"] == "marker unknown"
 
 
-def test_parts_of_uploads_are_removed(remote: registry.Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_of_uploads_are_removed(
+    remote: registry.Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import boto3
 
     client = boto3.client("s3", region_name="us-east-1", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
     bucket = remote.data_dir.split("/")[2]
     reserve(remote, HERE, version="2.0.0")
-    for key in ("data/animals/1.0.0/shard", "data/animals/2.0.0/shard", "data/notes", "other/shard"):
+    for key in (
+        "data/animals/1.0.0/shard",
+        "data/animals/2.0.0/shard",
+        "data/b/7.0.0/shard",
+        "data/notes",
+        "other/shard",
+    ):
         upload = client.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
         client.upload_part(Bucket=bucket, Key=key, UploadId=upload, PartNumber=1, Body=b"12345")
 
+    remote.publish(prepare(tmp_path / "given", shards=1))
     # The test's server says of every upload that it was begun in 2010.
     assert {one.outcome for one in remote.collect_garbage(older_than="9999d") if one.kind == "multipart"} == {"kept"}
     done = remote.collect_garbage(older_than="0s")
@@ -474,11 +525,12 @@ def test_parts_of_uploads_are_removed(remote: registry.Catalog, monkeypatch: pyt
     assert {name: word for name, word in outcomes(done).items() if "multipart" in word} == {
         "1.0.0/shard": "multipart removed",
         "2.0.0/shard": "multipart kept",
+        "7.0.0/shard": "multipart unknown",  # perhaps of another catalog
         "data/notes": "multipart unknown",
     }
     assert next(one for one in done if one.place.endswith("1.0.0/shard")).num_bytes == 5
     left = {one["Key"] for one in client.list_multipart_uploads(Bucket=bucket)["Uploads"]}
-    assert left == {"data/animals/2.0.0/shard", "data/notes", "other/shard"}
+    assert left == {"data/animals/2.0.0/shard", "data/b/7.0.0/shard", "data/notes", "other/shard"}
 
     monkeypatch.setitem(sys.modules, "boto3", None)
     (note,) = remote.collect_garbage().notes

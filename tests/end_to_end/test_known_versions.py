@@ -371,3 +371,20 @@ def test_every_fact_survives(tmp_path: Path) -> None:
     assert found.shards == {"train": Shards().between(None, "train", 0, 3), "test": ()}
     assert [shard.entity_tag for shard in found.shards["train"]] == ['"tag"', None, None]
     assert KnownVersions(tmp_path / "catalogs", "postgresql://other/name").find(RICH.reference) is None
+
+
+def test_the_recorded_data_directory_is_known_too(
+    url: str, proxy: PostgresProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine without the variable uses the directory of the catalog, also while the catalog is away."""
+    monkeypatch.delenv("REGISTRY_DATA_DIR")
+    with registry.connect(url) as opened:
+        assert len(list(opened.dataset("animals:1.0.0").read("train"))) > 0
+    proxy.close()
+    with registry.connect(url) as away:
+        with pytest.warns(CatalogUnavailableWarning):
+            dataset = away.dataset("animals:1.0.0")
+        assert away.data_dir == str(tmp_path / "data")
+        assert len(list(dataset.read("train"))) > 0
+        with pytest.raises(CatalogUnavailableError):
+            away.build("digits")

@@ -246,6 +246,7 @@ def test_garbage_collection_names_finished_shards_and_removes_old_ones(tmp_path:
 
     for data_dir in (str(tmp_path / "datasets"), bucket):
         with registry.connect(tmp_path / "catalog.db", data_dir=data_dir) as catalog:
+            catalog.set_data_dir(data_dir)
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr("registry.publishing.publish.place_folder", _away)
                 with pytest.raises(CatalogUnavailableError):

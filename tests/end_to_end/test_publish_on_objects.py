@@ -71,7 +71,7 @@ def test_uploads_are_a_stage_of_progress_and_files_that_are_there_count(
         seen.clear()
         return uploading[-1]
 
-    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket, create=True) as catalog:
         with monkeypatch.context() as patched:
             patched.setattr(type(catalog.backend), "publish", die)
             with pytest.raises(KeyboardInterrupt):
@@ -500,7 +500,7 @@ def test_clearing_a_place_moves_no_files_of_a_publisher_that_arrived_meanwhile(
         return found
 
     monkeypatch.setattr("registry.publishing.markers.digest_of", slow)
-    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket, create=True) as catalog:
         with pytest.raises(ReservedError, match="is held for another catalog, postgresql://db/one, by ann"):
             catalog.reservations.clear("animals:1.0.0")
         assert place.list() == SHARDS
