@@ -37,6 +37,7 @@ from registry.model import (
     check_name,
     check_new_name,
     count_progress,
+    is_generic,
     other_source,
 )
 from registry.model.version import HIGHEST
@@ -503,7 +504,6 @@ class Adding(Publishing):
             StorageError: a file cannot be read.
         """
         from registry.intake.keys import Holdout
-        from registry.intake.naming import is_generic
         from registry.intake.plan import INTAKE, plan_source
         from registry.intake.source import CsvFormat, Options
         from registry.shards.arrow_values import import_pyarrow

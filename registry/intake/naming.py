@@ -17,37 +17,10 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from registry.errors import UsageError
 from registry.masking import has_secret, remove_secrets
-from registry.model import fold_name
+from registry.model import fold_name, is_generic
 
 _SUFFIXES: Final = re.compile(r"(\.(gz|bz2|xz|zst|zip|tar|tgz))*$", re.IGNORECASE)
 
-_OF_SPLITS: Final = (
-    *("train", "training", "test", "testing", "val", "valid", "validation", "dev", "eval", "evaluation", "holdout"),
-    *("all", "split", "splits", "fold", "full", "sample", "samples", "subset"),
-)
-_OF_CONTENTS: Final = (
-    *("data", "dataset", "datasets", "db", "database", "table", "tables", "sheet", "records", "record", "example"),
-    *("examples", "item", "items", "feature", "features", "label", "labels", "annotation", "annotations", "class"),
-    *("classes", "target", "targets", "image", "images", "img", "imgs", "picture", "pictures", "video", "videos"),
-    *("audio", "array", "arrays", "csv", "tsv", "json", "jsonl", "parquet", "arrow", "npz"),
-)
-_OF_FILES: Final = (
-    *("file", "files", "folder", "directory", "dir", "part", "parts", "of", "chunk", "batch"),
-    *("input", "inputs", "output", "outputs", "in", "out", "result", "results", "export", "exports", "dump", "dumps"),
-    *("download", "downloads", "archive", "archives", "backup", "copy", "raw", "processed", "clean", "cleaned"),
-    *("interim", "external", "untitled", "unnamed", "tmp", "temp"),
-    *("index", "main", "master", "metadata", "meta", "croissant", "info", "default", "content", "contents"),
-    *("resolve", "blob", "tree", "refs", "heads", "convert"),  # in URLs of files of a repository
-)
-_OF_SYSTEMS: Final = ("home", "users", "user", "root", "mnt", "media", "srv", "var", "opt", "desktop", "documents")
-# Names of their own, which add nothing to a generic one: "x_train", "old_data", "shard_00000".
-_BESIDE_OTHERS: Final = frozenset(
-    ("x", "y", "old", "new", "final", "latest", "text", "texts", "rows", "shard", "shards")
-)
-_GENERIC: Final = frozenset((*_OF_SPLITS, *_OF_CONTENTS, *_OF_FILES, *_OF_SYSTEMS))
-_COUNTED: Final = re.compile(
-    r"[vc]?[0-9]*|(?=[a-f]*[0-9])[0-9a-f]{4,}|snappy"
-)  # of "part-00000-5f0a9c31-c000.snappy.parquet"
 _SIGNED: Final = re.compile(  # of a signed link, whose signature and dates differ each time
     r"(x-amz-|x-goog-).*|awsaccesskeyid|googleaccessid|expires|key-pair-id|policy|s[eprtv]|sip|spr|sk[eostv](id)?|sktid",
     re.IGNORECASE,
@@ -77,19 +50,6 @@ def name_of_path(location: str) -> str:
         if not is_generic(folded):
             return folded if folded[0].isalpha() else f"data_{folded}"
     raise UsageError(f"no name can be derived from {location!r:.200}", hint="Name the dataset: --as NAME", details={})
-
-
-def is_generic(name: str) -> bool:
-    """Whether a name says what a file is for, or its number, and not which data it has.
-
-    >>> [name for name in ("train", "test_images", "part_00000", "2024", "data_v2", "x_train") if not is_generic(name)]
-    []
-    >>> is_generic("prices"), is_generic("cars_train")
-    (False, False)
-    """
-    words = name.lower().split("_")
-    words = [word for word in words if word not in _BESIDE_OTHERS] or words
-    return all(_COUNTED.fullmatch(word) or word.rstrip("0123456789") in _GENERIC for word in words)
 
 
 def _parts(location: str) -> list[str]:

@@ -29,6 +29,7 @@ from registry.model import (
     check_name,
     fold_name,
     is_config,
+    is_generic,
 )
 from registry.model.split import check_split_name
 from registry.prepared import PreparedDataset
@@ -154,16 +155,15 @@ def _difference(found: Any, first: Any, first_name: str) -> str | None:
 
 
 def name_of_folder(store: Store) -> str:
-    """A dataset name derived from the folder, or from its parent if the folder is ``data``.
+    """A dataset name derived from the folder, or from the first one above that does not have a name such as ``data``.
 
     Raises:
         PreparedFormatError: the folder's name cannot become the name of a dataset.
     """
     path = store.url if store.local_root is None else store.local_root.as_posix()
-    parts = [part for part in path.rstrip("/").split("/") if part]
-    if len(parts) > 1 and parts[-1] == "data":
-        parts.pop()
-    name = re.sub(r"[^a-zA-Z0-9]+", "_", parts[-1] if parts else "").strip("_")
+    parts = [part for part in path.split("/") if part and not part.endswith(":")]
+    names = [re.sub(r"[^a-zA-Z0-9]+", "_", part).strip("_") for part in reversed(parts)]
+    name = next((name for name in names if not name[:1].isalpha() or not is_generic(name)), "")
     try:
         return re.sub("__+", "_", fold_name(check_name(name)))
     except UsageError as error:

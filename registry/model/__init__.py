@@ -23,6 +23,7 @@ from registry.model.digests import (
 )
 from registry.model.event import ACTIONS, Event, describe_moment, parse_duration, parse_moment
 from registry.model.experiment import Experiment, ExperimentChange, experiment_name, no_experiment
+from registry.model.generic_names import is_generic
 from registry.model.locations import LocationStep, current_locations, is_absolute
 from registry.model.numbers import shown, whole_number
 from registry.model.producer import NameUse, Producer, check_continues, other_source
@@ -146,6 +147,7 @@ __all__ = [
     "fold_name",
     "is_absolute",
     "is_config",
+    "is_generic",
     "natural_effects",
     "no_experiment",
     "other_source",

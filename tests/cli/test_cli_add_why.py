@@ -210,7 +210,8 @@ def test_growing_data_is_named_in_one_line(cli: Cli, run: Run) -> None:
         Path("sales.csv").write_text("n,m\n1,a\n2,b\n3,c\n4,d\n")
         ran = cli("add", "sales.csv")
     assert ran.err == (
-        "records were not compared one by one: 4 may differ, which takes a while: registry diff sales:2.0.0 sales:3.0.0\n"
+        "records were not compared one by one: 4 may differ, which takes a while: "
+        "registry diff sales:2.0.0 sales:3.0.0\n"
     )
     assert ran.out.splitlines()[-1] == (
         "the splits grew: `sales`, an alias or `sales:>=1` names growing data; `sales:2.*` stays at 2.0.0, "

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from registry.errors import OtherSourceError, UsageError
-from registry.intake.naming import is_generic, name_of_path, place_of
-from registry.model import NameUse, Producer, Reference, Version, check_continues, check_new_name
+from registry.intake.naming import name_of_path, place_of
+from registry.model import NameUse, Producer, Reference, Version, check_continues, check_new_name, is_generic
 
 GENERIC = (
     *("train", "training", "data", "test", "val", "valid", "validation", "dev", "eval", "dataset", "datasets", "input"),

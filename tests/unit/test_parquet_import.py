@@ -106,6 +106,7 @@ def test_splits_come_from_the_names_of_the_files(tmp_path: Path) -> None:
 def test_name_config_and_version_are_given(tmp_path: Path) -> None:
     folder = write(tmp_path / "numbers" / "data", "train.parquet")
     assert describe(folder).name == "numbers"
+    assert describe(write(tmp_path / "cars" / "data" / "train", "train.parquet")).name == "cars"
     prepared = describe(folder, name="other", config="small", version=Version(2, 1, 0))
     assert str(prepared.reference) == "other/small:2.1.0"
     with pytest.raises(ReferenceSyntaxError, match="invalid dataset name 'no name'"):
