@@ -223,7 +223,7 @@ def _read_all(
             has_paths = has_paths and rows.keys is not None
             if advance is not None:
                 advance(rows.table.num_rows)
-    bad.require_few()
+    bad.require_few(num_rows)
     if num_rows == 0:
         raise SourceError(
             "the source has no rows",

@@ -8,6 +8,7 @@ The same input gives the same bytes for any order of files, any memory budget, a
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
@@ -34,7 +35,7 @@ from registry.intake.freed_memory import return_freed_memory
 from registry.intake.key_candidates import KeyCandidates
 from registry.intake.keys import Hashes, Holdout, KeyRule, Occurrences, first_words, sort_keys_of_repeated
 from registry.intake.records import Chunk, ChunkEncoder, Encoded, Keyed, stored_features
-from registry.intake.schema import Schema
+from registry.intake.schema import ColumnSchema, Schema
 from registry.intake.source import BadRow, Source
 from registry.intake.split_names import check_cases
 from registry.model import (
@@ -51,6 +52,7 @@ from registry.model import (
 from registry.prepared import PreparedDataset
 from registry.publishing.fingerprint import StoredSplits
 from registry.publishing.record_overlap import RecordOverlap, compare_slices, record_marks
+from registry.shards.arrow_values import import_pyarrow
 from registry.splits import RecordRange
 from registry.storage import StagedFolder, Store
 
@@ -78,8 +80,13 @@ class BadRows:
         self.count += len(rows)
         self.first += rows[: max(0, MOST_KEPT - len(self.first))]
 
-    def require_few(self) -> None:
-        """Raise an UnusableRowsError that names the first rows, if there are more than allowed."""
+    def require_few(self, num_usable: int, columns: Sequence[ColumnSchema] = ()) -> None:
+        """Raise an UnusableRowsError that names the first rows, if there are more than allowed.
+
+        Args:
+            num_usable: the number of the other rows. If there are none, no hint advises to leave all rows out.
+            columns: the columns of the schema, whose types may be at fault.
+        """
         if self.count <= self.allowed:
             return
         lines = [f"  {one}" for one in self.first[:MOST_NAMED]]
@@ -89,7 +96,9 @@ class BadRows:
         what = "1 row or file" if self.count == 1 else f"{self.count:,} rows or files"
         raise UnusableRowsError(
             "\n".join([f"{what} cannot be used{limit}", *lines]),
-            hint=f"Correct them, or leave them out: --skip-bad {self.count}",
+            hint=f"Correct them, or leave them out: --skip-bad {self.count}"
+            if num_usable
+            else self._explain_types(columns),
             details={
                 "num_bad": self.count,
                 "bad": [
@@ -98,6 +107,22 @@ class BadRows:
                 ],
             },
         )
+
+    def _explain_types(self, columns: Sequence[ColumnSchema]) -> str:
+        """What to do if no row fits: the columns at fault can be kept as text, or as the bytes of files."""
+        types = import_pyarrow().types
+        ways = []
+        for column in columns:
+            reasons = [one.reason for one in self.first if one.column == column.name]
+            is_text = types.is_string(column.arrow_type)
+            if not reasons or (is_text and not any("UTF-8" in reason for reason in reasons)):
+                continue
+            if is_text or types.is_binary(column.arrow_type):
+                form, word = "bytes", "bytes"
+            else:
+                form, word = "JSON text" if types.is_nested(column.arrow_type) else "text", "Text"
+            ways.append(f"To keep the column as {form}: --feature {shlex.quote(f'{column.name}={word}')}")
+        return ". ".join(["No row fits", *ways[:3]]) if ways else "No row fits. Check how the source is written."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,15 +246,16 @@ def stage_source(
                 if offsets is not None:
                     for encoded, _ in _encode(source, encoder, engine, None, None):
                         offsets.prepare(encoded)
-                num_read = 0
+                num_read = num_usable = 0
                 for encoded, chunk in _encode(source, encoder, engine, progress, num_rows):
                     bad.add(encoded.bad)
                     num_read += chunk.rows.table.num_rows
+                    num_usable += sum(len(keyed.lines) for keyed in encoded.by_split.values())
                     if num_rows is None and rule.kind == "content":
                         candidates.update(chunk.rows.table)
                     if bad.count <= bad.allowed:  # else go on only to count the bad rows
                         sorters.add(encoded, chunk, offsets)
-                bad.require_few()
+                bad.require_few(num_usable, schema.columns)
                 if num_rows is not None and num_read != num_rows:
                     raise _changed(f"expected {num_rows:,} usable rows, found {num_read:,}")
                 hashers = {split: SplitHasher(features) for split in sorters.names}

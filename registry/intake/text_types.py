@@ -125,7 +125,7 @@ class TextTypes:
         if last[1] in _BOOLEANS:
             return f"{_show(last)} is spelled differently from the values before it"
         if _is_like_number(last[1]):
-            return f"{_show(last)} would change as a number"
+            return f"{_show(last)} is not a plain decimal number"
         if last[0] == self.first:
             return "the values are text"
         return f"{_show(last)} is not {'a number' if last == self.not_decimal else 'true or false'}"

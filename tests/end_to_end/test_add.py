@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from added_samples import Table, source
@@ -28,6 +29,7 @@ from registry.errors import (
     VersionTooSmallError,
 )
 from registry.features import ClassLabel
+from registry.features.png import encode_png
 from registry.intake.source import BadRow
 
 PRICES = pa.table({"name": [f"item {n}" for n in range(300)], "price": [n * 0.5 for n in range(300)]})
@@ -304,6 +306,54 @@ def test_a_holdout_needs_a_split_to_cut(catalog: registry.Catalog) -> None:
         catalog.add(source({"train": PRICES, "test": PRICES}), "prices", holdout="test=10%")
     with pytest.raises(UsageError, match="cut from the only split or from 'train'; the splits are a, b"):
         catalog.add(source({"a": PRICES, "b": PRICES}), "prices", holdout="test=10%")
+
+
+PNG = encode_png(np.zeros((2, 2, 3), np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("rows", "features", "hint", "as_requested"),
+    [
+        (
+            [{"messages": [{"role": "user", "content": None}]}, {"messages": None}],
+            {},
+            "No row fits. To keep the column as JSON text: features={'messages': 'Text'}",
+            {"messages": "Text"},
+        ),
+        (
+            [{"unit price": "a"}, {"unit price": "b"}],
+            {"unit price": "int32"},
+            "No row fits. To keep the column as text: features={'unit price': 'Text'}",
+            {"unit price": "Text"},
+        ),
+        (
+            [{"x": PNG[:40]}, {"x": b"GIF89a"}],
+            {"x": "Image"},
+            "No row fits. To keep the column as bytes: features={'x': 'bytes'}",
+            {"x": "bytes"},
+        ),
+        (
+            [{"x": b"\xff"}],
+            {"x": "Text"},
+            "No row fits. To keep the column as bytes: features={'x': 'bytes'}",
+            {"x": "bytes"},
+        ),
+    ],
+)
+def test_no_hint_advises_to_leave_out_every_row(
+    catalog: registry.Catalog, rows: Any, features: Any, hint: str, as_requested: Any
+) -> None:
+    with pytest.raises(UnusableRowsError) as caught:
+        catalog.add(rows, "rows", features=features)
+    assert caught.value.hint == hint
+    assert catalog.add(rows, "rows", features=as_requested).splits == {"train": len(rows)}
+
+
+def test_a_file_without_a_usable_row_has_no_hint_to_leave_all_out(catalog: registry.Catalog, tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text("no JSON\nnor this\n")
+    with pytest.raises(UnusableRowsError) as caught:
+        catalog.add(tmp_path / "x.jsonl")
+    assert caught.value.hint == "No row fits. Check how the source is written."
 
 
 def test_unusable_rows_end_the_run_and_are_all_counted(catalog: registry.Catalog) -> None:
