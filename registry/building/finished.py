@@ -15,6 +15,7 @@ import hashlib
 import json
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -24,7 +25,14 @@ from typing import Any, Final
 from registry.building.builder_code import encoder_versions
 from registry.building.run_folder import pickle_with_names
 from registry.building.witness import are_unchanged
-from registry.errors import CatalogError, RegistryError, StorageError, StorageUnavailableError
+from registry.errors import (
+    CatalogError,
+    NotStoredError,
+    RegistryError,
+    RegistryWarning,
+    StorageError,
+    StorageUnavailableError,
+)
 from registry.model import Shard, ShardedFileTemplate, ShardLengths, Split
 from registry.prepared import PreparedDataset, write_prepared
 from registry.storage import StagedFolder, Store
@@ -135,6 +143,20 @@ def keep_or_give_up(staged: StagedFolder, error: BaseException | None) -> None:
     text = f"The finished shards stay in {place}: the same command publishes them, without making the records again."
     if isinstance(error, RegistryError):
         error.rephrase(hint=text if error.hint is None else f"{error.hint}\n{text}")
+    else:
+        with suppress(RegistryWarning):  # a filter that makes warnings errors must not hide the interrupt
+            warnings.warn(text, RegistryWarning, stacklevel=3)
+
+
+def is_damaged(folder: Store) -> bool:
+    """Return whether a folder has the record of an earlier run, and a shard that differs from it."""
+    record = _read(folder)
+    if record is None:
+        return False
+    try:
+        return not all(_is_whole(folder, split, shards) for split, shards in map(_parse, record["splits"]))
+    except NotStoredError:
+        return True
 
 
 def forget_finished(store: Store, final: str) -> None:

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from registry.building.finished import is_damaged
 from registry.catalog import CatalogBackend, Holder, Reservation
 from registry.errors import (
     CatalogUnavailableError,
@@ -155,8 +156,8 @@ def _rename(
 ) -> bool:
     """Whether this call moved the folder; False if an intact folder with the same content is there already.
 
-    If the same content is ``published``, a damaged folder is renamed to ``damaged.<random>_<version>`` and replaced. It
-    is never deleted. A line is added to ``notes``.
+    If the same content is ``published``, or an earlier run finished the folder and could not write the row, a damaged
+    folder is renamed to ``damaged.<random>_<version>`` and replaced. It is never deleted. A line is added to ``notes``.
     """
     place = version.location
     try:
@@ -167,7 +168,8 @@ def _rename(
         is_ours = digest_of(store.child(place), version.slicing) == version.content_digest
         if is_ours and names.issubset(store.child(place).list()):
             return False
-        if not published:
+        # Without a row, nobody may touch it, except what this registry finished and what was damaged since.
+        if not published and not is_damaged(store.child(place)):
             raise other_data(version, store) from error
         parent, _, last_part = place.rpartition("/")
         aside = f"{parent}/damaged.{secrets.token_hex(4)}_{last_part}"

@@ -176,6 +176,23 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.parametrize("damage", ["a flipped bit", "a truncated file", "a missing file"])
+def test_shards_that_are_damaged_at_their_final_place_are_built_again(tmp_path: Path, damage: str) -> None:
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("registry.catalog.writes.SqlPublications.publish", _away)
+            with pytest.raises(CatalogUnavailableError):
+                catalog.build(Read(), processes=1)
+        (shard,) = tmp_path.rglob("read-train.tfrecord-*")
+        assert shard.parent.name == "1.0.0"
+        DAMAGES[damage](shard)
+        publication = catalog.build(Read(), processes=1)
+        assert publication.newly
+        assert CALLS == ["train", "train"]
+        assert publication.notes[0].startswith("replaced a damaged folder, which was moved to ")
+        assert catalog.dataset("read").verify(deep=True).faults == ()
+
+
 @pytest.mark.parametrize("place", ["disk", "bucket"])
 @pytest.mark.parametrize("damage", cases(DAMAGES, everyday=3))
 def test_damaged_shards_are_noticed_and_built_again(
@@ -413,3 +430,21 @@ def test_of_two_processes_one_takes_the_shards_over_and_one_version_is_published
         assert [one.action for one in catalog.log(dataset="read")] == ["publish"]
         assert catalog.dataset("read").verify(deep=True).faults == ()
     assert left_behind(tmp_path) == []
+
+
+def test_after_ctrl_c_a_note_says_where_the_shards_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> Any:
+        raise KeyboardInterrupt
+
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        with monkeypatch.context() as patch:
+            patch.setattr("registry.publishing.publish.place_folder", interrupt)
+            with (
+                pytest.warns(
+                    registry.RegistryWarning, match=r"^The finished shards stay in .*/incomplete\.\w+_1\.0\.0: "
+                ),
+                pytest.raises(KeyboardInterrupt),
+            ):
+                catalog.build(Read(), processes=1)
+        assert catalog.build(Read(), processes=1).newly
+    assert CALLS == ["train"]
