@@ -24,7 +24,7 @@ from registry.catalog.rows import canonical_json
 from registry.catalog.selection import explain_dataset, is_dataset, is_version, parse_dataset, published_versions
 from registry.catalog.tables import builder, builder_config, corrected_time, dataset_version, event
 from registry.catalog.values import LogFault, stored_values
-from registry.errors import RegistryError, UsageError
+from registry.errors import LogTamperedError, RegistryError, UsageError
 from registry.model import Event, Version
 
 FIRST_PREVIOUS: Final = "0" * 64
@@ -105,7 +105,15 @@ def append_event(
         "details_json": canonical_json({**details, **own}),
         "previous_hash": previous,
     }
-    connection.execute(sa.insert(event).values(**values, hash=event_hash(values)))
+    try:
+        connection.execute(sa.insert(event).values(**values, hash=event_hash(values)))
+    except sa.exc.IntegrityError as error:
+        raise LogTamperedError(
+            f"event {number} cannot be appended to the log: other software wrote event {number - 1}, or took {number}",
+            hint="Run the command again. If it fails again, find the wrong event: registry log verify. The owner of "
+            "the database removes it as docs/troubleshooting.md says.",
+            details={"event": number, "faults": []},
+        ) from error
 
 
 def check_clock(connection: sa.Connection) -> datetime:

@@ -86,7 +86,8 @@ class TableComparison:
 
     def run(self, datasets: dict[str, set[str]]) -> None:
         """Compare everything; ``datasets`` has the names of each dataset in events, by the name of the dataset."""
-        known = {row.name: row for row in self._connection.execute(sa.select(builder).order_by(builder.c.id))}
+        names = self._connection.execute(sa.select(builder.c.name, builder.c.id).order_by(builder.c.id)).all()
+        known: dict[str, int] = dict(map(tuple, names))
         for name in (*known, *(name for name in datasets if name not in known)):
             try:
                 with stored_values():
@@ -103,8 +104,8 @@ class TableComparison:
         except CatalogError as error:
             self._faults.add("the catalog", f"cannot be read: {error}")
 
-    def _compare_dataset(self, name: str, found: Any, told: list[str]) -> None:
-        builder_id = None if found is None else found.id
+    def _compare_dataset(self, name: str, builder_id: int | None, told: list[str]) -> None:
+        found = self._connection.execute(sa.select(builder).where(builder.c.id == builder_id)).first()
         replayed, setters = self._replay(name, builder_id, told)
         query = (
             sa.select(builder_config, *CANONICAL_NUMBER)

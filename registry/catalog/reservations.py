@@ -145,9 +145,8 @@ class SqlReservations:
         query = sa.select(reservation).order_by(reservation.c.dataset, reservation.c.version, reservation.c.location)
         if dataset is not None:
             query = query.where(reservation.c.dataset == dataset)
-        with reading(self._engine) as connection:
-            rows = connection.execute(query).all()
-        return tuple(map(_read, rows))
+        with reading(self._engine) as connection, stored_values():
+            return tuple(map(_read, connection.execute(query).all()))
 
     def release(
         self, dataset: str, version: str, *, force: bool = False, dry_run: bool = False
@@ -155,7 +154,8 @@ class SqlReservations:
         def action(connection: sa.Connection) -> tuple[Reservation, ...]:
             query = sa.select(reservation).where(reservation.c.dataset == dataset, reservation.c.version == version)
             query = query.order_by(reservation.c.location).with_for_update()
-            found = tuple(map(_read, connection.execute(query).all()))
+            with stored_values():
+                found = tuple(map(_read, connection.execute(query).all()))
             if not found:
                 raise NotFoundError(
                     f"{dataset}:{version} has no reservation",
@@ -274,8 +274,9 @@ def _load(connection: sa.Connection, location: str) -> Reservation | None:
     query = (
         sa.select(reservation).where(reservation.c.location == location).with_for_update()
     )  # SQLAlchemy leaves it out for SQLite
-    row = connection.execute(query).first()
-    return None if row is None else _read(row)
+    with stored_values():
+        row = connection.execute(query).first()
+        return None if row is None else _read(row)
 
 
 def _store(connection: sa.Connection, changed: Reservation) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 import sqlalchemy as sa
 
+from registry.catalog.events import check_clock
 from registry.catalog.session import reading, write
 from registry.catalog.urls import describe_url, is_sqlite
 from registry.errors import CatalogPermissionError, NotFoundError, UsageError, suggest
@@ -80,20 +81,24 @@ class Grant:
 
 
 def require_publisher(engine: sa.Engine) -> None:
-    """Check that this process may publish, before hours of work are spent. One query; nothing is written.
+    """Check that this process may publish, before hours of work are spent. Nothing is written.
 
     Raises:
+        ClockError: the clock that would stamp the publication contradicts the event log.
         CatalogPermissionError: the role lacks rights, the server is a standby, or the SQLite file is read-only.
     """
     where = describe_url(engine.url)
     if is_sqlite(engine.url):
         _require_writable_file(Path(engine.url.database or ""), where)
+        with reading(engine) as connection:
+            check_clock(connection)
         return
     asked = {str(right): _has("current_user", right) for right in _PUBLISHER}
     standby, transactions = "pg_is_in_recovery()", "current_setting('transaction_read_only')"
     columns = ", ".join(("current_user", standby, transactions, *asked.values()))
     with reading(engine) as connection:
         role, is_standby, read_only, *found = connection.exec_driver_sql(f"SELECT {columns}").one()
+        check_clock(connection)
     if is_standby or read_only == "on":
         raise CatalogPermissionError(
             f"{where} is read-only: {'the server is a standby' if is_standby else 'its transactions are read-only'}",

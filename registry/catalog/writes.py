@@ -414,7 +414,8 @@ def _ensure_config(connection: sa.Connection, version: DatasetVersion, now: date
     """The ids of the config and of the builder; missing rows are created."""
     has_configs = version.config is not None
     _insert_once(connection, builder, {"name": version.name, "has_configs": has_configs, "created_at": now})
-    found = connection.execute(sa.select(builder).where(builder.c.name == version.name)).one()
+    query = sa.select(builder.c.id, builder.c.has_configs).where(builder.c.name == version.name)
+    found = connection.execute(query).one()
     if found.has_configs != has_configs:
         raise ConflictError(
             f"{version.name} is published {'with' if found.has_configs else 'without'} configs, "

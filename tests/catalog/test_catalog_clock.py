@@ -107,6 +107,7 @@ WRITES: dict[str, Callable[[CatalogBackend], object]] = {
     "fingerprint": lambda it: it.add_fingerprints(
         sample("mnist:1.0.0")[0], {"train": SplitFingerprint(num_examples=7, features={})}, actor="ann"
     ),
+    "before the work": lambda it: it.require_publisher(),
     "reserve": lambda it: it.reservations.reserve(
         "s3://a/b", AT("next:1.0.0"), "0" * 64, Holder.of_this_process("ann")
     ),
