@@ -14,9 +14,8 @@ from typing import Any, Final
 import numpy as np
 
 from registry.errors import SourceError
-from registry.features import Audio, Feature, FeaturesDict, Image
+from registry.features import Audio, Feature, FeaturesDict
 from registry.features.containers import columns_of
-from registry.features.pictures import PictureError, read_picture
 from registry.intake.opened import import_arrow
 from registry.shards.arrow_schema import describe_sound, features_of_schema
 
@@ -43,8 +42,8 @@ def hints_of(described: Mapping[str, Any], table: Any) -> dict[str, Feature]:
 
     Args:
         described: the description of each column.
-        table: the first rows, after ``with_plain_files``. They show whether images and sounds can be decoded; others
-            are stored as bytes.
+        table: the first rows, after ``with_plain_files``. They show whether sounds can be decoded; others are stored as
+            bytes. Inference looks for images of other formats in all rows: splits may begin with different ones.
 
     Raises:
         PreparedFormatError: the description contradicts the type of its column.
@@ -56,19 +55,15 @@ def hints_of(described: Mapping[str, Any], table: Any) -> dict[str, Feature]:
     told = {"info": {"features": {name: described[name] for name in names}}}
     schema = table.select(names).schema.with_metadata({"huggingface": json.dumps(told)})
     features = features_of_schema(schema)
-    as_bytes: list[str] = []
     sounds: dict[str, Audio] = {}
     for column in columns_of(features):
         description = _inside(described, column.names)
-        kind = description.get("_type")
-        if kind not in ("Image", "Audio"):
+        if description.get("_type") != "Audio":
             continue
         data = _first_value(table.column(column.names[0]).combine_chunks(), column.names[1:])
-        if isinstance(column.leaf, Image) and data is not None and not _is_picture(data):
-            as_bytes.append(column.path)
-        elif kind == "Audio" and data is not None and (sound := describe_sound(data, description)) is not None:
+        if data is not None and (sound := describe_sound(data, description)) is not None:
             sounds[column.path] = sound
-    found: FeaturesDict = features_of_schema(pa.schema(schema), as_bytes=as_bytes, sounds=sounds)
+    found: FeaturesDict = features_of_schema(pa.schema(schema), sounds=sounds)
     return dict(found)
 
 
@@ -197,11 +192,3 @@ def _first_value(array: Any, names: tuple[str, ...]) -> bytes | None:
     array = array.drop_null()
     value = array[0].as_py() if len(array) else None
     return value if isinstance(value, bytes) else None
-
-
-def _is_picture(data: bytes) -> bool:
-    try:
-        read_picture(data)
-    except PictureError:
-        return False
-    return True

@@ -243,9 +243,25 @@ def test_an_odd_file_in_a_column_of_hugging_face_makes_it_bytes(
         report = catalog.add(tmp_path / "x.parquet", "media")
         found = [example["x"] for example in catalog.dataset("media").read("train")]
     assert sorted(bytes(one[0]) if is_list else one for one in found) == sorted(samples)
-    if samples[0] != IMAGES["gif"]:
-        (column,) = report.plan.schema.columns
-        assert column.reason == f"the bytes of the files, because x.parquet:2 is {reason}"
+    (column,) = report.plan.schema.columns
+    place = 1 if samples[0] == IMAGES["gif"] else 2
+    assert column.reason == f"the bytes of the files, because x.parquet:{place} is {reason}"
+
+
+@pytest.mark.parametrize("formats", [("png", "gif"), ("gif", "png"), ("gif", "webp")])
+def test_splits_of_hugging_face_may_begin_with_different_formats(tmp_path: Path, formats: tuple[str, str]) -> None:
+    features = datasets.Features({"x": datasets.Image(decode=False)})
+    splits = dict(zip(("train", "test"), formats, strict=True))
+    given = datasets.DatasetDict(
+        {
+            split: datasets.Dataset.from_dict({"x": [{"bytes": IMAGES[one], "path": None}]}, features)
+            for split, one in splits.items()
+        }
+    )
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        catalog.add(given, "media")
+        for split, one in splits.items():
+            assert [example["x"] for example in catalog.dataset("media").read(split)] == [IMAGES[one]]
 
 
 def test_a_failed_download_in_a_column_of_images_is_a_row_that_cannot_be_used(tmp_path: Path) -> None:
