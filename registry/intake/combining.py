@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from registry.errors import SourceError
-from registry.features import Feature
+from registry.features import Audio, Feature, Image, Tensor
+from registry.features.feature import TEXT
+from registry.intake.media_bytes import bytes_of, is_file_feature
 from registry.intake.source import Part, Source
 
 
@@ -33,11 +35,15 @@ def combine_splits(sources: Mapping[str, Source], *, split_reason: str) -> Sourc
                 hint="Convert one of them, or add them as two datasets.",
             )
         for column, feature in source.hints.items():
-            if hints.setdefault(column, feature) != feature:
+            other = hints.setdefault(column, feature)
+            if other == feature:
+                continue
+            if not _are_files(other, feature):
                 raise SourceError(
-                    f"column {column!r} is {hints[column]} in the split {first_name!r}, and {feature} in {name!r}",
+                    f"column {column!r} is {other} in the split {first_name!r}, and {feature} in {name!r}",
                     hint="Give all splits the same features.",
                 )
+            hints[column] = bytes_of("an image" if Image in (type(other), type(feature)) else "a media")
         parts += [replace(part, split=name) for part in source.parts]
     kinds = {source.kind for source in sources.values()}
     return Source(
@@ -56,3 +62,12 @@ def combine_splits(sources: Mapping[str, Source], *, split_reason: str) -> Sourc
         origins=[origin for source in sources.values() for origin in source.origins],
         split_reason=split_reason,
     )
+
+
+def _are_files(first: Feature, second: Feature) -> bool:
+    """Whether both are features of files that only bytes can hold together: PNGs and GIFs, or sounds of two rates."""
+    if isinstance(first, Audio) and isinstance(second, Audio):
+        return first.lazy_decode and second.lazy_decode
+    pair = (first, second)
+    plain = [one for one in pair if type(one) is Tensor and one.dtype == TEXT and not one.shape]
+    return bool(plain) and all(one in plain or is_file_feature(one) for one in pair)

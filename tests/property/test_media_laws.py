@@ -264,6 +264,28 @@ def test_splits_of_hugging_face_may_begin_with_different_formats(tmp_path: Path,
             assert [example["x"] for example in catalog.dataset("media").read(split)] == [IMAGES[one]]
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (IMAGES["png"], IMAGES["gif"]),
+        (IMAGES["webp"], IMAGES["jpg"]),
+        (SOUNDS["wav"], SOUNDS["m4a"]),
+        (SOUNDS["wav"], SOUNDS["mp3"]),
+    ],
+)
+def test_folders_of_different_formats_may_be_splits(tmp_path: Path, first: bytes, second: bytes) -> None:
+    suffixes = {content: suffix for suffix, content in (IMAGES | SOUNDS).items()}
+    given = {
+        split: write(tmp_path / split, {f"1.{suffixes[content]}": content})
+        for split, content in (("train", first), ("test", second))
+    }
+    column = "image" if first in IMAGES.values() else "audio"
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        catalog.add(given, "media")
+        for split, content in (("train", first), ("test", second)):
+            assert [example[column] for example in catalog.dataset("media").read(split)] == [content]
+
+
 def test_a_failed_download_in_a_column_of_images_is_a_row_that_cannot_be_used(tmp_path: Path) -> None:
     samples = [IMAGES["png"], b"<html>not found</html>", b"", IMAGES["png"][:-20]]
     features = datasets.Features({"x": datasets.Image(decode=False)})
