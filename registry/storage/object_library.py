@@ -198,6 +198,8 @@ def typed_fault(error: Exception, *, doing: str, path: str, bucket: str) -> Stor
         return no_credentials(path, doing=doing)
     if status in _REFUSED:
         hint = "The store refuses these credentials. Check them, and their permissions for this bucket."
+        if "RequestTimeTooSkewed" in text:  # S3 compares the time in a signature with its own clock
+            hint = "The clock of this machine is more than 15 minutes off. Compare it with another one: date -u"
         return refusal(f"{os.strerror(errno.EACCES)} ({answered})", hint, errno.EACCES, status=status)
     if name == "InvalidPathError" or "Could not parse path" in text or "Error parsing Path" in text:
         hint = "Object names must not contain empty parts or control characters."
