@@ -123,7 +123,7 @@ def grant_command(role: str, level: Level) -> str:
 
 
 def grant(engine: sa.Engine, role: str, level: Level, *, dry_run: bool = False) -> Grant:
-    """Give ``role`` the rights of ``level``, also on tables of later migrations. No right is taken away.
+    """Give ``role`` the rights of ``level``, also on tables of later migrations. No right of a role is taken away.
 
     Raises:
         NotFoundError: the server has no such role.
@@ -250,6 +250,7 @@ def _statements(connection: sa.Connection, role: str, level: Level) -> Iterator[
     yield f"GRANT USAGE ON SCHEMA {inside} TO {to}"
     yield f"GRANT SELECT ON ALL TABLES IN SCHEMA {inside} TO {to}"
     yield f"{later} GRANT SELECT ON TABLES TO {to}"
+    yield f"REVOKE CREATE ON SCHEMA {inside} FROM PUBLIC"  # before PostgreSQL 15, everybody may create tables there
     if level == "reader":
         return
     yield f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {inside} TO {to}"
