@@ -532,6 +532,12 @@ class CatalogBackend(Protocol):
     def add_fingerprints(self, version: DatasetVersion, found: Mapping[str, SplitFingerprint], *, actor: str) -> bool:
         """Store the fingerprints of a version published without them; False if it has fingerprints already."""
 
+    def add_producer(self, exactly: Reference, producer: Producer, name_use: NameUse, *, actor: str) -> None:
+        """Record that ``producer`` offered the content of a published version again, so that it may continue it.
+
+        Nothing is recorded if it is the producer already. Raises OtherSourceError, as ``publish``.
+        """
+
     def require_publisher(self) -> None:
         """Check that this process may publish, before hours of work are spent. Nothing is written.
 

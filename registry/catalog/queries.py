@@ -326,22 +326,25 @@ def _producers_of(
     if not rows:
         return []
     dataset = Reference(name=name, config=rows[0].config or None).dataset
-    publications = (
-        sa.select(event.c.version, event.c.details_json)
-        .where(event.c.dataset == dataset, event.c.action == "publish")
+    told = (
+        sa.select(event.c.version, event.c.action, event.c.details_json)
+        .where(event.c.dataset == dataset, event.c.action.in_(("publish", "producer")))
         .order_by(event.c.id.desc())
-        .limit(limit)
+        .limit(2 * limit)
     )
+    details: dict[str, dict[str, Any]] = {}
     with stored_values():
-        details = {row.version: json.loads(row.details_json) for row in connection.execute(publications)}
+        for row in connection.execute(told):  # the newest counts
+            stored = json.loads(row.details_json)
+            details.setdefault(row.version, stored if row.action == "publish" else {"producer": stored})
     found = []
     for row in rows:
         version = Version(row.major, row.minor, row.patch)
         of_version = details.get(str(version), {})
-        if "imported_from" in of_version:
-            producer = Producer(action="copy")
-        elif "producer" in of_version:
+        if "producer" in of_version:
             producer = Producer.from_json(of_version["producer"])
+        elif "imported_from" in of_version:
+            producer = Producer(action="copy")
         else:
             producer = Producer(action="add" if row.is_added else "")
         found.append((Reference.exactly(name, row.config or None, version), producer))

@@ -233,6 +233,25 @@ class SqlPublications:
         ).scalar_one()
         return unanswered[1] if used_at == unanswered[0] else None
 
+    def add_producer(self, exactly: Reference, producer: Producer, name_use: NameUse, *, actor: str) -> None:
+        check_text(actor, "actor")
+
+        def action(connection: sa.Connection) -> None:
+            lock_dataset(connection, exactly.name)
+            earlier = find_producers(connection, exactly.name, exactly.config)
+            check_continues(name_use, producer, earlier)
+            if dict(earlier).get(exactly) != producer:
+                append_event(
+                    connection,
+                    actor=actor,
+                    action="producer",
+                    dataset=exactly.dataset,
+                    version=str(exactly.exact),
+                    details=producer.to_json(),
+                )
+
+        write(self._engine, action)
+
     def fingerprints(self, version: DatasetVersion) -> dict[str, SplitFingerprint]:
         with reading(self._engine) as connection:
             version_id = find_version_id(connection, version.name, version.config, version.version)

@@ -19,7 +19,7 @@ from registry.cli.output import Block, Column, Table
 from registry.cli.progress import show_progress
 from registry.envelope import fields_of
 from registry.errors import UsageError, suggest
-from registry.model import ACTIONS, Event, describe_moment, parse_moment
+from registry.model import ACTIONS, Event, Producer, describe_moment, parse_moment
 from registry.splits import counted
 
 if TYPE_CHECKING:
@@ -268,8 +268,8 @@ def _words(event: Event) -> str | None:
             return "" if event.dataset else "the whole catalog"
         case "remove-secrets":
             return f"secrets in URLs: {', '.join(details['columns'])}"
-        case "mirror-add" | "mirror-remove":
-            return str(details["location"])
+        case "mirror-add" | "mirror-remove" | "producer":
+            return str(details["location"] if "location" in details else Producer.from_json(details))
         case "relocate":
             return f"{before} -> {after}"
         case "correct-clock":

@@ -34,6 +34,7 @@ ACTIONS: Final = (
     "relocate",
     "data-dir",
     "imported",
+    "producer",
     "correct-clock",
 )
 """Every action that this release writes. A log may hold others from a newer release."""

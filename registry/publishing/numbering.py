@@ -303,6 +303,9 @@ def _publish(
         found = target.patience.call(lambda: choose_number(prover, measured.version, measured.fingerprints, wish))
         if found.number is None:
             _tidy(found, target)
+            if found.latest is not None and target.producer is not None and target.name_use in ("given", "replace"):
+                add = partial(target.catalog.add_producer, found.latest.reference, target.producer, target.name_use)
+                target.patience.call(partial(add, actor=target.actor))
             return None, NextPreview(next=found, diff=None)
         diff = None
         if found.latest is not None and found.changes is not None:

@@ -74,6 +74,19 @@ def test_the_transaction_refuses_another_source(
     assert len(list(stream_events(catalog.log, EventFilter(actions=("publish",))))) == 1
 
 
+def test_a_producer_that_offers_the_same_content_is_recorded_once(catalog: CatalogBackend) -> None:
+    add(catalog, "prices:1.0.0", Producer(action="build"), None)
+    reference = catalog.find("prices").reference
+    with pytest.raises(OtherSourceError):
+        catalog.add_producer(reference, HERE, "given", actor="ann")
+    for _ in range(2):
+        catalog.add_producer(reference, HERE, "replace", actor="ann")
+    assert [producer for _, producer in catalog.producers("prices", None)] == [HERE]
+    assert [event.action for event in stream_events(catalog.log, EventFilter())] == ["publish", "producer"]
+    assert catalog.log.verify().faults == ()
+    add(catalog, "prices:2.0.0", HERE)
+
+
 def test_the_same_content_is_known_whoever_offers_it(catalog: CatalogBackend) -> None:
     add(catalog, "prices:1.0.0", HERE)
     assert add(catalog, "prices:1.0.0", THERE) is None

@@ -152,7 +152,7 @@ def test_an_unknown_action_offers_the_nearest(digits: Cli) -> None:
     listed = (
         "publish, promote, deprecate, undo-deprecate, yank, undo-yank, drop, undo-drop, default-config, alias-set, "
         "alias-remove, experiment-add, experiment-set-default, experiment-retire, fingerprint, protect, unprotect, "
-        "remove-secrets, mirror-add, mirror-remove, relocate, data-dir, imported, correct-clock"
+        "remove-secrets, mirror-add, mirror-remove, relocate, data-dir, imported, producer, correct-clock"
     )
     ran = digits("log", "--action", "publish", "--action", "yankk")
     assert (ran.code, ran.err) == (
@@ -201,7 +201,7 @@ def test_every_action_that_commands_write_is_known(numbers: Cli, workspace: Path
             "data"
         ]
     }
-    assert set(ACTIONS) - {"fingerprint", "remove-secrets"} <= written <= set(ACTIONS)
+    assert set(ACTIONS) - {"fingerprint", "remove-secrets", "producer"} <= written <= set(ACTIONS)
 
 
 @pytest.fixture

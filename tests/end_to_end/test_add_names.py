@@ -226,9 +226,12 @@ def test_versions_without_a_recorded_place_are_asked_about_once(
     assert error.message == (
         f"prices:1.0.0 comes from an addition that recorded no place, and not from {folder}/shop/prices.csv"
     )
+    assert catalog.add(folder / "shop/prices.csv", "prices").outcome == "unchanged"
+    assert (
+        catalog.add(folder / "shop/prices.csv").outcome == "unchanged"
+    )  # the place is recorded, though nothing is new
     (folder / "shop/prices.csv").write_text(CSV + "desk,120.25\n")
-    assert str(catalog.add(folder / "shop/prices.csv", "prices").reference) == "prices:2.0.0"
-    assert catalog.add(folder / "shop/prices.csv").outcome == "unchanged"
+    assert str(catalog.add(folder / "shop/prices.csv").reference) == "prices:2.0.0"
 
 
 @pytest.mark.parametrize("place", ["disk", "bucket"])
