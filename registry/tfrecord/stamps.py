@@ -29,6 +29,10 @@ from registry.storage.folder_key import FolderKey, replace_file
 
 _MAGIC: Final = b"shardst1"
 _SEAL_BYTES: Final = 32
+_PLACE_BYTES: Final = 20
+_MOST_BYTES: Final = 2**18
+"""Of one of the 256 files: 5,000 stamps. A look-up searches one file."""
+
 _STATE: Final = struct.Struct("<5q")
 _SECOND_NS: Final = 10**9
 _FINE_CLOCK_NS: Final = 100 * 10**6
@@ -179,26 +183,46 @@ class Watch:
 
 
 class StampFolder:
-    """The folder of the stamps, one small file for each. If it cannot be written, no stamps are kept."""
+    """The folder of the stamps: at most 256 files, to which they are appended. If it cannot be written, none are kept.
+
+    A file for each stamp would be a hundred thousand small files after the check of a dataset with as many shards. An
+    entry is a digest of the place and the seal. A torn one, of a process that was killed, is never found: entries are
+    searched, not counted. Two processes append at the same time without a lock.
+    """
 
     def __init__(self, folder: str | os.PathLike[str], key: FolderKey | None = None) -> None:
         self._folder = Path(folder)
         self._key = FolderKey(self._folder) if key is None else key
+        self._known: dict[Path, tuple[tuple[int, int, int], bytes]] = {}  # files as they were when they were last read
 
     def holds(self, state: State, sha256: str) -> bool:
         """Whether a file in this state is known to have this ``sha256``."""
+        place = _digest_of_place(state)
         try:
-            found = self._file(state).read_bytes()
-            return secrets.compare_digest(found, self._seal(state, sha256, make=False))
+            entries, seal = self._read(self._file(place)), self._seal(state, sha256, make=False)
         except OSError:
             return False
+        start = entries.find(place)
+        while start >= 0:
+            first = start + _PLACE_BYTES
+            if secrets.compare_digest(entries[first : first + _SEAL_BYTES], seal):
+                return True
+            start = entries.find(place, start + 1)
+        return False
 
     def keep(self, state: State, sha256: str) -> None:
         """Keep a stamp: a file in this state has this ``sha256``. It must have been settled when it was hashed."""
-        if not state.may_be_kept:
+        if not state.may_be_kept or self.holds(state, sha256):
             return
+        place = _digest_of_place(state)
         with suppress(OSError):
-            replace_file(self._file(state), self._seal(state, sha256, make=True))
+            entry, path = place + self._seal(state, sha256, make=True), self._file(place)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("ab", buffering=0) as file:
+                num_bytes = file.tell()
+                file.write(entry)
+            if num_bytes > _MOST_BYTES:  # the older half is of files that changed, or is made again when it is needed
+                replace_file(path, path.read_bytes()[-_MOST_BYTES // 2 :])
 
     def keep_watched(self, watch: Watch, sha256: str) -> None:
         """Keep a stamp of a file that was hashed since the ``watch`` began, unless it changed meanwhile."""
@@ -206,10 +230,28 @@ class StampFolder:
         if state is not None:
             self.keep(state, sha256)
 
+    def _read(self, path: Path) -> bytes:
+        """The entries in a file. It is read again once it has another size or time, or is another file."""
+        facts = path.stat()
+        now = facts.st_ino, facts.st_size, facts.st_mtime_ns
+        before = self._known.get(path)
+        if before is not None and before[0] == now:
+            return before[1]
+        with path.open("rb") as file:
+            entries = file.read(2 * _MOST_BYTES)
+        self._known[path] = now, entries
+        return entries
+
     def _seal(self, state: State, sha256: str, *, make: bool) -> bytes:
         content, key = _MAGIC + sha256.encode() + state.content(), self._key.read(make=make)
         return blake2b(content, key=key, digest_size=_SEAL_BYTES).digest()
 
-    def _file(self, state: State) -> Path:
-        name = blake2b(state.place(), digest_size=20).hexdigest()
-        return self._folder / name[:2] / f"{name}.stamp"
+    def _file(self, place: bytes) -> Path:
+        return self._folder / f"{place[:1].hex()}.stamp"
+
+    def __reduce__(self) -> tuple[type[StampFolder], tuple[Path, FolderKey]]:
+        return StampFolder, (self._folder, self._key)  # without the entries
+
+
+def _digest_of_place(state: State) -> bytes:
+    return blake2b(state.place(), digest_size=_PLACE_BYTES).digest()

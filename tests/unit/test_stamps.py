@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 import shutil
 import signal
 import time
@@ -14,12 +15,14 @@ from typing import Any
 
 import pytest
 
+import registry
 from registry.errors import ShardMismatchError, StorageUnavailableError
 from registry.model import KnownShards, Shard
 from registry.shards import ProvedStore, proved
 from registry.storage import open_store
 from registry.tfrecord import IndexFolder, RecordWriter
-from registry.tfrecord.stamps import FileState, Watch
+from registry.tfrecord import stamps as stamps_module
+from registry.tfrecord.stamps import FileState, StampFolder, Watch, _digest_of_place
 
 SECOND = 10**9
 
@@ -170,10 +173,14 @@ def test_the_stamp_of_another_file_or_of_another_sha256_does_not_count(
     store.open("one").close()
     store.open("two").close()
     new_process(monkeypatch)
-    first, second = stamps_in(cache)
-    content = first.read_bytes()
-    first.write_bytes(second.read_bytes())
-    second.write_bytes(content)
+    places = [_digest_of_place(FileState.of((folder / name).stat())) for name in ("one", "two")]
+    files = [cache / f"{place[:1].hex()}.stamp" for place in places]
+    seals = [file.read_bytes().partition(place)[2][:32] for file, place in zip(files, places, strict=True)]
+    for path in stamps_in(cache):
+        path.unlink()
+    for file, place, seal in zip(files, places, reversed(seals), strict=True):
+        with file.open("ab") as swapped_entry:
+            swapped_entry.write(place + seal)
     swapped = promise(folder, one=digest(folder / "two"), two=digest(folder / "one"))
     for name in ("one", "two"):
         with pytest.raises(ShardMismatchError):
@@ -321,3 +328,87 @@ def test_a_store_that_does_not_answer_is_waited_for_once(folder: Path, monkeypat
     monkeypatch.setattr(proved, "_hash", refuse)
     with pytest.raises(StorageUnavailableError, match="no answer"):
         store.prove(["one", "two"])
+
+
+def states(count: int, *, device: int = 1) -> list[FileState]:
+    return [FileState(size=1, mtime_ns=1, ctime_ns=1, inode=number + 1, device=device) for number in range(count)]
+
+
+def test_stamps_of_many_files_are_kept_in_few(tmp_path: Path) -> None:
+    stamps = StampFolder(tmp_path)
+    for state in states(3000):
+        stamps.keep(state, "0" * 64)
+        stamps.keep(state, "0" * 64)  # checking a dataset again adds nothing
+    assert len(stamps_in(tmp_path)) <= 256
+    assert sum(path.stat().st_size for path in stamps_in(tmp_path)) == 3000 * 52
+    other = StampFolder(tmp_path)
+    assert all(other.holds(state, "0" * 64) for state in states(3000))
+    assert not any(other.holds(state, "0" * 64) for state in states(100, device=2))
+    assert not any(other.holds(state, "1" * 64) for state in states(100))
+
+
+def test_verifying_many_shards_leaves_no_file_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_CACHE", str(tmp_path / "cache"))
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        catalog.add([{"n": n} for n in range(300)], "rows", num_shards=300)
+        settle()
+        assert not catalog.dataset("rows").verify().faults
+    assert len([one for one in (tmp_path / "cache").rglob("*") if one.is_file()]) <= 257  # and the key
+
+
+def test_processes_that_keep_stamps_at_the_same_time_lose_none(tmp_path: Path) -> None:
+    StampFolder(tmp_path).keep(states(1)[0], "0" * 64)  # the key
+    children = []
+    for number in range(4):
+        child = os.fork()
+        if not child:
+            stamps = StampFolder(tmp_path)
+            for state in states(400, device=number):
+                stamps.keep(state, "0" * 64)
+            os._exit(0)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
+    stamps = StampFolder(tmp_path)
+    assert all(stamps.holds(state, "0" * 64) for number in range(4) for state in states(400, device=number))
+
+
+@pytest.mark.parametrize("torn", [b"x", b"x" * 19, b"x" * 51, b"x" * 53])
+def test_an_entry_that_a_killed_process_left_half_written_hides_no_other(tmp_path: Path, torn: bytes) -> None:
+    stamps = StampFolder(tmp_path)
+    for state in states(600)[:300]:
+        stamps.keep(state, "0" * 64)
+    for path in stamps_in(tmp_path):
+        with path.open("ab") as file:
+            file.write(torn)
+    for state in states(600)[300:]:
+        stamps.keep(state, "0" * 64)
+    other = StampFolder(tmp_path)
+    assert all(other.holds(state, "0" * 64) for state in states(600))
+
+
+def test_a_file_of_stamps_stays_small_and_keeps_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stamps_module, "_MOST_BYTES", 520)
+    stamps = StampFolder(tmp_path)
+    for state in states(3000):
+        stamps.keep(state, "0" * 64)
+        assert stamps.holds(state, "0" * 64)
+    assert max(path.stat().st_size for path in stamps_in(tmp_path)) <= 520 + 2 * 52
+    assert StampFolder(tmp_path).holds(states(3000)[-1], "0" * 64)
+
+
+def test_stamps_of_earlier_releases_are_ignored_and_collected_with_the_others(tmp_path: Path) -> None:
+    (tmp_path / "ab").mkdir()
+    (tmp_path / "ab" / f"ab{'0' * 38}.stamp").write_bytes(bytes(32))
+    stamps = StampFolder(tmp_path)
+    stamps.keep(states(1)[0], "0" * 64)
+    assert StampFolder(tmp_path).holds(states(1)[0], "0" * 64)
+
+
+def test_a_pickled_folder_of_stamps_has_neither_the_key_nor_the_entries(tmp_path: Path) -> None:
+    folder = IndexFolder(tmp_path)
+    for state in states(1000):
+        folder.stamps.keep(state, "0" * 64)
+        assert folder.stamps.holds(state, "0" * 64)
+    sent = pickle.dumps(folder)
+    assert len(sent) < 1000
+    assert pickle.loads(sent).stamps.holds(states(1)[0], "0" * 64)  # noqa: S301 (made here)
