@@ -57,8 +57,8 @@ _USER: Final = re.compile(
 )
 _DATABASE: Final = re.compile(r'database ".*" does not exist|no such database')
 _RULE: Final = re.compile(
-    r"pg_hba\.conf|startup parameter|authentication method|require_?auth|channel binding|peer user name|requirepeer|credentials"
-    r"|GSS|OAuth"
+    r"pg_hba\.conf|startup parameter|authentication method|require_?auth|channel binding|peer user name|requirepeer"
+    r"|credentials|GSS|OAuth"
 )
 _RIGHT: Final = re.compile(r"permission denied")
 
@@ -191,7 +191,11 @@ def _translate_sqlite(error: sqlite3.Error, where: str, path: Path) -> RegistryE
         case "READONLY" if name == "SQLITE_READONLY_DBMOVED":
             return file_changed(path, where)
         case "READONLY" | "PERM":
-            return CatalogError(f"{where} is read-only", hint="Check the permissions of the file and of its folder.")
+            return CatalogPermissionError(
+                f"{where} is read-only",
+                hint="Check the permissions of the file and of its folder, and that its disk is not mounted read-only.",
+                details={"path": str(path), "missing": []},
+            )
         case "FULL" | "IOERR" | "NOLFS":
             # Not temporary: the same command fails again until somebody acts, as for shards (storage/faults.py).
             is_read = "_READ" in name
@@ -231,6 +235,14 @@ def _cannot_open(where: str, path: Path) -> RegistryError:
             )
     except OSError as error:
         return explain_path(error, path, where)
+    log = path.with_name(f"{path.name}-wal")
+    with suppress(OSError):
+        if log.stat().st_size and not os.access(folder, os.W_OK):
+            return CatalogError(
+                f"{where} cannot be opened: its newest changes are in {log.name}, and you may not write to its folder",
+                hint="A process that wrote was killed. Let somebody who may write run any command, e.g. registry list, "
+                f"or copy both files to a folder of yours: cp {shlex.quote(str(path))} {shlex.quote(str(log))} FOLDER",
+            )
     # A reader of a file in WAL mode creates files next to it; too many open files end here, too.
     return CatalogUnavailableError(
         f"{where} cannot be opened",
@@ -269,7 +281,7 @@ def _translate_postgresql(error: BaseException, url: sa.URL) -> RegistryError:
             )
     match state:
         case "25006":
-            return CatalogError(
+            return CatalogPermissionError(
                 f"{where} is read-only: {reason}",
                 hint="Name the primary server in the URL, or switch default_transaction_read_only off.",
             )

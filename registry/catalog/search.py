@@ -378,9 +378,9 @@ def _is_index_sound(engine: sa.Engine) -> bool:
     try:
         write(engine, compare)
     except CatalogError as error:
-        cause = getattr(getattr(error.__cause__, "orig", None), "sqlite_errorname", "")
-        if cause.startswith("SQLITE_READONLY"):
-            return True  # a read-only index cannot be checked or repaired, but it can be searched
+        cause = getattr(getattr(error.__cause__, "orig", error.__cause__), "sqlite_errorname", "")
+        if cause.startswith(("SQLITE_READONLY", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN")):
+            return True  # an index that cannot be written cannot be checked or repaired, but it can be searched
         if cause.startswith("SQLITE_CORRUPT"):
             return False
         raise

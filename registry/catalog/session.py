@@ -21,6 +21,7 @@ from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 
+from registry.catalog import frozen_sqlite
 from registry.catalog.faults import (
     explain_path,
     file_changed,
@@ -107,7 +108,7 @@ def open_engine(url: str | os.PathLike[str], *, busy_seconds: float | None = Non
         path = Path(parsed.database or "")
         _check_path(path, describe_url(parsed))
         sa.event.listen(engine, "do_connect", lambda *_: _refuse_shared_wal(path))
-        sa.event.listen(engine, "do_connect", lambda dialect, _, __, options: _open_frozen(path, dialect, options))
+        sa.event.listen(engine, "do_connect", lambda *given: frozen_sqlite.connect(path, *given))
         sa.event.listen(engine, "checkout", lambda _, record, __: _check_file(path, record, parsed))
     else:
         milliseconds = int(busy_seconds * 1000)
@@ -125,7 +126,8 @@ def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
         if connection.dialect.name == "postgresql":
             # psycopg puts it into its BEGIN, so it costs no statement.
             connection.execution_options(isolation_level="REPEATABLE READ")
-        yield connection
+        with frozen_sqlite.unchanged(connection):
+            yield connection
 
 
 @contextmanager
@@ -211,7 +213,7 @@ def migrating(engine: sa.Engine) -> Iterator[sa.Connection]:
 def use_wal(engine: sa.Engine) -> None:
     """Put an SQLite catalog into WAL mode, where readers do not wait for a writer; not on a network file system.
 
-    The mode is stored in the file. A file that cannot be written stays as it is: it can still be read.
+    The mode is stored in the file. A file that cannot be written, or on a full disk, stays as it is: it can be read.
     """
     if not is_sqlite(engine.url) or network_filesystem(Path(engine.url.database or "")) is not None:
         return
@@ -225,7 +227,9 @@ def use_wal(engine: sa.Engine) -> None:
                 return
             except sqlite3.OperationalError as error:
                 # Unlike other statements, this one does not wait for a lock.
-                if error.sqlite_errorname.startswith("SQLITE_READONLY"):
+                if error.sqlite_errorname.startswith(
+                    ("SQLITE_READONLY", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN")
+                ):
                     return
                 if not error.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() > deadline:
                     raise
@@ -264,12 +268,14 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:
+    if is_writing(connection):
+        frozen_sqlite.refuse_write(connection)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writing(connection) else "BEGIN")
 
 
 def _begin_postgresql(connection: sa.Connection, milliseconds: int) -> None:
-    if is_writing(connection):
-        connection.exec_driver_sql("SELECT set_config('lock_timeout', %s, true)", (f"{milliseconds}ms",))
+    # A reader waits for locks, too: those of a migration, or of somebody's maintenance.
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = {milliseconds}")
 
 
 def _refuse_shared_wal(path: Path) -> None:
@@ -287,20 +293,6 @@ def _refuse_shared_wal(path: Path) -> None:
             hint=f"On the machine that has the disk, run: sqlite3 {path} 'PRAGMA journal_mode=DELETE'. "
             "For many machines use PostgreSQL.",
         )
-
-
-def _open_frozen(path: Path, dialect: sa.Dialect, options: dict[str, Any]) -> Any:
-    """A connection to a file on a read-only file system; None for any other file.
-
-    A reader of a file in WAL mode creates two files next to it, which is impossible there. ``immutable`` tells SQLite
-    that nobody writes to the file. That is true of a read-only file system, unless another machine has mounted the
-    same disk for writing; a ``-wal`` file shows that.
-    """
-    try:
-        is_frozen = bool(os.statvfs(path).f_flag & os.ST_RDONLY) and not path.with_name(f"{path.name}-wal").exists()
-    except (OSError, AttributeError):  # no such file, or no such call on this system
-        return None
-    return dialect.connect(f"{path.resolve().as_uri()}?immutable=1", uri=True, **options) if is_frozen else None
 
 
 def _check_path(path: Path, where: str) -> None:
@@ -360,6 +352,7 @@ def _check_file(path: Path, record: Any, url: sa.URL) -> None:
         record.info["file"] = found
     elif found != opened:
         raise file_changed(path, describe_url(url))
+    frozen_sqlite.require_unchanged(path, record)
 
 
 def _note_process(_connection: Any, record: Any) -> None:

@@ -485,7 +485,7 @@ POSTGRES_REFUSALS: dict[str, tuple[str, type[RegistryError], str, str]] = {
     ),
     "25006": (
         "25006",
-        CatalogError,
+        CatalogPermissionError,
         "is read-only: no space left",
         "Name the primary server in the URL, or switch default_transaction_read_only off.",
     ),
@@ -516,7 +516,7 @@ def test_a_read_only_replica_can_be_read(postgres_url: str) -> None:
     with open_catalog(postgres_url) as catalog:
         assert catalog.find("mnist").num_examples == 9
         error = said(lambda: publish(catalog, "mnist:2.0.0"))
-        assert type(error) is CatalogError
+        assert type(error) is CatalogPermissionError
         assert " is read-only: cannot execute " in error.message
         assert error.exit_code == 1
     error = said(lambda: schema.downgrade(postgres_url, "0007"))
