@@ -185,7 +185,8 @@ def _file_of(code: Any) -> Path | None:
         path = inspect.getsourcefile(code)
     except (OSError, TypeError):
         return None
-    return Path(path) if path is not None and Path(path).is_file() else None
+    is_file = path is not None and os.path.isfile(path)  # noqa: PTH113 (Path.is_file raises if a parent is unreadable)
+    return Path(path) if path is not None and is_file else None
 
 
 def _with_bases(code: Any, named: Iterable[Any]) -> Iterator[tuple[bool, Any]]:

@@ -181,7 +181,8 @@ def _author_line(error: BaseException) -> tuple[str, int] | None:
     standard = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
-        if any(map(path.is_relative_to, ours)) or not path.is_file():  # not <string> or <frozen importlib>
+        is_file = os.path.isfile(path)  # noqa: PTH113 (Path.is_file raises if a parent is unreadable)
+        if any(map(path.is_relative_to, ours)) or not is_file:  # not <string> or <frozen importlib>
             continue
         is_installed = not _PACKAGE_FOLDERS.isdisjoint(path.parts)
         if _offers_builders(path) if is_installed else not any(map(path.is_relative_to, standard)):
