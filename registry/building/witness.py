@@ -24,6 +24,7 @@ _UNKNOWABLE: Final = frozenset(
     {"subprocess.Popen", "os.system", "os.posix_spawn", "os.exec", "sqlite3.connect", "registry.request"}
 )
 _LISTINGS: Final = frozenset({"os.listdir", "os.scandir"})
+_WORKER: Final = "from registry.engines.workers import"
 _EVENTS: Final = _UNKNOWABLE | _LISTINGS | {"open", "socket.connect"}
 
 _watching: list[Witness] = []
@@ -77,7 +78,8 @@ class Witness:
         elif event == "socket.connect":
             self._is_unknown |= isinstance(arguments[1], tuple)  # not a socket of this machine, which has a path
         elif event in _UNKNOWABLE:
-            self._is_unknown = True
+            # A worker process of a build encodes what this process reads, or reads inputs that ``Pieces`` name.
+            self._is_unknown |= event != "subprocess.Popen" or _WORKER not in str(arguments[1])
 
     def _note_path(self, path: Any, *, is_read: bool) -> None:
         if isinstance(path, int):

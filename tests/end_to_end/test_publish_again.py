@@ -448,3 +448,51 @@ def test_after_ctrl_c_a_note_says_where_the_shards_stay(tmp_path: Path, monkeypa
                 catalog.build(Read(), processes=1)
         assert catalog.build(Read(), processes=1).newly
     assert CALLS == ["train"]
+
+
+@pytest.mark.parametrize("processes", [2, None])
+def test_a_build_with_workers_is_published_by_the_next_one(tmp_path: Path, processes: int | None) -> None:
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("registry.publishing.publish.place_folder", _away)
+            with pytest.raises(CatalogUnavailableError):
+                catalog.build(Read(), processes=processes)
+        assert catalog.build(Read(), processes=1).newly, "the number of processes does not matter"
+    assert CALLS == ["train"]
+
+
+PROGRAMS = """
+import os, subprocess, sys
+from registry import DatasetBuilder
+from registry.features import FeaturesDict
+class Program(DatasetBuilder):
+    VERSION = "1.0.0"
+    calls = 0
+    def features(self):
+        return FeaturesDict({"text": "string"})
+    def splits(self):
+        return {"train": self.examples()}
+    def examples(self):
+        Program.calls += 1
+        yield 0, {"text": subprocess.run(["cat", "numbers.txt"], capture_output=True).stdout}
+"""
+
+
+def test_what_another_program_has_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "program_builder.py").write_text(
+        PROGRAMS.replace('"string"', "Text()").replace("import FeaturesDict", "import FeaturesDict, Text")
+    )
+    (tmp_path / "numbers.txt").write_text("1")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    from program_builder import Program  # type: ignore[import-not-found] # the test writes it
+
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        with monkeypatch.context() as patch:
+            patch.setattr("registry.publishing.publish.place_folder", _away)
+            with pytest.raises(CatalogUnavailableError):
+                catalog.build(Program, processes=1)
+        (tmp_path / "numbers.txt").write_text("2")
+        catalog.build(Program, processes=1)
+        assert Program.calls == 2
+        assert [one["text"] for one in catalog.dataset("program").read("train")] == [b"2"]
