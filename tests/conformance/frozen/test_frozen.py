@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shutil
 import tarfile
 from pathlib import Path
@@ -41,11 +42,37 @@ def catalogs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return unpack("catalogs.tar.xz", tmp_path_factory.mktemp("catalogs"))
 
 
-def check(found: dict[str, Any], expected: dict[str, Any]) -> None:
+def check(answers: dict[str, Any], expected: dict[str, Any]) -> None:
     """Compare command by command: all of it at once is too long to read."""
-    for command, told in expected.items():
-        assert (command, found[command]) == (command, told)
-    assert found.keys() == expected.keys()
+    for command, answer in expected.items():
+        expected_now = as_later_releases_say(command, answer)
+        assert (command, known_fields(answers[command], expected_now)) == (command, expected_now)
+    assert answers.keys() == expected.keys()
+
+
+def as_later_releases_say(command: str, answer: Any) -> Any:
+    """``answer``, except for what was changed on purpose since that release."""
+    if command == "list" or command.startswith("search "):  # a dataset without a version to read is hidden
+        return answer | {"out": [row for row in answer["out"] if row["dataset"] != "away"]}
+    if command.startswith("diff "):  # a class has its name, and not its number
+        classes = {f'"{number}"': f"\"'{name}'\"" for number, name in enumerate(("cat", "dog", "owl"))}
+        return json.loads(re.sub(r'"label": {[^}]*}', lambda label: _replace(label[0], classes), json.dumps(answer)))
+    if command.startswith("pin cite "):  # other sentences
+        return answer | {"out": {name: value for name, value in answer["out"].items() if name != "text"}}
+    return answer
+
+
+def _replace(text: str, words: dict[str, str]) -> str:
+    return re.sub("|".join(map(re.escape, words)), lambda word: words[word[0]], text)
+
+
+def known_fields(value: Any, frozen: Any) -> Any:
+    """``value`` without the fields that the release did not print: later releases add fields, and remove none."""
+    if isinstance(value, dict) and isinstance(frozen, dict):
+        return {name: known_fields(value[name], frozen[name]) for name in frozen if name in value}
+    if isinstance(value, list) and isinstance(frozen, list) and len(value) == len(frozen):
+        return [known_fields(item, before) for item, before in zip(value, frozen, strict=True)]
+    return value
 
 
 def check_catalog(url: str, data: Path, name: str, commands: list[str]) -> None:
