@@ -320,7 +320,7 @@ def connection_fault(error: BaseException) -> ConnectionFault | None:
         return "lost"
     if _LOCAL_REFUSAL.search(text):
         return "refused"
-    # A connection that is cut off while SSL starts, as by a server that restarts, is no fault of SSL's settings.
+    # A connection that is cut off while SSL starts, as by a server that restarts, does not depend on SSL's settings.
     is_cut = re.search(r"SSL SYSCALL error|SSL connection has been closed|closed the connection unexpectedly", text)
     is_ssl = re.search(r"\bSSL\b|certificate|private key|ALPN", text)
     return "ssl" if is_ssl and not is_cut else "unreachable"

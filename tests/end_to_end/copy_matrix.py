@@ -54,7 +54,7 @@ class CopyMatrix(Matrix):
                 if copied.error is not None:
                     raise copied.error
                 actions = [event.action for event in target.log()]
-                assert actions == ["publish", "imported", "imported", "alias-set"], actions
+                assert actions == ["data-dir", "publish", "imported", "imported", "alias-set"], actions
                 assert target.standing("animals").aliases == source.standing("animals").aliases
                 return {"newly": copied.outcome == "copied", "notes": []}
         except RegistryError as error:
