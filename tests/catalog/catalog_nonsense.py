@@ -80,7 +80,7 @@ def _insert(table: sa.Table, changed: dict[str, str]) -> str:
         text = column.name
         if column.name in unique and not column.foreign_keys:
             if isinstance(column.type, sa.Integer):
-                text = f"(SELECT max({column.name}) + 1 FROM {table.name})"
+                text = f"(SELECT max({column.name}) + 1 FROM {table.name})"  # noqa: S608 (our own tables)
             elif table.name == "event":
                 text = "(SELECT hash FROM event ORDER BY id DESC LIMIT 1)" if column.name != "hash" else f"'{'5' * 64}'"
             else:
@@ -88,7 +88,7 @@ def _insert(table: sa.Table, changed: dict[str, str]) -> str:
         texts.append(changed.get(column.name, text))
     key = ", ".join(column.name for column in table.primary_key.columns)
     columns = ", ".join(column.name for column in table.columns)
-    return f"INSERT INTO {table.name} ({columns}) SELECT {', '.join(texts)} FROM {table.name} ORDER BY {key} LIMIT 1"
+    return f"INSERT INTO {table.name} ({columns}) SELECT {', '.join(texts)} FROM {table.name} ORDER BY {key} LIMIT 1"  # noqa: S608 (our own tables)
 
 
 def calls(catalog: CatalogBackend) -> dict[str, Callable[[], object]]:
