@@ -14,7 +14,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from registry.building.builder_code import INSTALLED
 from registry.storage.names import is_unfinished
 
 _MOST_FILES: Final = 1_000_000
@@ -34,7 +33,7 @@ _is_installed = False
 class Witness:
     """The files that the code of an author reads in one or more blocks. A context manager.
 
-    Code and the data of installed packages are left out: ``builder_code`` compares them.
+    Code is left out: ``builder_code`` compares it.
     """
 
     def __init__(self) -> None:
@@ -88,10 +87,7 @@ class Witness:
             name = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 (links stay: they may be changed, too)
         except (TypeError, ValueError):
             return
-        parts = Path(name).parts
-        if name.endswith(_CODE) or name.startswith(self._ignored) or not INSTALLED.isdisjoint(parts):
-            return
-        if any(map(is_unfinished, parts)):
+        if name.endswith(_CODE) or name.startswith(self._ignored) or any(map(is_unfinished, Path(name).parts)):
             return
         if not is_read:
             self._written.add(name)
