@@ -115,6 +115,7 @@ THOROUGH: Final = {
     "test_backup_laws",  # publishes
     "test_block_laws",
     "test_croissant_laws",
+    "test_damaged_sources",  # every format, cut at many places
     "test_distribution",  # parses the whole package
     "test_earth_engine_assemble",
     "test_earth_engine_exporting",  # full disks and kills
@@ -125,6 +126,8 @@ THOROUGH: Final = {
     "test_import_cost",  # processes
     "test_intake_freed_memory",  # a process
     "test_intake_listing",  # a web server
+    "test_library_types",  # every type of five libraries
+    "test_media_laws",  # publishes
     "test_mirror_laws",  # publishes
     "test_mutated_files",  # processes
     "test_order_permutation",  # statistics
