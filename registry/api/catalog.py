@@ -15,7 +15,7 @@ from functools import cached_property
 from threading import Event as ThreadEvent
 from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from registry.api.absent_catalog import absent_catalog, publishes
 from registry.api.adding import Adding
@@ -46,6 +46,7 @@ from registry.catalog import (
     LogReport,
     SearchHit,
     VersionSummary,
+    masked_url,
     open_catalog,
     sqlite_path,
     stream_events,
@@ -63,6 +64,7 @@ from registry.errors import (
     UsageError,
     YankedVersionWarning,
 )
+from registry.masking import MASK
 from registry.model import (
     Event,
     Progress,
@@ -165,6 +167,18 @@ class Catalog(Adding):
     def url(self) -> str:
         """The database's URL, without its password."""
         return self.backend.url
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # For spawned workers and deepcopy: the copy opens the catalog again. A password is never pickled.
+        path = sqlite_path(self.url)
+        url = self.url if path is None else str(path.absolute())
+        if _has_password(url) and masked_url(catalog_url()) != url:
+            raise UsageError(
+                f"the catalog {url} cannot be pickled, because its URL contains a password",
+                hint="Set REGISTRY_CATALOG to this URL, which the other process reads, too; or leave its password "
+                "out of the URL: ~/.pgpass or PGPASSWORD. A reader (dataset.read) can always be pickled.",
+            )
+        return _open_again, (url, self.data_dir if "://" in self.data_dir else os.path.abspath(self.data_dir))  # noqa: PTH100 (a text)
 
     def dataset(self, reference: DatasetLike, *, at: Moment | None = None) -> Dataset:
         """Look up the published version that ``reference`` names.
@@ -816,6 +830,22 @@ class Catalog(Adding):
             return self._find(wanted, moment).reference
         except NotFoundError:
             return None
+
+
+def _has_password(url: str) -> bool:
+    return MASK in url
+
+
+def _open_again(url: str, data_dir: str) -> Catalog:
+    """The catalog of a pickle; if its URL had a password, the URL comes from this process's environment."""
+    if _has_password(url):
+        if masked_url(catalog_url()) != url:
+            raise UsageError(
+                f"the catalog {url} cannot be opened here: the password of its URL is not in the pickle",
+                hint="Set REGISTRY_CATALOG to this URL in the environment of this process, too.",
+            )
+        url = catalog_url()
+    return connect(url, data_dir=data_dir)
 
 
 def _exactly(one: VersionSummary) -> Reference:

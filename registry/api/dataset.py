@@ -77,6 +77,13 @@ class Dataset:
         self.facts = facts
         self.provenance = provenance
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # For spawned workers and deepcopy: exactly this version is looked up again, in the catalog or in the pins.
+        catalog = getattr(self.provenance, "catalog", None)
+        if catalog is None:
+            return type(self), (self.facts, self.provenance)
+        return _look_up_again, (catalog, self.reference, self.moment)
+
     @property
     def reference(self) -> Reference:
         """The exact reference of this version."""
@@ -836,3 +843,8 @@ class Dataset:
     def __repr__(self) -> str:
         sizes = ", ".join(f"{split.name} {split.num_examples}" for split in self.facts.splits)
         return f"<Dataset {self.reference}: {sizes}>"
+
+
+def _look_up_again(catalog: Any, reference: Reference, moment: datetime | None) -> Dataset:
+    found: Dataset = catalog.look_up(reference, at=moment)  # a ``Catalog``, which imports this file
+    return found

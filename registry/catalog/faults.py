@@ -308,7 +308,7 @@ def connection_fault(error: BaseException) -> ConnectionFault | None:
         # 57P01 to 57P05: the server stops, crashed, or ended this session. 25P03, 25P04: it ended an idle one.
         return "lost" if state[:2] == "08" or state[:3] == "57P" or state in ("25P03", "25P04") else None
     text = str(error)
-    if "connection option" in text or "connection is bad: invalid" in text:
+    if re.search(r"connection option|connection is bad: invalid|definition of service|service file", text):
         return "usage"
     if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return None

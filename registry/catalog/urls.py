@@ -39,6 +39,11 @@ OPTIONS: Final = frozenset(
 )
 """The options after ``?`` in the URL of a PostgreSQL catalog."""
 
+_NUMBERS: Final = {
+    *("port", "connect_timeout", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count"),
+    "tcp_user_timeout",
+}
+
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 # A folder such as /data/host=3 is a path; host=3 at the beginning of a text, or behind a space, is a parameter.
@@ -139,6 +144,16 @@ def _server_url(rest: str) -> sa.URL:
     for name, values in query.items():
         if len(values) > 1 and name != "host":
             raise UsageError(f"the catalog's URL sets the option {name} twice", hint=f"Write {name}= once.")
+    for name in _NUMBERS & query.keys():
+        if not re.fullmatch(r"-?\d{1,9}" if name != "port" else r"\d{1,5}(,\d{1,5})*", query[name][0]):
+            raise UsageError(
+                f"the option {name} of the catalog's URL is not a whole number",
+                hint=f"Write a number, e.g. {name}={'5432' if name == 'port' else '10'}.",
+                details={"option": name},
+            )
+    parts = [_unquoted(match[name]) for name in ("user", "password", "host", "database")]
+    if any("\0" in (text or "") for text in (*parts, *(one for those in query.values() for one in those))):
+        raise UsageError("the catalog's URL contains a NUL", hint=_FORMS)
     names = [
         _unquoted(match["database"]),
         *(value for key in ("dbname", "host", "user") for value in query.get(key, ())),

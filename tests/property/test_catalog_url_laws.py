@@ -21,7 +21,7 @@ import registry
 from registry.api import catalog_url
 from registry.catalog import masked_url, open_catalog, schema, sqlite_path
 from registry.cli.main import run
-from registry.errors import RegistryError
+from registry.errors import RegistryError, UsageError
 
 SCHEMES = ["postgresql://", "postgresql+psycopg://", "POSTGRESQL://", "postgres://", "postgresql:/", "postgresql:"]
 SCHEMES += ["postgresql//", "mysql://", "jdbc:postgresql://", "sqlite://", "sqlite:///", "sqlite:", "://", "//", ""]
@@ -170,3 +170,36 @@ def test_the_options_of_a_url_are_those_of_libpq() -> None:
 
     # "replication" makes a connection that streams the server's log.
     assert {option.keyword.decode() for option in Conninfo.get_defaults()} - {"replication"} == OPTIONS
+
+
+def _foreign_options() -> list[str]:
+    """Parameters of the drivers' connect functions that are no options of a URL, by introspection."""
+    import inspect
+    import sqlite3
+
+    import psycopg
+
+    names = set(inspect.signature(psycopg.Connection.connect).parameters) - {"kwargs"} | {"replication", "client"}
+    names |= {"timeout", "detect_types", "isolation_level", "check_same_thread", "factory", "cached_statements", "uri"}
+    assert sqlite3.connect
+    return sorted(names | {"mode", "immutable", "cache", "nosuch"})
+
+
+@pytest.mark.parametrize("scheme", ["postgresql://ann:hunter2first@127.0.0.1:1/x", "sqlite:///x.db"])
+@pytest.mark.parametrize("name", _foreign_options())
+def test_an_option_of_a_driver_is_refused_by_its_name(scheme: str, name: str) -> None:
+    for value in ("0", "x", "", "None"):
+        with pytest.raises(UsageError, match=name) as caught:
+            open_catalog(f"{scheme}?{name}={value}")
+        assert not shown(everything_of(caught.value))
+
+
+@pytest.mark.parametrize("value", ["abc", "-1", "", "1e9", "99999999999999999999", "%00"])
+def test_each_option_with_any_value_gives_an_error_of_the_registry(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from registry.catalog.urls import OPTIONS
+
+    monkeypatch.setenv("REGISTRY_TRIES", "1")
+    monkeypatch.setenv("REGISTRY_CONNECT_TIMEOUT", "1")
+    for name in sorted(OPTIONS - {"host", "hostaddr"}):
+        with pytest.raises(RegistryError):
+            open_catalog(f"postgresql://ann@127.0.0.1:1/x?{name}={value}")
