@@ -4,7 +4,7 @@ A reader of a file in WAL mode creates two files next to it, ``-wal`` and ``-shm
 created them, only ``immutable`` opens the file: SQLite then takes no lock, and trusts that nobody writes. Somebody who
 may write to the folder can do so at any time. So the file is compared before and after each transaction: a reader that
 met a writer fails, and does not return a mixture. If ``-wal`` has content, a writer is at work or was killed, and the
-file is not opened this way.
+file is not opened this way. See docs/decisions/0051-sqlite-without-locks.md.
 """
 
 from __future__ import annotations
