@@ -105,9 +105,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=120)
     seconds = parser.parse_args().seconds
-    from catalog_server import PostgresServer
+    from catalog_server import PostgresServer  # type: ignore[import-not-found]  # a module of the tests
     from moto.server import ThreadedMotoServer
-    from s3_server import CREDENTIALS
+    from s3_server import CREDENTIALS  # type: ignore[import-not-found]  # the same
 
     from registry.catalog import schema
 
