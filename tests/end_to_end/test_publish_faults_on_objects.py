@@ -48,7 +48,7 @@ def run_script(*arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("every", either(8 * EVERY, EVERY))
+@pytest.mark.parametrize("every", either(12 * EVERY, EVERY))  # the last one is killed among its uploads
 @pytest.mark.parametrize("other", [False, True], ids=["same content", "other content"])
 def test_a_publish_that_was_killed_at_any_step_never_stops_the_next_one(
     bucket: str, tmp_path: Path, sqlite_template: Path, rivals: tuple[Path, Path], other: bool, every: int
