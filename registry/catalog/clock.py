@@ -7,12 +7,15 @@ A write is refused if the clock contradicts what can be observed:
 
     the newest event is dated more than an hour after the clock     both databases
     this machine's clock jumped by more than an hour                 SQLite
+    the file system that has the catalog dates files by another one  SQLite
 """
 
 from __future__ import annotations
 
+import os
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final
 
 import sqlalchemy as sa
@@ -35,12 +38,14 @@ def read_write_clock(connection: sa.Connection, newest: tuple[int, datetime] | N
     """Now, for a transaction that writes; ``newest`` is the id and the time of the newest event.
 
     Raises:
-        ClockError: the newest event is dated more than an hour later; or the clock of this machine jumped.
+        ClockError: the newest event is dated more than an hour later; or the clock of this machine jumped, or differs
+            from that of the file system.
     """
     now = read_clock(connection)
     is_server = connection.dialect.name == "postgresql"
     if not is_server:
         _refuse_jump(now)
+        _refuse_other_clock(now, connection.engine.url)
     if newest is not None and newest[1] - now > TOLERANCE:
         whose = "of the database server" if is_server else "of this machine"
         number, at = newest
@@ -103,6 +108,34 @@ def _refuse_jump(now: datetime) -> None:
             f"{_second(now)}",
             hint="Compare it with another clock: date -u. If it is right now, run the command again.",
             details={"clock": now.isoformat(), "seconds": round(jump.total_seconds())},
+        )
+
+
+def _file_clock(folder: Path) -> datetime | None:
+    """Now, by the clock that dates the files of ``folder``; None if this process may not create a file there.
+
+    On a network file system, it is the clock of the server. On a disk, it is the clock of the system, which a process
+    need not see: programs such as faketime show another one to it. The file has no name, or loses it at once.
+    """
+    import tempfile  # not for look-ups
+
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            return datetime.fromtimestamp(os.fstat(file.fileno()).st_mtime, UTC)
+    except (OSError, OverflowError, ValueError):
+        return None
+
+
+def _refuse_other_clock(now: datetime, url: sa.URL) -> None:
+    folder = Path(url.database or "").absolute().parent
+    at = _file_clock(folder)
+    if at is not None and abs(at - now) > TOLERANCE:
+        raise ClockError(
+            f"the clock of this machine says {_second(now)}, {_duration(abs(now - at))} "
+            f"{'after' if now > at else 'before'} the clock of the file system of {folder}, {_second(at)}",
+            hint="Compare both with another clock: date -u. Set the clock that is wrong: of this machine, or of the "
+            "server that has the files. Nothing was changed; then run the command again.",
+            details={"clock": now.isoformat(), "file_clock": at.isoformat(), "path": str(folder)},
         )
 
 

@@ -408,18 +408,22 @@ def _constraints(connection: sa.Connection) -> Iterator[str]:
 
 
 def wrong_triggers(connection: sa.Connection) -> Iterator[str]:
-    """Yield a line for each trigger that is missing, switched off, or another one."""
+    """Yield a line for each trigger that is missing, switched off, or not ours; on PostgreSQL also for rules."""
     return _sqlite_triggers(connection) if connection.dialect.name == "sqlite" else _postgresql_triggers(connection)
 
 
 def _sqlite_triggers(connection: sa.Connection) -> Iterator[str]:
-    rows = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+    rows = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master WHERE type = 'trigger' ORDER BY name")
     actual: dict[str, str] = {row.name: row.sql for row in rows}
-    for name, statement in (guard_triggers_sqlite() | index_triggers_sqlite()).items():
+    expected = guard_triggers_sqlite() | index_triggers_sqlite()
+    for name, statement in expected.items():
         if name not in actual:
             yield f"trigger is missing: {name}"
         elif actual[name] != statement:
             yield f"trigger differs: {name}"
+    for name in actual:
+        if name not in expected:
+            yield f"trigger is not part of the schema: {name}"
 
 
 def _sqlite_orphans(connection: sa.Connection) -> Iterator[str]:
@@ -434,13 +438,24 @@ def _postgresql_triggers(connection: sa.Connection) -> Iterator[str]:
         " WHERE NOT t.tgisinternal AND c.relnamespace = current_schema()::regnamespace"
     )
     actual = {(table, name): (enabled, function, bytes(args)) for table, name, enabled, function, args in rows}
-    for key, (function, arguments) in sorted(guard_triggers_postgresql().items()):
+    expected = guard_triggers_postgresql()
+    for key, (function, arguments) in sorted(expected.items()):
         if key not in actual:
             yield f"trigger is missing: {key[1]}"
         elif actual[key][1:] != (function, b"".join(name.encode() + b"\0" for name in arguments)):
             yield f"trigger differs: {key[1]}"
         elif actual[key][0] not in ("O", "A", b"O", b"A"):
             yield f"trigger is switched off: {key[1]}"
+    tables = [table.name for table in whole_metadata().sorted_tables]
+    for table, name in sorted(actual.keys() - expected.keys()):
+        if table in tables:
+            yield f"trigger is not part of the schema: {name}"
+    rules = sa.text(
+        "SELECT rulename FROM pg_rules WHERE schemaname = current_schema() AND tablename = ANY(:tables)"
+        " ORDER BY rulename"
+    )
+    for name in connection.execute(rules, {"tables": tables}).scalars():
+        yield f"rule is not part of the schema: {name}"
     query = sa.text(
         "SELECT prosrc FROM pg_proc WHERE proname = :name AND pronamespace = current_schema()::regnamespace"
     )

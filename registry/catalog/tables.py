@@ -417,15 +417,28 @@ END
 CONTINUES: Final = "event_continues"
 """The trigger that refuses an event which would break the chain of hashes for every event after it."""
 
+# The time is the text that SQLAlchemy writes, of a date that exists. json_each counts the characters of the texts: if
+# a character does not come back from its number, the text is not UTF-8, and Python could not read it. SQLite reads the
+# last two code points of the first plane as another one, although they are valid.
 _SQLITE_CONTINUES: Final = f"""
 CREATE TRIGGER {CONTINUES} BEFORE INSERT ON event
 WHEN NEW.id IS NOT (SELECT coalesce(max(id), 0) + 1 FROM event)
     OR NEW.previous_hash IS NOT coalesce((SELECT hash FROM event ORDER BY id DESC LIMIT 1), printf('%064d', 0))
-    OR length(NEW.hash) <> 64 OR NEW.hash GLOB '*[^0-9a-f]*' OR NEW.hash = printf('%064d', 0)
-    OR NEW.at NOT GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9] [0-9][0-9]:[0-9][0-9]:[0-9][0-9].[0-9]*'
-    OR julianday(NEW.at) IS NULL
+    OR length(CAST(NEW.hash AS blob)) <> 64 OR NEW.hash GLOB '*[^0-9a-f]*' OR NEW.hash = printf('%064d', 0)
+    OR NEW.at NOT GLOB '????-??-?? ??:??:??.[0-9][0-9][0-9][0-9][0-9][0-9]'
+    OR NEW.at IS NOT strftime('%Y-%m-%d %H:%M:%S', substr(NEW.at, 1, 19), '+0 days') || substr(NEW.at, 20)
+    OR NEW.at NOT BETWEEN '0001-01-02' AND '9999-12-30'
     OR NOT json_valid(NEW.details_json) OR json_type(NEW.details_json) <> 'object'
+    OR NEW.details_json GLOB '*[^ -~]*'
     OR 'blob' IN (typeof(NEW.actor), typeof(NEW.action), typeof(NEW.dataset), typeof(NEW.version), typeof(NEW.hash))
+    OR instr(CAST(NEW.actor || NEW.action || NEW.dataset || NEW.version || NEW.details_json AS blob), x'00')
+    OR EXISTS (
+        SELECT 1
+        FROM (SELECT NEW.actor || ' ' || NEW.action || ' ' || NEW.dataset || ' ' || NEW.version || ' ' AS texts),
+            json_each('[0' || replace(hex(zeroblob(length(texts))), '00', ',0') || ']')
+        WHERE char(unicode(substr(texts, key + 1, 1))) IS NOT substr(texts, key + 1, 1)
+            AND key < length(texts) AND hex(substr(texts, key + 1, 1)) NOT IN ('EFBFBE', 'EFBFBF')
+    )
 BEGIN SELECT RAISE(ABORT, 'an event continues the log: number, hashes, time and details'); END
 """.strip()  # noqa: S608 (names of ours)
 

@@ -25,6 +25,7 @@ def set_clocks(ahead: timedelta = timedelta(), *, jumps: bool = False) -> Iterat
     with (
         mock.patch.object(clock, "_machine_clock", show),
         mock.patch.object(clock, "_server_clock", show),
+        mock.patch.object(clock, "_file_clock", show),
         mock.patch.object(clock, "_start", began),
     ):
         yield
@@ -36,6 +37,7 @@ def freeze_clocks(moment: datetime) -> Iterator[None]:
     with (
         mock.patch.object(clock, "_machine_clock", return_value=moment),
         mock.patch.object(clock, "_server_clock", return_value=moment),
+        mock.patch.object(clock, "_file_clock", return_value=moment),
         mock.patch.object(clock, "_refuse_jump"),
     ):
         yield

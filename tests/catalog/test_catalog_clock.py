@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -15,6 +16,8 @@ from registry.errors import ClockError
 from registry.model import Reference, SplitFingerprint
 
 YEARS = timedelta(days=3652)
+HOUR = timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
 AT = Reference.parse
 
 
@@ -165,6 +168,57 @@ def test_a_clock_that_jumps_while_a_file_is_open_stops_one_write(
         )
         assert list(logged(catalog)) == []
         publish(catalog, "mnist:1.0.0")  # somebody has looked at the clock
+
+
+@pytest.mark.parametrize(
+    ("ahead", "words"), [(YEARS, "3,652 days after"), (-YEARS, "3,652 days before"), (2 * HOUR, "2 hours after")]
+)
+@pytest.mark.parametrize("name", WRITES)
+def test_a_clock_that_differs_from_that_of_the_file_system_writes_nothing(
+    catalog: CatalogBackend, catalog_url: str, name: str, ahead: timedelta, words: str
+) -> None:
+    with set_clocks(-2 * YEARS):  # so that no event lies after the clocks below
+        publish(catalog, "mnist:0.9.0")
+        publish(catalog, "mnist:1.0.0")
+    before = stored_times(catalog_url), list(logged(catalog))
+    real = clock._file_clock
+
+    with set_clocks(ahead), mock.patch.object(clock, "_file_clock", real):
+        if catalog_url.startswith("postgresql"):
+            WRITES[name](catalog)  # nobody asks this machine
+            return
+        with pytest.raises(ClockError) as caught:
+            WRITES[name](catalog)
+
+    folder = Path(catalog_url.removeprefix("sqlite:///")).parent
+    now, at = (datetime.fromisoformat(caught.value.details[key]) for key in ("clock", "file_clock"))
+    assert is_now(at)
+    assert str(caught.value) == (
+        f"the clock of this machine says {now:%Y-%m-%d %H:%M:%S} UTC, {words} the clock of the file system of "
+        f"{folder}, {at:%Y-%m-%d %H:%M:%S} UTC"
+    )
+    assert caught.value.hint == (
+        "Compare both with another clock: date -u. Set the clock that is wrong: of this machine, or of the server "
+        "that has the files. Nothing was changed; then run the command again."
+    )
+    assert (caught.value.code, caught.value.exit_code) == ("clock", 1)
+    assert (stored_times(catalog_url), list(logged(catalog))) == before
+    assert {path.name.removeprefix("catalog.db") for path in folder.glob("*")} <= {"", "-wal", "-shm"}
+    with set_clocks(59 * MINUTE), mock.patch.object(clock, "_file_clock", real):
+        WRITES[name](catalog)
+    assert catalog.log.verify().faults == ()
+
+
+@pytest.mark.parametrize("catalog_url", ["sqlite"], indirect=True)
+def test_a_folder_in_which_no_file_can_be_created_does_not_stop_a_write(
+    catalog: CatalogBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    publish(catalog, "mnist:1.0.0")
+    assert is_now(next(logged(catalog)).at)
 
 
 def test_a_machine_that_slept_has_no_wrong_clock() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -12,6 +13,8 @@ import psycopg
 import pytest
 from catalog_clocks import as_before, freeze_clocks, set_clocks
 from catalog_samples import execute, logged, publish
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from registry.catalog import CatalogBackend, schema
 from registry.errors import RegistryError, UsageError
@@ -254,12 +257,28 @@ WRONG: dict[str, dict[str, object]] = {
 }
 TIMES = {"sqlite": "'2026-03-01 12:00:00.000000'", "postgresql": "'2026-03-01 12:00:00+00'"}
 WRONG_TIMES = {
-    "sqlite": ["'yesterday'", "'2026-13-01 12:00:00.000000'", "1772366400", "x'00'"],
+    "sqlite": [
+        "'yesterday'",
+        "'2026-13-01 12:00:00.000000'",
+        "1772366400",
+        "x'00'",
+        "'2026-02-30 00:00:00.000000'",
+        "'2026-02-20 24:00:00.000000'",
+        "'0000-01-01 00:00:00.000000'",
+        "'9999-12-31 23:59:59.999999'",
+        "'2026-02-20 12:00:60.000000'",
+        "'2026-02-20 12:00:00.0'",
+        "'2026-02-20 12:00:00.0000000'",
+        "'2026-02-20 12:00:00.000000Z'",
+        "'2026-02-20T12:00:00.000000'",
+        "' 026-02-20 12:00:00.000000'",
+        "CAST('2026-02-20 12:00:00.000000' AS blob)",
+    ],
     "postgresql": ["'infinity'", "'-infinity'", "'20000-01-01 00:00:00+00'", "'0044-03-15 12:00:00+00 BC'"],
 }
 
 
-@pytest.mark.parametrize("what", [*WRONG, "time 0", "time 1", "time 2", "time 3"])
+@pytest.mark.parametrize("what", [*WRONG, "a time"])
 def test_the_database_refuses_an_event_that_does_not_continue_the_log(
     catalog: CatalogBackend, catalog_url: str, what: str
 ) -> None:
@@ -272,11 +291,12 @@ def test_the_database_refuses_an_event_that_does_not_continue_the_log(
         "previous": next(logged(catalog)).hash,
         "hash": "a" * 64,
     }
-    wrong = {"at": WRONG_TIMES[kind][int(what[-1])]} if what.startswith("time") else WRONG[what]
+    wrongs = [WRONG[what]] if what in WRONG else [{"at": at} for at in WRONG_TIMES[kind]]
 
     refused = (sqlite3.IntegrityError, sqlite3.OperationalError, psycopg.IntegrityError, psycopg.DataError)
-    with pytest.raises(refused):
-        execute(catalog_url, EVENT.format(**right | wrong))
+    for wrong in wrongs:
+        with pytest.raises(refused):
+            execute(catalog_url, EVENT.format(**right | wrong))
 
     publish(catalog, "mnist:1.1.0")
     catalog.log.verify().require_sound()
@@ -284,3 +304,40 @@ def test_the_database_refuses_an_event_that_does_not_continue_the_log(
     execute(catalog_url, EVENT.format(**right))  # what continues the log is accepted, and found
     publish(catalog, "mnist:1.2.0")
     assert "was changed: its hash does not match its content" in str(catalog.log.verify().faults[0])
+
+
+COLUMNS = ("actor", "action", "dataset", "version")
+
+
+@given(st.binary(max_size=12) | st.text(max_size=12).map(str.encode), st.sampled_from(COLUMNS))
+@example(b"\xffA", "actor")
+@example("\ufffe\uffff\ufffd".encode(), "actor")
+@example(b"a\xc3", "actor")
+@example(b"\xa9", "action")
+@example(b"a\0b", "version")
+def test_sqlite_refuses_events_with_text_that_python_cannot_read(
+    bare_log: sqlite3.Connection, text: bytes, column: str
+) -> None:
+    try:
+        is_text = "\0" not in text.decode()
+    except UnicodeDecodeError:
+        is_text = False
+    values = dict.fromkeys(COLUMNS, b"a") | {column: text}
+    insert = f"INSERT INTO event VALUES (1, {TIMES['sqlite']}, {', '.join(['CAST(? AS text)'] * 4)}, '{{}}', ?, ?)"  # noqa: S608 (constants)
+    bare_log.execute("BEGIN")
+    try:
+        bare_log.execute(insert, (*values.values(), "0" * 64, "a" * 64))
+        is_accepted = True
+    except sqlite3.IntegrityError:
+        is_accepted = False
+    finally:
+        bare_log.execute("ROLLBACK")
+    assert is_accepted is is_text
+
+
+@pytest.fixture(scope="module")
+def bare_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
+    path = tmp_path_factory.mktemp("log") / "catalog.db"
+    schema.upgrade(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        yield connection

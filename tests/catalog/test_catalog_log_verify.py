@@ -16,7 +16,7 @@ from catalog_changes import cells, faults_after, without_guards
 from catalog_samples import damage, execute, logged, publish, sample
 from levels import either
 
-from registry.catalog import CatalogBackend, events, log_verify
+from registry.catalog import CatalogBackend, events, log_verify, schema
 from registry.catalog.session import write
 from registry.catalog.tables import metadata
 from registry.errors import LogTamperedError, UsageError
@@ -485,6 +485,24 @@ def test_triggers_that_were_dropped_are_found(catalog: CatalogBackend, catalog_u
         execute(catalog_url, "DROP TRIGGER shard_no_delete")
     verb = "change" if catalog_url.startswith("postgresql") else "delete"
     assert faults(catalog) == [f"the schema trigger is missing: shard_no_{verb}"]
+
+
+FOREIGN = {
+    "sqlite": [("CREATE TRIGGER evil AFTER INSERT ON event BEGIN DELETE FROM alias; END", "trigger")],
+    "postgresql": [
+        ("CREATE TRIGGER evil AFTER INSERT ON event EXECUTE FUNCTION registry_refuse_change()", "trigger"),
+        ("CREATE RULE evil AS ON INSERT TO event DO ALSO DELETE FROM alias", "rule"),
+    ],
+}
+
+
+def test_triggers_that_others_added_to_our_tables_are_found(catalog: CatalogBackend, catalog_url: str) -> None:
+    for statement, kind in FOREIGN[catalog_url.partition(":")[0]]:
+        execute(catalog_url, statement)
+        assert faults(catalog) == [f"the schema {kind} is not part of the schema: evil"]
+        assert schema.check(catalog_url) == [f"{kind} is not part of the schema: evil"]
+        execute(catalog_url, f"DROP {kind} evil" + (" ON event" if catalog_url.startswith("postgresql") else ""))
+    assert faults(catalog) == schema.check(catalog_url) == []
 
 
 def test_events_of_older_releases_do_not_tell_the_time_of_their_rows(
