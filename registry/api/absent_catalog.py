@@ -1,29 +1,56 @@
 """The backend of a catalog whose SQLite file does not exist: reading it is an error, and publishing creates it.
 
     connect("lab.db")  ->  AbsentCatalog  --dataset("digits")-->  CatalogNotFoundError, and no file
-                                          --build("digits")--->  the file, which answers from then on
+                                          --build("digits")--->  an empty catalog, until a write creates the file
 
-So a mistyped path in Python leaves nothing behind, as on the command line, and a script that publishes needs no flag.
+So a mistyped path in Python leaves nothing behind, as on the command line, and a script that publishes needs no flag. A
+publication that is refused or fails before it writes leaves nothing behind, either.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
-from threading import Lock
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from pathlib import Path
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
 from registry.api.locations import make_catalog_folder, name_origin
-from registry.catalog import masked_url, open_catalog
+from registry.catalog import masked_url, open_catalog, sqlite_path
+from registry.errors import CatalogNotFoundError, SchemaBehindError
 
 if TYPE_CHECKING:
-    import os
+    from tempfile import TemporaryDirectory
 
     from registry.catalog import CatalogBackend
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_PARTS: Final = frozenset(
+    ("aliases", "configs", "experiments", "lifecycle", "locations", "log", "reservations", "shards")
+)
+_READS: Final = frozenset(
+    (
+        *(
+            "find",
+            "published",
+            "published_at",
+            "published_digest",
+            "neighbours",
+            "standing",
+            "versions",
+            "sizes",
+            "now",
+        ),
+        *("datasets", "producers", "fingerprints"),
+        *("locations.data_dir", "locations.outside", "configs.list", "configs.protection"),
+        *("experiments.list", "experiments.defaults_for", "experiments.of_version", "reservations.list"),
+    )
+)
+"""The calls that an empty catalog may answer for a publication. Any other call may write, so it creates the file."""
 
 
 class AbsentCatalog:
@@ -31,34 +58,53 @@ class AbsentCatalog:
 
     Attributes:
         url: as ``CatalogBackend.url``.
+        is_created: whether this object created the file.
     """
 
     def __init__(self, url: str, named: str | os.PathLike[str] | None) -> None:
         """``url`` is the file; ``named`` is what the caller passed to ``connect``, for the hint of the error."""
         self.url = masked_url(url)
+        self.is_created = False
         self._file = url
+        self._path = (sqlite_path(url) or Path()).absolute()
         self._named = named
-        self._lock = Lock()
+        self._lock = RLock()
         self._opened: CatalogBackend | None = None
         self._empty: CatalogBackend | None = None
+        self._folder: TemporaryDirectory[str] | None = None
+        self._blocks: list[bool] = []  # for each active block, whether it may create the file
 
     @contextmanager
     def publishing(self, *, dry_run: bool) -> Iterator[None]:
-        """Create the file; for a dry run, answer in this block as an empty catalog does, and create nothing."""
-        if not dry_run or self._opened is not None or self._empty is not None:
-            if not dry_run:
-                self._open(create=True)
-            yield
-            return
-        from tempfile import TemporaryDirectory  # slow to import, and rarely needed
+        """Answer in this block as an empty catalog does; the first write creates the file, unless it is a dry run.
 
-        with TemporaryDirectory(prefix="registry-") as folder:
-            self._empty = open_catalog(f"{folder}/catalog.db")
-            try:
-                yield
-            finally:
-                empty, self._empty = self._empty, None
-                empty.close()
+        A call that publishes may contain others, such as a preview: the outermost decides.
+        """
+        with self._lock:
+            if not self._blocks and self._opened is None:
+                from tempfile import TemporaryDirectory  # slow to import, and rarely needed
+
+                self._folder = TemporaryDirectory(prefix="registry-")
+                self._empty = open_catalog(f"{self._folder.name}/catalog.db")
+            self._blocks.append(not dry_run and (not self._blocks or any(self._blocks)))
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._blocks.pop()
+                if not self._blocks and self._empty is not None and self._folder is not None:
+                    empty, self._empty = self._empty, None
+                    empty.close()
+                    self._folder.cleanup()
+
+    def require_publisher(self) -> None:
+        """See ``CatalogBackend.require_publisher``; that the file can be created is checked before the work starts."""
+        if not self._is_there():
+            above = next(folder for folder in self._path.parents if folder.exists())
+            places = [self._path, above] if self._path.exists() else [above]
+            if above.is_dir() and all(os.access(place, os.W_OK) for place in places):
+                return
+        self._open(create=True).require_publisher()
 
     def close(self) -> None:
         """Close the connections, if there are any."""
@@ -68,7 +114,31 @@ class AbsentCatalog:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # e.g. asked by pickle
             raise AttributeError(name)
-        return getattr(self._empty or self._open(create=False), name)
+        if name in _PARTS and self._opened is None:
+            return _Part(self, name)
+        return getattr(self._backend_for(name), name)
+
+    def _backend_for(self, call: str) -> CatalogBackend:
+        """The catalog that answers ``call``, such as ``find`` or ``reservations.list``."""
+        if self._empty is None or self._is_there():
+            return self._open(create=False)
+        may_create = any(self._blocks)
+        return self._open(create=True) if may_create and call not in _READS else self._empty
+
+    def _rehearsal(self, call: str) -> CatalogBackend | None:
+        """The empty catalog, if ``call`` would create the file: what it refuses creates nothing."""
+        is_first = not self._is_there() and any(self._blocks) and call not in _READS
+        return self._empty if is_first and not call.startswith("reservations.") else None
+
+    def _is_there(self) -> bool:
+        """Whether the file exists by now: somebody else may have published meanwhile."""
+        if self._opened is None and self._path.exists():
+            try:
+                self._open(create=False)
+            except (CatalogNotFoundError, SchemaBehindError) as error:
+                if error.details.get("revision") is not None:  # a catalog of an older release was put there
+                    raise
+        return self._opened is not None
 
     def _open(self, *, create: bool) -> CatalogBackend:
         with self._lock:
@@ -77,7 +147,29 @@ class AbsentCatalog:
                     if create:
                         make_catalog_folder(self._file)
                     self._opened = open_catalog(self._file, create=create)
+                    self.is_created = create
             return self._opened
+
+
+class _Part:
+    """A part of the catalog, such as ``reservations``; each call decides anew which catalog answers it."""
+
+    def __init__(self, catalog: AbsentCatalog, name: str) -> None:
+        self._catalog = catalog
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        catalog = self._catalog
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            rehearsal = catalog._rehearsal(f"{self._name}.{name}")
+            if rehearsal is not None:
+                getattr(getattr(rehearsal, self._name), name)(*args, **kwargs)
+            return getattr(getattr(catalog._backend_for(f"{self._name}.{name}"), self._name), name)(*args, **kwargs)
+
+        return call
 
 
 def absent_catalog(url: str, named: str | os.PathLike[str] | None) -> CatalogBackend:
@@ -85,8 +177,14 @@ def absent_catalog(url: str, named: str | os.PathLike[str] | None) -> CatalogBac
     return cast("CatalogBackend", AbsentCatalog(url, named))
 
 
+def is_created(backend: CatalogBackend) -> bool:
+    """Whether ``backend`` created its file."""
+    absent: object = backend
+    return isinstance(absent, AbsentCatalog) and absent.is_created
+
+
 def to_publish(backend: CatalogBackend, *, dry_run: bool = False) -> AbstractContextManager[None]:
-    """A block that publishes to ``backend``: it creates the file of an SQLite catalog, unless it is a dry run."""
+    """A block that publishes to ``backend``: its first write creates the file of an SQLite catalog; no dry run does."""
     absent: object = backend
     return absent.publishing(dry_run=dry_run) if isinstance(absent, AbsentCatalog) else nullcontext()
 

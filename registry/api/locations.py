@@ -49,15 +49,19 @@ def name_origin(url: str | os.PathLike[str] | None, *, given_by: str = "") -> It
         yield
     except (CatalogError, CatalogNotFoundError, UsageError) as error:
         is_missing = isinstance(error, CatalogNotFoundError)
+        first, last = "", ""
         if url is not None:
-            line = f"This path was given by {given_by}." if given_by and is_missing else ""
+            last = f"This path was given by {given_by}." if given_by and is_missing else ""
         elif os.environ.get(CATALOG_VARIABLE):
-            line = f"This catalog is named by the environment variable {CATALOG_VARIABLE}."
-        else:
-            start = f"Start with `registry quickstart`, or name another with --catalog or {CATALOG_VARIABLE}."
-            line = f"This is the default catalog. {start}" if is_missing else ""
-        if line:
-            error.rephrase(hint=line if error.hint is None else f"{error.hint}\n{line}")
+            last = f"This catalog is named by the environment variable {CATALOG_VARIABLE}."
+        elif is_missing:
+            # Who has no catalog yet mistyped nothing.
+            first = (
+                "This is the default catalog. Start with: registry quickstart (or: registry add SOURCE). "
+                f"Or name another with --catalog or {CATALOG_VARIABLE}."
+            )
+        if first or last:
+            error.rephrase(hint="\n".join(line for line in (first, error.hint, last) if line))
         raise
 
 

@@ -20,7 +20,7 @@ from registry.api.reports import ImportReport
 from registry.argument_types import typed_arguments
 from registry.catalog import CatalogBackend, DataDirectory, Unpromoted, refuse_protected
 from registry.engines import engine_argument
-from registry.errors import ConflictError, NotFoundError, WrongTypeError
+from registry.errors import ConflictError, NotFoundError, OtherSourceError, WrongTypeError
 from registry.model import (
     Advance,
     DatasetVersion,
@@ -76,8 +76,9 @@ class Publishing:
         """Run a builder and publish the version that it makes.
 
         A published version is not built again unless its folder is missing here or ``rebuild`` is True. Other content
-        under the same number is refused. If a build died after its folder was complete and before the row was written,
-        the next build of the same content publishes that folder.
+        under the same number is refused, and so is a version that was added, imported or published from a folder. If a
+        build died after its folder was complete and before the row was written, the next build of the same content
+        publishes that folder.
 
         The builder's ``version`` knows the defaults of the catalog's experiments. A version that is built again knows
         the defaults that it was published with.
@@ -109,6 +110,7 @@ class Publishing:
             ExperimentNotFoundError: the version overrides an experiment that does not exist.
             ConflictError: the version overrides an experiment that is retired, or another publisher holds its place.
             VersionExistsError: other content is published under this number.
+            OtherSourceError: the version is published, does not come from a builder, and ``rebuild`` is False.
             VersionTooSmallError: the changes since the version below require a larger step of the number.
             StorageError: the disk is full or not writable.
             UsageError: ``reference`` has a wrong type, does not parse or names an alias; or a number is invalid.
@@ -121,8 +123,10 @@ class Publishing:
         self._refuse_protected(builder.reference, promote)
         published = self._published(builder.reference)
         # If the catalog is shared and its data directory is not, the files are built here, and must be the same bytes.
-        if published is not None and not rebuild and self._is_here(published.version):
-            return published
+        if published is not None and not rebuild:
+            self._require_built(published.version.reference)
+            if self._is_here(published.version):
+                return published
         self._require_target([builder.reference])
         defaults = self._experiment_defaults(builder, published)
         builder = builder.with_experiment_defaults(defaults)
@@ -180,7 +184,7 @@ class Publishing:
 
         Raises:
             NotFoundError, BuildError, FeatureError, StorageError, UsageError: see ``build``.
-            VersionExistsError: other content is published under this number.
+            VersionExistsError, OtherSourceError: see ``build``.
         """
         from registry.building import build_dataset
         from registry.publishing import preview_folder
@@ -188,8 +192,10 @@ class Publishing:
         _check_processes(processes)
         builder = _open_builder(reference)
         published = self._published(builder.reference)
-        if published is not None and not rebuild and self._is_here(published.version):
-            return None
+        if published is not None and not rebuild:
+            self._require_built(published.version.reference)
+            if self._is_here(published.version):
+                return None
         defaults = self._experiment_defaults(builder, published)
         self.require_data_dir(for_new=published is None)
         builder, store = builder.with_experiment_defaults(defaults), open_data(self.data_dir, catalog=self.backend)
@@ -549,6 +555,24 @@ class Publishing:
         except NotFoundError:
             return None
         return Publication(version=version, newly=False, num_bytes=0, promotion=unchanged(self.backend, version))
+
+    def _require_built(self, reference: Reference) -> None:
+        """Refuse a version that is published, and that is known to come from something else than a builder."""
+        producers = dict(self.backend.producers(reference.name, reference.config))
+        producer = producers.get(reference, Producer())
+        if producer.action in ("add", "import", "publish"):
+            raise OtherSourceError(
+                f"{reference} comes from {producer}, and not from a builder",
+                hint="Raise VERSION in the class of the builder, or build into another catalog: --catalog URL\n"
+                "To compare the content with that of the builder: registry build BUILDER --rebuild",
+                details={
+                    "dataset": reference.dataset,
+                    "version": str(reference),
+                    "producer": producer.to_json(),
+                    "source": Producer(action="build").to_json(),
+                    "options": ["--catalog URL", "--rebuild"],
+                },
+            )
 
     def _is_here(self, version: DatasetVersion) -> bool:
         """Whether the files of a published version can be read from here."""

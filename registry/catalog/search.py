@@ -1,7 +1,8 @@
 """Ranked full-text search: the same hits in the same order on both databases.
 
 There is one document for each config. It describes one version: the canonical one, else the highest that is
-neither yanked nor dropped, else the highest. A document matches if every searched word begins one of its words. The
+neither yanked nor dropped, else the highest. A hit names the version that ``registry list`` names, so not a canonical
+version that was withdrawn. A document matches if every searched word begins one of its words. The
 score of a hit is a sum over words and fields: the value of the field if the word begins a word there, twice that value
 if the whole word matches. ``SCORES`` are far apart: one match in a name counts more than all matches in tags, features,
 description and details together, one match in tags or features more than all in description and details, and so on.
@@ -68,6 +69,12 @@ def find_hits(connection: sa.Connection, text: str, limit: int) -> tuple[SearchH
         .limit(limit)
         .subquery("ranked")
     )
+    readable_canonical = (
+        sa.select(dataset_version.c.id)
+        .where(dataset_version.c.id == builder_config.c.canonical_version_id, sa.text(READABLE))
+        .correlate(builder_config)
+        .scalar_subquery()
+    )
     query = (
         sa.select(
             search_document,
@@ -84,7 +91,7 @@ def find_hits(connection: sa.Connection, text: str, limit: int) -> tuple[SearchH
         .join(search_document, search_document.c.config_id == ranked.c.config_id)
         .join(builder_config, builder_config.c.id == search_document.c.config_id)
         .join(builder, builder.c.id == builder_config.c.builder_id)
-        .join(dataset_version, dataset_version.c.id == search_document.c.version_id)
+        .join(dataset_version, dataset_version.c.id == sa.func.coalesce(readable_canonical, *_best_of_config()))
         .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
         .order_by(ranked.c.is_withdrawn, ranked.c.score.desc(), *_by_name(kind))
     )
@@ -142,8 +149,8 @@ def stale_documents(connection: sa.Connection) -> Iterator[tuple[int, str]]:
         yield config_id, f"config {config_id}, which does not exist"
 
 
-def _shown() -> sa.Select[Any]:
-    """The version that the document of each config describes. An index finds it: a config may have many versions."""
+def _best_of_config() -> tuple[sa.ScalarSelect[int], sa.ScalarSelect[int]]:
+    """The highest version of a config that is neither yanked nor dropped, and the highest."""
     of_config = (
         sa.select(dataset_version.c.id)
         .where(dataset_version.c.config_id == builder_config.c.id)
@@ -151,11 +158,12 @@ def _shown() -> sa.Select[Any]:
         .limit(1)
         .correlate(builder_config)
     )
-    chosen = sa.func.coalesce(
-        builder_config.c.canonical_version_id,
-        of_config.where(sa.text(READABLE)).scalar_subquery(),
-        of_config.scalar_subquery(),
-    )
+    return of_config.where(sa.text(READABLE)).scalar_subquery(), of_config.scalar_subquery()
+
+
+def _shown() -> sa.Select[Any]:
+    """The version that the document of each config describes. An index finds it: a config may have many versions."""
+    chosen = sa.func.coalesce(builder_config.c.canonical_version_id, *_best_of_config())
     return (
         sa.select(
             dataset_version.c.id,

@@ -138,7 +138,8 @@ class SearchHit:
 
     Attributes:
         name, config: config is None if the dataset has no configs.
-        version: the canonical version; without one, the highest that is not yanked or dropped, else the highest.
+        version: the canonical version, unless it is withdrawn; else the highest that is not yanked or dropped, else the
+            highest. ``DatasetSummary`` has the same.
         status: the status of that version.
         matched: the fields that contain the words: ``name``, ``tags``, ``features``, ``description``, ``details``
             (licence, homepage, citation).

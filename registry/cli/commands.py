@@ -66,12 +66,18 @@ class Session:
             return connect(self.url, data_dir=self.data_dir, create=create)
 
     @contextmanager
-    def connect_to_publish(self, *, dry_run: bool = False) -> Iterator[Catalog]:
-        """Open the catalog, or create it. A dry run creates nothing: it finds an empty catalog."""
-        from registry.api.absent_catalog import to_publish
+    def connect_to_publish(self, *, dry_run: bool = False, announce: bool = False) -> Iterator[Catalog]:
+        """Open the catalog; the first write creates it. A dry run creates nothing: it finds an empty catalog.
+
+        ``announce`` is for commands that publish nothing: a note says that the catalog is new, as its path may be
+        mistyped.
+        """
+        from registry.api.absent_catalog import is_created, to_publish
 
         with self.connect(create=None) as catalog, to_publish(catalog.backend, dry_run=dry_run):
             yield catalog
+            if announce and is_created(catalog.backend):
+                self.out.note(f"note: created the catalog {catalog.url}")
 
     def name_origin(self) -> AbstractContextManager[None]:
         """Errors of the catalog say which option or variable named it, or that it is the default."""

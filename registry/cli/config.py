@@ -111,9 +111,8 @@ def protect(session: Session, dataset: str | None, dry_run: bool) -> None:
     version, and --promote is refused. A dataset whose first version is published later has no canonical version until
     one is promoted.
     """
-    with session.connect_to_publish(
-        dry_run=dry_run
-    ) as catalog:  # a new catalog can be protected before anything is published
+    # A new catalog can be protected before anything is published.
+    with session.connect_to_publish(dry_run=dry_run, announce=True) as catalog:
         change = catalog.lifecycle.protect(dataset, dry_run=dry_run)
     _present_protection(session, "config.protect", change)
 
@@ -152,7 +151,7 @@ def data_dir(session: Session, folder: str | None, force: bool, dry_run: bool) -
         with session.connect() as catalog:
             value = {"data_dir": catalog.recorded_data_dir, "before": None, "is_change": False, "dry_run": dry_run}
     else:
-        with session.connect_to_publish(dry_run=dry_run) as catalog:
+        with session.connect_to_publish(dry_run=dry_run, announce=True) as catalog:
             change = catalog.set_data_dir(folder, force=force, dry_run=dry_run)
         value = {
             "data_dir": change.after.place,

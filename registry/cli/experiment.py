@@ -42,7 +42,7 @@ def experiment() -> None:
 @dry_run_option
 def add(session: Session, name: str, description: str, default: str, dry_run: bool) -> None:
     """Add the flag NAME, so that versions may override it."""
-    with session.connect_to_publish(dry_run=dry_run) as catalog:
+    with session.connect_to_publish(dry_run=dry_run, announce=True) as catalog:
         change = catalog.experiments.add(name, description, default == "on", dry_run=dry_run)
     if change.is_change:
         line = f"{'would add' if dry_run else 'added'} {name}, {_on_off(change.after.default)} by default"

@@ -278,7 +278,7 @@ def test_a_dataset_whose_versions_are_all_withdrawn_is_hidden_and_marked(numbers
     assert found.err == (
         "note: 1 dataset is hidden: all its versions are yanked or dropped. To see it: registry search words de --all\n"
     )
-    assert "words/de  1.0.0 (yanked)  " in numbers("search", "words", "de", "--all").out
+    assert "words/de  2.0.0 (yanked)  " in numbers("search", "words", "de", "--all").out
     assert numbers("search", "words", "de", "--all").err == ""
     assert numbers("config", "list", "words").out == (
         "CONFIG  DEFAULT  CANONICAL                  VERSIONS\n"
@@ -293,6 +293,7 @@ def test_a_list_says_that_the_canonical_version_is_withdrawn_or_deprecated(numbe
     assert "numbers   1.1.1 (deprecated)  " in numbers("list").out
     numbers("yank", "numbers:1.1.1", "--reason", "bad")
     assert "numbers   2.0.0 (not canonical: 1.1.1 is withdrawn)  " in numbers("list").out
+    assert "numbers  2.0.0 (experimental)  " in numbers("search", "numbers").out
 
 
 def test_withdrawing_the_canonical_version_names_the_one_to_promote(numbers: Cli) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import registry
-from registry.errors import CatalogNotFoundError, NotACatalogError, UsageError
+from registry.errors import CatalogNotFoundError, NotACatalogError, StorageError, UsageError
+from registry.features import FeaturesDict
 
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 
@@ -89,6 +91,68 @@ def test_a_dry_run_needs_no_catalog_and_leaves_no_file_and_no_folder(
     assert [one.name for one in workspace.iterdir()] == ["rows.jsonl"]
 
 
+@pytest.mark.parametrize(
+    ("code", "arguments"),
+    [
+        (1, ("add", "nope.csv")),
+        (5, ("add", "rows.jsonl", "--feature", "a=ClassLabel(num_classes=1)")),
+        (2, ("add", "rows.jsonl", "--as", "a/b/c")),
+        (1, ("add", "nope", "--in-place", "--as", "rows")),
+        (3, ("build", "nope")),
+        (5, ("build", "test_cli_mistyped_catalog:FailingBuilder")),
+        (1, ("import", "tfds", "nope")),
+        (1, ("import", "parquet", "nope")),
+        (1, ("import", "parquet", ".", "--copy")),
+        (1, ("import", "earth-engine", "nope")),
+        (1, ("publish", "nope")),
+        (2, ("experiment", "add", "bad/name", "--description", "A flag.")),
+        (2, ("config", "data-dir", "s3://key:secret@bucket")),
+        (2, ("config", "protect", "a//b")),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_command_that_fails_creates_no_catalog(
+    cli: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch, code: int, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(workspace)
+    Path("rows.jsonl").write_text('{"a": 1}\n')
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    ran = cli(*arguments)
+    assert (ran.code, ran.err.splitlines()[0].partition(":")[0]) == (code, "error")
+    assert not (workspace / "catalog.db").exists()
+
+
+class FailingBuilder(registry.DatasetBuilder):
+    """Fails after its first record."""
+
+    VERSION = "1.0.0"
+
+    def features(self) -> FeaturesDict:
+        return FeaturesDict({"a": "int64"})
+
+    def splits(self) -> dict[str, Any]:
+        return {"train": self.examples()}
+
+    def examples(self) -> Iterator[tuple[int, dict[str, int]]]:
+        yield 0, {"a": 1}
+        raise ValueError("the source is damaged")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("config", "data-dir", "files"), ("config", "protect"), ("experiment", "add", "flag", "--description", "A flag.")],
+    ids=" ".join,
+)
+def test_a_command_that_only_records_something_says_that_the_catalog_is_new(
+    cli: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(workspace)
+    ran = cli(*arguments)
+    assert (ran.code, ran.err) == (0, f"note: created the catalog sqlite:///{workspace}/catalog.db\n")
+    ran = cli(*arguments)
+    assert (ran.code, ran.err) == (0, "")
+
+
 def test_a_path_after_the_option(empty: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = empty("list", "--catalog", str(workspace / "no/such/catalog.db"))
     assert (ran.code, ran.err) == (
@@ -114,11 +178,13 @@ def test_the_default_catalog(cli: Cli, workspace: Path, monkeypatch: pytest.Monk
     monkeypatch.delenv("REGISTRY_CATALOG")
     monkeypatch.setenv("XDG_DATA_HOME", str(workspace))
     path = workspace / "shardbook/catalog.db"
-    start = "Start with `registry quickstart`, or name another with --catalog or REGISTRY_CATALOG."
     ran = cli("list")
     assert (ran.code, ran.err) == (
         3,
-        said(path, f"the folder {path.parent} does not exist", f"This is the default catalog. {start}"),
+        f"error: no catalog at {path}: the folder {path.parent} does not exist\n"
+        "hint: This is the default catalog. Start with: registry quickstart (or: registry add SOURCE). "
+        "Or name another with --catalog or REGISTRY_CATALOG.\n"
+        f"To create a catalog there: registry db upgrade --catalog sqlite:///{path}\n",
     )
     with pytest.raises(CatalogNotFoundError, match="no catalog at"):
         registry.load("digits", split="train")
@@ -277,6 +343,60 @@ def test_a_publication_in_python_creates_the_catalog(tmp_path: Path, name: str, 
         assert len(list(catalog.log())) == 1
     with registry.connect(path, create=False) as again:
         assert len(list(again.log())) == 1
+
+
+FAILURES: dict[str, Callable[[registry.Catalog], object]] = {
+    "add": lambda catalog: catalog.add("nonexist.csv"),
+    "add of bad rows": lambda catalog: catalog.add([{"a": 1}, {"a": "x"}], "rows", features={"a": "int64"}),
+    "add of a bad name": lambda catalog: catalog.add([{"a": 1}], "rows/a/b"),
+    "build": lambda catalog: catalog.build("nope"),
+    "publish": lambda catalog: catalog.publish("nope"),
+    "import_tfds": lambda catalog: catalog.import_tfds("nope"),
+    "import_parquet": lambda catalog: catalog.import_parquet("nope"),
+    "set_data_dir": lambda catalog: catalog.set_data_dir("s3://key:secret@bucket"),
+    "experiments.add": lambda catalog: catalog.experiments.add("bad/name", "A flag."),
+    "experiments.add of an empty text": lambda catalog: catalog.experiments.add("flag", ""),
+    "lifecycle.protect": lambda catalog: catalog.lifecycle.protect("a//b"),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_publication_in_python_that_fails_creates_no_catalog(tmp_path: Path, name: str) -> None:
+    with registry.connect(tmp_path / "typo.db") as catalog:
+        with pytest.raises(registry.RegistryError):
+            FAILURES[name](catalog)
+        with pytest.raises(CatalogNotFoundError):
+            catalog.datasets()
+    assert not (tmp_path / "typo.db").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
+    reads: list[int] = []
+
+    def rows() -> Iterator[dict[str, int]]:
+        reads.append(1)
+        yield {"a": 1}
+
+    with registry.connect(tmp_path / "sub/catalog.db") as catalog:
+        (tmp_path / "sub").touch()
+        with pytest.raises(StorageError) as caught:
+            catalog.add(rows, "rows")
+    assert caught.value.message == f"cannot create the folder {tmp_path}/sub: File exists"
+    assert not reads
+
+
+def test_a_catalog_that_is_created_during_a_publication_is_respected(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.db"
+
+    def rows() -> Iterator[dict[str, int]]:
+        with registry.connect(path) as other:
+            if not Path(path).exists():
+                other.add([{"a": 1}], "rows")
+        yield {"a": 2}
+
+    with registry.connect(path) as catalog:
+        assert str(catalog.add(rows, "rows").reference) == "rows:2.0.0"
+        assert [str(one.version) for one in catalog.versions("rows")] == ["2.0.0", "1.0.0"]
 
 
 def test_a_catalog_that_another_process_creates_is_read_from_then_on(tmp_path: Path) -> None:
