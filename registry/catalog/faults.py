@@ -36,6 +36,8 @@ _SERIALIZATION_FAILURE, _DEADLOCK = "40001", "40P01"
 
 _RESTORE: Final = "Restore it from a copy."
 
+REINDEX: Final = "Nothing else is damaged. Rebuild it from the published versions: registry db reindex"
+
 _TRY_AGAIN: Final = "Another process is writing to it. Try again; nothing was changed."
 
 _LOST: Final = "Run the same command again; nothing was changed."
@@ -43,6 +45,9 @@ _LOST: Final = "Run the same command again; nothing was changed."
 _FREE_SPACE: Final = (
     "Nothing was changed. Check that the disk has space left, and that `ulimit -f` allows larger files."
 )
+
+# The only virtual table of a catalog: FTS5's own errors, and those of a statement that does not find it.
+_SEARCH_INDEX: Final = re.compile(r"fts5 file format|(constructor failed|no such table): (main\.)?search_index\b")
 
 # What the server, or PgBouncer in front of it, says about a connection. libpq passes no SQLSTATE on for a connection
 # that was refused, so the text has to do. Of a server with another language, ``postgres.connect`` finds the SQLSTATE.
@@ -178,6 +183,8 @@ def file_changed(path: Path, where: str) -> CatalogError:
 def _translate_sqlite(error: sqlite3.Error, where: str, path: Path) -> RegistryError:
     name = getattr(error, "sqlite_errorname", "")
     kind = name.split("_")[1] if name.startswith("SQLITE_") else ""
+    if name == "SQLITE_CORRUPT_VTAB" or _SEARCH_INDEX.search(str(error)):
+        return CatalogError(f"the search index of {where} is damaged: {error}", hint=REINDEX)
     match kind:
         case "BUSY" | "LOCKED" | "PROTOCOL":
             return CatalogUnavailableError(f"{where} is locked", hint=_TRY_AGAIN)

@@ -10,6 +10,7 @@ from registry.catalog.backend import Advance, EventFilter
 from registry.catalog.events import find_datasets, read_page
 from registry.catalog.log_verify import verify_log
 from registry.catalog.rows import check_text
+from registry.catalog.search import index_faults
 from registry.catalog.session import reading, transact
 from registry.catalog.tables import event, split
 from registry.catalog.values import ClockCorrection, LogReport
@@ -53,8 +54,9 @@ class SqlLog:
             )
 
     def verify(self, *, anchor: str | None = None, advance: Advance | None = None) -> LogReport:
+        index = index_faults(self._engine)
         with reading(self._engine) as connection:
-            return verify_log(connection, anchor=anchor, advance=advance)
+            return verify_log(connection, anchor=anchor, advance=advance, index=index)
 
     def correct_clock(
         self,

@@ -51,8 +51,16 @@ _SHARDS: Final = 20_000
 """Number of shards that one query reads."""
 
 
-def verify_log(connection: sa.Connection, *, anchor: str | None = None, advance: Advance | None = None) -> LogReport:
+def verify_log(
+    connection: sa.Connection,
+    *,
+    anchor: str | None = None,
+    advance: Advance | None = None,
+    index: Sequence[str] = (),
+) -> LogReport:
     """Verify every event and every row that events describe, in one snapshot (``reading(engine)``).
+
+    ``index`` are faults of the search index, which another transaction checked (``search.index_faults``).
 
     If an event cannot be read, the log cannot be replayed, and the tables are not compared.
     """
@@ -62,7 +70,7 @@ def verify_log(connection: sa.Connection, *, anchor: str | None = None, advance:
     tables = TableComparison(connection, faults, told)
     if chain.is_readable:
         tables.run(chain.datasets)
-    for line in wrong_triggers(connection):
+    for line in (*wrong_triggers(connection), *index):
         faults.add("the schema", line)
     return LogReport(
         num_events=chain.num_events,

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from registry.catalog.faults import REINDEX
 from registry.catalog.rows import decode_metadata, read_canonical
 from registry.catalog.search_words import (
     FIELDS,
@@ -112,6 +113,13 @@ def explain_no_hits(connection: sa.Connection, text: str) -> str:
     missing = [word for word, is_found in zip(asked.words, found, strict=True) if not is_found]
     if not missing:
         return f"No dataset has all of these words: {', '.join(asked.words)}. Each of them alone has matches."
+    unfound = [word for word in missing if any(part.startswith(word) for name in names for part in name_words(name))]
+    if unfound:
+        raise CatalogError(
+            f"the search index of {describe_url(connection.engine.url)} is damaged: it lacks {unfound[0]!r}, a word in "
+            "the name of a dataset",
+            hint=REINDEX,
+        )
     nearest = _nearest(missing, names)
     offer = f" Did you mean {', '.join(nearest)}?" if nearest else ""
     return f"Nothing matches {', '.join(repr(word) for word in missing)}.{offer}"
@@ -322,9 +330,9 @@ def missing_parts(connection: sa.Connection) -> Iterator[str]:
             sa.text("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = :name"), {"name": INDEX}
         ).scalar()
         if found is None:
-            yield f"search index is missing: {INDEX}"
+            yield f"search index is missing: {INDEX}; {_REMEDY}"
         elif found != SQLITE_INDEX:
-            yield f"search index differs: {INDEX}"
+            yield f"search index differs: {INDEX}; {_REMEDY}"
         return
     column = connection.exec_driver_sql(
         "SELECT a.attgenerated::text, a.atttypid::regtype::text FROM pg_attribute a"
@@ -353,8 +361,7 @@ def wrong_contents(engine: sa.Engine) -> Iterator[str]:
     if stale:
         listed = ", ".join(stale[:_SHOWN]) + (f" and {len(stale) - _SHOWN} more" if len(stale) > _SHOWN else "")
         yield f"search documents are out of date: {listed}; {_REMEDY}"
-    if not _is_index_sound(engine):
-        yield f"search index differs from its documents; {_REMEDY}"
+    yield from index_faults(engine)
 
 
 def rebuild_index(engine: sa.Engine) -> int:
@@ -366,11 +373,42 @@ def rebuild_documents(connection: sa.Connection) -> int:
     """Repair every document and the search index; returns the number of outdated documents."""
     if connection.dialect.name == "sqlite":
         # First, because the triggers cannot delete from an index that does not contain what they pass to it.
-        connection.exec_driver_sql(f"INSERT INTO {INDEX}({INDEX}) VALUES ('rebuild')")  # noqa: S608 (a name of ours)
+        rebuild = f"INSERT INTO {INDEX}({INDEX}) VALUES ('rebuild')"  # noqa: S608 (a name of ours)
+        try:
+            if any(missing_parts(connection)):
+                _create_again(connection)
+            connection.exec_driver_sql(rebuild)
+        except sa.exc.DatabaseError:  # its own tables are damaged
+            _create_again(connection)
+            connection.exec_driver_sql(rebuild)
     stale = sorted(config_id for config_id, _ in stale_documents(connection))
     for config_id in stale:
         refresh(connection, config_id)
     return len(stale)
+
+
+def _create_again(connection: sa.Connection) -> None:
+    try:
+        connection.exec_driver_sql(f"DROP TABLE IF EXISTS {INDEX}")
+    except sa.exc.DatabaseError:  # FTS5 cannot open it, so it cannot drop it, either
+        connection.exec_driver_sql("PRAGMA writable_schema=ON")
+        connection.exec_driver_sql(f"DELETE FROM sqlite_master WHERE name = '{INDEX}'")  # noqa: S608 (a name of ours)
+        connection.exec_driver_sql("PRAGMA writable_schema=RESET")
+    for name in sorted(OWN_TABLES - {INDEX}):
+        connection.exec_driver_sql(f"DROP TABLE IF EXISTS {name}")
+    connection.exec_driver_sql(SQLITE_INDEX)
+
+
+def index_faults(engine: sa.Engine) -> list[str]:
+    """A line if a part of the search index is missing, or if it differs from the documents.
+
+    On SQLite it waits for other writers, because FTS5 checks itself only in a transaction that writes.
+    """
+    with reading(engine) as connection:
+        faults = list(missing_parts(connection))
+    if not faults and not _is_index_sound(engine):
+        faults = [f"search index differs from its documents; {_REMEDY}"]
+    return faults
 
 
 def _is_index_sound(engine: sa.Engine) -> bool:
@@ -389,7 +427,7 @@ def _is_index_sound(engine: sa.Engine) -> bool:
         cause = getattr(getattr(error.__cause__, "orig", error.__cause__), "sqlite_errorname", "")
         if cause.startswith(("SQLITE_READONLY", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN")):
             return True  # an index that cannot be written cannot be checked or repaired, but it can be searched
-        if cause.startswith("SQLITE_CORRUPT"):
+        if cause.startswith(("SQLITE_CORRUPT", "SQLITE_ERROR")) and "no such module" not in str(error.__cause__):
             return False
         raise
     return True

@@ -148,7 +148,9 @@ def reindex(session: Session) -> None:
 
     with session.name_origin():
         mended = schema.reindex(session.catalog_url)
-    text = "the search index matches the published versions" + (f"; documents rebuilt: {mended:,}" if mended else "")
+    text = "the search index now matches the published versions" + (
+        f"; documents rebuilt: {mended:,}" if mended else ""
+    )
     session.out.present("db.reindex", {"mended": mended}, lambda _: [text])
 
 

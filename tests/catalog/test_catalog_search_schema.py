@@ -13,7 +13,7 @@ from registry.catalog import open_catalog, schema, sqlite_path
 from registry.catalog.faults import typed_faults
 from registry.catalog.urls import parse_url
 from registry.errors import CatalogError, NotACatalogError
-from registry.model import DatasetMetadata
+from registry.model import DatasetMetadata, Reference
 
 BEFORE = "0002"
 REMEDY = "repair it with: registry db reindex"
@@ -144,18 +144,74 @@ def test_an_index_that_is_not_that_of_its_documents_is_found_and_mended(
     mended(catalog_url, statement, expected)
 
 
-@pytest.mark.parametrize("catalog_url", ["sqlite"], indirect=True)
-def test_an_index_that_sqlite_cannot_open_is_damage(catalog_url: str) -> None:
-    with open_catalog(catalog_url) as catalog:
-        publish(catalog, "digits:1.0.0")
-        execute(catalog_url, "DELETE FROM search_index_data")
+BROKEN = [
+    "INSERT INTO search_index(search_index) VALUES ('delete-all')",
+    "DELETE FROM search_index_data",
+    "DELETE FROM search_index_config",
+    "UPDATE search_index_data SET block = x'00'",
+    "UPDATE search_index_data SET block = x'ffffffffffffffff'",
+    "DROP TABLE search_index",
+    "DROP TABLE search_index_data",
+    "DROP TABLE search_index_idx",
+    "DROP TABLE search_index_config",
+]
 
-        assert schema.check(catalog_url) == [f"search index differs from its documents; {REMEDY}"]
-        for action in (lambda: catalog.search("digits"), lambda: schema.reindex(catalog_url)):
-            with pytest.raises(CatalogError, match="is damaged: ") as caught:
+
+@pytest.mark.parametrize("catalog_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("statement", BROKEN)
+def test_a_damaged_index_is_named_with_the_command_that_rebuilds_it(catalog_url: str, statement: str) -> None:
+    with open_catalog(catalog_url) as catalog:
+        publish(catalog, "sales:1.0.0")
+    execute(catalog_url, statement)
+
+    found = schema.check(catalog_url)
+    assert all("search_index" in line or line.startswith("search index ") for line in found)
+    assert any(line.startswith("search index ") for line in found)
+    with open_catalog(catalog_url) as catalog:
+        assert [fault.where for fault in catalog.log.verify().faults] == ["the schema"]
+        for action in (
+            lambda: catalog.search("sales") or catalog.explain_no_hits("sales"),
+            lambda: catalog.lifecycle.yank(Reference.parse("sales:1.0.0"), "bad", None, actor="ann"),
+            lambda: publish(catalog, "sales:1.1.0"),
+        ):
+            raised = None  # an index that is damaged in part still serves some of them
+            try:
                 action()
-            assert caught.value.hint == "Restore it from a copy."
-        assert catalog.find("digits").num_examples == 9
+            except CatalogError as error:
+                raised = error
+            if raised is not None:
+                assert str(raised).startswith(f"the search index of {catalog.url} is damaged: ")
+                assert raised.hint == (
+                    "Nothing else is damaged. Rebuild it from the published versions: registry db reindex"
+                )
+        assert catalog.find("sales").num_examples == 9
+
+    schema.reindex(catalog_url)
+    assert schema.check(catalog_url) == []
+    with open_catalog(catalog_url) as catalog:
+        assert catalog.log.verify().faults == ()
+        publish(catalog, "sales:2.0.0", metadata=DatasetMetadata(description="Patched."))
+        assert [str(hit.version) for hit in catalog.search("sales patched")] == ["2.0.0"]
+    assert schema.check(catalog_url) == []
+
+
+@pytest.mark.parametrize("catalog_url", ["sqlite"], indirect=True)
+def test_a_search_does_not_say_that_a_dataset_is_unknown_because_the_index_is_empty(catalog_url: str) -> None:
+    with open_catalog(catalog_url) as catalog:
+        publish(catalog, "sales:1.0.0")
+        execute(catalog_url, BROKEN[0])
+        assert catalog.search("sales") == ()
+        with pytest.raises(CatalogError) as caught:
+            catalog.explain_no_hits("sales")
+        assert str(caught.value) == (
+            f"the search index of {catalog.url} is damaged: it lacks 'sales', a word in the name of a dataset"
+        )
+        with pytest.raises(CatalogError) as caught:
+            publish(catalog, "sales:1.1.0")
+        assert str(caught.value) == f"the search index of {catalog.url} is damaged: database disk image is malformed"
+        assert [str(fault) for fault in catalog.log.verify().faults] == [
+            f"the schema search index differs from its documents; {REMEDY}"
+        ]
 
 
 def test_many_documents_out_of_date_are_one_line(catalog_url: str) -> None:
@@ -173,10 +229,10 @@ def test_many_documents_out_of_date_are_one_line(catalog_url: str) -> None:
     ("statements", "expected"),
     [
         (["DROP TRIGGER search_document_update"], ["trigger is missing: search_document_update"]),
-        (["DROP TABLE search_index"], ["search index is missing: search_index"]),
+        (["DROP TABLE search_index"], [f"search index is missing: search_index; {REMEDY}"]),
         (
             ["DROP TABLE search_index", "CREATE VIRTUAL TABLE search_index USING fts5(name)"],
-            ["table is not part of the schema: search_index_content", "search index differs: search_index"],
+            ["table is not part of the schema: search_index_content", f"search index differs: search_index; {REMEDY}"],
         ),
         (["ALTER TABLE search_document DROP COLUMN version_id"], None),
     ],
