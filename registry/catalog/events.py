@@ -353,7 +353,7 @@ def _rows(connection: sa.Connection) -> Iterator[Any]:
     while True:
         try:
             batch: list[Any] = list(connection.execute(_batch_after(last, select_events())))
-        except UNREADABLE:
+        except (*UNREADABLE, sa.exc.OperationalError):  # the latter: text that is not UTF-8
             batch = [_row(connection, number) for number in _numbers(connection, last)]
         if not batch:
             return
@@ -374,7 +374,7 @@ def _row(connection: sa.Connection, number: int) -> Any:
     query = select_events().where(event.c.id == number)
     try:
         return connection.execute(query).one()
-    except UNREADABLE:
+    except (*UNREADABLE, sa.exc.OperationalError):
         return connection.execute(sa.select(event.c.id, event.c.hash).where(event.c.id == number)).one()
 
 

@@ -38,6 +38,9 @@ _RESTORE: Final = "Restore it from a copy."
 
 REINDEX: Final = "Nothing else is damaged. Rebuild it from the published versions: registry db reindex"
 
+_NOT_UTF8: Final = "Could not decode to UTF-8"
+"""What Python's driver of SQLite says of a stored text that is not UTF-8."""
+
 _TRY_AGAIN: Final = "Another process is writing to it. Try again; nothing was changed."
 
 _LOST: Final = "Run the same command again; nothing was changed."
@@ -72,6 +75,17 @@ _LOCAL_REFUSAL: Final = re.compile(
     r"fe_sendauth|authentication(?! request)|SASL|SCRAM|channel binding|GSSAPI|Kerberos|peer user name"
     r"|peer credentials|OAuth|password file"
 )
+
+
+@contextmanager
+def decoded_text() -> Iterator[None]:
+    """Raise CatalogError for a stored text that is not UTF-8, where the caller goes on without the row."""
+    try:
+        yield
+    except sa.exc.OperationalError as error:
+        if not str(error.orig).startswith(_NOT_UTF8):
+            raise
+        raise CatalogError(f"a stored text is not UTF-8: {error.orig!s:.200}") from error
 
 
 @contextmanager
@@ -218,6 +232,8 @@ def _translate_sqlite(error: sqlite3.Error, where: str, path: Path) -> RegistryE
             f"{where} cannot be searched: this Python's SQLite has no FTS5",
             hint="Use a Python whose SQLite has it, as nearly all do, or a PostgreSQL catalog.",
         )
+    if text.startswith(_NOT_UTF8):
+        return CatalogError(f"{where} is damaged: {text:.200}", hint="Find the row: registry log verify.")
     if text.startswith("no such table: "):
         table = text.removeprefix("no such table: ")
         return CatalogError(

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from registry.catalog.events import find_datasets, read_events
+from registry.catalog.events import UNREADABLE, describe_event, find_datasets, read_events
 from registry.catalog.locations import MIRROR_ADD, MIRROR_REMOVE, RELOCATE, told_steps
 from registry.catalog.queries import list_versions, load_version
 from registry.catalog.selection import explain_refusal, no_default_config
-from registry.catalog.values import PastLookUp, VersionSummary, damaged, stored_values
-from registry.errors import ConfigNotFoundError, DatasetNotFoundError, VersionWithdrawnError
+from registry.catalog.values import PastLookUp, VersionSummary, damaged
+from registry.errors import ConfigNotFoundError, DatasetNotFoundError, LogTamperedError, VersionWithdrawnError
 from registry.model import (
     Candidate,
     Event,
@@ -102,13 +102,22 @@ def standing_at(connection: sa.Connection, name: str, config: str | None, moment
 
     Raises:
         DatasetNotFoundError, ConfigNotFoundError: the dataset or the config does not exist, or did not exist yet.
-        CatalogError: the events contradict each other: see ``registry log verify``.
+        LogTamperedError: an event cannot have happened, e.g. a publication without a digest.
+        CatalogError: an event cannot be read.
     """
     dataset = name if config is None else f"{name}/{config}"
     replayed = Replayed(name)
-    with stored_values():
-        for event in read_events(connection, until=moment, datasets=find_datasets(connection, dataset)):
+    for event in read_events(connection, until=moment, datasets=find_datasets(connection, dataset)):
+        try:
             replayed.apply(event)
+        except UNREADABLE as error:
+            raise LogTamperedError(
+                f"{describe_event(event)} cannot have happened: {describe_refusal(error)}. So the state of "
+                f"{dataset} at {describe_moment(moment)} is unknown",
+                hint="Other software wrote the event. registry log verify names all of them; the owner of the "
+                "database sets them aside as docs/troubleshooting.md says.",
+                details={"event": event.id, "faults": []},
+            ) from error
     chosen = replayed.default_config if config is None else config
     found = None if chosen is None else replayed.configs.get(chosen)
     if found is None:
@@ -117,6 +126,15 @@ def standing_at(connection: sa.Connection, name: str, config: str | None, moment
     return Standing(
         name=name, config=chosen or None, candidates=candidates, canonical=found.canonical, aliases=found.aliases
     )
+
+
+def describe_refusal(error: Exception) -> str:
+    """Why ``Replayed.apply`` refused an event.
+
+    >>> describe_refusal(KeyError("content_digest"))
+    "its details lack 'content_digest'"
+    """
+    return f"its details lack {error}" if isinstance(error, KeyError) else str(error)
 
 
 def _was_not_there(

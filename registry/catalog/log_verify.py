@@ -17,7 +17,8 @@ from registry.catalog.backend import Advance
 from registry.catalog.configs import PROTECT, UNPROTECT
 from registry.catalog.corrections import compare_corrections
 from registry.catalog.events import UNREADABLE, Faults, describe_event, in_json, read_events, walk_chain
-from registry.catalog.history import Replayed, ReplayedConfig, ReplayedVersion
+from registry.catalog.faults import decoded_text
+from registry.catalog.history import Replayed, ReplayedConfig, ReplayedVersion, describe_refusal
 from registry.catalog.rows import TagsSeal, fingerprint_seals, read_canonical, version_seal
 from registry.catalog.schema import wrong_triggers
 from registry.catalog.search import stale_documents
@@ -94,16 +95,21 @@ class TableComparison:
 
     def run(self, datasets: dict[str, set[str]]) -> None:
         """Compare everything; ``datasets`` has the names of each dataset in events, by the name of the dataset."""
-        names = self._connection.execute(sa.select(builder.c.name, builder.c.id).order_by(builder.c.id)).all()
+        try:
+            with stored_values(), decoded_text():
+                names = self._connection.execute(sa.select(builder.c.name, builder.c.id).order_by(builder.c.id)).all()
+        except CatalogError as error:
+            self._faults.add("the catalog", f"cannot be read: {error}")
+            return
         known: dict[str, int] = dict(map(tuple, names))
         for name in (*known, *(name for name in datasets if name not in known)):
             try:
-                with stored_values():
+                with stored_values(), decoded_text():
                     self._compare_dataset(name, known.get(name), sorted(datasets.get(name, ())))
             except CatalogError as error:
                 self._faults.add(name, f"cannot be read: {error}")
         try:
-            with stored_values():
+            with stored_values(), decoded_text():
                 compare_corrections(self._connection, self._faults)
                 self._compare_experiments()
                 self._compare_protection()
@@ -183,7 +189,7 @@ class TableComparison:
             try:
                 replayed.apply(one)
             except UNREADABLE as error:
-                self._faults.add(describe_event(one), f"cannot have happened: {error}")
+                self._faults.add(describe_event(one), f"cannot have happened: {describe_refusal(error)}")
                 continue
             if one.action in _ALIAS_ACTIONS:
                 setters[one.dataset, one.details["alias"]] = one

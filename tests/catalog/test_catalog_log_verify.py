@@ -19,8 +19,8 @@ from levels import either
 from registry.catalog import CatalogBackend, events, log_verify, schema
 from registry.catalog.session import write
 from registry.catalog.tables import metadata
-from registry.errors import LogTamperedError, UsageError
-from registry.model import FeatureFingerprint, Reference, SplitFingerprint, VersionState
+from registry.errors import CatalogError, LogTamperedError, UsageError
+from registry.model import FeatureFingerprint, Reference, SplitFingerprint, Version, VersionState, describe_moment
 
 
 def append(catalog: CatalogBackend, action: str, dataset: str, version: str, **details: Any) -> None:
@@ -503,6 +503,107 @@ def test_triggers_that_others_added_to_our_tables_are_found(catalog: CatalogBack
         assert schema.check(catalog_url) == [f"{kind} is not part of the schema: evil"]
         execute(catalog_url, f"DROP {kind} evil" + (" ON event" if catalog_url.startswith("postgresql") else ""))
     assert faults(catalog) == schema.check(catalog_url) == []
+
+
+def set_aside(url: str, number: int) -> None:
+    """Run the statements of docs/troubleshooting.md as the owner of the database."""
+    text = (DOCUMENT.parent / "troubleshooting.md").read_text(encoding="utf-8")
+    (statement,) = re.findall(r"UPDATE event SET [^;]*;", text)
+    damage(url, statement.replace("number", str(number)))
+
+
+FOREIGN_EVENTS = {
+    ("publish", "mnist", "9.0.0", "{}"): "its details lack 'content_digest'",
+    ("publish", "mnist", "nine", "{}"): "invalid version 'nine'",
+    ("yank", "mnist", "7.0.0", "{}"): "no event published 7.0.0",
+    ("alias-remove", "mnist", "", '{"alias": []}'): "there was no alias []",
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN_EVENTS)
+def test_an_event_of_other_software_is_named_by_look_ups_and_set_aside_by_the_owner(
+    catalog: CatalogBackend, catalog_url: str, what: tuple[str, ...]
+) -> None:
+    publish(catalog, "mnist:1.0.0")
+    action, dataset, version, details = what
+    execute(
+        catalog_url,
+        f"INSERT INTO event SELECT 2, at, 'eve', '{action}', '{dataset}', '{version}', '{details}', hash, '{'a' * 64}' "  # noqa: S608 (constants)
+        "FROM event",
+    )
+    publish(catalog, "mnist:1.1.0")  # writes go on
+    now = catalog.now()
+    title = f"event 2 ({action} {dataset}{':' if version else ''}{version})"
+
+    for look_up in (
+        lambda: catalog.find_at(Reference.parse("mnist:1.0.0"), now),
+        lambda: catalog.versions("mnist", at=now),
+    ):
+        with pytest.raises(LogTamperedError) as caught:
+            look_up()
+        moment = describe_moment(now)
+        assert str(caught.value) == (
+            f"{title} cannot have happened: {FOREIGN_EVENTS[what]}. So the state of mnist at {moment} is unknown"
+        )
+        assert caught.value.hint == (
+            "Other software wrote the event. registry log verify names all of them; the owner of the database sets "
+            "them aside as docs/troubleshooting.md says."
+        )
+    assert catalog.find("mnist").version == Version(1, 1, 0)
+    assert f"{title} was changed: its hash does not match its content" in faults(catalog)
+
+    set_aside(catalog_url, 2)
+
+    assert str(catalog.find_at(Reference.parse("mnist"), now).version.version) == "1.1.0"
+    assert [str(one.version) for one in catalog.versions("mnist", at=now)] == ["1.1.0", "1.0.0"]
+    assert faults(catalog) == ["event 2 (set-aside) was changed: its hash does not match its content"]
+    publish(catalog, "mnist:1.2.0")
+
+
+@pytest.mark.parametrize("catalog_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("column", ["actor", "action", "dataset", "version", "details_json", "at"])
+def test_an_event_that_cannot_be_read_is_named_and_set_aside_by_the_owner(
+    catalog: CatalogBackend, catalog_url: str, column: str
+) -> None:
+    publish(catalog, "mnist:1.0.0")
+    publish(catalog, "mnist:1.1.0")
+    catalog.experiments.add("flag", "A flag.", actor="ann")
+    value = "'2026-02-30 00:00:00.000000'" if column == "at" else "CAST(x'ff41' AS text)"
+    damage(catalog_url, f"UPDATE event SET {column} = {value} WHERE id = 3")  # noqa: S608 (constants)
+
+    with pytest.raises(CatalogError, match="is damaged: "):
+        list(logged(catalog))
+    assert faults(catalog) == ["event 3 cannot be read"]
+
+    set_aside(catalog_url, 3)
+
+    assert [one.action for one in logged(catalog)] == ["publish", "publish", "set-aside"]
+    assert faults(catalog) == [
+        "event 3 (set-aside) was changed: its hash does not match its content",
+        "the experiment flag is not what its events say",
+    ]
+    publish(catalog, "mnist:1.2.0")
+
+
+@pytest.mark.parametrize("catalog_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("statement", "where"),
+    [
+        ("UPDATE builder SET name = CAST(x'ff41' AS text)", "the catalog"),
+        ("UPDATE dataset_version SET published_by = CAST(x'ff41' AS text)", "mnist"),
+        ("UPDATE alias SET set_by = CAST(x'ff41' AS text)", "mnist"),
+        ("UPDATE experiment SET description = CAST(x'ff41' AS text)", "the catalog"),
+        ("INSERT INTO builder VALUES (7, 'other', 0, 'garbage')", "other"),
+    ],
+)
+def test_rows_that_cannot_be_read_are_faults(
+    catalog: CatalogBackend, catalog_url: str, statement: str, where: str
+) -> None:
+    publish(catalog, "mnist:1.0.0")
+    catalog.aliases.set("paper", Reference.parse("mnist:1.0.0"), expect=None, message="", actor="ann")
+    catalog.experiments.add("flag", "A flag.", actor="ann")
+    damage(catalog_url, statement)
+    assert [found for found in faults(catalog) if found.startswith(f"{where} cannot be read: ")] != []
 
 
 def test_events_of_older_releases_do_not_tell_the_time_of_their_rows(
