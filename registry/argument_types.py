@@ -67,7 +67,7 @@ def typed_arguments(function: Callable[P, R]) -> Callable[P, R]:
 
     Raises:
         WrongTypeError: an argument has another type. Raised by the decorated call.
-        UsageError: a path cannot be encoded for the file system. Raised by the decorated call.
+        UsageError: a path contains NUL, or cannot be encoded for the file system. Raised by the decorated call.
     """
     signature = inspect.signature(function)
 
@@ -102,6 +102,25 @@ def require_type(name: str, value: object, kind: type) -> None:
         _refuse(name, value, kind.__name__)
 
 
+def require_path(name: str, value: str | os.PathLike[str]) -> str:
+    """Return the text of ``value``, the argument ``name``, if the system could have a file of this name.
+
+    Raises:
+        WrongTypeError: it is a path of bytes.
+        UsageError: it contains NUL, or cannot be encoded for the file system.
+    """
+    text = os.fspath(value)
+    if not isinstance(text, str):
+        _refuse(name, text, "a path of str")
+    try:
+        is_path = b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        is_path = False
+    if not is_path:
+        raise UsageError(f"{name} is not a valid path: {text!r:.100}", details={"argument": name})
+    return text
+
+
 def _refuse(name: str, value: object, accepted: str) -> NoReturn:
     kind, words = type(value).__name__, set(accepted.split())
     raise WrongTypeError(
@@ -116,12 +135,7 @@ def _check(name: str, value: object, tests: Sequence[tuple[str, Test]]) -> None:
         accepted = " or ".join(dict.fromkeys(label for label, _ in tests))
         _refuse(name, value, accepted)
     if isinstance(value, str | os.PathLike) and any(label == "path" for label, _ in tests):
-        try:
-            os.fsencode(value)
-        except UnicodeEncodeError:
-            raise UsageError(
-                f"{name} is not a valid path: {os.fspath(value)!r:.100}", details={"argument": name}
-            ) from None
+        require_path(name, value)
 
 
 def _read_annotation(annotation: str) -> tuple[tuple[str, Test], ...]:

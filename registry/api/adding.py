@@ -20,7 +20,7 @@ from registry.api.argument_hints import hints_as_arguments
 from registry.api.arguments import read_version
 from registry.api.locations import open_data
 from registry.api.publishing import Publishing
-from registry.argument_types import typed_arguments
+from registry.argument_types import require_path, typed_arguments
 from registry.catalog import CatalogBackend
 from registry.engines import engine_argument
 from registry.errors import ConflictError, NotFoundError, UsageError
@@ -41,6 +41,7 @@ from registry.model import (
     other_source,
 )
 from registry.model.version import HIGHEST
+from registry.storage import local_path
 
 if TYPE_CHECKING:
     from registry.engines import Engine
@@ -509,6 +510,8 @@ class Adding(Publishing):
         from registry.shards.arrow_values import import_pyarrow
 
         import_pyarrow("adding data")
+        if isinstance(source, str | os.PathLike):
+            require_path("source", source)
         _check_numbers(skip_bad, num_shards)
         name_use: NameUse = "replace" if replace else "derived" if name is None else "given"
         if not in_place:
@@ -599,7 +602,7 @@ class Adding(Publishing):
         place = place_of(os.fspath(source))
         producer = Producer(action="add", place=place)
         # A path that does not exist, or is a file where only folders can be added, is refused for that.
-        is_there = Path(place).is_dir() if folders_only else Path(place).exists()
+        is_there = os.path.isdir(place) if folders_only else os.path.exists(place)  # noqa: PTH110, PTH112 (of any length)
         if "://" in place or is_there:
             check_continues(name_use, producer, self.backend.producers(reference.name, reference.config))
         return producer
@@ -686,8 +689,8 @@ def _stamp_inputs(source: Any) -> Mapping[str, str] | None:
 
     if not isinstance(source, str | os.PathLike):
         return None
-    path = Path(os.fsdecode(source)).expanduser()
-    return stamps_below(path) if path.exists() else None
+    path = local_path(os.fspath(source))
+    return stamps_below(Path(path)) if path is not None and os.path.exists(path) else None  # noqa: PTH110 (of any length)
 
 
 def _check_numbers(skip_bad: int, num_shards: int | None) -> None:

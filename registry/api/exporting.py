@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, TypeAlias, cast
 from registry.errors import AlreadyStoredError, UsageError, require_extra, suggest
 from registry.model import Advance, ProgressCallback, count_progress, whole_number
 from registry.order import ReadConfig
-from registry.storage import Store, open_store
+from registry.storage import Store, expand_home, open_store
 
 if TYPE_CHECKING:
     import datasets
@@ -350,7 +350,7 @@ def _names_a_file(kind: str, dest: str | os.PathLike[str]) -> bool:
 
 
 def _is_folder(text: str) -> bool:
-    return text.endswith("/") or ("://" not in text and Path(text).expanduser().is_dir())
+    return text.endswith("/") or ("://" not in text and os.path.isdir(expand_home(text)))  # noqa: PTH112 (of any length)
 
 
 def _only_split(dataset: Dataset, dest: Any) -> str:
@@ -404,7 +404,7 @@ def _find_place(
 def _split_path(text: str) -> tuple[Store, str]:
     """The store of the parent folder of a path or URL, and the last part of it."""
     if "://" not in text:
-        path = Path(os.path.abspath(Path(text).expanduser()))  # noqa: PTH100 (resolve would follow links)
+        path = Path(os.path.abspath(expand_home(text)))  # noqa: PTH100 (resolve would follow links)
         return open_store(path.parent), path.name
     folder, _, name = text.rstrip("/").rpartition("/")
     return open_store(folder), name

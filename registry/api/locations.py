@@ -127,8 +127,10 @@ def find_cache() -> FileCache:
 
 def shared_folder() -> Path:
     """The folder of what is kept of other machines. It can be deleted at any time."""
+    from registry.storage import expand_home
+
     chosen = os.environ.get(CACHE_DIR_VARIABLE)
-    return Path(chosen).expanduser().absolute() if chosen else _cache_folder()
+    return expand_home(chosen).absolute() if chosen else _cache_folder()
 
 
 def open_data(data_dir: str, *, catalog: CatalogBackend | None = None) -> Store:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from registry.api.arguments import DatasetLike, exact_version, log_actor, read_reference
@@ -411,9 +410,11 @@ def _absolute(url: str | os.PathLike[str]) -> str:
 def _spellings(url: str | os.PathLike[str]) -> tuple[str, ...]:
     """The texts that locations in a folder may begin with: a link in the path may be gone since they were recorded."""
     text = os.fspath(url)
+    from registry.storage import expand_home
+
     if "://" in text:
         return (_absolute(text),)
-    path = str(Path(text).expanduser().absolute())
+    path = str(expand_home(text).absolute())
     return tuple(dict.fromkeys((path.rstrip("/") or "/", _absolute(text))))
 
 

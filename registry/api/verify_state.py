@@ -27,7 +27,7 @@ from registry.api.locations import index_folder, open_data
 from registry.catalog import CatalogBackend, VersionSize, VersionSummary, catalog_identity
 from registry.errors import ContinuedRunWarning, UsageError
 from registry.model import Reference, describe_moment, parse_duration, parse_moment
-from registry.storage import open_store
+from registry.storage import expand_home, open_store, read_file
 from registry.storage.faults import storage_errors
 
 CONTINUED: Final = timedelta(days=7)
@@ -100,7 +100,7 @@ class VerifyState:
         Raises:
             StorageError: it cannot be read or written.
         """
-        self._path = Path(path).expanduser().absolute()
+        self._path = expand_home(path).absolute()
         self._deep = deep
         self._locations = {one.reference: one.locations for one in sizes}
         self._known: dict[str, _Verified] = {}
@@ -150,7 +150,7 @@ class VerifyState:
         with storage_errors("read", str(self._path)):
             if not self._path.exists():
                 return None
-            lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
+            lines = read_file(self._path).decode(errors="replace").splitlines()
         for text in lines:
             try:
                 line = json.loads(text)

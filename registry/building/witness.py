@@ -123,10 +123,13 @@ def stamps_below(path: Path) -> dict[str, str] | None:
     """The stamps of a file, or of a folder and all that is in it; None if it has very many files."""
     top = os.path.abspath(path)  # noqa: PTH100 (links stay: they may be changed, too)
     found = {top: stamp_of(top)}
-    for folder, folders, files in os.walk(top):
-        for name in (*folders, *files):
-            inside = os.path.join(folder, name)  # noqa: PTH118 (faster for many files)
-            found[inside] = stamp_of(inside)
-        if len(found) > _MOST_FILES:
-            return None
+    try:
+        for folder, folders, files in os.walk(top):
+            for name in (*folders, *files):
+                inside = os.path.join(folder, name)  # noqa: PTH118 (faster for many files)
+                found[inside] = stamp_of(inside)
+            if len(found) > _MOST_FILES:
+                return None
+    except RecursionError:  # of folders that are nested too deeply for os.walk
+        return None
     return found

@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -102,12 +101,14 @@ def read_environment(text: str) -> Mapping[str, Any]:
     if text.lstrip().startswith("{"):
         place, content, is_yaml = "--runtime-env", text, False
     else:
-        path = Path(text).expanduser()
+        from registry.storage import expand_home, read_file
+
+        path = expand_home(text)
         place, is_yaml = f"--runtime-env: {text}", path.suffix in (".yaml", ".yml")
         if not is_yaml and path.suffix != ".json":
             raise UsageError(f"{place} is neither JSON nor a .json or .yaml file", hint=_ENVIRONMENT_HINT)
         try:
-            content = path.read_text(encoding="utf-8")
+            content = read_file(path).decode()
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
             raise UsageError(f"{place} cannot be read: {reason}", hint=_ENVIRONMENT_HINT) from error

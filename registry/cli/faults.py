@@ -33,6 +33,8 @@ _OS_HINTS: Final = {
     errno.EMFILE: "Too many files are open: raise the limit with ulimit -n, or use fewer processes.",
     errno.ENFILE: "Too many files are open on this machine: try again later, or raise its limit.",
     errno.ENOENT: "Check the name, and that the disk that holds it is mounted.",
+    errno.ENAMETOOLONG: "Use a shorter path: most systems allow names of 255 bytes.",
+    errno.ELOOP: "A link points to itself: check the path.",
     errno.ENOTDIR: "A file is in the place of a folder: check the path.",
     errno.ENOMEM: "Free some memory, or use fewer processes.",
     errno.EIO: "The disk could not be read or written: check it, and look into the system's log.",

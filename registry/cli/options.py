@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, TypeVar, cast
@@ -136,6 +137,7 @@ def _load_uses(ctx: click.Context, param: click.Parameter, paths: Sequence[Path]
     """
     from registry.api import read_uses
     from registry.api.pin_files import open_pin_file
+    from registry.storage import read_file
 
     uses = []
     for path in paths:
@@ -143,8 +145,7 @@ def _load_uses(ctx: click.Context, param: click.Parameter, paths: Sequence[Path]
             uses += [Use(reference=one.reference, place=f"{path}: {one.name}") for one in open_pin_file(path).values()]
             continue
         try:
-            with path.open(encoding="utf-8") as lines:
-                uses += read_uses(lines, str(path))
+            uses += read_uses(io.StringIO(read_file(path).decode()), str(path))
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(
                 f"{path} cannot be read as text: {error}", hint="Write one reference a line, e.g. mnist:3.*."
@@ -229,7 +230,9 @@ def check_output(output: str, *, option: str, force: bool) -> None:
         UsageError: its folder does not exist.
         AlreadyStoredError: the file exists, and ``force`` is not set.
     """
-    path = Path(output).expanduser()
+    from registry.storage import expand_home
+
+    path = expand_home(output)
     if not path.parent.is_dir():
         raise UsageError(f"the folder {path.parent} does not exist", hint="Create it, or name another file.")
     if path.exists() and not force:
@@ -246,9 +249,9 @@ def write_file(output: str, data: bytes, *, force: bool, option: str = "-o") -> 
     Raises:
         AlreadyStoredError: the file has other content, and ``force`` is not set.
     """
-    from registry.storage import open_store
+    from registry.storage import expand_home, open_store
 
-    place = Path(output).expanduser().absolute()
+    place = expand_home(output).absolute()
     store = open_store(place.parent)
     with store.exclusive(place.name):
         if place.is_file() and place.stat().st_size == len(data) and place.read_bytes() == data:

@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -183,8 +182,10 @@ def _verify_all(
 
 def _is_unfinished(path: str) -> bool:
     """Whether a file is the report of an interrupted run, which the next run replaces."""
+    from registry.storage import expand_home
+
     try:
-        found = json.loads(Path(path).expanduser().read_bytes())
+        found = json.loads(expand_home(path).read_bytes())
         return bool(found["schema"] == "registry.verify.report/1" and found["data"]["is_complete"] is False)
     except (OSError, ValueError, LookupError, TypeError):
         return False

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from registry.engines.messages import NotSendableError, call_function, not_sendable
 from registry.errors import RegistryError, UsageError
+from registry.storage import expand_home
 from registry.storage.names import is_unfinished
 
 _PREFIXES: Final = ("AWS_", "AZURE_", "AZURITE_", "FSSPEC_", "GOOGLE_", "REGISTRY_")
@@ -121,7 +122,7 @@ def environment_on_node(sent: Mapping[str, str]) -> dict[str, str]:
     """
     found = dict(sent)
     for name in _FILES & found.keys():
-        if not Path(found[name]).expanduser().exists():
+        if not expand_home(found[name]).exists():
             for dropped in (name, *_OF_TOKEN.get(name, ())):
                 found.pop(dropped, None)
     for name in _PROFILES:
@@ -136,7 +137,7 @@ def _has_profile(name: str, environment: Mapping[str, str]) -> bool:
     files = {"AWS_CONFIG_FILE": "~/.aws/config", "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials"}
     for variable, usual in files.items():
         with suppress(OSError, RuntimeError, UnicodeDecodeError):  # RuntimeError: the user has no home
-            path = Path(environment.get(variable) or usual).expanduser()
+            path = expand_home(environment.get(variable) or usual)
             if header.search(path.read_text(encoding="utf-8")):
                 return True
     return False

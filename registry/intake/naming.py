@@ -11,13 +11,13 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from registry.errors import UsageError
 from registry.masking import has_secret, remove_secrets
 from registry.model import fold_name, is_generic
+from registry.storage import local_path
 
 _SUFFIXES: Final = re.compile(r"(\.(gz|bz2|xz|zst|zip|tar|tgz))*$", re.IGNORECASE)
 
@@ -39,6 +39,7 @@ def name_of_path(location: str) -> str:
     ('flowers', 'flowers')
 
     Raises:
+        StorageError: ``location`` is not a path.
         UsageError: the names of the file and of the folders above are all generic, or the first that is not contains
             no letter or digit.
     """
@@ -54,7 +55,8 @@ def name_of_path(location: str) -> str:
 
 def _parts(location: str) -> list[str]:
     """The names that may name the dataset: of the file, without its endings, and of the folders above."""
-    if "://" in location and not location.lower().startswith("file://"):
+    path = local_path(location)
+    if path is None:
         url = urlsplit(location)
         # A host says nothing about the data; a bucket may.
         bucket = [] if url.scheme.lower() in _PORTS else [url.netloc.rpartition("@")[2]]
@@ -62,18 +64,12 @@ def _parts(location: str) -> list[str]:
             bucket = [url.netloc.partition("@")[0]]
         parts = [*bucket, *filter(None, unquote(url.path).split("/"))]
     else:
-        path = os.path.abspath(_local(location)).replace("\\", "/")  # noqa: PTH100 (a link keeps its own name)
-        parts = [part for part in path.split("/") if part]
+        # Path.absolute would keep "..", and Path.resolve would follow a link, which keeps its own name.
+        parts = [part for part in os.path.abspath(path).replace("\\", "/").split("/") if part]  # noqa: PTH100
     if not parts:
         return []
     stem = _SUFFIXES.sub("", parts[-1])
     return [stem.rpartition(".")[0] or stem, *reversed(parts[:-1])]
-
-
-def _local(location: str) -> str:
-    """A path of this machine, which may be a ``file://`` URL."""
-    is_url = location.lower().startswith("file://")
-    return unquote(urlsplit(location).path) if is_url else str(Path(location).expanduser())
 
 
 def place_of(location: str) -> str:
@@ -83,9 +79,13 @@ def place_of(location: str) -> str:
 
     >>> place_of("https://ann:PW@Host:443/a/../b.csv?page=2&token=PW"), place_of("s3://flowers/raw/")
     ('https://host/b.csv?page=2', 's3://flowers/raw')
+
+    Raises:
+        StorageError: ``location`` is not a path.
     """
-    if "://" not in location or location.lower().startswith("file://"):
-        return os.path.realpath(_local(location))
+    local = local_path(location)
+    if local is not None:
+        return os.path.realpath(local)
     url = urlsplit(remove_secrets(location))
     scheme, netloc, path, query = url.scheme.lower(), url.netloc.lower(), url.path, url.query
     if scheme in _PORTS:

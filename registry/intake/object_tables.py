@@ -237,8 +237,9 @@ def _length_of(name: str, values: Any) -> int:
             f"column {name!r} is a single value, not an array", hint=f"Pass a list for one row: {{{name!r}: [value]}}"
         )
     try:
+        len(values[:0])  # a set has a length and no order
         return len(values)
-    except TypeError as error:
+    except (TypeError, NotImplementedError) as error:
         raise SourceError(
             f"column {name!r}: expected an array or a list, found {type(values).__name__}",
             hint="Pass {'NAME': ARRAY, ...} for columns, or {'train': TABLE, ...} for splits.",

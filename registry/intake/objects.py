@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from registry.errors import SourceError, UsageError
+from registry.errors import RegistryError, SourceError, UsageError
 from registry.intake.combining import combine_splits
 from registry.intake.detect import open_source
 from registry.intake.hugging_face import open_dataset
@@ -49,12 +50,30 @@ def open_object(given: Any) -> Source | None:
     """
     if isinstance(given, (str, os.PathLike)):
         return None
-    names = _splits_of(given) if isinstance(given, Mapping) else None
-    if names is not None:
-        return _open_splits({name: given[key] for key, name in names.items()})
-    opened = _open(given)
+    with _foreign_errors(f"data cannot be read from {_describe(given)}"):
+        names = _splits_of(given) if isinstance(given, Mapping) else None
+        if names is not None:
+            return _open_splits({name: given[key] for key, name in names.items()})
+        opened = _open(given)
     reason = "the split that the dataset names" if opened.split else "one object without splits"
     return _source(opened, "data", opened.split or DEFAULT_SPLIT, reason)
+
+
+@contextmanager
+def _foreign_errors(problem: str) -> Iterator[None]:
+    """Exceptions of the object's own code, or of its library, as SourceErrors.
+
+    Any look at an object may run such code: its length, an attribute, the next batch of a stream.
+    """
+    try:
+        yield
+    except (RegistryError, MemoryError):
+        raise
+    except Exception as error:
+        text = type(error).__name__
+        with suppress(Exception):  # the text of an exception is code of the caller, too
+            text = f"{text}: {error}".rstrip(": ")
+        raise SourceError(f"{problem}: {text}", hint="The traceback shows the line that failed.") from error
 
 
 def _open(given: Any) -> Opened:
@@ -80,8 +99,9 @@ def _source(opened: Opened, name: str, split: str, reason: str = "") -> Source:
 
 def _named(opened: Opened, name: str) -> Iterator[Rows]:
     """The rows; bad ones are reported with the name of the part, as those of files are."""
-    for rows in opened.read():
-        yield replace(rows, bad=tuple(replace(one, file=name) for one in rows.bad)) if rows.bad else rows
+    with _foreign_errors(f"the {opened.kind} data cannot be read"):
+        for rows in opened.read():
+            yield replace(rows, bad=tuple(replace(one, file=name) for one in rows.bad)) if rows.bad else rows
 
 
 def _open_splits(given: Mapping[str, Any]) -> Source:

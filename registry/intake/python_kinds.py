@@ -90,7 +90,7 @@ def _plain(value: Any) -> Any:
         return dict(zip(value._fields, value, strict=True))
     if _is_image(kind):
         return value
-    if hasattr(value, "detach"):  # a tensor of torch, which may be on a GPU or record gradients
+    if hasattr(value, "detach") and hasattr(kind, "__array__"):  # a tensor of torch, on a GPU or with gradients
         value = value.detach().cpu()
     if hasattr(kind, "__array__") and not isinstance(value, (str, bytes)):
         with suppress(TypeError, ValueError):  # NumPy has no bfloat16: the value is reported
@@ -128,4 +128,5 @@ def kind_of(kind: type) -> str | None:
     for known in (bool, int, float, str, bytes, dt.datetime, dt.date, dt.timedelta, list, tuple):
         if issubclass(kind, known):
             return EXACT[known]
-    return kind.__name__
+    name = kind.__name__  # that of array.array is the name of a kind
+    return name if name not in KINDS else f"{kind.__module__}.{name}"

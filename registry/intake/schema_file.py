@@ -39,6 +39,7 @@ from registry.intake.schema import ColumnSchema, Schema
 from registry.intake.value_types import is_list
 from registry.pins.yaml_text import join_key, read_yaml, write_yaml
 from registry.shards.arrow_values import import_pyarrow
+from registry.storage import read_file
 
 _EXPECTED: Final = "expected a type such as int64, or a mapping with the key fields, list, names, num_classes or json"
 _MOST_NAMES: Final = 12
@@ -55,7 +56,7 @@ def read_schema_file(path: str | Path) -> Mapping[str, Wish]:
         MissingExtraError: pyarrow is not installed.
     """
     try:
-        data = Path(path).read_bytes()
+        data = read_file(path)
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror}", details={"path": str(path)}) from error
     return parse_schema_file(data, str(path))

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -18,7 +17,7 @@ import pyarrow as pa
 from registry.errors import require_extra
 from registry.interop.export_tables import write_stream
 from registry.splits import Plan
-from registry.storage import open_store
+from registry.storage import expand_home, open_store
 
 if TYPE_CHECKING:
     import datasets
@@ -52,7 +51,7 @@ def load_plan(
     """
     with require_extra("huggingface", package="datasets", needed_for="a dataset of Hugging Face"):
         import datasets
-    folder = Path(datasets.config.HF_DATASETS_CACHE if cache_dir is None else cache_dir).expanduser() / _FOLDER
+    folder = expand_home(datasets.config.HF_DATASETS_CACHE if cache_dir is None else cache_dir) / _FOLDER
     store = open_store(folder)
     name = f"{_name(plan, schema, content_digest)}.arrow"
     if not store.exists(name):

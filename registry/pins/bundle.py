@@ -36,7 +36,7 @@ from registry.pins.places import (
     list_files,
     no_right_bytes,
 )
-from registry.storage import Store, open_store
+from registry.storage import Store, expand_home, open_store
 
 JSON_FILENAME: Final = "dataset.lock.json"
 README_FILENAME: Final = "README.txt"
@@ -148,7 +148,7 @@ def check_json(path: str, pins: PinFile) -> None:
     Raises:
         PinChangedError: the two files differ, or the JSON file is missing.
     """
-    yaml = Path(path).expanduser()
+    yaml = expand_home(path)
     if "://" in path or yaml.name != DEFAULT_FILENAME or not is_bundle(str(yaml.parent)):
         return
     twin = yaml.with_name(JSON_FILENAME)
@@ -243,7 +243,7 @@ def _open_target(path: str | os.PathLike[str]) -> tuple[Store, str]:
             hint="Name it e.g. paper.tar: the folder in it is then called paper.",
             details={"path": text[:200]},
         )
-    return open_store(folder or Path(text).expanduser().absolute().parent), name
+    return open_store(folder or expand_home(text).absolute().parent), name
 
 
 def _texts(pin_file: PinFile, citation_texts: Mapping[str, str]) -> dict[str, str]:

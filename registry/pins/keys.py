@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from registry.errors import UsageError, require_extra
+from registry.storage import expand_home, read_file
 from registry.storage.faults import storage_errors
 from registry.storage.local import LocalStore
 
@@ -162,7 +163,9 @@ def new_key(path: str | os.PathLike[str], password: str | None = None) -> str:
     encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
     if password is not None:
         encryption = serialization.BestAvailableEncryption(password.encode())
-    private = Path(path).expanduser()
+    private = expand_home(path)
+    if not private.name:
+        raise UsageError("the path of the key file is empty", hint="Name the file of a key.")
     public = private.with_name(f"{private.name}.pub")
     key = Ed25519PrivateKey.generate()
     pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
@@ -188,9 +191,9 @@ def _write_new(path: Path, data: bytes, *, mode: int) -> None:
 def _read_key(path: str | os.PathLike[str]) -> bytes:
     if not os.fspath(path):
         raise UsageError("the path of the key file is empty", hint="Name the file of a key.")
-    place = Path(path).expanduser()
-    with storage_errors("read", str(place)), place.open("rb") as file:
-        data = file.read(_MAX_BYTES + 1)
+    place = expand_home(path)
+    with storage_errors("read", str(place)):
+        data = read_file(place)
     if len(data) > _MAX_BYTES:
         raise UsageError(f"{os.fspath(path)} is not a key: it is longer than {_MAX_BYTES} bytes")
     return data

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from registry.argument_types import typed_arguments
@@ -15,7 +14,7 @@ from registry.pins.document import LOCK_VERSION, PinDocument, canonical_json, ch
 from registry.pins.pin import Pin
 from registry.pins.places import Places
 from registry.pins.yaml_text import YamlDocument, join_key, read_yaml, write_yaml
-from registry.storage import open_store
+from registry.storage import expand_home, open_store
 
 if TYPE_CHECKING:
     from registry.model import SlicingRule
@@ -225,7 +224,7 @@ class PinFile(Mapping[str, Pin]):
             ConflictError: the existing file does not have the digest ``expected``: somebody else changed it meanwhile.
             StorageError: the file cannot be written.
         """
-        place = Path(path).expanduser().absolute()
+        place = expand_home(path).absolute()
         store, data = open_store(place.parent), self.to_yaml().encode()
         with store.exclusive(place.name):
             there = store.read_bytes(place.name) if store.exists(place.name) else None

@@ -15,7 +15,6 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -35,7 +34,7 @@ from registry.pins.layout import folder_of, reference_of
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.shards.asking import ask_sizes
 from registry.splits import counted
-from registry.storage import Allowed, Store, open_named, open_store
+from registry.storage import Allowed, Store, expand_home, open_named, open_store
 from registry.storage.cache import FileCache
 from registry.storage.consent import needs_name
 from registry.storage.names import check_relative_name
@@ -457,7 +456,7 @@ def holds(store: Store, name: str) -> bool:
 
 def is_bundle(folder: str) -> bool:
     """Whether a local folder is an unpacked bundle: it has a ``verify.py``. The folder at a URL is never one."""
-    return "://" not in folder and (Path(folder).expanduser() / VERIFY_FILENAME).is_file()
+    return "://" not in folder and (expand_home(folder) / VERIFY_FILENAME).is_file()
 
 
 def _is_absolute(location: str) -> bool:

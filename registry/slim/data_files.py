@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 from registry.errors import NotStoredError, StorageError, UsageError, WrongTypeError
 from registry.features import FeaturesDict
-from registry.storage import Store, open_store
+from registry.storage import Store, expand_home, open_store
 from registry.storage.faults import storage_errors
 from registry.storage.names import is_unfinished
 
@@ -200,7 +200,7 @@ def _is_remote(text: str) -> bool:
 
 def _expanded(text: str) -> Path:
     # As in a shell, ~name is an ordinary path if there is no such user.
-    return Path(os.path.expanduser(text))  # noqa: PTH111 (Path.expanduser raises for unknown users)
+    return expand_home(text)
 
 
 def _nothing_in(source: Any) -> UsageError:

@@ -7,10 +7,13 @@ layers above opens no paths: it receives a ``Store`` that is rooted at one folde
 from registry.errors import FolderExistsError
 from registry.storage.consent import Allowed
 from registry.storage.location import (
+    expand_home,
+    local_path,
     open_location,
     open_locations,
     open_named,
     open_store,
+    read_file,
     require_no_secrets,
     spell_place,
 )
@@ -23,10 +26,13 @@ __all__ = [
     "RenamedStore",
     "StagedFolder",
     "Store",
+    "expand_home",
+    "local_path",
     "open_location",
     "open_locations",
     "open_named",
     "open_store",
+    "read_file",
     "require_no_secrets",
     "spell_place",
 ]

@@ -138,6 +138,8 @@ def storage_errors(doing: str, path: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise storage_error(error, doing=doing, path=path) from printable_cause(error)
+    except RecursionError as error:  # os.walk
+        raise cannot(doing, path, "its folders are nested too deeply", hint="Check the path.") from error
 
 
 def printable_cause(error: BaseException) -> BaseException:

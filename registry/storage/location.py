@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -53,7 +55,7 @@ def open_store(url_or_path: str | os.PathLike[str]) -> Store:
         MissingExtraError: the protocol's package is not installed.
     """
     text = os.fspath(url_or_path)
-    path = _local_path(text)
+    path = local_path(text)
     if path is not None:
         return LocalStore(path)
     scheme = text.partition("://")[0]
@@ -83,18 +85,43 @@ def spell_place(url_or_path: str | os.PathLike[str]) -> tuple[str, ...]:
         StorageError: the text does not name a folder.
     """
     text = os.fspath(url_or_path)
-    path = _local_path(text)
+    path = local_path(text)
     if path is not None:
         return tuple(dict.fromkeys((os.path.abspath(path), os.path.realpath(path))))
     scheme, _, rest = text.partition("://")
     return (f"{'s3' if scheme == 's3a' else scheme}://{rest.rstrip('/')}",)
 
 
-def _local_path(text: str) -> str | None:
-    """The path that a text names; None for a URL of another machine."""
+def expand_home(path: str | os.PathLike[str]) -> Path:
+    """A path whose ``~`` is the home folder. As in a shell, the ``~name`` of an unknown user is the name of a file.
+
+    >>> expand_home("~nobody-has-this-name/train.csv").name
+    'train.csv'
+    """
+    return Path(os.path.expanduser(path))
+
+
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """The content of a file that a caller names.
+
+    Raises:
+        OSError: it cannot be read, or is a pipe, socket or device: reading from those may never end.
+    """
+    place = Path(path)
+    if place.exists() and not place.is_file():
+        raise IsADirectoryError(errno.EISDIR, "Not a file", str(path))
+    return place.read_bytes()
+
+
+def local_path(text: str) -> str | None:
+    """The path that a path or ``file://`` URL names; None for a URL of another machine.
+
+    Raises:
+        StorageError: the text is not a path, or names a file of another machine.
+    """
+    if not text or "\0" in (unquote(text) if text.startswith("file://") else text) or not _is_encodable(text):
+        raise StorageError(f"{text[:200]!a} is not a path", hint="Give a folder or a URL.", details={"path": text})
     if "://" not in text:
-        if not text or "\0" in text:
-            raise StorageError(f"{text!r} is not a path", hint="Give a folder or a URL.", details={"path": text})
         return os.path.expanduser(text)
     if not text.startswith("file://"):
         return None
@@ -110,6 +137,14 @@ def _local_path(text: str) -> str | None:
 
         return url2pathname(parts.path)
     return unquote(parts.path)
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return True
 
 
 def open_named(url_or_path: str, allowed: Allowed) -> Store:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -221,8 +222,9 @@ def _write_table(
 def _find_table(given: str, prefix: str | None) -> str:
     """Return the file of a table; ``given`` is that file or the folder that contains it."""
     from registry.builders.earth_engine.stored.found_files import find_export
+    from registry.storage import expand_home
 
-    if prefix is None and not Path(given).expanduser().is_dir():
+    if prefix is None and not os.path.isdir(expand_home(given)):  # noqa: PTH112 (of any length)
         return given
     found = find_export(given, prefix=prefix)
     if not found.is_table:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import reduce
 from itertools import chain
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -27,6 +26,7 @@ from registry.builders.earth_engine.exporting.raster import (
 )
 from registry.builders.earth_engine.grid import Size, Transform
 from registry.errors import NotStoredError, RegistryWarning, StorageError, UsageError, require_extra, suggest
+from registry.storage import expand_home
 
 _CACHE_BYTES: Final = 2**26
 """Minimum bytes of GDAL's block cache; it is larger if two rows of blocks need more."""
@@ -198,11 +198,13 @@ class GeoTiffRaster:
             return source
         path = os.fspath(source)
         if "://" not in path and not path.startswith("/vsi"):
-            path = str(Path(path).expanduser())
-        if "://" not in path and not path.startswith("/vsi") and not Path(path).exists():
-            raise NotStoredError(
-                f"cannot read {path}: the file does not exist", details={"path": path, "doing": "read"}
-            )
+            path = str(expand_home(path))
+            if not os.path.isfile(path) and not os.path.isdir(path):  # noqa: PTH112, PTH113 (of any length)
+                is_there = os.path.lexists(path)  # reading from a pipe would wait for ever
+                raise NotStoredError(
+                    f"cannot read {path}: {'it is not a file' if is_there else 'the file does not exist'}",
+                    details={"path": path, "doing": "read"},
+                )
         try:
             return self._stack.enter_context(rasterio.open(path))
         except rasterio.errors.RasterioError as error:

@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike, fspath
-from pathlib import Path
+from os.path import isdir
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from registry.builders.earth_engine.exporting.options import MAX_SIDE
@@ -25,7 +25,7 @@ from registry.builders.earth_engine.mixer import MAX_BYTES, Mixer
 from registry.builders.earth_engine.stored.export import StoredBand, StoredExport
 from registry.errors import UsageError
 from registry.features.json_node import JsonNode
-from registry.storage import Store, open_store
+from registry.storage import Store, expand_home, open_store
 
 if TYPE_CHECKING:
     from registry.api import Dataset
@@ -229,7 +229,7 @@ def find_mixer(source: MixerLike, *, split: str | None = None) -> FoundMixer:
     if text.lstrip("\ufeff \t\r\n").startswith("{"):
         return FoundMixer(mixer=Mixer.from_json(text.removeprefix("\ufeff")), content=text.encode())
     folder, _, name = text.rpartition("/")
-    if not name or ("://" not in text and Path(text).expanduser().is_dir()):
+    if not name or ("://" not in text and isdir(expand_home(text))):  # noqa: PTH112 (of any length)
         return _of_folder(text)
     return read_mixer_file(open_store(folder or ("/" if text.startswith("/") else ".")), name)
 
