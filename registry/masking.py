@@ -23,13 +23,25 @@ _KEYS: Final = re.compile(
     r"(?i)((?<![a-z0-9])(?:s3[an]?|gs|gcs|azure|az|abfss?|wasbs?|adl|oss|postgres\w*(?:\+\w+)?|mysql(?:\+\w+)?)://)"
     r"[^\s:/?#@]{0,200}:[^\s]{0,400}@"
 )
+# A password with a space. A sentence may go on after a URL, as in "http://host:80, or ask ann@host": no number is one.
+_SPACED: Final = re.compile(
+    r"(?<=://)[^\s/?#:@\[]*:(?!\d{1,5}(?!\w))(?=[^\s@]{1,200}[^\S\n])[^\n@]{1,200}@(?:[^\s/]{0,200}@)?(?=[\w\[])"
+)
 # Parameters of libpq, as in "host=db password=PW". Other texts, such as records, may say "password=..." of anything.
 _PARAMETERS: Final = re.compile(r"(?i)\b(?:host(?:addr)?|port|user|dbname|server)\s*=")
 _PARAMETER: Final = re.compile(
     r"(?i)((?:passw(?:or)?d|(?<![a-z0-9])(?:pass|pwd|scram_(?:client|server)_key|oauth_client_secret))\s*=\s*)"
     r"('(?:[^'\\]|\\.)*'?|\"[^\"]*\"?|[^\s;,&'\"]+)"
 )
-_QUERY: Final = re.compile(r"[?#][^\s?#]*=[^\s#]*")
+# [user[:password]@]host[:port], and what follows it.
+_AUTHORITY: Final = re.compile(
+    r"(?P<user>[^\s:@/?#\[\]]*(?::[^\s@/?#]*)?@)?(?:\[[0-9A-Fa-f:.%]+\]|[^\s:@/?#\[\]]*)(?::(?P<port>\d{1,5}))?"
+    r"(?P<rest>[/?#].*)?",
+    re.DOTALL,
+)
+_PORTS: Final = frozenset({"http", "https", "ftp", "ftps", "sftp", "ssh"})
+_ASSIGNED: Final = re.compile(r"([\w%.+-]{2,60})\s*=")
+_QUERY: Final = re.compile(r"[?#][^\s?#]*=[^\s]*")
 _SEPARATOR: Final = re.compile("([?#&;])")  # some servers accept ";" for "&"
 
 _MASKED: Final = re.compile(rf"{re.escape(MASK)}\W*")
@@ -55,6 +67,7 @@ def mask(text: str) -> str:
     if "@" in text and "://" in text:
         text = _KEYS.sub(_mask_keys, text)
         text = _USER_INFO.sub(_mask_user, text)
+        text = _SPACED.sub(_mask_user, text)
     if "=" in text:
         text = _QUERY.sub(_mask_query, text)
         if _PARAMETERS.search(text):
@@ -76,6 +89,42 @@ def mask_all(value: Any, *, in_urls_only: bool = False) -> Any:
         found = [mask_all(one, in_urls_only=in_urls_only) for one in value]
         return found if isinstance(value, list) else tuple(found)
     return value
+
+
+def may_hide_secret(text: str) -> bool:
+    """Whether ``text``, which should name a path, a URL or a dataset, may contain a secret that ``mask`` does not find.
+
+    Such a text is a malformed URL, or parameters of a connection. It is refused, and not repeated: nobody can say where
+    its password ends.
+
+    >>> may_hide_secret("s3://KEY:P W@bucket/x"), may_hide_secret("ann:PW@host/x"), may_hide_secret("AccountKey=PW")
+    (True, True, True)
+    >>> may_hide_secret("https://ann:PW@host/x"), may_hide_secret("my data/ann@work/10:30.csv")
+    (False, False)
+    """
+    scheme, separator, rest = text.partition("://")
+    if not separator or not re.fullmatch(r"[A-Za-z][\w+.-]*", scheme):
+        is_path = re.match(r"~|\.{0,2}/(?!/)", text) is not None
+        return (
+            re.search(r":[^/]*@" if is_path else r":.*@|^//", text, re.DOTALL) is not None
+            or re.search(r"[?#][^?#\s/]*=", text) is not None
+            or any(_is_password_name(name) for name in _ASSIGNED.findall(text))
+        )
+    match = _AUTHORITY.fullmatch(rest)
+    if match is None:
+        return True
+    port, after = match["port"], match["rest"] or ""
+    if scheme.lower() == "file":
+        return match["user"] is not None or port is not None or "://" in after
+    if port is not None and (int(port) > 65535 or (scheme.lower() not in _PORTS and "@" in after)):
+        return True
+    if "@" in after and port is not None and (after[0] != "/" or re.search(r"\s", after)):
+        return True
+    # A space or a number sign in the value of a parameter: the value ends somewhere behind it.
+    path = after.partition("?")[0]
+    return bool(re.search(r"\s", after)) and (
+        has_secret(text) or any(_is_password_name(name) for name in _ASSIGNED.findall(path))
+    )
 
 
 def has_secret(url: str) -> bool:
@@ -111,15 +160,17 @@ def _mask_user(match: re.Match[str]) -> str:
 
 
 def _mask_query(match: re.Match[str]) -> str:
-    masked, is_in_secret = [], False
+    masked: list[str] = []
+    is_in_secret = False
     parts = _SEPARATOR.split(match[0])
     for separator, part in zip(parts[1::2], parts[2::2], strict=True):
-        if is_in_secret and separator in ";?":
-            continue  # an unquoted value: it continues up to the next "&" or "#"
         name, equals, value = part.partition("=")
+        if is_in_secret and part and (separator in ";?" or not equals):
+            masked[-1] = MASK  # an unquoted value: it continues up to the next parameter
+            continue
         # Masked already, followed by the rest of a sentence: "token=***: 404".
-        is_in_secret = bool(value) and not _MASKED.fullmatch(value) and is_secret_name(name)
-        masked += [separator, name, equals, MASK if is_in_secret else value]
+        is_in_secret = bool(equals) and not _MASKED.fullmatch(value) and is_secret_name(name)
+        masked += [separator, name, equals, MASK if is_in_secret and value else value]
     return "".join(masked)
 
 
@@ -127,3 +178,8 @@ def is_secret_name(name: str) -> bool:
     """Whether a parameter of that name grants access: a password, key, token or signature."""
     letters = re.sub("[^a-z0-9]", "", unquote(name).lower())
     return letters in _SECRET_NAMES or any(part in letters for part in _SECRET_PARTS)
+
+
+def _is_password_name(name: str) -> bool:
+    """``is_secret_name`` without the short names that folders have, such as ``key=3``."""
+    return is_secret_name(name) and re.sub("[^a-z]", "", name.lower()) not in ("auth", "key", "pat", "sid", "pass")

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 import click
 
 from registry.errors import RegistryError
+from registry.masking import may_hide_secret
 
 TEMPORARY: Final = 75
 """The exit code EX_TEMPFAIL of sysexits.h: the same command may succeed later."""
@@ -108,7 +109,11 @@ def _describe_click(error: click.ClickException) -> Failure:
     hint = f"See {error.ctx.command_path if error.ctx else 'registry'} --help."
     if isinstance(error, click.NoSuchOption):
         hint += " Put values that start with '-' after '--'."
-    return Failure("usage", error.format_message(), hint, 2)
+    message = error.format_message()
+    if may_hide_secret(message.partition("(")[2]):  # "Got unexpected extra argument (password=PW)", of an unquoted DSN
+        message = message.partition(" (")[0]
+        hint += " Put a text with spaces between quotes."
+    return Failure("usage", message, hint, 2)
 
 
 def _full_folder() -> str:

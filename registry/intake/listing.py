@@ -22,7 +22,7 @@ from registry.errors import NotStoredError, SourceError, suggest
 from registry.intake.accounting import account_for
 from registry.intake.source import Files, FileUse, Origin, root_of
 from registry.masking import mask, remove_secrets
-from registry.storage import Store, open_store
+from registry.storage import Store, open_store, require_plain
 from registry.storage.faults import storage_errors
 from registry.storage.local import LocalStore
 from registry.storage.names import is_unfinished
@@ -55,7 +55,7 @@ def list_files(location: str | os.PathLike[str], *, progress: Progress | None = 
         SourceError: a file name is not UTF-8 or contains a backslash, or the location is not a file or folder.
         StorageError: a folder cannot be listed, a file cannot be downloaded, or the disk for temporary files is full.
     """
-    text = os.fspath(location)
+    text = require_plain(os.fspath(location))
     if "://" in text and not text.startswith("file://"):
         return _download(text, progress or _ignore)
     root = root_of(open_store(text))

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Final
 
 from registry.argument_types import require_type
 from registry.errors import ReferenceSyntaxError
+from registry.masking import may_hide_secret
 from registry.model.version import Version, VersionRequest
 
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,199}")
@@ -20,6 +22,11 @@ _REFERENCE = re.compile(
     r"(?P<name>[^/:@]*)(?:/(?P<config>[^/:@=]*))?(?::(?P<request>[^/@]*)|@(?P<alias>[^/]*))?(?:/(?P<options>.*))?",
     flags=re.DOTALL,
 )
+_REFERENCE_FORMS: Final = "Write name[/config][:version] or name[/config]@alias, e.g. mnist/plain:3.*.*."
+
+# A version and an alias, which are not a password and a host.
+_WITH_BOTH: Final = re.compile(r"[\w/.+-]+:[\d.*^~<>=!,-]*@[\w.-]*")
+
 _OPTION_NAMES = ("config", "version")
 _HUMP = re.compile(r"(.)([A-Z][a-z0-9]+)")
 _LAST_HUMP = re.compile(r"([a-z0-9])([A-Z])")
@@ -70,6 +77,7 @@ class Reference:
         'open_images_v4/original:1.*.*'
         """
         require_type("a reference", text, str)
+        _refuse_secret(text, "dataset reference", hint=_REFERENCE_FORMS)
         match = _REFERENCE.fullmatch(text)
         if match is None:
             raise _bad_reference(text)
@@ -162,9 +170,17 @@ def check_alias(alias: str) -> str:
 
 def _matched(pattern: re.Pattern[str], text: str, what: str, *, hint: str, key: str) -> str:
     require_type(f"the {what}", text, str)
+    _refuse_secret(text, what, hint=hint)
     if not pattern.fullmatch(text):
         raise ReferenceSyntaxError(f"invalid {what} {text[:80]!r}", hint=hint, details={key: text[:80]})
     return text
+
+
+def _refuse_secret(text: str, what: str, *, hint: str) -> None:
+    """Refuse a text that may contain a password, before a message repeats it."""
+    if ("://" in text or may_hide_secret(text)) and not _WITH_BOTH.fullmatch(text):
+        message = f"invalid {what}: it looks like a URL or a password, so it is not repeated"
+        raise ReferenceSyntaxError(message, hint=hint)
 
 
 def _read_options(text: str, options: str) -> dict[str, str]:
@@ -197,7 +213,7 @@ def _named_twice(text: str, option: str) -> ReferenceSyntaxError:
 def _bad_reference(text: str) -> ReferenceSyntaxError:
     return ReferenceSyntaxError(
         f"invalid dataset reference {text[:80]!r}",
-        hint="Write name[/config][:version] or name[/config]@alias, e.g. mnist/plain:3.*.*.",
+        hint=_REFERENCE_FORMS,
         details={"reference": text[:80]},
     )
 

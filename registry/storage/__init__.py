@@ -15,6 +15,7 @@ from registry.storage.location import (
     open_store,
     read_file,
     require_no_secrets,
+    require_plain,
     spell_place,
 )
 from registry.storage.staged import StagedFolder
@@ -34,5 +35,6 @@ __all__ = [
     "open_store",
     "read_file",
     "require_no_secrets",
+    "require_plain",
     "spell_place",
 ]

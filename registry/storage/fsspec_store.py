@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import errno
 import io
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from traceback import clear_frames
 from typing import Any, BinaryIO, Final
 
-from registry.errors import StorageError
-from registry.masking import mask
+from registry.errors import RegistryError, StorageError
+from registry.masking import MASK, mask, may_hide_secret
 from registry.storage.faults import (
     StoredFile,
     TypedFile,
     already_stored,
+    cannot,
     printable_cause,
-    storage_errors,
+    storage_error,
 )
 from registry.storage.names import (
     OWNER_FILE,
@@ -42,16 +45,18 @@ class FsspecStore(PathStore):
     def open(self, name: str) -> StoredFile:
         """Open an object for reading. Requests are sent one after another: not every file system is thread-safe."""
         files, path, facts = self._files, self._path(check_relative_name(name)), self._info(name)
+        shown = self.locate(name)
 
         def begin(start: int, stop: int) -> Future[bytes]:
             future: Future[bytes] = Future()
             try:
-                future.set_result(files.cat_file(path, start=start, end=stop))
+                with library_errors("read", shown):
+                    future.set_result(files.cat_file(path, start=start, end=stop))
             except Exception as error:  # noqa: BLE001 (the future raises it to the caller that waits for the bytes)
                 future.set_exception(error)
             return future
 
-        return RemoteFile(begin, path=self.locate(name), num_bytes=int(facts["size"]), entity_tag=_entity_tag(facts))
+        return RemoteFile(begin, path=shown, num_bytes=int(facts["size"]), entity_tag=_entity_tag(facts))
 
     def size(self, name: str) -> int:
         """Size of an object, in bytes."""
@@ -68,7 +73,7 @@ class FsspecStore(PathStore):
 
     def exists(self, name: str) -> bool:
         """Whether an object has this name, or a name below it."""
-        with storage_errors("read", self.locate(name)):
+        with library_errors("read", self.locate(name)):
             self._files.invalidate_cache()
             return bool(self._files.exists(self._path(check_relative_name(name))))
 
@@ -78,29 +83,29 @@ class FsspecStore(PathStore):
         temporary = self._path(folder + slash + new_unfinished_name(last_part))
         shown = self.locate(name)
         self._check_free(name, overwrite=overwrite)
-        with storage_errors("write", shown):
+        with library_errors("write", shown):
             raw = self._files.open(temporary, "wb")
         try:
             with io.BufferedWriter(TypedFile(raw, path=shown, writing=True), _WRITE_BYTES) as file:
                 yield file
             self._check_free(name, overwrite=overwrite)
-            with storage_errors("write", shown):
+            with library_errors("write", shown):
                 self._files.cp_file(temporary, self._path(name))
         finally:
             # Also after an error, which a fault here must not hide. An object that stays is never listed.
-            with suppress(OSError):
+            with suppress(StorageError), library_errors("remove", shown):
                 self._files.rm_file(temporary)
 
     def copy_to(self, name: str, final: str) -> None:
         """Copy an object to a name that is free when this call checks it."""
         self._info(name)
         self._check_free(check_relative_name(final), overwrite=False)
-        with storage_errors("write", self.locate(final)):
+        with library_errors("write", self.locate(final)):
             self._files.cp_file(self._path(name), self._path(final))
 
     def scan(self, folder: str = "") -> Iterator[StoredEntry]:
         """Every object below ``folder``."""
-        with storage_errors("list", self.locate(folder)):
+        with library_errors("list", self.locate(folder)):
             self._files.invalidate_cache()
             inside = len(self._root) + 1
             found = self._files.find(self._path(check_folder_name(folder)), detail=True)
@@ -113,7 +118,7 @@ class FsspecStore(PathStore):
 
     def remove_tree(self, name: str) -> None:
         """Remove an object and every object below it."""
-        with storage_errors("remove", self.locate(check_relative_name(name))):
+        with library_errors("remove", self.locate(check_relative_name(name))):
             # The owner file last: if the process is killed meanwhile, the rest still names its owner.
             names = sorted(self._all_names(name), key=lambda found: found.endswith(f"/{OWNER_FILE}"))
             for found in [*names, name]:
@@ -121,7 +126,7 @@ class FsspecStore(PathStore):
                     self._files.rm_file(self._path(found))
 
     def _info(self, name: str) -> dict[str, Any]:
-        with storage_errors("read", self.locate(name)):
+        with library_errors("read", self.locate(name)):
             facts: dict[str, Any] = self._files.info(self._path(check_relative_name(name)))
             if facts["type"] != "file":
                 raise IsADirectoryError(errno.EISDIR, "Not a file")
@@ -129,7 +134,7 @@ class FsspecStore(PathStore):
 
     def _all_names(self, folder: str) -> Names:
         """Every object below ``folder``, including unfinished ones, sorted; relative to the root of the store."""
-        with storage_errors("list", self.locate(folder)):
+        with library_errors("list", self.locate(folder)):
             self._files.invalidate_cache()
             prefix, inside = self._path(folder) + "/", len(self._root) + 1
             return sorted(path[inside:] for path in self._files.find(self._path(folder)) if path.startswith(prefix))
@@ -160,24 +165,71 @@ def open_fsspec(url: str) -> FsspecStore:
     """Return the store at a URL of a protocol of fsspec.
 
     Raises:
-        StorageError: the protocol is unknown, its package is not installed, or the URL chains several protocols.
+        StorageError: the file system cannot be opened, e.g. its protocol is unknown or its package not installed.
     """
     from fsspec.core import url_to_fs
 
     shown = mask(url)[:200]
     if "::" in url:
+        shown = (
+            f"{url.partition('::')[0].partition('://')[0]}://..." if may_hide_secret(url.rpartition("::")[2]) else shown
+        )
         raise StorageError(
             f"cannot open {shown}: it chains several protocols",
             hint="Give the URL of the folder itself, e.g. s3://bucket/datasets.",
             details={"path": shown},
         )
     try:
-        file_system, root = url_to_fs(url)
-    except (ImportError, ValueError) as error:
-        hint = "Give a local path, or a URL such as file:///data, s3://bucket/datasets or gs://bucket/datasets."
-        if isinstance(error, ImportError):
-            hint = str(error)
-        raise StorageError(f"cannot open {shown}: {error}", hint=hint, details={"path": shown}) from printable_cause(
-            error
-        )
+        with _quiet_deletion(), library_errors("open", shown):
+            file_system, root = url_to_fs(url)
+    except StorageError as error:
+        if error.hint is None:
+            hint = "Give a local path, or a URL such as file:///data, s3://bucket/datasets or gs://bucket/datasets."
+            error.rephrase(hint=hint)
+        raise
     return FsspecStore(file_system, root, url=url)
+
+
+@contextmanager
+def library_errors(doing: str, path: str) -> Iterator[None]:
+    """Convert every error of the block to a StorageError: the file systems of fsspec raise their own, of any type.
+
+    If ``path`` has a masked secret, the text of the library is left out: it may contain parts of the secret.
+    """
+    try:
+        yield
+    except RegistryError:
+        raise
+    except Exception as error:  # noqa: BLE001 (hf:// raises ValueError, jupyter:// TypeError, data:// NotImplementedError)
+        if not isinstance(error, OSError):
+            text = str(error) or type(error).__name__
+            hint = text if isinstance(error, ImportError) else None
+            typed: StorageError = cannot(doing, path, text, hint=hint)
+        else:
+            typed = storage_error(error, doing=doing, path=path)
+        if MASK not in path:
+            raise typed from printable_cause(error)
+        typed.rephrase(text=f"cannot {doing} {path}: {type(error).__name__}")
+        raise typed from None
+
+
+@contextmanager
+def _quiet_deletion() -> Iterator[None]:
+    """Ignore errors of ``__del__`` of a file system that was not opened: FTP closes a connection that is missing."""
+    hook = sys.unraisablehook
+
+    def report(failure: sys.UnraisableHookArgs) -> None:
+        if not str(getattr(failure.object, "__qualname__", "")).endswith("FileSystem.__del__"):
+            hook(failure)
+
+    sys.unraisablehook = report
+    try:
+        yield
+    except StorageError as error:
+        cause: BaseException | None = error
+        while cause is not None:
+            clear_frames(cause.__traceback__)  # they hold the file system
+            cause = cause.__context__
+        raise
+    finally:
+        sys.unraisablehook = hook

@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from registry.errors import StorageError, UsageError
-from registry.masking import has_secret, mask
+from registry.masking import has_secret, mask, may_hide_secret
 from registry.model import is_absolute
 from registry.storage.consent import Allowed
 from registry.storage.local import LocalStore
@@ -21,6 +21,33 @@ _CREDENTIALS: Final = (
     "Pass passwords through the environment, e.g. AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or through fsspec's "
     "configuration."
 )
+
+_FORMS: Final = (
+    "Write scheme://host/path, such as s3://bucket/datasets. In a URL, write %40 for @, %3A for :, %2F for /, %3F for "
+    "?, %23 for #, %25 for % and %20 for a space. Begin a path that looks like a URL or a password with './'."
+)
+
+
+def require_plain(text: str) -> str:
+    """Return ``text`` if it is a path, or a URL that parses; it is refused otherwise, before anything repeats it.
+
+    Raises:
+        StorageError: it may contain a password that was not escaped. The message does not repeat it.
+    """
+    if _is_unsafe(text):
+        raise StorageError(f"the text that names the data {_NOT_PLAIN}", hint=_FORMS)
+    return text
+
+
+_NOT_PLAIN: Final = "is neither a path nor a URL that parses; it is not repeated, because it may contain a password"
+
+
+def _is_unsafe(text: str) -> bool:
+    """Whether a text may contain a password that ``mask`` does not find. A file that exists has its name."""
+    # A chain of protocols, such as zip://*.csv::https://host/x.zip, has an error of its own.
+    if not any(map(may_hide_secret, text.split("::") if "[" not in text else [text])):
+        return False
+    return "://" in text or "\0" in text or not os.path.lexists(os.path.expanduser(text))
 
 
 def require_no_secrets(url: str | os.PathLike[str], what: str) -> str:
@@ -34,6 +61,8 @@ def require_no_secrets(url: str | os.PathLike[str], what: str) -> str:
         UsageError: it contains a user name or password, or a parameter that grants access.
     """
     text = os.fspath(url)
+    if _is_unsafe(text):
+        raise UsageError(f"{what} {_NOT_PLAIN}", hint=_FORMS)
     if has_secret(text):
         raise UsageError(f"{what} {mask(text)[:200]} contains a password or another secret", hint=_CREDENTIALS)
     return text
@@ -66,6 +95,11 @@ def open_store(url_or_path: str | os.PathLike[str]) -> Store:
     if scheme in ("http", "https"):
         from registry.storage.http import open_http
 
+        try:
+            (urlsplit(text).hostname or "").encode("idna")
+        except UnicodeError:  # a label is empty or has more than 63 letters; the resolver would raise this
+            message = f"cannot open {mask(text)[:200]}: the name of the host is invalid"
+            raise StorageError(message, hint="Check the URL.", details={"path": mask(text)[:200]}) from None
         return open_http(text)
     from registry.storage.fsspec_store import open_fsspec
 
@@ -119,6 +153,7 @@ def local_path(text: str) -> str | None:
     Raises:
         StorageError: the text is not a path, or names a file of another machine.
     """
+    require_plain(text)
     if not text or "\0" in (unquote(text) if text.startswith("file://") else text) or not _is_encodable(text):
         raise StorageError(f"{text[:200]!a} is not a path", hint="Give a folder or a URL.", details={"path": text})
     if "://" not in text:

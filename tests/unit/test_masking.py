@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import pickle
 import traceback
+from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from registry.errors import StorageError
-from registry.masking import has_secret, mask, mask_all, remove_secrets
-from registry.storage import open_store, require_no_secrets
+from registry.errors import RegistryError, StorageError
+from registry.intake.listing import list_files
+from registry.masking import has_secret, mask, mask_all, may_hide_secret, remove_secrets
+from registry.model import Reference
+from registry.storage import open_store, require_no_secrets, spell_place
 from registry.storage.faults import storage_errors
 
 SECRETS = [
@@ -45,6 +49,28 @@ MORE_SECRETS = [
     ("cannot open host=db password=PW port=1", "cannot open host=db password=*** port=1"),
     ("PASSWORD = 'P W' user=ann", "PASSWORD = *** user=ann"),
     ("Server=db;Pwd=PW;", "Server=db;Pwd=***;"),
+    ("cannot write s3://KEY:PW PW@bucket/x: 403", "cannot write s3://***@bucket/x: 403"),
+    ("https://ann:PW PW@host/x", "https://***@host/x"),
+    ("https://host/x?token=PW#PW", "https://host/x?token=***"),
+    ("s3://bucket/x?token=?PW", "s3://bucket/x?token=***"),
+    ("https://host/x?token=PW&PW", "https://host/x?token=***"),
+]
+UNSAFE = [
+    *(
+        "s3://KEY:PW PW@bucket/x",
+        "https://ann:PW PW@host/x",
+        "postgresql://ann:PW x@host/x",
+        "file://ann:PW@host/x.csv",
+    ),
+    *(
+        "ftp://ann:PW/second@host/x.csv",
+        "http:/ann:PW@host/x.csv",
+        "https//ann:PW@host",
+        "//ann:PW@host",
+        "ann:PW@host/x",
+    ),
+    *("DefaultEndpointsProtocol=https;AccountName=a;AccountKey=PW", "x.csv;jsessionid=PW", "PGPASSWORD=PW"),
+    *("http://[::1/x", "https://host:99999/x", "https://host:PW/x", "https://host/x?token=PW PW", "host=h password=PW"),
 ]
 INNOCENT = [
     "https://host:8080/x",
@@ -61,6 +87,9 @@ INNOCENT = [
     "key=value",
     "the author wrote password=1234",
     "s3://bucket/a:b@c",
+    "see http://host:80, or ask ann@host",
+    "see https://example.org: ask ann@host",
+    "s3://bucket/x and ann@host",
     "/data/ann@home/x",
 ]
 
@@ -81,6 +110,36 @@ def test_secrets_of_a_url_are_masked_and_scheme_host_and_path_stay(
 def test_a_password_is_masked_although_it_was_not_escaped(text: str, masked: str) -> None:
     assert mask(text) == masked
     assert mask(masked) == masked
+
+
+@pytest.mark.parametrize("text", UNSAFE)
+def test_a_text_whose_password_has_no_visible_end_is_refused_and_not_repeated(text: str, tmp_path: Path) -> None:
+    calls: list[Callable[[str], object]] = [open_store, spell_place, list_files, Reference.parse]
+    for call in [*calls, lambda place: require_no_secrets(place, "the data directory")]:
+        with pytest.raises(RegistryError, match="not repeated") as caught:
+            call(text)
+        assert "PW" not in f"{caught.value!r} {caught.value.details} {caught.value.__cause__!r}"
+    Path(tmp_path, "ann:PW@host=PGPASSWORD=1").touch()
+    assert list_files(str(tmp_path / "ann:PW@host=PGPASSWORD=1")).names == ["ann:PW@host=PGPASSWORD=1"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("s3://bucket/my folder/x", "https://ann:PW@host/x", "github://org:repo@main/x", "data/key=3/x", "C:\\x"),
+        *(
+            "digits:1.0.0",
+            "digits@paper",
+            "file:///a/b c.csv",
+            "./12:30.csv",
+            "/data/10:30/ann@home.csv",
+            "train[:10%]",
+        ),
+        *("hf://datasets/a/b@main/x", "https://host:8080/p@th", "abfss://container@account.dfs.core.windows.net/x"),
+    ],
+)
+def test_an_ordinary_path_or_url_is_not_refused(text: str) -> None:
+    assert not may_hide_secret(text)
 
 
 @pytest.mark.parametrize("url", INNOCENT)
@@ -143,7 +202,7 @@ def test_a_store_shows_its_url_without_a_password() -> None:
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "gs", "az"])
 @pytest.mark.parametrize(
     ("rest", "shown"),
-    [("KEY:P/W@bucket/x", "***@bucket/x"), ("bucket/x?X-Amz-Signature=PW", "bucket/x?X-Amz-Signature=***")],
+    [("KEY:PW@bucket/x", "***@bucket"), ("bucket/x?X-Amz-Signature=PW", "bucket/x?X-Amz-Signature=***")],
 )
 def test_the_url_of_an_object_store_holds_no_password(scheme: str, rest: str, shown: str) -> None:
     with pytest.raises(StorageError) as caught:
