@@ -36,7 +36,7 @@ _SERIALIZATION_FAILURE, _DEADLOCK = "40001", "40P01"
 
 _RESTORE: Final = "Restore it from a copy."
 
-REINDEX: Final = "Nothing else is damaged. Rebuild it from the published versions: registry db reindex"
+REINDEX: Final = "Rebuild it from the published versions: registry db reindex"
 
 _NOT_UTF8: Final = "Could not decode to UTF-8"
 """What Python's driver of SQLite says of a stored text that is not UTF-8."""

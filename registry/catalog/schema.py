@@ -20,6 +20,7 @@ from registry.catalog.faults import no_catalog
 from registry.catalog.locations import find_data_dir
 from registry.catalog.rights import Grant, Level, grant, missing_rights, renew
 from registry.catalog.search import (
+    REPAIR_INDEX,
     index_triggers_sqlite,
     is_our_item,
     is_our_name,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HEAD",
+    "REPAIR_INDEX",
     "SchemaStatus",
     "check",
     "create_or_require",

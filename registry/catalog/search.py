@@ -288,7 +288,8 @@ POSTGRES_VECTOR: Final = (
 )
 
 _SHOWN: Final = 5
-_REMEDY: Final = "repair it with: registry db reindex"
+REPAIR_INDEX: Final = "repair it with: registry db reindex"
+"""The end of each line about the search index."""
 
 
 def index_triggers_sqlite() -> dict[str, str]:
@@ -330,9 +331,9 @@ def missing_parts(connection: sa.Connection) -> Iterator[str]:
             sa.text("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = :name"), {"name": INDEX}
         ).scalar()
         if found is None:
-            yield f"search index is missing: {INDEX}; {_REMEDY}"
+            yield f"search index is missing: {INDEX}; {REPAIR_INDEX}"
         elif found != SQLITE_INDEX:
-            yield f"search index differs: {INDEX}; {_REMEDY}"
+            yield f"search index differs: {INDEX}; {REPAIR_INDEX}"
         return
     column = connection.exec_driver_sql(
         "SELECT a.attgenerated::text, a.atttypid::regtype::text FROM pg_attribute a"
@@ -360,7 +361,7 @@ def wrong_contents(engine: sa.Engine) -> Iterator[str]:
         stale = sorted(name for _, name in stale_documents(connection))
     if stale:
         listed = ", ".join(stale[:_SHOWN]) + (f" and {len(stale) - _SHOWN} more" if len(stale) > _SHOWN else "")
-        yield f"search documents are out of date: {listed}; {_REMEDY}"
+        yield f"search documents are out of date: {listed}; {REPAIR_INDEX}"
     yield from index_faults(engine)
 
 
@@ -407,7 +408,7 @@ def index_faults(engine: sa.Engine) -> list[str]:
     with reading(engine) as connection:
         faults = list(missing_parts(connection))
     if not faults and not _is_index_sound(engine):
-        faults = [f"search index differs from its documents; {_REMEDY}"]
+        faults = [f"search index differs from its documents; {REPAIR_INDEX}"]
     return faults
 
 

@@ -344,9 +344,15 @@ class LogReport:
         """
         if not self.is_sound:
             more = f", and {self.num_faults - 1:,} more" if self.num_faults > 1 else ""
+            is_index_only = all("registry db reindex" in one.problem for one in self.faults)
             raise LogTamperedError(
                 f"the catalog does not match its event log: {self.faults[0]}{more}",
-                hint="Another program changed the database. Restore a copy that verifies, and compare: registry log.",
+                hint="Another program changed the database. "
+                + (
+                    "Only its search index is damaged. Rebuild it: registry db reindex"
+                    if is_index_only
+                    else "Restore a copy that verifies, and compare: registry log."
+                ),
                 details={
                     "num_faults": self.num_faults,
                     "faults": [{"where": one.where, "problem": one.problem} for one in self.faults],

@@ -101,9 +101,12 @@ def check(session: Session) -> None:
         lambda it: it["differences"] or ["the database matches its schema"],
     )
     if differences:
+        is_index_only = all(line.endswith(schema.REPAIR_INDEX) for line in differences)
         raise CatalogError(
             f"the database differs from its schema in {len(differences)} places",
-            hint="Restore it from a copy, or upgrade it: registry db upgrade.",
+            hint="Rebuild the search index: registry db reindex"
+            if is_index_only
+            else "Restore it from a copy, or upgrade it: registry db upgrade.",
             details={"differences": differences},
         )
 

@@ -181,9 +181,7 @@ def test_a_damaged_index_is_named_with_the_command_that_rebuilds_it(catalog_url:
                 raised = error
             if raised is not None:
                 assert str(raised).startswith(f"the search index of {catalog.url} is damaged: ")
-                assert raised.hint == (
-                    "Nothing else is damaged. Rebuild it from the published versions: registry db reindex"
-                )
+                assert raised.hint == ("Rebuild it from the published versions: registry db reindex")
         assert catalog.find("sales").num_examples == 9
 
     schema.reindex(catalog_url)

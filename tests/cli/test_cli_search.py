@@ -116,6 +116,11 @@ def test_what_is_searched_can_be_mended(digits: Cli, workspace: Path) -> None:
     found = digits("db", "check")
     assert found.code == 1
     assert found.out == "search documents are out of date: digits; repair it with: registry db reindex\n"
+    assert found.err.endswith("hint: Rebuild the search index: registry db reindex\n")
+    assert digits("log", "verify").err.endswith(
+        "hint: Another program changed the database. Only its search index is damaged. "
+        "Rebuild it: registry db reindex\n"
+    )
     assert digits("db", "reindex").out == "the search index now matches the published versions; documents rebuilt: 1\n"
     assert digits("db", "reindex", "--format", "json").json()["data"] == {"mended": 0}
     assert digits("db", "check").code == 0
