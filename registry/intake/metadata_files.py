@@ -1,8 +1,8 @@
 r"""Reads ``metadata.csv``, ``.jsonl`` or ``.parquet`` of a folder of media: a row of columns for each file.
 
-The column ``file_name`` is relative to the folder of the metadata file, as in Hugging Face's ``imagefolder``. Names are
-never guessed: ``\`` counts as ``/``, because programs on Windows write it, and a name that differs otherwise is
-reported with the file that it may mean.
+The column ``file_name`` is relative to the folder of the metadata file, as in Hugging Face's ``imagefolder``, or an
+absolute path of a file of the source. Names are never guessed: ``\`` counts as ``/``, because programs on Windows write
+it, and a name that differs otherwise is reported with the file that it may mean.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from registry.intake.accounting import count
 from registry.intake.kinds import KINDS
 from registry.intake.source import BadRow, Files, Options
 from registry.shards.arrow_values import import_pyarrow
+from registry.storage import spell_place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,7 +80,7 @@ def read_metadata(files: Files, names: Sequence[str], media: Sequence[str], noun
         SourceError: a file cannot be read, has no column ``file_name``, or has other columns than another one; or no
             entry matches a file.
     """
-    matching = _Matching(media)
+    matching = _Matching(media, spell_place(files.location))
     tables: list[pa.Table] = []
     hints: dict[str, Feature] = {}
     formats = sorted({NAMES[name.rpartition("/")[2]] for name in names})
@@ -124,11 +125,12 @@ class _Matching:
         bad: rows that cannot be used for other reasons than the name of a file.
     """
 
-    def __init__(self, media: Sequence[str]) -> None:
+    def __init__(self, media: Sequence[str], roots: Sequence[str]) -> None:
         self.row_of: dict[str, int] = {}
         self.bad: list[BadRow] = []
         self._media = media
         self._names = frozenset(media)
+        self._roots = roots
         self._num_entries = 0
         self._places: dict[str, tuple[str, int]] = {}
         self._missing: list[BadRow] = []
@@ -140,7 +142,7 @@ class _Matching:
         """Match the next entries, of the metadata file ``file``."""
         folder = file.rpartition("/")[0]
         for value, line in zip(values, lines, strict=True):
-            path = _path(folder, str(value))
+            path = _path(folder, str(value), self._roots)
             if value is None or value == "":
                 self._miss(file, line, "", f"{FILE_NAME} is missing")
             elif path not in self._names:
@@ -159,6 +161,12 @@ class _Matching:
         if self.row_of:
             return
         where = names[0] if len(names) == 1 else f"{len(names):,} metadata files"
+        if not self._num_entries:
+            raise SourceError(
+                f"{location}: {where} {'has' if len(names) == 1 else 'have'} no rows",
+                hint="Write one row for each file, or remove the metadata file.",
+                details={"location": location, "files": list(names[:100])},
+            )
         hint = f"Write the path of each file, relative to the metadata file, into the column {FILE_NAME}."
         if self._suggestion is not None:
             found, expected = self._suggestion
@@ -251,13 +259,21 @@ def _concatenate(tables: Sequence[pa.Table], names: Sequence[str]) -> pa.Table:
     return together.combine_chunks()
 
 
-def _path(folder: str, value: str) -> str:
-    r"""The name of the file that an entry means. Absolute paths and paths out of the source match no file.
+def _path(folder: str, value: str, roots: Sequence[str] = ()) -> str:
+    r"""The name of the file that an entry means. Paths out of the source match no file.
+
+    Args:
+        folder: the folder of the metadata file.
+        value: the entry.
+        roots: the absolute paths of the source, to which an absolute path is relative.
 
     >>> _path("train", ".\\cat\\1.png"), _path("train", "../test/1.png"), _path("", "/1.png")
     ('train/cat/1.png', 'test/1.png', '/1.png')
+    >>> _path("train", "/srv/photos/cat/1.png", ["/srv/photos"])
+    'cat/1.png'
     """
-    return posixpath.normpath(posixpath.join(folder, value.replace("\\", "/")))
+    path = posixpath.normpath(posixpath.join(folder, value.replace("\\", "/")))
+    return next((path.removeprefix(f"{root}/") for root in roots if path.startswith(f"{root}/")), path)
 
 
 def _only(files: Files, name: str) -> Files:

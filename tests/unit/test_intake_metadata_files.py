@@ -180,7 +180,7 @@ def test_metadata_of_splits_and_of_the_whole_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("suffix", "message"),
     [
-        ("csv", "{}: metadata.csv matches no image\n  0 entries have no file\n  1 image without an entry: '1.png'"),
+        ("csv", "{}: metadata.csv has no rows"),
         ("jsonl", "{}: no row in 1 JSON file, such as 'metadata.jsonl'"),
         ("parquet", "{}: no row in 1 Parquet file, such as 'metadata.parquet'"),
     ],
@@ -190,6 +190,30 @@ def test_metadata_without_an_entry_is_refused(tmp_path: Path, suffix: str, messa
     with pytest.raises(SourceError) as caught:
         images(tmp_path, {"1.png": PNG})
     assert caught.value.message == message.format(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_an_absolute_path_names_a_file_of_the_source(tmp_path: Path, suffix: str) -> None:
+    """Of the folder itself, or through a link to it; the metadata file may be in another folder."""
+    source = tmp_path / "source"
+    (tmp_path / "link").symlink_to(source)
+    write_files(source, {"a/1.png": PNG, "a/2.png": PNG, "a/3.png": PNG})
+    entries = [str(source / "a/1.png"), str(tmp_path / "link/a/2.png"), f"{source}/b/../a/3.png"]
+    write_entries(source / "a", suffix, entries)
+    opened = open_images(list_files(tmp_path / "link"), Options())
+    assert set(numbers(opened)) == {"a/1.png", "a/2.png", "a/3.png"}
+    assert bad(opened) == []
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "{}/outside.png", "{}/source-2/1.png", "/1.png"])
+def test_an_absolute_path_out_of_the_source_names_no_file(tmp_path: Path, path: str) -> None:
+    write_files(tmp_path, {"outside.png": PNG, "source-2/1.png": PNG})
+    write_entries(tmp_path / "source", "csv", [path.format(tmp_path), "1.png"])
+    source = images(tmp_path / "source", {"1.png": PNG})
+    assert bad(source)[0].startswith(
+        f"metadata.csv:2, column 'file_name': the file {path.format(tmp_path)!r} does not exist"
+    )
+    assert set(numbers(source)) == {"1.png"}
 
 
 def test_entries_and_files_without_a_counterpart_can_be_skipped(tmp_path: Path) -> None:
