@@ -17,7 +17,7 @@ from registry.errors import SourceError
 from registry.features import Audio, Feature, FeaturesDict
 from registry.features.containers import columns_of
 from registry.intake.opened import import_arrow
-from registry.shards.arrow_schema import describe_sound, features_of_schema
+from registry.shards.arrow_schema import declared_length, describe_sound, features_of_schema
 
 _MEDIA: Final = frozenset({"Image", "Audio", "Video", "Pdf", "Nifti", "Mesh"})
 _DEFINED: Final = frozenset({"ClassLabel", "Image", "Audio", "Array2D", "Array3D", "Array4D", "Array5D"})
@@ -49,7 +49,11 @@ def hints_of(described: Mapping[str, Any], table: Any) -> dict[str, Feature]:
         PreparedFormatError: the description contradicts the type of its column.
     """
     pa = import_arrow()
-    names = [name for name in table.column_names if _has(described.get(name), _DEFINED)]
+    names = [
+        name
+        for name in table.column_names
+        if _has(described.get(name), _DEFINED) or _adds_length(described.get(name), table.schema.field(name).type)
+    ]
     if not names:
         return {}
     told = {"info": {"features": {name: described[name] for name in names}}}
@@ -109,6 +113,17 @@ def _has(described: Any, kinds: frozenset[str]) -> bool:
     return isinstance(described, list) and any(_has(inner, kinds) for inner in described)
 
 
+def _adds_length(described: Any, kind: Any) -> bool:
+    """Whether a description declares the length of lists whose type allows any, as files of other writers have it."""
+    types = import_arrow().types
+    if types.is_struct(kind):
+        return any(_adds_length(_field(described, field.name), field.type) for field in kind)
+    if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
+        return False
+    has_length = not types.is_fixed_size_list(kind) and declared_length(described) is not None
+    return has_length or _adds_length(_item(described), kind.value_type)
+
+
 def _item(described: Any) -> Any:
     """The description of the items of a list."""
     if isinstance(described, list):
@@ -120,7 +135,7 @@ def _field(described: Any, name: str) -> Any:
     """The description of a field of a struct; a Sequence of a dict is a struct of lists."""
     inner = described.get(name) if isinstance(described, Mapping) else None
     if inner is None and isinstance(described, Mapping) and isinstance(described.get("feature"), Mapping):
-        return {"_type": "List", "feature": described["feature"].get(name)}
+        return {**described, "feature": described["feature"].get(name)}
     return inner
 
 

@@ -6,7 +6,7 @@
     binary                               Tensor () of bytes
     timestamp, date, time, duration      Tensor () of int64 (32 bits: int32), the count of the column's units
     list                                 Sequence; a list of structs is a Sequence of a dict
-    fixed-size list                      a dimension of the Tensor in it
+    fixed-size list                      a dimension of the Tensor in it; so is a length in Hugging Face's metadata
     struct                               FeaturesDict
     dictionary, extension                the feature of its values, or of its storage
     any of the first five with nulls     an optional Scalar of that dtype, but not in lists
@@ -133,9 +133,11 @@ class _SchemaReader:
             if name in _ARRAY_TYPES and isinstance(hint, Mapping):
                 return self._read_array(kind, hint, path)
             inner = hint.get("feature") if name in _LIST_TYPES else hint[0] if isinstance(hint, list) and hint else None
-            if types.is_fixed_size_list(kind):
-                return self._read_fixed(kind, inner, path, depth)
-            return Sequence(self.read(kind.value_type, inner, path, depth + 1))
+            if types.is_fixed_size_list(kind) and not kind.list_size:
+                _refuse(path, str(kind), "has size 0")
+            size = kind.list_size if types.is_fixed_size_list(kind) else declared_length(hint)
+            item = self.read(kind.value_type, inner, path, depth + 1)
+            return Sequence(item) if size is None else _of_size(item, size)
         value = self._read_value(kind, hint, name, path)
         if path not in self._optional or not isinstance(value, Tensor):
             return value
@@ -149,7 +151,7 @@ class _SchemaReader:
         if name in _LIST_TYPES:  # written as a struct of lists
             inner = hints.get("feature")
             of_lists = inner.items() if isinstance(inner, Mapping) else ()
-            hints = {key: {"_type": "Sequence", "feature": value} for key, value in of_lists}
+            hints = {key: {**hint, "feature": value} for key, value in of_lists}
         if len(fields) != kind.num_fields or not fields:
             _refuse(path, str(kind), "has a field twice" if fields else "has no fields")
         inside = f"{path}/"
@@ -165,19 +167,6 @@ class _SchemaReader:
         if name == "Audio" and path in self._sounds:
             return self._sounds[path]
         return Tensor(shape=(), dtype=bytes, description=f"The bytes of an {name.lower()} file.")
-
-    def _read_fixed(self, kind: Any, hint: Any, path: str, depth: int) -> Feature:
-        inner = self.read(kind.value_type, hint, path, depth + 1)
-        if not kind.list_size:
-            _refuse(path, str(kind), "has size 0")
-        if isinstance(inner, Tensor) and not isinstance(inner, ClassLabel) and None not in inner.shape:
-            return Tensor(
-                shape=(kind.list_size, *inner.shape),
-                dtype=inner.dtype,
-                encoding=inner.encoding,
-                description=inner.description,
-            )
-        return Sequence(inner, length=kind.list_size)
 
     def _read_array(self, kind: Any, hint: Mapping[str, Any], path: str) -> Feature:
         """Hugging Face's ArrayND: nested lists, of which only the outermost may vary in length."""
@@ -212,6 +201,25 @@ class _SchemaReader:
         if types.is_temporal(kind) and kind.bit_width in (32, 64):
             return Tensor(shape=(), dtype=f"int{kind.bit_width}", description=_describe_time(kind, types))
         return _refuse(path, str(kind), "is not supported")
+
+
+def declared_length(hint: Any) -> int | None:
+    """The length that Hugging Face's description declares for all lists of a column; None if they may vary.
+
+    >>> declared_length({"_type": "List", "feature": {}, "length": 2}), declared_length({"_type": "List", "length": -1})
+    (2, None)
+    """
+    length = hint.get("length") if isinstance(hint, Mapping) and hint.get("_type") in _LIST_TYPES else None
+    return length if type(length) is int and 0 < length < 2**31 else None
+
+
+def _of_size(inner: Feature, size: int) -> Feature:
+    """The feature of lists that all have ``size`` items."""
+    if isinstance(inner, Tensor) and not isinstance(inner, ClassLabel) and None not in inner.shape:
+        return Tensor(
+            shape=(size, *inner.shape), dtype=inner.dtype, encoding=inner.encoding, description=inner.description
+        )
+    return Sequence(inner, length=size)
 
 
 def _class_label(names: Any, kind: Any) -> Feature:
