@@ -189,8 +189,8 @@ class ClientDataDirectory:
         if self._named is None:
             source, leave = "the catalog was opened with", "Open the catalog again"
         return OtherDataDirectoryError(
-            f"{source} {self.path}; the data directory of the catalog is {recorded}",
-            hint=f"{leave} to publish into the one of the catalog.\nIf its files were moved: "
+            f"{source} {self.path}, but the catalog's data directory is {recorded}",
+            hint=f"{leave} to publish to the catalog's own data directory.\nIf its files were moved: "
             f"registry config data-dir {shlex.quote(self.path)} {quote_catalog(self._backend.url)}",
             details={"data_dir": recorded, "named": self.path},
         )

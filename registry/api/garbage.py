@@ -72,7 +72,7 @@ def _collect(one: Leftover, remove: Callable[[Leftover], bool], *, dry_run: bool
 
 
 def _find_local(older_than: timedelta, identity: str | None) -> Iterator[Leftover]:
-    """What killed processes left in TMPDIR, and files of the index cache that were not used for the grace period."""
+    """What killed processes left in TMPDIR, and index files that have not been used within the grace period."""
     from registry.building.finished import is_left
     from registry.publishing.garbage import Leftover, Verdict
     from registry.storage.local import LocalStore
@@ -119,7 +119,7 @@ def _find_local(older_than: timedelta, identity: str | None) -> Iterator[Leftove
             name=index_folder(),
             place=index_folder(),
             verdict=Verdict.GARBAGE,
-            why="these files of the index cache were not used for the grace period",
+            why="these files of the index cache have not been used within the grace period",
             num_files=len(unused),
             num_bytes=sum(facts.st_size for _, facts in unused),
             details={"seconds": str(older_than.total_seconds())},

@@ -361,7 +361,7 @@ def _no_connection(fault: ConnectionFault, where: str, reason: str, url: sa.URL,
             )
         case "full":
             return CatalogUnavailableError(
-                f"{where} accepts no connection now: {reason}",
+                f"{where} accepts no more connections at the moment: {reason}",
                 hint="Try again in a moment. REGISTRY_TRIES sets how often to try.",
             )
         case "unreachable":

@@ -110,7 +110,7 @@ def require_publisher(engine: sa.Engine) -> None:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         raise CatalogPermissionError(
             f"{where}: the role {role!r} may not publish: it lacks {', '.join(missing[:3])}{more}",
-            hint=f"The owner of the database gives it these rights with: {grant_command(role, 'publisher')}",
+            hint=f"The owner of the database can grant these rights with: {grant_command(role, 'publisher')}",
             details={"role": role, "missing": missing},
         )
 

@@ -523,7 +523,7 @@ def require_current(status: SchemaStatus) -> None:
         case "empty":
             raise SchemaBehindError(
                 f"{status.url} holds no catalog yet",
-                hint=f"Make it one with: registry db upgrade {quote_catalog(status.url)}",
+                hint=f"Create one with: registry db upgrade {quote_catalog(status.url)}",
                 details={"revision": None, "head": status.head},
             )
         case "behind":

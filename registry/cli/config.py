@@ -162,7 +162,7 @@ def data_dir(session: Session, folder: str | None, force: bool, dry_run: bool) -
 
     def human(it: dict[str, Any]) -> Iterator[str]:
         if folder is None:
-            yield it["data_dir"] or "none is recorded: the first publication records it"
+            yield it["data_dir"] or "none recorded yet; the first publication will record one"
         elif not it["is_change"]:
             yield f"{it['data_dir']} is the data directory already"
         else:

@@ -140,7 +140,9 @@ def grant(session: Session, role: str, level: Any, dry_run: bool) -> None:
     with session.name_origin():
         made = schema.grant_rights(session.catalog_url, role, level, dry_run=dry_run)
     value = {"role": role, "as": level, "statements": list(made.statements), "dry_run": dry_run}
-    lines = [f"{one};" for one in made.statements] if dry_run else [f"granted {role} the rights: {level}"]
+    article = "an" if level == "admin" else "a"
+    granted = [f"{role} now has the rights of {article} {level}"]
+    lines = [f"{one};" for one in made.statements] if dry_run else granted
     session.out.present("db.grant", value, lambda _: lines)
 
 

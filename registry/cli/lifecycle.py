@@ -262,7 +262,7 @@ def _describe(change: Change) -> str:
         return f"{reference} {'would be' if change.is_dry_run else 'is'} {described} again, no longer {_DONE[action]}"
     if not change.is_change:
         if action == "promote":
-            return f"{reference} is the canonical version already"
+            return f"{reference} is already the canonical version"
         return f"{reference} is {_DONE[action]} already" + (f": {reason}" if reason else "")
     done = f"would {action}" if change.is_dry_run else _DONE[action]
     if action == "promote":

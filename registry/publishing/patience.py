@@ -87,7 +87,7 @@ class Patience:
                 if now >= end:
                     raise
                 if now - told_at >= _REMIND_SECONDS:
-                    _warn(f"{error.message}; trying again for {_duration(end - now)}")
+                    _warn(f"{error.message}; will keep trying for {_duration(end - now)}")
                     told_at = now
                 # Half of the pause is random, so that many publishers do not return to a server at the same moment.
                 self._wait(min(end, now + pause * random.uniform(0.5, 1)), begun, error)  # noqa: S311 (no secret)
@@ -117,10 +117,10 @@ def _warn(text: str) -> None:
 
 
 def _duration(seconds: float) -> str:
-    """Minutes and seconds.
+    """A length of time for people.
 
-    >>> _duration(59.6), _duration(3605)
-    ('1:00', '60:05')
+    >>> _duration(9.6), _duration(119), _duration(600)
+    ('10 s', '119 s', '10 minutes')
     """
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}:{rest:02}"
+    whole = round(seconds)
+    return f"{whole} s" if whole < 120 else f"{round(whole / 60):,} minutes"

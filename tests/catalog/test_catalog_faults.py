@@ -148,7 +148,7 @@ FAULTS: dict[str, tuple[str, bytes | None, type[RegistryError], int, str, str]] 
         refusal("sorry, too many clients already"),
         CatalogUnavailableError,
         75,
-        "accepts no connection now: ",
+        "accepts no more connections at the moment: ",
         "Try again in a moment. REGISTRY_TRIES sets how often to try.",
     ),
     "starting": (
@@ -156,7 +156,7 @@ FAULTS: dict[str, tuple[str, bytes | None, type[RegistryError], int, str, str]] 
         refusal("the database system is starting up"),
         CatalogUnavailableError,
         75,
-        "accepts no connection now: ",
+        "accepts no more connections at the moment: ",
         "Try again in a moment. REGISTRY_TRIES sets how often to try.",
     ),
     "no line in pg_hba.conf": (
@@ -355,7 +355,7 @@ def test_a_role_without_a_free_connection_is_a_temporary_fault(
 ) -> None:
     postgres_server.execute("CREATE ROLE crowded LOGIN CONNECTION LIMIT 0")
     url = postgres_url.replace("postgres@", "crowded:hunter2@")
-    assert "accepts no connection now: " in said(lambda: open_catalog(url)).message
+    assert "accepts no more connections at the moment: " in said(lambda: open_catalog(url)).message
     check_command_line(url, 75, capsys)
 
 
@@ -545,7 +545,7 @@ def test_the_hint_of_an_old_schema_can_be_pasted_although_the_password_is_hidden
     url = postgres_server.create_database().replace("postgres@", "postgres:hunter2@")
     error = said(lambda: open_catalog(url))
     assert type(error) is SchemaBehindError
-    assert error.hint == 'Make it one with: registry db upgrade --catalog "$REGISTRY_CATALOG"'
+    assert error.hint == 'Create one with: registry db upgrade --catalog "$REGISTRY_CATALOG"'
 
 
 @pytest.mark.parametrize("name", ["REGISTRY_LOCK_TIMEOUT", "REGISTRY_QUERY_TIMEOUT", "REGISTRY_TRIES"])

@@ -102,7 +102,7 @@ def test_a_grant_says_what_it_does_and_can_be_repeated(owned: Owned, capsys: pyt
     assert (result["role"], result["as"], result["dry_run"]) == ("an_admin", "publisher", True)
     for _ in range(2):
         assert run(["db", "grant", ROLES["reader"], "--as", "reader", "--catalog", owned.url("owner")]) == 0
-        assert capsys.readouterr().out == f"granted {ROLES['reader']} the rights: reader\n"
+        assert capsys.readouterr().out == f"{ROLES['reader']} now has the rights of a reader\n"
 
 
 def test_a_dry_run_gives_no_right(owned: Owned) -> None:
@@ -227,7 +227,7 @@ def test_who_may_not_publish_learns_it_before_the_work(
         "it lacks INSERT on builder, INSERT on builder_config, INSERT on dataset_version and 15 more"
     )
     assert error.hint == (
-        "The owner of the database gives it these rights with: registry db grant 'r'\"'\"'e\"ader' --as publisher"
+        "The owner of the database can grant these rights with: registry db grant 'r'\"'\"'e\"ader' --as publisher"
     )
     assert error.details["role"] == ROLES["reader"]
     assert Slow.calls == before

@@ -348,7 +348,7 @@ def test_an_empty_database_on_a_server_becomes_a_catalog_only_by_an_upgrade(cata
     with pytest.raises(SchemaBehindError, match="holds no catalog yet") as caught:
         open_catalog(catalog_url)
 
-    command = (caught.value.hint or "").removeprefix("Make it one with: ")
+    command = (caught.value.hint or "").removeprefix("Create one with: ")
     assert shlex.split(command) == ["registry", "db", "upgrade", "--catalog", schema.status(catalog_url).url]
 
 

@@ -36,15 +36,15 @@ def test_the_data_directory_is_shown_recorded_and_refused(digits: Cli, workspace
     other = digits("add", str(workspace / "rows.csv"), "--as", "table", "--data-dir", mine)
     assert (other.code, other.out) == (4, "")
     assert other.err.startswith(
-        f"error: the data directory that was named is {mine}; the data directory of the catalog is {new}\n"
-        "hint: Leave it out to publish into the one of the catalog.\n"
+        f"error: the data directory that was named is {mine}, but the catalog's data directory is {new}\n"
+        "hint: Leave it out to publish to the catalog's own data directory.\n"
     )
     assert digits("verify", "digits", "--data-dir", mine).code == 0
     assert digits("log", "--action", "data-dir").out.splitlines()[-1].endswith(f"datasets -> {new}")
 
 
 def test_before_a_publication_no_data_directory_is_recorded(cli: Cli, empty: Cli, workspace: Path) -> None:
-    assert empty("config", "data-dir").out == "none is recorded: the first publication records it\n"
+    assert empty("config", "data-dir").out == "none recorded yet; the first publication will record one\n"
     assert empty("db", "status").out.splitlines()[-1] == "data directory  none recorded"
     assert cli("config", "data-dir", "s3://bucket/x", "--catalog", str(workspace / "no/c.db"), "--dry-run").code == 0
     assert not (workspace / "no").exists()

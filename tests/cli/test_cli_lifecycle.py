@@ -78,7 +78,7 @@ def test_promote_and_what_it_refuses(numbers: Cli) -> None:
         "numbers:*.*.*  2.0.0 (experimental)  2.0.0\n"
     )
     assert numbers("promote", "numbers:2.0.0").out.startswith("promoted numbers:2.0.0: ")
-    assert numbers("promote", "numbers:2.0.0").out == "numbers:2.0.0 is the canonical version already\n"
+    assert numbers("promote", "numbers:2.0.0").out == "numbers:2.0.0 is already the canonical version\n"
     numbers("yank", "numbers:2.0.0", "--reason", "bad")
     refused = numbers("show", "numbers")
     assert (refused.code, refused.err) == (

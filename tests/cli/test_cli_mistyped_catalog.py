@@ -197,7 +197,7 @@ def test_an_empty_file_stays_empty(cli: Cli, workspace: Path) -> None:
     assert (ran.code, ran.err) == (
         8,
         f"error: sqlite:///{workspace}/catalog.db holds no catalog yet\n"
-        f"hint: Make it one with: registry db upgrade --catalog sqlite:///{workspace}/catalog.db\n"
+        f"hint: Create one with: registry db upgrade --catalog sqlite:///{workspace}/catalog.db\n"
         "This catalog is named by the environment variable REGISTRY_CATALOG.\n",
     )
     assert [(one.name, one.stat().st_size) for one in workspace.iterdir()] == [("catalog.db", 0)]

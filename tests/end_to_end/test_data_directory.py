@@ -117,11 +117,11 @@ def test_another_data_directory_is_refused_before_the_work(door: str, catalog_ur
         with pytest.raises(OtherDataDirectoryError) as caught:
             DOORS[door](catalog, tmp_path)
         assert caught.value.message == (
-            f"the data directory that was named is {tmp_path}/mistyped; "
-            f"the data directory of the catalog is {tmp_path}/team"
+            f"the data directory that was named is {tmp_path}/mistyped, "
+            f"but the catalog's data directory is {tmp_path}/team"
         )
         assert caught.value.hint == (
-            "Leave it out to publish into the one of the catalog.\n"
+            "Leave it out to publish to the catalog's own data directory.\n"
             f"If its files were moved: registry config data-dir {tmp_path}/mistyped {quote_catalog(catalog.url)}"
         )
         assert (caught.value.exit_code, caught.value.code) == (4, "other_data_directory")
@@ -244,8 +244,10 @@ def test_the_variable_is_named_if_it_names_another_place(
     monkeypatch.setenv("REGISTRY_DATA_DIR", str(tmp_path / "mistyped"))
     with registry.connect(catalog_url) as catalog, pytest.raises(OtherDataDirectoryError) as caught:
         catalog.publish(folder_of(tmp_path))
-    assert caught.value.message.startswith(f"REGISTRY_DATA_DIR is {tmp_path}/mistyped; ")
-    assert str(caught.value.hint).startswith("Unset REGISTRY_DATA_DIR to publish into the one of the catalog.\n")
+    assert caught.value.message.startswith(f"REGISTRY_DATA_DIR is {tmp_path}/mistyped, ")
+    assert str(caught.value.hint).startswith(
+        "Unset REGISTRY_DATA_DIR to publish to the catalog's own data directory.\n"
+    )
 
 
 def test_a_new_place_must_have_the_files(catalog_url: str, place: str, tmp_path: Path) -> None:
