@@ -375,3 +375,35 @@ def test_records_of_another_dtype_shape_or_length_are_damage_at_every_door(
     assert [one.problem for one in catalog.dataset("x").verify(deep=True).faults] == [message]
     with pytest.raises(CorruptExampleError):
         slim.Dataset.from_version(catalog.dataset("x"), "train").validate(deep=True)
+
+
+def test_nan_is_outside_every_box_and_no_bound_as_in_tfds(catalog: registry.Catalog, tmp_path: Path) -> None:
+    """TFDS refuses a box unless each coordinate is in 0..1, and never compares values with the bounds of a tensor."""
+    features = FeaturesDict({"box": BBox(), "age": Tensor(shape=(), dtype="float32", minimum=0, maximum=9)})
+    loose = codec_of(FeaturesDict({"box": Tensor(shape=(4,), dtype="float32"), "age": "float32"}))
+    records = [loose.encode({"box": [0, 0, 1, 1], "age": np.nan}), loose.encode({"box": [0, np.nan, 1, 1], "age": 3})]
+    folder = prepare(tmp_path / "tfds/pets/1.0.0", splits={"train": records}, features=features, name="pets")
+    with pytest.warns(ValuesOutsideWarning) as warned:
+        report = catalog.import_tfds(folder)
+    assert len(messages(warned)) == 1
+    assert [(one.feature, one.first_record, one.num_records) for one in report[0].outside] == [("box", 1, 1)]
+    assert np.isnan(codec_of(features).decode(codec_of(features).encode({"box": [0, 0, 1, 1], "age": np.nan}))["age"])
+    with pytest.raises(FeatureError, match=r"expected relative coordinates in 0\.\.1"):
+        codec_of(features).encode({"box": [0, np.nan, 1, 1], "age": 3})
+
+
+@pytest.mark.parametrize("encoding_format", ["jpeg", "png", None])
+def test_the_format_of_image_files_is_no_limit_as_in_tfds(
+    catalog: registry.Catalog, tmp_path: Path, encoding_format: str | None
+) -> None:
+    """TFDS stores files as they are, whatever ``encoding_format`` says: its own data has both formats in one column."""
+    features = FeaturesDict({"image": Image(shape=(None, None, 3), encoding_format=encoding_format)})
+    pixels = np.full((8, 8, 3), 200, np.uint8)
+    encode = {one: codec_of(FeaturesDict({"image": Image(encoding_format=one)})).encode for one in ("jpeg", "png")}
+    records = [encode[one]({"image": pixels}) for one in ("jpeg", "png")]
+    folder = prepare(tmp_path / "tfds/pets/1.0.0", splits={"train": records}, features=features, name="pets")
+    assert catalog.import_tfds(folder)[0].outside == ()
+    verified = catalog.dataset("pets").verify(deep=True)
+    assert (verified.outside, verified.faults) == ((), ())
+    for example in catalog.dataset("pets").read("train"):
+        assert np.abs(example["image"].astype(int) - pixels).max() <= 2
