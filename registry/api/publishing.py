@@ -28,6 +28,7 @@ from registry.model import (
     ProgressCallback,
     Reference,
     Version,
+    check_continues,
     count_progress,
     read_code_version,
     version_folder,
@@ -345,7 +346,8 @@ class Publishing:
 
         Args:
             folder: path or URL of the folder that holds ``train-00000-of-00005.parquet`` and the like.
-            name: name of the dataset. None derives it from the name of the folder.
+            name: name of the dataset. None derives it from the name of the folder. A derived name continues only a
+                dataset that was imported from there.
             config: config of the dataset, or None.
             version: number of the version.
             copy: copy the shards into ``data_dir``, and give them our names if theirs follow no template. False reads
@@ -362,6 +364,7 @@ class Publishing:
                 from a copy; a column has a type that no feature has; or the folder holds several configs.
             CorruptExampleError: a list, a struct, an image or an item of a list is null, or an image is invalid.
             ReferenceSyntaxError: ``name``, ``config`` or ``version`` is invalid.
+            OtherSourceError: ``name`` is None, and the dataset comes from elsewhere.
             ProtectedError: ``promote`` is True, and the dataset, config or catalog is protected.
             VersionExistsError: other content is published under this number.
             VersionTooSmallError: the changes since the version below require a larger step of the number.
@@ -370,7 +373,15 @@ class Publishing:
         if copy:
             self.require_data_dir()
         source, prepared = _describe_parquet(folder, name=name, config=config, version=version, copy=copy)
-        return self.publish_prepared(source, prepared, in_place=not copy, promote=promote, progress=progress)
+        return self.publish_prepared(
+            source,
+            prepared,
+            in_place=not copy,
+            place=folder,
+            is_derived=name is None,
+            promote=promote,
+            progress=progress,
+        )
 
     @typed_arguments
     @engine_argument("publishing", "prepared")
@@ -381,6 +392,8 @@ class Publishing:
         prepared: PreparedDataset,
         *,
         in_place: bool = False,
+        place: str | os.PathLike[str] | None = None,
+        is_derived: bool = False,
         promote: bool | None = None,
         engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
@@ -391,6 +404,8 @@ class Publishing:
             source: the folder of the shards, under the names that ``prepared`` gives them (see ``RenamedStore``).
             prepared: the version.
             in_place: read the shards where they are, so they must stay there. False copies them into ``data_dir``.
+            place: path or URL that the shards were imported from, which the catalog records.
+            is_derived: whether the name of the dataset was derived from ``place``, see ``require_same_source``.
             promote: see ``publish``.
             engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``, in records.
@@ -400,17 +415,39 @@ class Publishing:
 
         Raises:
             ShardMismatchError, CorruptRecordError: a shard does not match ``prepared``.
+            OtherSourceError: see ``require_same_source``.
             ProtectedError, VersionExistsError, VersionTooSmallError, StorageError: see ``publish``.
         """
         from registry.publishing import publish_folder
 
         self._refuse_protected(prepared.reference, promote)
+        if is_derived and place is not None:
+            self.require_same_source(prepared.reference, place)
         self._require_target([prepared.reference], has_files=not in_place)
         advance = count_progress(progress, "verifying", str(prepared.reference))
         target = self._target(promote, advance, progress, producer="import")
+        if place is not None:
+            target = replace(target, producer=_import_from(place), name_use="derived" if is_derived else None)
         return publish_folder(source, target, prepared=prepared, in_place=in_place)
 
+    def require_same_source(self, reference: Reference, place: str | os.PathLike[str]) -> None:
+        """Refuse an import whose name was derived if the dataset has versions, and the newest was not imported there.
+
+        For importers of other formats, also in their dry runs. A version that is published already is compared with it.
+
+        Args:
+            reference: the version.
+            place: path or URL that it is imported from.
+
+        Raises:
+            OtherSourceError: the dataset comes from elsewhere.
+        """
+        if not self._is_used(reference):
+            earlier = self.backend.producers(reference.name, reference.config)
+            check_continues("derived", _import_from(place), earlier)
+
     @typed_arguments
+    @previews
     def preview_parquet(
         self,
         folder: str | os.PathLike[str],
@@ -434,10 +471,13 @@ class Publishing:
 
         Raises:
             PreparedFormatError, CorruptExampleError, ReferenceSyntaxError, StorageError: see ``import_parquet``.
+            OtherSourceError: see ``import_parquet``.
         """
         if copy:
             self.require_data_dir()
         _, prepared = _describe_parquet(folder, name=name, config=config, version=version, copy=copy)
+        if name is None:
+            self.require_same_source(prepared.reference, folder)
         return prepared
 
     @typed_arguments
@@ -597,6 +637,12 @@ class Publishing:
 
 def _number_of(reference: Reference) -> Version | None:
     return None if reference.request is None else reference.request.exact
+
+
+def _import_from(place: str | os.PathLike[str]) -> Producer:
+    from registry.intake.naming import place_of
+
+    return Producer(action="import", place=place_of(os.fspath(place)))
 
 
 def _check_processes(processes: int | None) -> None:

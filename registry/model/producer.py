@@ -1,9 +1,11 @@
-"""What made a version, and whether another addition may continue the same dataset.
+"""What made a version, and whether another addition or import may continue the same dataset.
 
 A name is derived from a path, and many paths end in the same name. A derived name continues a dataset only if that came
 from the same place; a name that the caller gives continues every dataset that was added, and no dataset of another
-kind of producer. ``REPLACE`` means the name whatever it has. The catalog keeps the producer in the event of the
-publication, and checks the rule in its transaction: two strangers may add under a new name at the same moment.
+kind of producer. ``replace`` means the name whatever it has. A name that is derived for an import obeys the same rule;
+one that is given to it is always meant, as the number of the version is given, too. The catalog keeps the producer in
+the event of the publication, and checks the rule in its transaction: two strangers may add under a new name at the same
+moment.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ class Producer:
     Attributes:
         action: ``add``, ``build``, ``publish``, ``import`` or ``copy``; ``""`` if an older registry did not record it.
         kind: the kind of the source of an addition, such as ``csv``; ``""`` if it is not known.
-        place: its absolute path or URL; None for objects of Python, and if it is not known.
+        place: the absolute path or URL of an addition or import; None for objects of Python, and if it is not known.
     """
 
     action: str = ""
@@ -57,11 +59,13 @@ class Producer:
         )
 
     def is_source_of(self, other: Producer) -> bool:
-        """Whether both are additions from the same place, and of the same kind as far as both kinds are known."""
-        is_added = self.action == other.action == "add" and self.place is not None
-        return is_added and self.place == other.place and (self.kind == other.kind or not (self.kind and other.kind))
+        """Whether both were added or both imported from the same place, of the same kind as far as that is known."""
+        is_alike = self.action == other.action and self.action in ("add", "import") and self.place is not None
+        return is_alike and self.place == other.place and (self.kind == other.kind or not (self.kind and other.kind))
 
     def __str__(self) -> str:
+        if self.action == "import" and self.place is not None:
+            return f"an import of {self.place}"
         if self.action != "add":
             return _WORDS.get(self.action, "a publication that recorded no source")
         if self.place is None:
@@ -70,11 +74,11 @@ class Producer:
 
 
 def check_continues(name_use: NameUse, producer: Producer, earlier: Sequence[tuple[Reference, Producer]]) -> None:
-    """Refuse an addition under a name that others use.
+    """Refuse an addition or import under a name that others use.
 
     Args:
         name_use: where the name comes from.
-        producer: the addition.
+        producer: the addition or import.
         earlier: the versions of the config with their producers, newest first; of a new config, the newest version of
             each other config of the dataset. Empty if the name is new.
 
@@ -94,16 +98,18 @@ def check_continues(name_use: NameUse, producer: Producer, earlier: Sequence[tup
 
 
 def other_source(earlier: tuple[Reference, Producer], producer: Producer, message: str) -> OtherSourceError:
-    """The error for an addition that would follow ``earlier`` without being meant to."""
+    """The error for an addition or import that would follow ``earlier`` without being meant to."""
     reference, before = earlier
+    # Whoever names an import means that dataset.
+    ways = ("--name NAME", f"--name {reference.name}") if producer.action == "import" else ("--as NAME", "--replace")
     return OtherSourceError(
         message,
-        hint=f"Make it another dataset: --as NAME. Or make it the next version of {reference.dataset}: --replace",
+        hint=f"Make it another dataset: {ways[0]}. Or make it the next version of {reference.dataset}: {ways[1]}",
         details={
             "dataset": reference.dataset,
             "version": str(reference),
             "producer": before.to_json(),
             "source": producer.to_json(),
-            "options": ["--as NAME", "--replace"],
+            "options": list(ways),
         },
     )

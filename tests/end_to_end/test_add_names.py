@@ -145,7 +145,12 @@ def test_a_given_name_continues_what_was_added_and_nothing_else(
     (tmp_path / "shards").mkdir()
     pq.write_table(pa.table({"a": [1, 2, 3]}), tmp_path / "shards/train.parquet")
     catalog.import_parquet(tmp_path / "shards", name="numbers")
-    for name, producer in (("animals", "a prepared folder"), ("beasts", "an import"), ("numbers", "an import")):
+    producers = {
+        "animals": "a prepared folder",
+        "beasts": "an import",
+        "numbers": f"an import of {tmp_path}/shards",
+    }
+    for name, producer in producers.items():
         for rows in ([{"name": "cat"}], folder / "shop/prices.csv"):
             error = refusal(lambda rows=rows, name=name: catalog.plan_add(rows, name))  # type: ignore[misc]
             assert error.message.startswith(f"{name}:1.0.0 comes from {producer}, and not from ")
@@ -353,3 +358,70 @@ def test_a_version_of_a_builder_that_was_copied_or_published_before_is_found(
     with registry.connect(tmp_path / "other.db", data_dir=tmp_path / "other_files") as other:
         catalog.copy("digits:1.0.0", other)
         assert not other.build("digits").newly
+
+
+def shards(folder: Path, name: str = "a") -> Path:
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({name: [1, 2, 3]}), folder / "train-00000-of-00001.parquet")
+    return folder
+
+
+@pytest.mark.parametrize("door", ["add", "add in place", "build", "publish", "import"])
+def test_an_import_with_a_derived_name_continues_only_what_was_imported_from_there(
+    catalog: registry.Catalog, tmp_path: Path, door: str
+) -> None:
+    first = shards(tmp_path / "a/birds")
+    if door == "build":
+        shutil.copytree(first, tmp_path / "a/digits")
+        catalog.build("digits")
+        name, earlier = "digits", "a builder"
+    elif door == "publish":
+        catalog.publish(prepare(tmp_path / "prepared", name="birds"))
+        name, earlier = "birds", "a prepared folder"
+    elif door == "import":
+        catalog.import_parquet(first)
+        name, earlier = "birds", f"an import of {first}"
+    else:
+        catalog.add(first, in_place=door == "add in place")
+        name, earlier = "birds", f"{first} (parquet)"
+    other = shards(tmp_path / "b" / name, "b")
+    for attempt in (catalog.preview_parquet, catalog.import_parquet):
+        error = refusal(lambda attempt=attempt: attempt(other, version="2.0.0"))  # type: ignore[misc]
+        assert error.message == f"{name}:1.0.0 comes from {earlier}, and not from an import of {other}"
+        assert error.hint == (
+            f"Make it another dataset: --name NAME. Or make it the next version of {name}: --name {name}"
+        )
+        assert error.details["options"] == ["--name NAME", f"--name {name}"]
+    assert versions(catalog, name) == ["1.0.0"]
+    assert catalog.preview_parquet(other, name=name, version="2.0.0").name == name
+    assert str(catalog.import_parquet(other, name=name, version="2.0.0").version.reference) == f"{name}:2.0.0"
+    assert not catalog.import_parquet(other, version="2.0.0").newly
+    (other / "train-00000-of-00001.parquet").unlink()
+    shutil.copy(first / "train-00000-of-00001.parquet", other / "train-00000-of-00001.parquet")
+    publication = catalog.import_parquet(f"{other}/", version="3.0.0", copy=True)  # the dataset comes from there now
+    assert str(publication.version.reference) == f"{name}:3.0.0"
+
+
+def test_an_addition_does_not_continue_an_import_from_the_same_place(catalog: registry.Catalog, tmp_path: Path) -> None:
+    folder = shards(tmp_path / "a/birds")
+    catalog.import_parquet(folder)
+    error = refusal(lambda: catalog.add(folder))
+    assert error.message == f"birds:1.0.0 comes from an import of {folder}, and not from {folder}"
+
+
+def test_of_two_imports_at_once_one_gets_the_derived_name(catalog: registry.Catalog, tmp_path: Path) -> None:
+    folders = [shards(tmp_path / name / "birds", name) for name in ("a", "b")]
+    barrier = Barrier(2)
+
+    def run(place: int) -> str:
+        with registry.connect(catalog.url, data_dir=tmp_path / "registry_files") as own:
+            barrier.wait()
+            try:
+                return str(own.import_parquet(folders[place], version=f"{place + 1}.0.0").version.reference)
+            except OtherSourceError as error:
+                return error.code
+
+    with ThreadPoolExecutor(2) as pool:
+        results = sorted(pool.map(run, (0, 1)))
+    assert results in (["birds:1.0.0", "other_source"], ["birds:2.0.0", "other_source"])
+    assert len(versions(catalog, "birds")) == 1

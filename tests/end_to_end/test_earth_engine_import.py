@@ -19,6 +19,7 @@ from registry.builders.earth_engine.pixel_series import PixelSeries
 from registry.builders.earth_engine.stored.importing import import_export, preview_export
 from registry.errors import (
     CorruptRecordError,
+    OtherSourceError,
     PreparedFormatError,
     RegistryError,
     ShardMismatchError,
@@ -180,7 +181,7 @@ def test_a_table_is_published_with_types_and_shapes_of_its_columns(catalog: Cata
         "The column 'patch' has 4 values, which may be 2 x 2: give its shape if they are (--shape patch=2,2).",
         "The column 'tags' has no value in some rows; these read as empty.",
     )
-    import_export(catalog, folder, shapes={"patch": (2, 2)}, split="all_samples")
+    import_export(catalog, folder, name="samples", shapes={"patch": (2, 2)}, split="all_samples")
     dataset = catalog.dataset("samples")
     assert dataset.features == FeaturesDict(
         {
@@ -250,6 +251,21 @@ def test_a_name_is_derived_from_the_prefix_or_must_be_given(catalog: Catalog, tm
     import_export(catalog, folder, name="y2024", config="small", version="2.1.0", description="All of 2024.")
     dataset = catalog.dataset("y2024/small:2.1.0")
     assert dataset.metadata.description == "All of 2024."
+
+
+def test_a_derived_name_is_not_generic_and_continues_only_its_own_folder(catalog: Catalog, tmp_path: Path) -> None:
+    here = write_image(tmp_path / "alps/exports", "train", BANDS, (4, 2))
+    assert str(import_export(catalog, here).version.reference) == "alps:1.0.0"
+    assert not import_export(catalog, here).newly
+    assert str(import_export(catalog, here, version="2.0.0").version.reference) == "alps:2.0.0"
+    there = write_image(tmp_path / "other/alps", "data", {"other": BANDS["grey"]}, (4, 2))
+    with pytest.raises(OtherSourceError) as caught:
+        import_export(catalog, there, version="3.0.0")
+    assert caught.value.message == f"alps:2.0.0 comes from an import of {here}, and not from an import of {there}"
+    assert caught.value.hint == (
+        "Make it another dataset: --name NAME. Or make it the next version of alps: --name alps"
+    )
+    assert str(import_export(catalog, there, version="3.0.0", name="alps").version.reference) == "alps:3.0.0"
 
 
 @pytest.mark.parametrize("encoding", ["float", "native"])
@@ -397,8 +413,8 @@ def test_exports_in_an_object_store_are_read_in_place(catalog: Catalog, tmp_path
     import_export(catalog, f"{store.url}/north/p-mixer.json", name="one")
     assert [patch.index for patch in Patches(catalog.dataset("one"), "train[1:3]")] == [1, 2]
     import_export(catalog, store.url, prefix={"train": "north/p", "eval": "south/p"})
-    assert catalog.dataset("exports").splits["eval"].filenames == [
+    assert catalog.dataset("earth_engine_import").splits["eval"].filenames == [
         "south/p-00000.tfrecord.gz",
         "south/p-00001.tfrecord.gz",
     ]
-    assert len(Patches(catalog.dataset("exports"), "eval")) == 4
+    assert len(Patches(catalog.dataset("earth_engine_import"), "eval")) == 4

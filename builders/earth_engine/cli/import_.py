@@ -108,12 +108,20 @@ def command(
             catalog.require_data_dir()  # before all records are read
         with show_progress(session.out) as progress:
             plan = preview_export(folder, progress=progress, **options)
+        if name is None:
+            catalog.require_same_source(plan.prepared.reference, folder)
         if dry_run:
             _print(session, plan, None, catalog.published_digest(plan.prepared.reference))
             return
         with show_progress(session.out) as progress:
             publication = catalog.publish_prepared(
-                plan.source, plan.prepared, in_place=not copy, promote=promote, progress=progress
+                plan.source,
+                plan.prepared,
+                in_place=not copy,
+                place=folder,
+                is_derived=name is None,
+                promote=promote,
+                progress=progress,
             )
     _print(session, plan, publication, None)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ from registry.model import (
     check_name,
     count_progress,
     fold_name,
+    is_generic,
 )
 from registry.model.split import check_split_name
 from registry.prepared import PreparedDataset
@@ -130,6 +132,7 @@ def import_export(
         FeatureNotFoundError: a band does not exist.
         UsageError: options contradict each other or the files, or an option is required.
         VersionExistsError: the version exists with other content.
+        OtherSourceError: ``name`` is None, and the dataset of the derived name comes from elsewhere.
         StorageError: a file cannot be read or written.
     """
     if copy:
@@ -153,7 +156,15 @@ def import_export(
         copy=copy,
         progress=progress,
     )
-    return catalog.publish_prepared(plan.source, plan.prepared, in_place=not copy, promote=promote, progress=progress)
+    return catalog.publish_prepared(
+        plan.source,
+        plan.prepared,
+        in_place=not copy,
+        place=folder,
+        is_derived=name is None,
+        promote=promote,
+        progress=progress,
+    )
 
 
 def preview_export(
@@ -379,18 +390,26 @@ def _template(dataset: str, place: str, export: StoredExport) -> ShardedFileTemp
     return files if fits else None
 
 
+def _cleaned(word: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9]+", "_", word).strip("_")
+
+
 def _name_of(root: Store, exports: Mapping[str, StoredExport]) -> str:
-    """Derive a dataset name from the prefix, or for several exports from the folder. Raises UsageError."""
+    """Derive a dataset name from the prefix, or for several exports from the folder.
+
+    A name such as ``train`` or ``exports`` is never derived: the folder above gives it. Raises UsageError.
+    """
     path = root.url if root.local_root is None else root.local_root.as_posix()
-    words = [path.rstrip("/").rpartition("/")[2]]
-    if len(exports) == 1:
-        words.insert(0, next(iter(exports.values())).found.prefix)
+    folders = [part for part in reversed(path.split("/")) if part and not part.endswith(":")]
+    words = [next(iter(exports.values())).found.prefix] if len(exports) == 1 else []
+    # The first folder that is not called "exports" or the like is asked, and no folder above it.
+    words += [part for part in folders if not part[:1].isalpha() or not is_generic(_cleaned(part))][:1]
     for word in words:
-        cleaned = re.sub(r"[^a-zA-Z0-9]+", "_", word).strip("_")
-        try:
-            return re.sub("__+", "_", fold_name(check_name(cleaned)))
-        except UsageError:
-            continue
+        cleaned = _cleaned(word)
+        with suppress(UsageError):
+            if not is_generic(cleaned):
+                return re.sub("__+", "_", fold_name(check_name(cleaned)))
+    words = words or folders
     raise UsageError(
         f"cannot derive a dataset name from {words[0]!r} or the folder",
         hint="Name the dataset: name='...'; --name NAME.",
