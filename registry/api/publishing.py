@@ -422,7 +422,7 @@ class Publishing:
 
         self._refuse_protected(prepared.reference, promote)
         if is_derived and place is not None:
-            self.require_same_source(prepared.reference, place)
+            self.require_same_source(prepared, place)
         self._require_target([prepared.reference], has_files=not in_place)
         advance = count_progress(progress, "verifying", str(prepared.reference))
         target = self._target(promote, advance, progress, producer="import")
@@ -430,20 +430,20 @@ class Publishing:
             target = replace(target, producer=_import_from(place), name_use="derived" if is_derived else None)
         return publish_folder(source, target, prepared=prepared, in_place=in_place)
 
-    def require_same_source(self, reference: Reference, place: str | os.PathLike[str]) -> None:
+    def require_same_source(self, prepared: PreparedDataset, place: str | os.PathLike[str]) -> None:
         """Refuse an import whose name was derived if the dataset has versions, and the newest was not imported there.
 
         For importers of other formats, also in their dry runs. A version that is published already is compared with it.
 
         Args:
-            reference: the version.
+            prepared: the version.
             place: path or URL that it is imported from.
 
         Raises:
             OtherSourceError: the dataset comes from elsewhere.
         """
-        if not self._is_used(reference):
-            earlier = self.backend.producers(reference.name, reference.config)
+        if not self._is_used(prepared.reference):
+            earlier = self.backend.producers(prepared.name, prepared.config)
             check_continues("derived", _import_from(place), earlier)
 
     @typed_arguments
@@ -477,7 +477,7 @@ class Publishing:
             self.require_data_dir()
         _, prepared = _describe_parquet(folder, name=name, config=config, version=version, copy=copy)
         if name is None:
-            self.require_same_source(prepared.reference, folder)
+            self.require_same_source(prepared, folder)
         return prepared
 
     @typed_arguments

@@ -1,7 +1,8 @@
 """Aligns two ordered lists of records by their digests, in NumPy: which records are the same, changed, moved or new.
 
 A record is identified by its content, and a changed record by its neighbours, which are the same as before; or by its
-key, if one of its features is the key (``pair_by_key``). Follows patience diff: records that occur once in both lists,
+key, if one of its features is the key (``pair_by_key``). Records whose keys are their content are in the order of its
+hash, so that neighbours mean nothing (``without_pairs``). Follows patience diff: records that occur once in both lists,
 in the same order, are anchors. The records between anchors are matched next, and the rest is added, removed, changed or
 moved. Memory and time depend on the number of records, not on their size. ``record_diff`` calls ``align``.
 """
@@ -99,6 +100,21 @@ def pair_by_key(found: Alignment, old: Digests, new: Digests) -> Alignment:
         changed=changed[np.argsort(changed[:, 0])],
         removed=np.setdiff1d(gone, changed[:, 0], assume_unique=True),
         added=np.setdiff1d(fresh, changed[:, 1], assume_unique=True),
+    )
+
+
+def without_pairs(found: Alignment) -> Alignment:
+    """``found`` with the changed records as removed and added ones: their neighbours do not say that they correspond.
+
+    >>> unpaired = without_pairs(align(np.array([1, 2], np.uint64), np.array([1, 3], np.uint64)))
+    >>> unpaired.changed.tolist(), unpaired.removed.tolist(), unpaired.added.tolist()
+    ([], [1], [1])
+    """
+    return replace(
+        found,
+        changed=found.changed[:0],
+        removed=np.sort(np.concatenate([found.changed[:, 0], found.removed])),
+        added=np.sort(np.concatenate([found.changed[:, 1], found.added])),
     )
 
 

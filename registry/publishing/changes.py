@@ -113,6 +113,8 @@ class Changes:
         differing: for each common split, pairs of ranges of records (in old, in new) that may differ; empty if none do.
         key: the feature whose values are the keys of the records in both versions, as ``registry add`` records it; or
             None. A record is found again by its key, whatever else has changed.
+        is_keyed_by_content: whether the keys of a version are computed from the content, and no feature is the key. A
+            changed record has another key and another place then, so that no record is the same one as before.
     """
 
     old: Reference
@@ -121,6 +123,7 @@ class Changes:
     common: tuple[str, ...]
     differing: Mapping[str, tuple[tuple[range, range], ...]]
     key: str | None = None
+    is_keyed_by_content: bool = False
 
     @property
     def level(self) -> ChangeLevel:
@@ -163,6 +166,7 @@ def compare_versions(old: FingerprintedVersion, new: FingerprintedVersion) -> Ch
         found.append(Change(level=ChangeLevel.PATCH, kind="storage", where="", text=text))
     found.sort(key=lambda change: -change.level)
     shared = [name for name in old.fingerprints if name in new.fingerprints]
+    kinds = _key_kind(old.version), _key_kind(new.version)
     return Changes(
         old=old.reference,
         new=new.reference,
@@ -170,6 +174,7 @@ def compare_versions(old: FingerprintedVersion, new: FingerprintedVersion) -> Ch
         common=common,
         differing={name: _differing_ranges(old.fingerprints[name], new.fingerprints[name], common) for name in shared},
         key=_common_key(old.version, new.version, common),
+        is_keyed_by_content="content" in kinds,
     )
 
 
@@ -177,6 +182,14 @@ def common_features(old: DatasetVersion, features: FeaturesDict) -> tuple[str, .
     """The features that ``old`` and a version with ``features`` have with the same type, sorted."""
     before, after = _columns(_features(old)), _columns(features)
     return tuple(sorted(path for path in before if path in after and _type(before[path]) == _type(after[path])))
+
+
+def _key_kind(version: DatasetVersion) -> str | None:
+    """How ``registry add`` made the keys; None for other versions."""
+    match version.metadata.custom.get("intake"):
+        case {"key": {"kind": str(kind)}}:
+            return kind
+    return None
 
 
 def _common_key(old: DatasetVersion, new: DatasetVersion, common: Collection[str]) -> str | None:

@@ -1,7 +1,8 @@
 """Finds and describes the records that differ between two versions. Reads files only where fingerprints differ.
 
 Records are compared by an 8-byte digest of the features that both versions have, and aligned in order (``alignment``).
-If a feature is the key in both versions, changed records are paired by it.
+If a feature is the key in both versions, changed records are paired by it. If the keys are computed from the content, a
+changed record is one that was removed and one that was added: it has another key, so it has another place.
 Only the records that are shown are decoded. The two texts of a difference are never equal: long texts show the part
 around the difference, arrays the first value that differs, and images that differ only as files their sha256.
 """
@@ -23,7 +24,7 @@ from registry.features import ClassLabel, FeaturesDict, Ragged
 from registry.features.containers import columns_of
 from registry.features.content import ContentReader, content_bytes, content_path
 from registry.model import LEAF_EXAMPLES
-from registry.publishing.alignment import Alignment, Digests, Indices, align, find_unpaired, pair_by_key
+from registry.publishing.alignment import Alignment, Digests, Indices, align, find_unpaired, pair_by_key, without_pairs
 from registry.publishing.changes import Changes
 from registry.publishing.fingerprint import Advance, RecordRun, StoredSplits, call_on_runs
 from registry.splits import counted
@@ -232,10 +233,10 @@ def first_difference(changes: Changes, old: StoredSplits, new: StoredSplits) -> 
             sides = pair.hash([windows[0]], [windows[1]], changes.common)
             found: RecordChange | None
             if windows == parts and len(ranges) == 1:
-                earliest = _earliest(_align(sides), [parts[0]], [parts[1]], 1)
+                earliest = _earliest(_align(sides, changes), [parts[0]], [parts[1]], 1)
                 found = min(earliest, key=_position, default=None)
             else:
-                found = _first_of_piece(parts, *sides)
+                found = _first_of_piece(parts, *sides, is_paired=not changes.is_keyed_by_content)
             if found is not None:
                 return name, pair.describe(found)
     return None
@@ -422,10 +423,12 @@ class _Hashed(NamedTuple):
     keys: Digests | None
 
 
-def _align(sides: tuple[_Hashed, _Hashed], fences: Sequence[tuple[int, int]] = ()) -> Alignment:
+def _align(sides: tuple[_Hashed, _Hashed], changes: Changes, fences: Sequence[tuple[int, int]] = ()) -> Alignment:
     old, new = sides
     found = align(old.contents, new.contents, fences)
-    return found if old.keys is None or new.keys is None else pair_by_key(found, old.keys, new.keys)
+    if old.keys is not None and new.keys is not None:
+        return pair_by_key(found, old.keys, new.keys)
+    return without_pairs(found) if changes.is_keyed_by_content else found
 
 
 def _diff_split(pair: _SplitPair, changes: Changes, *, show: int) -> RecordDiff:
@@ -433,7 +436,7 @@ def _diff_split(pair: _SplitPair, changes: Changes, *, show: int) -> RecordDiff:
     old_parts, new_parts = [parts[0] for parts in ranges], [parts[1] for parts in ranges]
     sides = pair.hash(old_parts, new_parts, changes.common)
     fences = zip(accumulate(map(len, old_parts)), accumulate(map(len, new_parts)), strict=True)
-    alignment = _align(sides, list(fences)[:-1])
+    alignment = _align(sides, changes, list(fences)[:-1])
     first = sorted(_earliest(alignment, old_parts, new_parts, show), key=_position)
     return RecordDiff(
         split=pair.name,
@@ -446,7 +449,7 @@ def _diff_split(pair: _SplitPair, changes: Changes, *, show: int) -> RecordDiff:
     )
 
 
-def _first_of_piece(parts: tuple[range, range], old: _Hashed, new: _Hashed) -> RecordChange | None:
+def _first_of_piece(parts: tuple[range, range], old: _Hashed, new: _Hashed, *, is_paired: bool) -> RecordChange | None:
     """The first position where the two differ. The record may also have moved further behind, which is not checked."""
     shorter = min(len(old.contents), len(new.contents))
     differs = np.flatnonzero(old.contents[:shorter] != new.contents[:shorter])
@@ -457,6 +460,10 @@ def _first_of_piece(parts: tuple[range, range], old: _Hashed, new: _Hashed) -> R
             if is_known:
                 return RecordChange(kind="removed", old=parts[0][at], new=None)
             return RecordChange(kind="added", old=None, new=parts[1][at])
+        if not is_paired:
+            if bool((new.contents == old.contents[at]).any()):
+                return RecordChange(kind="added", old=None, new=parts[1][at])
+            return RecordChange(kind="removed", old=parts[0][at], new=None)
         return RecordChange(kind="changed", old=parts[0][at], new=parts[1][at])
     if shorter == len(parts[0]):
         return RecordChange(kind="added", old=None, new=parts[1][shorter])

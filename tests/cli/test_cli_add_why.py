@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 import registry
 from registry.cli.browse import describe_diff
 from registry.publishing import proof
+from registry.publishing.alignment import align, without_pairs
 
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 Run = Callable[..., list[str]]
@@ -261,3 +263,37 @@ def test_the_real_run_reports_what_the_dry_run_reported(old: list[dict[str, Any]
         assert all(line.isprintable() for line in lines(real))
         assert real.diff is not None
         assert real.diff.changes.new == real.reference
+
+
+def test_a_corrected_record_without_a_key_is_gone_and_new(run: Run, catalog: registry.Catalog) -> None:
+    rows = [f"{1000 + number},{number * 1.5},berlin" for number in range(40)]
+    head = "sale_id,amount,city"
+    Path("sales.csv").write_text("\n".join([head, *rows]) + "\n")
+    run("sales.csv")
+    rows[7], rows[20] = "1007,69.5,berlin", "1020,30.0,rome"
+    rows += [f"{1040 + number},0.5,oslo" for number in range(5)]
+    Path("sales.csv").write_text("\n".join([head, *rows]) + "\n")
+    dry = run("sales.csv", "--dry-run", "--show", "100")
+    assert any(line.startswith("  train: 7 added, 2 removed, 38 ") for line in dry)
+    records = sorted(re.sub(r"record [0-9]+", "record N", line.strip()) for line in dry if " record " in line)
+    values = ["record N is gone: amount 10.5, city 'berlin', sale_id 1007"]
+    values.append("record N is gone: amount 30.0, city 'berlin', sale_id 1020")
+    values += [f"record N is new: amount 0.5, city 'oslo', sale_id {1040 + number}" for number in range(5)]
+    values.append("record N is new: amount 30.0, city 'rome', sale_id 1020")
+    values.append("record N is new: amount 69.5, city 'berlin', sale_id 1007")
+    assert records == values
+    real = run("sales.csv", "--show", "100")
+    assert [line for line in real if " record " in line] == [line for line in dry if " record " in line]
+    (stored,) = catalog.diff("sales:1.0.0", "sales:2.0.0").records
+    assert (stored.changed, stored.moved, stored.removed, stored.added, stored.same) == (0, 0, 2, 7, 38)
+
+
+@given(st.lists(st.integers(0, 9), max_size=30), st.lists(st.integers(0, 9), max_size=30))
+def test_records_without_identity_are_never_paired(old: list[int], new: list[int]) -> None:
+    found = align(np.array(old, np.uint64), np.array(new, np.uint64))
+    unpaired = without_pairs(found)
+    removed, added = Counter(old) - Counter(new), Counter(new) - Counter(old)
+    assert not len(unpaired.changed)
+    assert Counter(old[place] for place in unpaired.removed.tolist()) == removed
+    assert Counter(new[place] for place in unpaired.added.tolist()) == added
+    assert (unpaired.same.tolist(), unpaired.moved.tolist()) == (found.same.tolist(), found.moved.tolist())

@@ -37,7 +37,7 @@ PRICES = pa.table({"name": [f"item {n}" for n in range(300)], "price": [n * 0.5 
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Iterator[registry.Catalog]:
-    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as opened:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data", create=True) as opened:
         yield opened
 
 

@@ -226,7 +226,7 @@ def test_scalars_may_be_null(catalog: Catalog, tmp_path: Path) -> None:
     assert dataset.verify().faults == ()
     other = write(tmp_path / "other" / "animals", table_of(age=pa.array([-128] * COUNT, pa.int8())))
     with pytest.raises(VersionTooSmallError):  # the lowest number is not the same as none
-        catalog.import_parquet(other, version="1.0.1")
+        catalog.import_parquet(other, name="animals", version="1.0.1")
 
 
 def test_a_copy_gets_names_of_ours(catalog: Catalog, tmp_path: Path) -> None:
@@ -258,10 +258,10 @@ def test_the_number_is_proved(catalog: Catalog, tmp_path: Path) -> None:
     with pytest.raises(VersionExistsError, match="published with other content"):
         catalog.import_parquet(others)
     with pytest.raises(VersionTooSmallError):
-        catalog.import_parquet(others, version="1.0.1")
-    assert catalog.import_parquet(others, version="2.0.0").newly
+        catalog.import_parquet(others, name="animals", version="1.0.1")
+    assert catalog.import_parquet(others, name="animals", version="2.0.0").newly
     again = write(tmp_path / "three" / "animals", shards=4)
-    assert catalog.import_parquet(again, version="1.0.1").newly  # the same records in other files
+    assert catalog.import_parquet(again, name="animals", version="1.0.1").newly  # the same records in other files
 
 
 def test_what_cannot_be_is_said(catalog: Catalog, tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_plain_files_are_read_without_a_catalog(tmp_path: Path) -> None:
 
 def test_patches_cannot_be_read_as_pixels_or_pixels_as_patches(catalog: Catalog, tmp_path: Path) -> None:
     import_export(catalog, write_series(tmp_path / "exports"))
-    import_export(catalog, write_image(tmp_path / "image", "image", {"a": ramp(4, 4)}, (2, 2)))
+    import_export(catalog, write_image(tmp_path / "image", "image", {"a": ramp(4, 4)}, (2, 2)), name="image")
     with pytest.raises(UsageError, match=r"expected pixels with series \(sequenceData\), found another export"):
         PixelSeries(catalog.dataset("image"))
     with pytest.raises(UsageError, match=r"expected patches, found pixels with series \(sequenceData\)"):

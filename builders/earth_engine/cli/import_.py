@@ -109,7 +109,7 @@ def command(
         with show_progress(session.out) as progress:
             plan = preview_export(folder, progress=progress, **options)
         if name is None:
-            catalog.require_same_source(plan.prepared.reference, folder)
+            catalog.require_same_source(plan.prepared, folder)
         if dry_run:
             _print(session, plan, None, catalog.published_digest(plan.prepared.reference))
             return
