@@ -150,7 +150,7 @@ def grant(engine: sa.Engine, role: str, level: Level, *, dry_run: bool = False) 
             )
         made = Grant(role=role, level=level, statements=tuple(_statements(connection, role, level)))
         for statement in () if dry_run else made.statements:
-            connection.exec_driver_sql(statement)
+            connection.exec_driver_sql(statement.replace("%", "%%"))  # the driver reads "%" as a parameter
         return made
 
     if dry_run:
@@ -230,12 +230,17 @@ def _has(role: str, right: Right) -> str:
 
 def _text(name: str) -> str:
     """A name of a relation as a text in SQL."""
-    quoted = name if name.isidentifier() and name.islower() else '"' + name.replace('"', '""') + '"'
+    quoted = name if name.isidentifier() and name.islower() else quote_name(name)
     return "'" + quoted.replace("'", "''") + "'"
 
 
+def quote_name(name: str) -> str:
+    """A name as an identifier in SQL. SQLAlchemy's own doubles "%" for the driver, which nobody can paste."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def _statements(connection: sa.Connection, role: str, level: Level) -> Iterator[str]:
-    quote = connection.dialect.identifier_preparer.quote_identifier
+    quote = quote_name
     owner, schema, database = connection.exec_driver_sql(
         "SELECT pg_get_userbyid(relowner), current_schema(), current_database()"
         " FROM pg_class WHERE oid = to_regclass('dataset_version')"
