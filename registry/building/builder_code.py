@@ -27,6 +27,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from registry.building.provable import is_provable
+
 _MOST_SOURCES: Final = 10_000
 _OURS: Final = "registry"
 INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
@@ -83,6 +85,8 @@ class CodeReader:
         self._asks_versions = asks_versions
         self._sources: dict[Path, _Source] = {}
         self._places: dict[tuple[str, Path], _Place | None] = {}
+        self._authored: dict[str, _Place] = {}
+        self._installed: set[str] = set()
 
     def digests(self, code: Any, named: Iterable[Any] = ()) -> dict[str, str] | None:
         """A digest for each file of code that a class or function depends on, and versions of installed packages.
@@ -112,6 +116,7 @@ class CodeReader:
             if path is None and name == "__main__":
                 return None
             if path is None or (is_named and _is_installed(path)):
+                self._installed |= {name.partition(".")[0]} - sys.stdlib_module_names
                 found.update(self._versions(name))
             elif not _is_standard(path):
                 starts[name] = path
@@ -132,16 +137,24 @@ class CodeReader:
                 imported.update((one, path.parent) for one in source.imports)
             if place.name.partition(".")[0] == _OURS:
                 continue
+            self._authored[place.name] = place
             for name, folder in sorted(imported.items()):
                 top = name.partition(".")[0]
                 following = None if top == _OURS or top in seen else self._place_of_imported(name, folder)
                 if following is None or _is_standard(following.path):
                     continue
                 if _is_installed(following.path):
+                    self._installed.add(top)
                     found.update(self._versions(name) or {name: self._read(name, following.path).sha256})
                 else:
                     waiting.append(following)
         return found
+
+    def is_provable(self) -> bool:
+        """Return whether the code that was read opens files through Python only, so that a witness notices them."""
+        places = self._authored.values()
+        folders = [place.path.parent for place in places if place.is_package]
+        return is_provable(self._installed, (path for place in places for _, path in _files_of(place)), folders)
 
     def _read(self, name: str, path: Path) -> _Source:
         if path not in self._sources:

@@ -348,7 +348,8 @@ def key_of_build(
     """A digest of all that decides the shards of a build, besides the files that it reads; None if it is unknown.
 
     That is the code, the attributes of the builder, the arguments of its generators, environment variables whose names
-    are in the code, and the working folder. Code without a file, or a value that cannot be pickled, is unknown.
+    are in the code, and the working folder. Code without a file, or a value that cannot be pickled, is unknown. So is
+    code whose reads a ``Witness`` may not notice.
     """
     code = CodeReader(asks_versions=False)
     is_pieced = any(isinstance(examples, Pieces) for examples in splits.values())
@@ -359,7 +360,7 @@ def key_of_build(
     except Exception:  # noqa: BLE001 (a value cannot be pickled, or names what cannot be found)
         return None
     sources = code.digests(type(builder), pickled.codes)
-    if sources is None:
+    if sources is None or not code.is_provable():
         return None
     key = _key_of(builder, features, code)
     packages = [stamp_of(path) for path in sys.path if not INSTALLED.isdisjoint(Path(path).parts)]

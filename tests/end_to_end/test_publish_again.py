@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sqlite3
@@ -496,3 +497,144 @@ def test_what_another_program_has_read_is_read_again(tmp_path: Path, monkeypatch
         catalog.build(Program, processes=1)
         assert Program.calls == 2
         assert [one["text"] for one in catalog.dataset("program").read("train")] == [b"2"]
+
+
+UNSEEN = """
+import os
+from pathlib import Path
+from registry import DatasetBuilder
+from registry.features import FeaturesDict
+{top}
+class {name}(DatasetBuilder):
+    VERSION = "1.0.0"
+    calls = 0
+    def features(self):
+        return FeaturesDict({{"number": "int64"}})
+    def splits(self):
+        return {{"train": self.examples()}}
+    def examples(self):
+        {name}.calls += 1
+        for place, number in enumerate({numbers}):
+            yield place, {{"number": number}}
+"""
+
+# What is imported and run at the top of the module, and what gives the numbers.
+READERS: dict[str, tuple[str, str]] = {
+    "Parquet by pyarrow": (
+        "import pyarrow.parquet as pq",
+        "pq.read_table(os.environ['NUMBERS'] + '.parquet')['number'].to_pylist()",
+    ),
+    "Parquet by a literal path": ("import pyarrow.parquet as pq", "pq.read_table('n.parquet')['number'].to_pylist()"),
+    "CSV by pyarrow": ("from pyarrow import csv", "csv.read_csv('n.csv')['number'].to_pylist()"),
+    "a data set by pyarrow": (
+        "import pyarrow.dataset as ds",
+        "ds.dataset('n.parquet').to_table()['number'].to_pylist()",
+    ),
+    "a lazy frame of polars": (
+        "import polars",
+        "polars.scan_parquet('n.parquet').collect()['number'].to_list()",
+    ),
+    "Parquet by pandas": ("import pandas", "pandas.read_parquet('n.parquet')['number'].tolist()"),
+    "a package that the code imports by a text": (
+        "import importlib",
+        "importlib.import_module('pyarrow.parquet').read_table('n.parquet')['number'].to_pylist()",
+    ),
+    "the size of a file": ("", "[os.path.getsize('n.txt')]"),
+    "the size by stat": ("", "[Path('n.txt').stat().st_size]"),
+    "the size by a hidden name": ("", "[getattr(os, 'stat')('n.txt').st_size]"),
+    "whether a file exists": ("", "[int(Path('n.new').exists())]"),
+    "a file at the import": ("with open('n.txt') as file:\n    DATA = file.read()", "map(int, DATA.split())"),
+    "a path at the import": ("DATA = Path('n.txt').read_text()", "map(int, DATA.split())"),
+    "a function at the import": (
+        "def get(path):\n    return Path(path).read_text()\nDATA = get('n.txt')",
+        "map(int, DATA.split())",
+    ),
+    "a class body at the import": (
+        "class Kept:\n    with open('n.txt') as file:\n        data = file.read()",
+        "map(int, Kept.data.split())",
+    ),
+    "a default at the import": (
+        "def kept(data=Path('n.txt').read_text()):\n    return data",
+        "map(int, kept().split())",
+    ),
+    "a function that is passed at the import": (
+        "DATA = [*map(Path.read_text, [Path('n.txt')])][0]",
+        "map(int, DATA.split())",
+    ),
+    "another process": (
+        "import multiprocessing\ndef kept():\n    return Path('n.txt').read_text()\n"
+        "def ask():\n    with multiprocessing.get_context('fork').Pool(1) as pool:\n        text = pool.apply(kept)\n"
+        "        pool.close()\n        pool.join()\n        return text",
+        "map(int, ask().split())",
+    ),
+}
+NOTICED: dict[str, tuple[str, str]] = {
+    "a file": ("", "map(int, Path('n.txt').read_text().split())"),
+    "NumPy": ("import numpy as np", "np.loadtxt('n.txt', dtype=int, ndmin=1).tolist()"),
+    "constants at the import": (
+        "import re\nfrom dataclasses import dataclass\n@dataclass\nclass Place:\n    name: str\n"
+        "WORD = re.compile('[0-9]+')\nPLACE = Place(name='n.txt')\nROOT = Path(__file__).parent / 'data'",
+        "map(int, WORD.findall(Path(PLACE.name).read_text()))",
+    ),
+}
+
+
+def _write_numbers(numbers: list[int]) -> None:
+    import polars as pl
+
+    frame = pl.DataFrame({"number": numbers})
+    frame.write_parquet("n.parquet")
+    frame.write_csv("n.csv")
+    Path("n.txt").write_text("".join(f"{number}\n" for number in numbers))
+
+
+def _build_after_an_outage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: tuple[str, str], change: Callable[[], object]
+) -> tuple[int, list[int]]:
+    """Build in vain, change the input, import the code again as a new process does, and build: calls, and numbers."""
+    name = f"Unseen{abs(hash(text))}"
+    (tmp_path / f"{name.lower()}.py").write_text(UNSEEN.format(top=text[0], numbers=text[1], name=name))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("NUMBERS", str(tmp_path / "n"))
+    _write_numbers([3])
+    calls = 0
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        for is_away in (True, False):
+            sys.modules.pop(name.lower(), None)
+            builder = getattr(importlib.import_module(name.lower()), name)
+            if is_away:
+                with monkeypatch.context() as patch:
+                    patch.setattr("registry.publishing.publish.place_folder", _away)
+                    with pytest.raises(CatalogUnavailableError):
+                        catalog.build(builder, processes=1)
+                change()
+            else:
+                catalog.build(builder, processes=1)
+            calls += builder.calls
+        found = [int(one["number"]) for one in catalog.dataset(name.lower()).read("train")]
+    return calls, found
+
+
+def _change() -> None:
+    _write_numbers([10])
+    Path("n.new").touch()
+
+
+@pytest.mark.parametrize("reader", cases(READERS, everyday=18))
+def test_what_python_does_not_report_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
+) -> None:
+    calls, numbers = _build_after_an_outage(tmp_path, monkeypatch, READERS[reader], _change)
+    assert calls == 2
+    assert numbers == [{"size": 3, "whether": 1}.get(reader.split()[1 if "size" in reader else 0], 10)]
+
+
+@pytest.mark.parametrize("reader", NOTICED)
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_what_python_reports_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str, is_changed: bool
+) -> None:
+    change = _change if is_changed else lambda: None
+    calls, numbers = _build_after_an_outage(tmp_path, monkeypatch, NOTICED[reader], change)
+    assert (calls, numbers) == ((2, [10]) if is_changed else (1, [3]))
