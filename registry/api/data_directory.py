@@ -26,7 +26,7 @@ from registry.errors import (
     SchemaBehindError,
     UsageError,
 )
-from registry.model import Reference, VersionState, is_absolute
+from registry.model import DatasetVersion, Reference, VersionState, is_absolute
 from registry.splits import counted
 
 _SHOWN: Final = 5
@@ -66,6 +66,25 @@ class ClientDataDirectory:
         """The recorded path or URL, if this client uses it because none was named."""
         return self._recorded if self._named is None and self.path else None
 
+    def require_for(self, version: DatasetVersion) -> str:
+        """``path``, to read the files of ``version``.
+
+        Raises:
+            DataDirectoryMissingError: they are below the data directory, and nothing says where that is: a default
+                folder of this machine has no files of a catalog on a server.
+        """
+        path = self.path
+        is_unknown = self._named is None and self._recorded is None and sqlite_path(self._url) is None
+        if is_unknown and not any(map(is_absolute, version.locations)):
+            raise DataDirectoryMissingError(
+                f"{self._backend.url} records no data directory, so the files of {version.reference} cannot be found",
+                hint="Record the place that has them, for everybody: registry config data-dir URL "
+                f"{quote_catalog(self._backend.url)}\n"
+                f"Or name it: --data-dir URL (data_dir= in Python), or the environment variable {DATA_DIR_VARIABLE}.",
+                details={"catalog": self._backend.url, "variable": DATA_DIR_VARIABLE},
+            )
+        return path
+
     def require(self, *, for_new: bool = True) -> DataDirectory | None:
         """The record for a publication into ``path``: the present one, or the one that the publication makes.
 
@@ -73,14 +92,17 @@ class ClientDataDirectory:
 
         Raises:
             DataDirectoryMissingError: none is recorded, and none was named for a catalog on a server.
+            UsageError: a relative path was named for a catalog on a server that records none.
             OtherDataDirectoryError: the catalog records another one, or its versions are elsewhere.
         """
         from registry.storage import spell_place
 
         present = self._backend.locations.data_dir()
         recorded = resolve_data_dir(self._url, present)
-        if recorded is None and self._named is None and sqlite_path(self._url) is None:
-            raise self._missing()
+        if recorded is None and sqlite_path(self._url) is None:
+            if self._named is None:
+                raise self._missing()
+            self._require_complete(self._named, DATA_DIR_VARIABLE if self._by_variable else "the data directory")
         if not for_new:
             return present
         if recorded is not None:
@@ -89,20 +111,25 @@ class ClientDataDirectory:
             return present
         offered = self._describe(self.path)
         self._require_some_version(offered)
-        return offered
+        return replace(offered, is_new=True)
 
     def record(self, data_dir: str | os.PathLike[str], *, force: bool, dry_run: bool) -> DataDirectoryChange:
         """See ``Catalog.set_data_dir``."""
-        from registry.storage import require_no_secrets
+        from registry.storage import require_no_secrets, require_well_written
 
-        text = require_no_secrets(data_dir, "the data directory")
+        text = require_well_written(require_no_secrets(data_dir, "the data directory"), "the data directory")
         if not text:
             raise UsageError("the data directory is empty", hint="Give a path or URL.")
+        if sqlite_path(self._url) is None:
+            self._require_complete(text, "the data directory")
         after = self._describe(text)
         present = self._backend.locations.data_dir()
+        open_data(after.place)  # a URL of an unknown protocol is refused, also if nothing is listed there
+        is_checked = False
         if not force and (present is None or present.recorded != after.recorded):
-            self._require_all_versions(after)
+            is_checked = self._require_all_versions(after)
         change = self._backend.locations.set_data_dir(after, actor=log_actor(), dry_run=dry_run)
+        change = replace(change, is_checked=is_checked)
         if self._named is None and not dry_run:
             self._path = self._recorded = after.place
         if change.before is None:
@@ -135,6 +162,19 @@ class ClientDataDirectory:
                     return DataDirectory(recorded=inside, place=place)
         return DataDirectory(recorded=place, place=place)
 
+    @staticmethod
+    def _require_complete(text: str, what: str) -> None:
+        """Refuse a relative path for everybody: each client would look below its own working directory."""
+        if is_absolute(text) or os.path.isabs(os.path.expanduser(text)):  # noqa: PTH111, PTH117 (a text, not a file)
+            return
+        plain = os.path.normpath(text)
+        bucket = "" if plain.startswith(".") else f"for a bucket, s3://{plain}; "
+        raise UsageError(
+            f"{what} is {text[:200]}, a relative path: it names another folder for each client of the catalog",
+            hint=f"Write the complete place: {bucket}for a folder that all machines reach, {os.path.abspath(text)}",  # noqa: PTH100 (a text)
+            details={"path": text[:200]},
+        )
+
     def _inside(self) -> list[tuple[Reference, str]]:
         """The locations below the data directory, with their versions, the first published version first."""
         return [
@@ -158,11 +198,14 @@ class ClientDataDirectory:
                 details={"named": offered.place},
             )
 
-    def _require_all_versions(self, after: DataDirectory) -> None:
-        """Refuse a place that lacks the folder of a version; one listing, however many versions there are."""
+    def _require_all_versions(self, after: DataDirectory) -> bool:
+        """Refuse a place that lacks the folder of a version; one listing, however many versions there are.
+
+        Returns False if there is no version to look for, so that nothing was listed.
+        """
         inside = self._inside()
         if not inside:
-            return
+            return False
         folders = {name.rpartition("/")[0] for name in open_data(after.place).list()}
         missing = [str(reference) for reference, location in inside if location not in folders]
         if missing:
@@ -172,6 +215,7 @@ class ClientDataDirectory:
                 hint="Copy the files there first, then run the same command again. If they are lost, add --force.",
                 details={"data_dir": after.place, "missing": missing[:100], "num_missing": len(missing)},
             )
+        return True
 
     def _missing(self) -> DataDirectoryMissingError:
         return DataDirectoryMissingError(

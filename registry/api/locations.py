@@ -69,12 +69,13 @@ def named_data_folder(data_dir: str | os.PathLike[str] | None = None) -> str | N
     """The data directory that the caller or the environment names; None if neither does.
 
     Raises:
-        UsageError: the URL contains a password.
+        UsageError: the URL contains a password, or is mistyped.
     """
     if chosen := data_dir or os.environ.get(DATA_DIR_VARIABLE):
-        from registry.storage import require_no_secrets
+        from registry.storage import require_no_secrets, require_well_written
 
-        return require_no_secrets(chosen, "the data directory")
+        text = require_no_secrets(chosen, "the data directory")
+        return require_well_written(text, "the data directory" if data_dir else DATA_DIR_VARIABLE)
     return None
 
 

@@ -218,7 +218,7 @@ class FoundNow:
         return explain(split, self.facts.layout, slicing=slicing, rounding=rounding)
 
     def store(self) -> Store:
-        return open_version(self.catalog.data_dir, self.facts)
+        return open_version(self.catalog.data_dir_for(self.facts), self.facts)
 
     def readable(self, features: FeaturesDict) -> ReadableVersion:
         """The version in its folder. Every file is compared with its record in the catalog before it is read."""

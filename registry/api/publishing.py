@@ -531,12 +531,12 @@ class Publishing:
             StorageError: the data directory cannot be written.
         """
         new = next((one for one in references if not self._is_used(one)), None)
+        is_writing = new is not None and not dry_run
+        if is_writing:  # first: who may not publish may not record a data directory either
+            self.backend.require_publisher()
         if has_files:
             self.require_data_dir(for_new=new is not None)
-        if new is None or dry_run:
-            return
-        self.backend.require_publisher()
-        if has_files:
+        if new is not None and is_writing and has_files:
             place = version_folder(new.name, new.config, _number_of(new) or Version(1, 0, 0))
             open_data(self.data_dir).require_writable(place)
 
@@ -545,6 +545,10 @@ class Publishing:
         return (
             number is not None and self.backend.published_digest(reference.name, reference.config, number) is not None
         )
+
+    def data_dir_for(self, version: DatasetVersion) -> str:
+        """See ``ClientDataDirectory.require_for``. For code of the registry that reads."""
+        return self._directory.require_for(version)
 
     def require_data_dir(self, *, for_new: bool = True) -> DataDirectory | None:
         """See ``ClientDataDirectory.require``. For code of the registry that publishes."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
@@ -243,10 +243,12 @@ class DataDirectory:
         recorded: as the catalog records it: a complete path or URL, or a path relative to the folder of the SQLite
             file, so that both can be moved together.
         place: the complete path or URL.
+        is_new: the catalog records none yet, and a publication would record this one.
     """
 
     recorded: str
     place: str
+    is_new: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,11 +258,13 @@ class DataDirectoryChange:
     Attributes:
         before, after: the data directory before and after; None if none was recorded.
         is_dry_run: nothing was written.
+        is_checked: the new data directory was listed, to find the files of the versions.
     """
 
     before: DataDirectory | None
     after: DataDirectory
     is_dry_run: bool = False
+    is_checked: bool = False
 
     @property
     def is_change(self) -> bool:

@@ -75,18 +75,22 @@ def restore(session: Session, file: str, anchor: str | None, no_verify: bool, dr
     """
     from registry.api import data_folder
     from registry.api import restore as restore_file
+    from registry.api.locations import named_data_folder
 
     with session.name_origin(), show_progress(session.out) as progress:
         done = restore_file(
             file, session.catalog_url, verify=not no_verify, anchor=anchor, dry_run=dry_run, progress=progress
         )
-    folder = data_folder(session.catalog_url, session.data_dir)
-    if not dry_run:
+    is_server = not session.is_sqlite
+    folder = named_data_folder(session.data_dir)
+    if folder is None and not dry_run:
         with session.connect() as catalog:
-            folder = catalog.data_dir
+            folder = catalog.recorded_data_dir if is_server else catalog.data_dir
+    if folder is None and not is_server:
+        folder = data_folder(session.catalog_url)
     value = {
         "catalog": done.url,
-        "data_dir": folder if "://" in folder else str(Path(folder).absolute()),
+        "data_dir": folder if folder is None or "://" in folder else str(Path(folder).absolute()),
         "dry_run": dry_run,
         **_facts(done.facts),
         "is_verified": done.log is not None,
@@ -101,6 +105,11 @@ def restore(session: Session, file: str, anchor: str | None, no_verify: bool, dr
             yield f"{one['reference']}: secrets were removed from URLs in {', '.join(one['columns'])}"
         if it["secrets_removed"]:
             yield Note(f"warning: {file} still contains these secrets; replace it by a new backup, and revoke them")
+        if it["data_dir"] is None:
+            if not dry_run:
+                yield Note("note: the catalog records no data directory; to record the place of the files:")
+                yield Note(f"  registry config data-dir URL{session.pasted_options}")
+            return
         yield Note(
             f"note: the files of the datasets are expected in {it['data_dir']}; to compare them with the catalog:"
         )

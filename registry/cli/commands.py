@@ -44,6 +44,13 @@ class Session:
         return catalog_url(self.url)
 
     @property
+    def is_sqlite(self) -> bool:
+        """Whether the catalog is an SQLite file; otherwise, it is on a server that others use, too."""
+        from registry.catalog import sqlite_path
+
+        return sqlite_path(self.catalog_url) is not None
+
+    @property
     def pasted_options(self) -> str:
         """``--catalog`` and ``--data-dir`` for a command in a hint, with a space before each.
 

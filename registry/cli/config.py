@@ -153,6 +153,10 @@ def data_dir(session: Session, folder: str | None, force: bool, dry_run: bool) -
     else:
         with session.connect_to_publish(dry_run=dry_run, announce=True) as catalog:
             change = catalog.set_data_dir(folder, force=force, dry_run=dry_run)
+        if change.is_change and not change.is_checked:
+            session.out.note(
+                f"note: {change.after.place} was not opened: whether it exists and can be read was not checked"
+            )
         value = {
             "data_dir": change.after.place,
             "before": None if change.before is None else change.before.place,

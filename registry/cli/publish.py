@@ -13,7 +13,7 @@ import click
 from registry.cli.browse import describe_diff, diff_values
 from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.options import builder_argument, promote_option, show_option
-from registry.cli.output import Block, size
+from registry.cli.output import Block, Note, size
 from registry.cli.progress import show_progress
 from registry.envelope import fields_of
 from registry.model import Reference
@@ -187,13 +187,16 @@ def present_publication(session: Session, publication: Publication) -> None:
         "proof": publication.proof.note if publication.proof else "",
         "promotion": promotion_values(publication.promotion),
         "outside": list(map(outside_values, publication.outside)),
+        "recorded_data_dir": publication.recorded_data_dir,
     }
     for note in publication.notes:
         session.out.note(f"note: {note}")
     session.out.present("publish", value, lambda _: describe_publication(session, publication))
 
 
-def describe_publication(session: Session, publication: Publication, diff: VersionDiff | None = None) -> Iterator[str]:
+def describe_publication(
+    session: Session, publication: Publication, diff: VersionDiff | None = None
+) -> Iterator[Block]:
     """Lines that say what was published, why under this number, and what became canonical."""
     version = publication.version
     digest = f"sha256:{version.content_digest[:12]}"
@@ -212,6 +215,9 @@ def describe_publication(session: Session, publication: Publication, diff: Versi
     else:
         yield f"{version.reference} is published already ({digest})"
     yield describe_promotion(session, version.reference, publication.promotion)
+    place = publication.recorded_data_dir
+    if place is not None and not session.is_sqlite:
+        yield Note(f"note: the catalog records {place} as its data directory, for every client")
 
 
 def outside_values(found: ValuesOutside) -> dict[str, Any]:

@@ -87,7 +87,8 @@ class Publication:
     ``newly`` is False if the same content was published before; then nothing is proved. ``promotion`` says which
     version was canonical before, which is now, and why it did not change if they are the same. ``notes`` describe files
     that an earlier run left, and what was done with them. ``outside`` lists values that a feature does not allow, if
-    the records were read.
+    the records were read. ``recorded_data_dir`` is the data directory that the catalog records since this publication,
+    if it was the first.
     """
 
     version: DatasetVersion
@@ -97,6 +98,7 @@ class Publication:
     proof: Proof | None = None
     notes: tuple[str, ...] = ()
     outside: tuple[ValuesOutside, ...] = ()
+    recorded_data_dir: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -495,9 +497,11 @@ class _Candidate:
                     raise
                 candidate = target.patience.call(partial(candidate._proved_again, *candidate.stored))
             else:
+                is_recorded = promotion is not None and data_dir is not None and data_dir.is_new
                 return Publication(
                     version=self.version,
                     newly=promotion is not None,
+                    recorded_data_dir=data_dir.place if data_dir is not None and is_recorded else None,
                     num_bytes=self.report.num_bytes,
                     promotion=promotion or target.patience.call(partial(unchanged, target.catalog, self.version)),
                     proof=None if promotion is None else proof,

@@ -16,6 +16,7 @@ from registry.storage.location import (
     read_file,
     require_no_secrets,
     require_plain,
+    require_well_written,
     spell_place,
 )
 from registry.storage.staged import StagedFolder
@@ -36,5 +37,6 @@ __all__ = [
     "read_file",
     "require_no_secrets",
     "require_plain",
+    "require_well_written",
     "spell_place",
 ]

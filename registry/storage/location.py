@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -48,6 +49,38 @@ def _is_unsafe(text: str) -> bool:
     if not any(map(may_hide_secret, text.split("::") if "[" not in text else [text])):
         return False
     return "://" in text or "\0" in text or not os.path.lexists(os.path.expanduser(text))
+
+
+# Two letters at least: "C:/data" is a path of Windows.
+_LIKE_URL: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<slashes>/*)(?P<rest>.*)", re.DOTALL)
+_SCHEMES: Final = frozenset((*OBJECT_SCHEMES, "file", "http", "https", "memory"))
+
+
+def require_well_written(text: str, what: str) -> str:
+    """Return ``text`` if it is no mistyped URL, such as ``s3:/bucket`` or ``S3://bucket``: each would name a folder.
+
+    Args:
+        text: a path or URL.
+        what: its description for the message, e.g. ``"the data directory"``.
+
+    Raises:
+        UsageError: it is a mistyped URL; the hint has the right text.
+    """
+    match = _LIKE_URL.fullmatch(text)
+    if match is None:
+        return text
+    scheme, slashes, rest = match.groups()
+    right = scheme.lower()
+    num_slashes = len(slashes) if right == "file" else min(len(slashes), 3)
+    is_right = scheme == right and num_slashes >= 2 and not (right in OBJECT_SCHEMES and num_slashes == 3)
+    if is_right or (not slashes and right not in _SCHEMES):  # a folder may have a colon in its name
+        return text
+    url = require_no_secrets(f"{right}://{'/' if right == 'file' else ''}{rest}", what)
+    raise UsageError(
+        f"{what} is {mask(text)[:200]}, which is no path and no complete URL",
+        hint=f"Write: {url[:200]}",
+        details={"path": mask(text)[:200], "suggestion": url[:200]},
+    )
 
 
 def require_no_secrets(url: str | os.PathLike[str], what: str) -> str:

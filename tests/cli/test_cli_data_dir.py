@@ -66,3 +66,32 @@ def test_an_empty_catalog_on_a_server_does_not_suggest_the_example(cli: Cli, pos
     assert (refused.code, refused.out) == (2, "")
     assert "has no data directory: others could not read files in a folder of this machine" in refused.err
     postgres_server.give_back(url)
+
+
+def test_a_server_records_a_data_directory_loudly(cli: Cli, postgres_server: PostgresServer, tmp_path: Path) -> None:
+    url = postgres_server.take_catalog()
+    done = cli("config", "data-dir", "s3://bucket/x", "--catalog", url)
+    assert (done.code, done.out) == (0, "s3://bucket/x is the data directory\n")
+    assert done.err == "note: s3://bucket/x was not opened: whether it exists and can be read was not checked\n"
+    postgres_server.give_back(url)
+    url = postgres_server.take_catalog()
+    built = cli("build", "digits", "--catalog", url, "--data-dir", str(tmp_path / "data"))
+    assert built.code == 0
+    assert f"note: the catalog records {tmp_path}/data as its data directory, for every client\n" in built.err
+    postgres_server.give_back(url)
+    url = postgres_server.take_catalog()
+    built = cli("build", "digits", "--catalog", url, "--data-dir", str(tmp_path / "data"), "--format", "json")
+    assert built.json()["data"]["recorded_data_dir"] == f"{tmp_path}/data"
+    postgres_server.give_back(url)
+
+
+def test_a_project_that_is_restored_to_a_server_has_no_data_directory(
+    digits: Cli, cli: Cli, postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    url = postgres_server.create_database()
+    assert digits("backup", str(tmp_path / "backup.gz")).code == 0
+    done = cli("restore", str(tmp_path / "backup.gz"), "--catalog", url)
+    assert done.err.endswith(
+        "note: the catalog records no data directory; to record the place of the files:\n"
+        f"  registry config data-dir URL --catalog '{url}'\n"
+    )

@@ -28,7 +28,7 @@ from registry.errors import (
     UsageError,
 )
 from registry.publishing import Target, publish_folder
-from registry.storage import open_store, spell_place
+from registry.storage import open_store, require_well_written, spell_place
 
 
 @pytest.fixture(autouse=True)
@@ -419,3 +419,93 @@ def test_without_a_record_a_mirror_is_a_complete_place(server: str, tmp_path: Pa
             str(tmp_path / "source 1.0.0"),
             str(tmp_path / "mine/copy"),
         ]
+
+
+MISTYPED = {
+    "s3:/my-datasets": "s3://my-datasets",
+    "s3:my-datasets/a": "s3://my-datasets/a",
+    "S3://my-datasets": "s3://my-datasets",
+    "s3:///my-datasets": "s3://my-datasets",
+    "Gs:/b": "gs://b",
+    "file:/srv/data": "file:///srv/data",
+    "xyz:/b": "xyz://b",
+}
+
+
+@pytest.mark.parametrize("text", MISTYPED)
+def test_a_mistyped_url_is_no_folder_below_the_working_directory(
+    text: str, catalog_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with registry.connect(catalog_url) as catalog, pytest.raises(UsageError) as caught:
+        catalog.set_data_dir(text)
+    assert caught.value.message == f"the data directory is {text}, which is no path and no complete URL"
+    assert caught.value.hint == f"Write: {MISTYPED[text]}"
+    monkeypatch.setenv("REGISTRY_DATA_DIR", text)
+    with pytest.raises(UsageError, match=r"^REGISTRY_DATA_DIR is "), registry.connect(catalog_url) as catalog:
+        catalog.publish(folder_of(tmp_path))
+    monkeypatch.delenv("REGISTRY_DATA_DIR")
+    with registry.connect(catalog_url) as catalog:
+        assert list(catalog.log()) == []
+
+
+def test_an_unknown_protocol_is_not_recorded(catalog_url: str) -> None:
+    with registry.connect(catalog_url) as catalog, pytest.raises(StorageError, match="Protocol not known: xyz"):
+        catalog.set_data_dir("xyz://b")
+
+
+@pytest.mark.parametrize(
+    "text", ["/srv/a:b", "C:/data", "with:colon", "./s3:/x", "file:///srv", "s3a://b/c", "abc://b"]
+)
+def test_a_text_that_is_a_path_or_url_stays(text: str) -> None:
+    assert require_well_written(text, "it") == text
+
+
+@pytest.mark.parametrize("door", [name for name in DOORS if "pre" not in name and "dry" not in name])
+def test_a_relative_path_is_no_data_directory_of_a_server(
+    door: str, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REGISTRY_DATA_DIR", "my-datasets")
+    with registry.connect(server) as catalog:
+        with pytest.raises(UsageError) as caught:
+            DOORS[door](catalog, tmp_path)
+        assert caught.value.message == (
+            "REGISTRY_DATA_DIR is my-datasets, a relative path: it names another folder for each client of the catalog"
+        )
+        assert caught.value.hint == (
+            "Write the complete place: for a bucket, s3://my-datasets; "
+            f"for a folder that all machines reach, {tmp_path}/my-datasets"
+        )
+        with pytest.raises(UsageError, match=r"^the data directory is ./x, a relative path"):
+            catalog.set_data_dir("./x")
+        assert list(catalog.log()) == []
+    assert not (tmp_path / "my-datasets").exists()
+
+
+def test_the_first_publication_says_what_it_recorded(catalog_url: str, place: str, tmp_path: Path) -> None:
+    with registry.connect(catalog_url, data_dir=place) as catalog:
+        assert catalog.publish(folder_of(tmp_path)).recorded_data_dir == place
+        assert catalog.publish(folder_of(tmp_path, "2.0.0", 5)).recorded_data_dir is None
+
+
+def test_files_of_a_server_without_a_data_directory_are_not_looked_for_here(server: str, tmp_path: Path) -> None:
+    """A project on a laptop becomes a catalog on a server: its record is relative to the file, and means nothing."""
+    project = tmp_path / "project/catalog.db"
+    with registry.connect(project) as catalog:
+        catalog.publish(folder_of(tmp_path))
+    registry.api.back_up(tmp_path / "backup.gz", project)
+    registry.api.restore(tmp_path / "backup.gz", server)
+    with registry.connect(server) as catalog:
+        with pytest.raises(DataDirectoryMissingError) as caught:
+            list(catalog.dataset("animals").read("train"))
+        assert caught.value.message == (
+            f"{catalog.url} records no data directory, so the files of animals:1.0.0 cannot be found"
+        )
+        assert caught.value.hint == (
+            "Record the place that has them, for everybody: registry config data-dir URL "
+            f"{quote_catalog(catalog.url)}\n"
+            "Or name it: --data-dir URL (data_dir= in Python), or the environment variable REGISTRY_DATA_DIR."
+        )
+        catalog.set_data_dir(tmp_path / "project/datasets")
+        assert len(list(catalog.dataset("animals").read("train"))) == 20
