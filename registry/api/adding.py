@@ -127,6 +127,7 @@ class Addition:
     Attributes:
         plan: the source, its schema and its keys.
         reference: the dataset and config.
+        name_origin: where its name comes from, in words, if nobody gave it and it is not the last part of the path.
     """
 
     def __init__(
@@ -137,12 +138,14 @@ class Addition:
         *,
         producer: Producer,
         name_use: NameUse,
+        name_origin: str = "",
         num_shards: int | None = None,
         stored: PlannedInPlace | None = None,
         inputs: Mapping[str, str] | None = None,
     ) -> None:
         self.plan = plan
         self.reference = reference
+        self.name_origin = name_origin
         self._catalog = catalog
         self._producer = producer
         self._name_use = name_use
@@ -514,6 +517,7 @@ class Adding(Publishing):
             require_path("source", source)
         _check_numbers(skip_bad, num_shards)
         name_use: NameUse = "replace" if replace else "derived" if name is None else "given"
+        name_origin = _name_origin(source) if name is None else ""
         if not in_place:
             self.require_data_dir()
         if in_place:
@@ -522,7 +526,9 @@ class Adding(Publishing):
             described = read_description(source)
             if described is not None:
                 is_named = name is not None or is_generic(described.name)
-                name, config = name if is_named else described.name, config or described.config
+                if not is_named:
+                    name, name_origin = described.name, "from its description"
+                config = config or described.config
             reference = self._new_reference(source, name, config)
             producer = self._producer_of(source, reference, name_use, folders_only=True)
             changing = {
@@ -546,7 +552,15 @@ class Adding(Publishing):
                 changing=[option for option, given in changing.items() if given],
             )
             producer = self._require_continued(reference, producer, name_use, stay.plan)
-            return Addition(self, stay.plan, reference, producer=producer, name_use=name_use, stored=stay)
+            return Addition(
+                self,
+                stay.plan,
+                reference,
+                producer=producer,
+                name_use=name_use,
+                name_origin=name_origin,
+                stored=stay,
+            )
         reference = self._new_reference(source, name, config)
         producer = self._producer_of(source, reference, name_use)
         if not isinstance(source, str | os.PathLike):
@@ -587,6 +601,7 @@ class Adding(Publishing):
             reference,
             producer=producer,
             name_use=name_use,
+            name_origin=name_origin,
             num_shards=num_shards,
             inputs=inputs if is_known else None,
         )
@@ -664,6 +679,17 @@ class Adding(Publishing):
             else "Leave out --config, or choose another name: --as NAME",
             details={"dataset": name, "configs": [one for one in known if one is not None]},
         )
+
+
+def _name_origin(source: Any) -> str:
+    from registry.intake.naming import derive_name
+
+    if not isinstance(source, str | os.PathLike):
+        return ""
+    try:
+        return derive_name(os.fspath(source))[1]
+    except UsageError:  # raised again unless a description has a name
+        return ""
 
 
 def _open(source: Any, options: Options, advance: Advance | None) -> Source:

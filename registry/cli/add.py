@@ -20,7 +20,7 @@ from registry.model import VersionStatus
 from registry.splits import counted
 
 if TYPE_CHECKING:
-    from registry.api.adding import AddReport
+    from registry.api.adding import Addition, AddReport
     from registry.intake.plan import Plan
     from registry.publishing import RecordOverlap
 
@@ -234,7 +234,7 @@ def add(
                 num_shards=num_shards,
                 progress=progress,
             )
-        session.out.tell(_describe_plan(addition.plan))
+        session.out.tell(_describe_plan(addition))
         if schema_out is not None:
             from registry.intake.schema_file import write_schema_file
 
@@ -278,12 +278,15 @@ def _describe_overlap(session: Session, report: AddReport, overlap: RecordOverla
     return f"note: {' '.join(sentences)}"
 
 
-def _describe_plan(plan: Plan) -> Iterator[Block]:
+def _describe_plan(addition: Addition) -> Iterator[Block]:
     """What was found, before anything is written."""
     from registry.intake.key_candidates import describe_candidate
     from registry.intake.schema_file import describe_type
 
+    plan = addition.plan
     source = plan.source
+    if addition.name_origin:
+        yield f"name: {addition.reference.name} ({addition.name_origin}; another: --as NAME)"
     yield f"found {source.kind}: {source.summary}"
     if plan.split_by is not None:
         yield f"splits: by the column {plan.split_by!r}, which is not stored"

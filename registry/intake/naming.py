@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from registry.errors import UsageError
 from registry.masking import has_secret, remove_secrets
-from registry.model import fold_name, is_generic
+from registry.model import fold_name, is_generic, plain_name
 from registry.storage import local_path
 
 _SUFFIXES: Final = re.compile(r"(\.(gz|bz2|xz|zst|zip|tar|tgz))*$", re.IGNORECASE)
@@ -43,13 +43,24 @@ def name_of_path(location: str) -> str:
         UsageError: the names of the file and of the folders above are all generic, or the first that is not contains
             no letter or digit.
     """
-    for part in _parts(location):
-        name = re.sub(r"_+", "_", re.sub(r"[^A-Za-z0-9]+", "_", part)).strip("_")
+    return derive_name(location)[0]
+
+
+def derive_name(location: str) -> tuple[str, str]:
+    """``name_of_path``, and where the name comes from if that is not the last part of ``location``, else ``""``.
+
+    >>> derive_name("/srv/flowers/train.csv"), derive_name("/srv/flowers")
+    (('flowers', "from the folder 'flowers' above 'train'"), ('flowers', ''))
+    """
+    parts = _parts(location)
+    for part in parts:
+        name = plain_name(part)
         folded = re.sub(r"_+", "_", fold_name(name))
         if not name:
             break
         if not is_generic(folded):
-            return folded if folded[0].isalpha() else f"data_{folded}"
+            origin = "" if part is parts[0] else f"from the folder {part!r} above {parts[0]!r}"
+            return (folded if folded[0].isalpha() else f"data_{folded}"), origin
     raise UsageError(f"no name can be derived from {location!r:.200}", hint="Name the dataset: --as NAME", details={})
 
 

@@ -30,6 +30,7 @@ from registry.model import (
     fold_name,
     is_config,
     is_generic,
+    plain_name,
 )
 from registry.model.split import check_split_name
 from registry.prepared import PreparedDataset
@@ -162,7 +163,7 @@ def name_of_folder(store: Store) -> str:
     """
     path = store.url if store.local_root is None else store.local_root.as_posix()
     parts = [part for part in path.split("/") if part and not part.endswith(":")]
-    names = [re.sub(r"[^a-zA-Z0-9]+", "_", part).strip("_") for part in reversed(parts)]
+    names = [plain_name(part) for part in reversed(parts)]
     name = next((name for name in names if not name[:1].isalpha() or not is_generic(name)), "")
     try:
         return re.sub("__+", "_", fold_name(check_name(name)))

@@ -23,7 +23,7 @@ from registry.model.digests import (
 )
 from registry.model.event import ACTIONS, Event, describe_moment, parse_duration, parse_moment
 from registry.model.experiment import Experiment, ExperimentChange, experiment_name, no_experiment
-from registry.model.generic_names import is_generic
+from registry.model.generic_names import is_generic, plain_name
 from registry.model.locations import LocationStep, current_locations, is_absolute
 from registry.model.numbers import shown, whole_number
 from registry.model.producer import NameUse, Producer, check_continues, other_source
@@ -153,6 +153,7 @@ __all__ = [
     "other_source",
     "parse_duration",
     "parse_moment",
+    "plain_name",
     "read_code_version",
     "request_bounds",
     "shown",

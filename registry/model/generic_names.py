@@ -6,35 +6,53 @@ A dataset never gets such a name from a path: the folder above gives it. The lis
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Final
 
 _OF_SPLITS: Final = (
     *("train", "training", "test", "testing", "val", "valid", "validation", "dev", "eval", "evaluation", "holdout"),
-    *("all", "split", "splits", "fold", "full", "sample", "samples", "subset"),
+    *("all", "split", "splits", "fold", "full", "sample", "samples", "subset", "set", "sets"),
+    *("trainset", "testset", "valset", "devset", "traindata", "testdata", "unseen"),
 )
 _OF_CONTENTS: Final = (
     *("data", "dataset", "datasets", "db", "database", "table", "tables", "sheet", "records", "record", "example"),
     *("examples", "item", "items", "feature", "features", "label", "labels", "annotation", "annotations", "class"),
     *("classes", "target", "targets", "image", "images", "img", "imgs", "picture", "pictures", "video", "videos"),
+    *("value", "values", "df", "dataframe", "frame", "mydata", "mydataset", "rawdata", "tfrecord", "tfrecords", "npy"),
     *("audio", "array", "arrays", "csv", "tsv", "json", "jsonl", "parquet", "arrow", "npz"),
 )
 _OF_FILES: Final = (
     *("file", "files", "folder", "directory", "dir", "part", "parts", "of", "chunk", "batch"),
     *("input", "inputs", "output", "outputs", "in", "out", "result", "results", "export", "exports", "dump", "dumps"),
     *("download", "downloads", "archive", "archives", "backup", "copy", "raw", "processed", "clean", "cleaned"),
-    *("interim", "external", "untitled", "unnamed", "tmp", "temp"),
+    *("interim", "external", "untitled", "unnamed", "unknown", "tmp", "temp", "cache", "cached", "attachment"),
+    *("my", "new", "final", "latest", "current", "saved", "query", "misc"),
     *("index", "main", "master", "metadata", "meta", "croissant", "info", "default", "content", "contents"),
     *("resolve", "blob", "tree", "refs", "heads", "convert"),  # in URLs of files of a repository
 )
 _OF_SYSTEMS: Final = ("home", "users", "user", "root", "mnt", "media", "srv", "var", "opt", "desktop", "documents")
-# Names of their own, which add nothing to a generic one: "x_train", "old_data", "shard_00000".
-_BESIDE_OTHERS: Final = frozenset(
-    ("x", "y", "old", "new", "final", "latest", "text", "texts", "rows", "shard", "shards")
-)
+# Names of their own, which add nothing to a generic one: "x_train", "text_data", "shard_00000".
+_BESIDE_OTHERS: Final = frozenset(("x", "y", "old", "text", "texts", "rows", "shard", "shards"))
 _GENERIC: Final = frozenset((*_OF_SPLITS, *_OF_CONTENTS, *_OF_FILES, *_OF_SYSTEMS))
 _COUNTED: Final = re.compile(
-    r"[vc]?[0-9]*|(?=[a-f]*[0-9])[0-9a-f]{4,}|snappy"
-)  # of "part-00000-5f0a9c31-c000.snappy.parquet"
+    r"[vc]?[0-9]*|(?=[a-f]*[0-9])[0-9a-f]{4,}|snappy"  # of "part-00000-5f0a9c31-c000.snappy.parquet"
+    r"|(book|workbook)[0-9]+"  # as spreadsheets name what nobody named
+)
+_LETTERS: Final = str.maketrans(  # those that Unicode does not decompose
+    {"ß": "ss", "ø": "o", "Ø": "O", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE"}
+    | {"ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ð": "d", "þ": "th", "ı": "i"}
+)
+
+
+def plain_name(part: str) -> str:
+    """The letters and digits of a part of a path, without accents, with ``_`` for anything else.
+
+    >>> plain_name("données (1)"), plain_name("Straßen-Łódź")
+    ('donnees_1', 'Strassen_Lodz')
+    """
+    letters = part.translate(_LETTERS)
+    plain = "".join(one for one in unicodedata.normalize("NFKD", letters) if not unicodedata.combining(one))
+    return re.sub("[^A-Za-z0-9]+", "_", plain).strip("_")
 
 
 def is_generic(name: str) -> bool:

@@ -468,3 +468,14 @@ def test_equal_records_of_two_splits_are_noted(cli: Cli, workspace: Path) -> Non
     (folder / "test.jsonl").write_text('{"a": 4}\n')
     again = cli("add", str(folder), "--format", "json")
     assert (again.json()["warnings"], again.json()["data"]["overlap"]) == ([], [])
+
+
+def test_a_name_that_is_not_the_last_part_of_the_path_says_where_it_comes_from(cli: Cli, workspace: Path) -> None:
+    for folder, name in (("titanic", "meta.csv"), ("titanic", "ships.csv")):
+        (workspace / folder).mkdir(exist_ok=True)
+        (workspace / folder / name).write_text("a\n1\n")
+    ran = cli("add", str(workspace / "titanic/meta.csv"), "--dry-run")
+    assert ran.out.splitlines()[0] == "name: titanic (from the folder 'titanic' above 'meta'; another: --as NAME)"
+    for arguments in (("ships.csv",), ("meta.csv", "--as", "titanic")):
+        ran = cli("add", str(workspace / "titanic" / arguments[0]), *arguments[1:], "--dry-run")
+        assert ran.out.startswith("found csv: ")

@@ -9,13 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from registry.errors import OtherSourceError, UsageError
-from registry.intake.naming import name_of_path, place_of
+from registry.intake.naming import derive_name, name_of_path, place_of
 from registry.model import NameUse, Producer, Reference, Version, check_continues, check_new_name, is_generic
 
 GENERIC = (
     *("train", "training", "data", "test", "val", "valid", "validation", "dev", "eval", "dataset", "datasets", "input"),
     *("output", "file", "part-00000", "train-00000-of-00002", "index", "metadata", "default", "images", "Train"),
     *("TRAINING", "data (1)", "data-2024", "2024-01-31", "train_1", "x_train", "train.v2", "val2017", "test_images"),
+    *("testset", "trainset", "train_set", "test_set", "my_dataset", "MyDataset", "mydata", "df", "values", "book1"),
+    *("Book12", "sheet1", "Sheet 2", "untitled", "Untitled-3", "new", "tmp", "download", "downloads (2)", "export"),
+    *("exports_2024", "final", "final_v2", "copy", "data copy", "new_data_final", "latest"),
     "part-00000-4b3f1c2a-9d1e-4a6b-8f57-2c1d9e0a7b66-c000.snappy",
 )
 
@@ -41,6 +44,13 @@ def test_a_generic_name_is_that_of_the_folder_above(stem: str, ending: str) -> N
         ("/a/cars_train.csv", "cars_train"),
         ("/a/open_images", "open_images"),
         ("/a/text", "text"),
+        ("/a/données.csv", "donnees"),
+        ("/a/donne\u0301es.csv", "donnees"),
+        ("/a/Straßen-Łódź.csv", "strassen_lodz"),
+        ("/a/smørrebrød.csv", "smorrebrod"),
+        ("/a/new_york.csv", "new_york"),
+        ("/a/books.csv", "books"),
+        ("/a/my_pets.csv", "my_pets"),
         ("/a/OldData", "a"),
         ("/a/MyPets.zip", "my_pets"),
         ("/a/3d models/", "data_3d_models"),
@@ -60,6 +70,21 @@ def test_other_names_are_derived_as_they_are(location: str, name: str) -> None:
 def test_a_name_without_letters_is_asked_for(location: str) -> None:
     with pytest.raises(UsageError, match=r"^no name can be derived"):
         name_of_path(location)
+
+
+@pytest.mark.parametrize(
+    ("location", "origin"),
+    [
+        ("/a/pets.csv", ""),
+        ("/a/pets/", ""),
+        ("/a/Pets (new).csv", ""),
+        ("/a/pets/train.csv", "from the folder 'pets' above 'train'"),
+        ("/a/titanic/meta", "from the folder 'titanic' above 'meta'"),
+        ("s3://pets/data/train.csv.gz", "from the folder 'pets' above 'train'"),
+    ],
+)
+def test_the_folder_that_gives_a_name_is_known(location: str, origin: str) -> None:
+    assert derive_name(location) == (name_of_path(location), origin)
 
 
 def test_the_working_folder_names_what_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

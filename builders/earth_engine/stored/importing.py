@@ -33,6 +33,7 @@ from registry.model import (
     count_progress,
     fold_name,
     is_generic,
+    plain_name,
 )
 from registry.model.split import check_split_name
 from registry.prepared import PreparedDataset
@@ -390,10 +391,6 @@ def _template(dataset: str, place: str, export: StoredExport) -> ShardedFileTemp
     return files if fits else None
 
 
-def _cleaned(word: str) -> str:
-    return re.sub(r"[^a-zA-Z0-9]+", "_", word).strip("_")
-
-
 def _name_of(root: Store, exports: Mapping[str, StoredExport]) -> str:
     """Derive a dataset name from the prefix, or for several exports from the folder.
 
@@ -403,9 +400,9 @@ def _name_of(root: Store, exports: Mapping[str, StoredExport]) -> str:
     folders = [part for part in reversed(path.split("/")) if part and not part.endswith(":")]
     words = [next(iter(exports.values())).found.prefix] if len(exports) == 1 else []
     # The first folder that is not called "exports" or the like is asked, and no folder above it.
-    words += [part for part in folders if not part[:1].isalpha() or not is_generic(_cleaned(part))][:1]
+    words += [part for part in folders if not part[:1].isalpha() or not is_generic(plain_name(part))][:1]
     for word in words:
-        cleaned = _cleaned(word)
+        cleaned = plain_name(word)
         with suppress(UsageError):
             if not is_generic(cleaned):
                 return re.sub("__+", "_", fold_name(check_name(cleaned)))
