@@ -39,6 +39,8 @@ _AUTHORITY: Final = re.compile(
     r"(?P<rest>[/?#].*)?",
     re.DOTALL,
 )
+# digits:1.0.0@paper names a version and an alias, not a user, a password and a host.
+_VERSION_AND_ALIAS: Final = re.compile(r"[\w/.+-]+:[\^~]?\d+(?:\.[\d*]+)+@[\w.-]*")
 _PORTS: Final = frozenset({"http", "https", "ftp", "ftps", "sftp", "ssh"})
 _ASSIGNED: Final = re.compile(r"([\w%.+-]{2,60})\s*=")
 _QUERY: Final = re.compile(r"[?#][^\s?#]*=[^\s]*")
@@ -104,6 +106,8 @@ def may_hide_secret(text: str) -> bool:
     """
     scheme, separator, rest = text.partition("://")
     if not separator or not re.fullmatch(r"[A-Za-z][\w+.-]*", scheme):
+        if _VERSION_AND_ALIAS.fullmatch(text):
+            return False
         is_path = re.match(r"~|\.{0,2}/(?!/)", text) is not None
         return (
             re.search(r":[^/]*@" if is_path else r":.*@|^//", text, re.DOTALL) is not None
@@ -118,12 +122,13 @@ def may_hide_secret(text: str) -> bool:
         return match["user"] is not None or port is not None or "://" in after
     if port is not None and (int(port) > 65535 or (scheme.lower() not in _PORTS and "@" in after)):
         return True
+    if "@" in after and ":" in (match["user"] or ""):
+        return True
     if "@" in after and port is not None and (after[0] != "/" or re.search(r"\s", after)):
         return True
     # A space or a number sign in the value of a parameter: the value ends somewhere behind it.
-    path = after.partition("?")[0]
     return bool(re.search(r"\s", after)) and (
-        has_secret(text) or any(_is_password_name(name) for name in _ASSIGNED.findall(path))
+        has_secret(text) or any(_is_password_name(name) for name in _ASSIGNED.findall(after))
     )
 
 
@@ -165,8 +170,8 @@ def _mask_query(match: re.Match[str]) -> str:
     parts = _SEPARATOR.split(match[0])
     for separator, part in zip(parts[1::2], parts[2::2], strict=True):
         name, equals, value = part.partition("=")
-        if is_in_secret and part and (separator in ";?" or not equals):
-            masked[-1] = MASK  # an unquoted value: it continues up to the next parameter
+        if is_in_secret and (separator in ";?" or not equals):
+            masked[-1] = MASK if part else masked[-1]  # an unquoted value: it continues up to the next parameter
             continue
         # Masked already, followed by the rest of a sentence: "token=***: 404".
         is_in_secret = bool(equals) and not _MASKED.fullmatch(value) and is_secret_name(name)

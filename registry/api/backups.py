@@ -219,9 +219,9 @@ class _Counted(io.RawIOBase):
 
 def _store_of(path: str | os.PathLike[str]) -> tuple[Store, str]:
     """The folder of a file, as a store, and the name of the file in it."""
-    from registry.storage import open_store
+    from registry.storage import open_store, require_plain
 
-    text = os.fspath(path)
+    text = require_plain(os.fspath(path))
     if "://" not in text:
         text = os.path.abspath(os.path.expanduser(text)) if text and not text.endswith("/") else ""  # noqa: PTH100, PTH111
     folder, _, name = text.rpartition("/")

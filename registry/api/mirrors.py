@@ -384,7 +384,9 @@ class Mirrors:
 
     def _known(self, version: DatasetVersion, url: str | os.PathLike[str]) -> str | None:
         """The location of ``version`` that a caller means, or None."""
-        text = os.fspath(url)
+        from registry.storage import require_plain
+
+        text = require_plain(os.fspath(url))
         return next((one for one in (text, *self._spelled(text)) if one in version.locations), None)
 
     def _spelled(self, text: str) -> Iterator[str]:

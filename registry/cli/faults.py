@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import signal
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
 from registry.errors import RegistryError
-from registry.masking import may_hide_secret
+from registry.masking import MASK, may_hide_secret
 
 TEMPORARY: Final = 75
 """The exit code EX_TEMPFAIL of sysexits.h: the same command may succeed later."""
@@ -101,6 +102,32 @@ def describe_failure(error: BaseException, *, received: int = 0) -> Failure:
     if isinstance(error, OSError):
         return _describe_os(error)
     return _describe_other(error)
+
+
+def argument_hider(arguments: Iterable[str]) -> Callable[[Any], Any]:
+    """Return a function that replaces arguments that may contain a password by ``***``, in a text or in details.
+
+    A message may repeat any argument, such as the words of a split expression, and few of them are parsed as URLs.
+    """
+    values = {part for text in arguments for part in (text, text.partition("=")[2] if text.startswith("-") else "")}
+    values |= {value for name, value in os.environ.items() if name.startswith("REGISTRY_")}
+    forms: set[str] = set()
+    for value in filter(may_hide_secret, values):
+        spellings = (value, os.path.normpath(value), repr(value)[1:-1], shlex.quote(value), value.strip("/"))
+        # Messages cut off long texts.
+        forms |= {text[:length] for text in spellings for length in (len(text), 200, 100, 80, 60, 40) if text}
+    ordered = sorted(forms, key=len, reverse=True)
+
+    def hide(value: Any) -> Any:
+        if isinstance(value, str):
+            for form in ordered:
+                value = value.replace(form, MASK)
+            return value
+        if isinstance(value, Mapping):
+            return {hide(key): hide(item) for key, item in value.items()}
+        return [hide(item) for item in value] if isinstance(value, list | tuple) else value
+
+    return hide
 
 
 def _describe_click(error: click.ClickException) -> Failure:

@@ -156,12 +156,13 @@ def _fail(arguments: list[str], error: BaseException) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):  # after Ctrl-C, people press it again
         if signal.getsignal(number) is _interrupt:
             signal.signal(number, _let_print)
-    from registry.cli.faults import describe_failure
+    from registry.cli.faults import argument_hider, describe_failure
     from registry.cli.output import give_up_stdout, print_error, print_traceback
 
+    hide = argument_hider(arguments)
     found = describe_failure(error, received=_received)
     if os.environ.get("REGISTRY_DEBUG") and found.code != "interrupted" and not isinstance(error, click.ClickException):
-        print_traceback(error)
+        print_traceback(error, hide)
         if not isinstance(error, RegistryError):
             return found.exit_code
     try:
@@ -170,5 +171,5 @@ def _fail(arguments: list[str], error: BaseException) -> int:
         give_up_stdout()
     text = " ".join(arguments)
     as_json = "--format json" in text or "--format=json" in text
-    print_error(found.code, found.message, found.hint, found.details, as_json=as_json)
+    print_error(found.code, hide(found.message), hide(found.hint), hide(found.details), as_json=as_json)
     return found.exit_code

@@ -233,11 +233,14 @@ def print_error(code: str, message: str, hint: str | None, details: dict[str, An
         print(f"hint: {printable(hint)}", file=sys.stderr)
 
 
-def print_traceback(error: BaseException) -> None:
-    """Print the traceback of an error and its causes to stderr, without passwords: libraries repeat URLs."""
+def print_traceback(error: BaseException, hide: Callable[[str], str] = str) -> None:
+    """Print the traceback of an error and its causes to stderr, without passwords: libraries repeat URLs.
+
+    ``hide`` removes more of its text.
+    """
     import traceback
 
-    print(printable("".join(traceback.format_exception(error))), end="", file=sys.stderr)
+    print(printable(hide("".join(traceback.format_exception(error)))), end="", file=sys.stderr)
 
 
 def printable(text: str) -> str:

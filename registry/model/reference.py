@@ -24,9 +24,6 @@ _REFERENCE = re.compile(
 )
 _REFERENCE_FORMS: Final = "Write name[/config][:version] or name[/config]@alias, e.g. mnist/plain:3.*.*."
 
-# A version and an alias, which are not a password and a host.
-_WITH_BOTH: Final = re.compile(r"[\w/.+-]+:[\d.*^~<>=!,-]*@[\w.-]*")
-
 _OPTION_NAMES = ("config", "version")
 _HUMP = re.compile(r"(.)([A-Z][a-z0-9]+)")
 _LAST_HUMP = re.compile(r"([a-z0-9])([A-Z])")
@@ -178,7 +175,7 @@ def _matched(pattern: re.Pattern[str], text: str, what: str, *, hint: str, key: 
 
 def _refuse_secret(text: str, what: str, *, hint: str) -> None:
     """Refuse a text that may contain a password, before a message repeats it."""
-    if ("://" in text or may_hide_secret(text)) and not _WITH_BOTH.fullmatch(text):
+    if "://" in text or may_hide_secret(text):
         message = f"invalid {what}: it looks like a URL or a password, so it is not repeated"
         raise ReferenceSyntaxError(message, hint=hint)
 

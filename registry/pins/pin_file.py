@@ -14,7 +14,7 @@ from registry.pins.document import LOCK_VERSION, PinDocument, canonical_json, ch
 from registry.pins.pin import Pin
 from registry.pins.places import Places
 from registry.pins.yaml_text import YamlDocument, join_key, read_yaml, write_yaml
-from registry.storage import expand_home, open_store
+from registry.storage import expand_home, open_store, require_plain
 
 if TYPE_CHECKING:
     from registry.model import SlicingRule
@@ -133,7 +133,7 @@ class PinFile(Mapping[str, Pin]):
             NotStoredError: the file does not exist.
             StorageError: the file cannot be read.
         """
-        text = os.fspath(path)
+        text = require_plain(os.fspath(path))
         folder, _, name = text.rpartition("/")
         if name in ("", ".", ".."):
             raise NotStoredError(f"there is no pin file {text!r}: that is a folder", hint="Name a file in it.")

@@ -54,6 +54,7 @@ MORE_SECRETS = [
     ("https://host/x?token=PW#PW", "https://host/x?token=***"),
     ("s3://bucket/x?token=?PW", "s3://bucket/x?token=***"),
     ("https://host/x?token=PW&PW", "https://host/x?token=***"),
+    ("https://host/x?token=PW;;PW", "https://host/x?token=***"),
 ]
 UNSAFE = [
     *(
@@ -69,7 +70,12 @@ UNSAFE = [
         "//ann:PW@host",
         "ann:PW@host/x",
     ),
-    *("DefaultEndpointsProtocol=https;AccountName=a;AccountKey=PW", "x.csv;jsessionid=PW", "PGPASSWORD=PW"),
+    *(
+        "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=PW",
+        "x.csv;jsessionid=PW",
+        "PGPASSWORD=PW",
+        "http://ann:@PW/x@host",
+    ),
     *("http://[::1/x", "https://host:99999/x", "https://host:PW/x", "https://host/x?token=PW PW", "host=h password=PW"),
 ]
 INNOCENT = [
